@@ -1,0 +1,1 @@
+"""Which names, sections and packages belong to which vendor: data files, and the matcher."""

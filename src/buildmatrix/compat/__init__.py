@@ -1,0 +1,1 @@
+"""Driver, runtime and GPU architecture arithmetic."""

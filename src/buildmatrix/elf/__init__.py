@@ -1,0 +1,1 @@
+"""What one binary says. Facts only, no vendors; standard library only."""

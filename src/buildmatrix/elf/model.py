@@ -1,0 +1,84 @@
+"""The facts of one ELF object. Nothing in here knows a vendor.
+
+Names follow the System V gABI, chapters 4 and 5, and the LSB where it extends them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One named section; offset and size in bytes, size 0 on disk for `nobits`."""
+
+    name: str
+    offset: int
+    size: int
+    nobits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCode:
+    """All device code of one format and architecture in one file, summed up."""
+
+    #: Container: `nv-fatbin`, `hip-bundle`, `hip-ccob`, `hip-kpack`, `offload-bundle`,
+    #: `offload-binary`, `spirv`, `elf` (the object itself is device code).
+    format: str
+    #: What the entries are: `sass`, `ptx`, `lto-ir`, `amdgcn`, `spirv`, `unknown`.
+    kind: str
+    #: `sm_90`, `compute_120`, `gfx942:sramecc+:xnack-`, `spir64`; None where the bytes cannot say.
+    arch: str | None
+    count: int
+    #: Bytes on disk of all entries together.
+    size: int
+    #: File offset of the first one.
+    offset: int
+    #: Section that holds the first one, where sections exist.
+    section: str | None = None
+    #: Why `arch` is None, or why the list may be incomplete.
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A string in read-only data or code that looks like the name of a shared library."""
+
+    text: str
+    offset: int
+    section: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A known byte sequence: proof that something was linked statically."""
+
+    #: Name in the table of marks (`elf.marks`), for example `cudart-error-string`.
+    name: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Elf:
+    """What the headers, the dynamic section and the sections of one ELF object say."""
+
+    bits: int
+    little_endian: bool
+    #: `EM_` name in lower case without the prefix (`x86_64`, `cuda`, `amdgpu`), or its number.
+    machine: str
+    #: `rel`, `exec`, `dyn`, `core`, or its number.
+    type: str
+    soname: str | None = None
+    needed: tuple[str, ...] = ()
+    rpath: tuple[str, ...] = ()
+    runpath: tuple[str, ...] = ()
+    interpreter: str | None = None
+    #: DT_FLAGS_1 (LSB 5.0); DF_1_NODEFLIB is 0x800.
+    flags_1: int = 0
+    build_id: str | None = None
+    sections: tuple[Section, ...] = ()
+    device_code: tuple[DeviceCode, ...] = ()
+    literals: tuple[Literal, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    #: What could not be read, one sentence each; empty when everything was.
+    unread: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""Who builds, opens and runs images, behind one interface."""

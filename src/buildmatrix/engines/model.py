@@ -1,0 +1,111 @@
+"""The interface of an engine, and what goes in and out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from buildmatrix.progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a build needs from the machine it is started on; never part of generated files."""
+
+    #: Prefix for every base image, `localhost:5000/`; empty for none.
+    mirror: str = ""
+    #: `host`, `none` or empty for the builder's default.
+    network: str = ""
+    #: Secret id → file on this machine, mounted into the steps that ask for it.
+    secrets: Mapping[str, Path] = field(default_factory=dict)
+    #: Name of a buildx builder, or None for the current one.
+    builder: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BuildJob:
+    """One target to build and scan."""
+
+    id: str
+    #: The generated bake file, and the names in it.
+    bake_file: Path
+    image_target: str
+    scan_target: str
+    #: Working folder of the bake file: the specification's.
+    context: Path
+    tags: tuple[str, ...]
+    log: Path
+    #: Folder that receives the scanner's output.
+    scan_output: Path
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOutcome:
+    """What came out of one job that succeeded."""
+
+    id: str
+    #: Digest of the image as the builder names it (`sha256:...`).
+    digest: str
+    #: `inventory.json` of the scanner.
+    inventory: Path
+    seconds: float
+    #: Digests of the base images, reference → digest, where provenance names them.
+    bases: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFacts:
+    """What an engine says of an image that it has."""
+
+    digest: str
+    environment: Mapping[str, str]
+    labels: Mapping[str, str]
+    #: Bytes, as the engine counts them.
+    size: int
+    user: str
+    #: `created_by` of each layer with its bytes, oldest first.
+    history: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a command inside a container ended."""
+
+    exit_code: int
+    output: str
+    timed_out: bool
+
+
+class Engine(Protocol):
+    """Builds, opens and runs images.
+
+    Every method raises `ComponentError` when the engine is missing, too old or its daemon is down,
+    `BuildError` when a build failed (with `log`), `UndecidedError` for what it could not reach.
+    """
+
+    name: str
+
+    def check(self) -> str:
+        """The engine's version line; raises `ComponentError` when it cannot be used."""
+
+    def build(self, job: BuildJob, surroundings: Surroundings, progress: Progress) -> BuildOutcome:
+        """Build and scan one target. Blocks; may be called from several threads."""
+
+    def cancel(self) -> None:
+        """End every build that runs, soon; the blocked `build` calls raise `Interrupted`."""
+
+    def image(self, reference: str) -> ImageFacts | None:
+        """The facts of an image that the engine has, or None."""
+
+    def push(
+        self, jobs: Sequence[BuildJob], surroundings: Surroundings, progress: Progress
+    ) -> Mapping[str, str]:
+        """Publish all tags of all jobs; target → pushed digest."""
+
+    def run(self, reference: str, command: Sequence[str], timeout_s: float) -> RunResult:
+        """Run a command in a throw-away container without network, devices or mounts."""
+
+    def scan(self, reference: str, output: Path, scanner: str, surroundings: Surroundings) -> Path:
+        """Read the root file system of an existing image; the path of `inventory.json`."""

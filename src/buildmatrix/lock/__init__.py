@@ -1,0 +1,1 @@
+"""One `pylock.<id>.toml` per target, resolved by `uv`."""

@@ -1,0 +1,47 @@
+"""A lock as the rest of buildmatrix sees it (PEP 751, lock version 1.0)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """One file of a locked package."""
+
+    filename: str
+    url: str
+    #: `sha256` in hex.
+    sha256: str
+    #: Bytes, where the index says so.
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """One locked distribution."""
+
+    #: Normalised name (PEP 503).
+    name: str
+    version: str
+    #: Index that it came from, without credentials; None for direct URLs and local files.
+    index: str | None
+    wheels: tuple[Wheel, ...]
+    #: True where only a source distribution is locked.
+    source_only: bool
+    #: Who asked for it: names of distributions, and `file:line` for requirement lines. Sorted.
+    via: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """The lock of one target."""
+
+    path: Path
+    target: str
+    packages: tuple[Package, ...]
+    #: Digest of everything that the resolution depended on.
+    inputs: str
+    #: sha256 of the file's bytes.
+    digest: str

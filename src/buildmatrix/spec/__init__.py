@@ -1,0 +1,1 @@
+"""`buildmatrix.toml` → validated model → targets."""

@@ -1,0 +1,180 @@
+"""The validated specification, and the targets that it expands to.
+
+Everything in here is already checked: loaders (`spec.load`) raise `SpecError` with all problems of
+a file before one of these exists. Paths are relative to the folder of the specification file,
+with `/` separators. Placeholders (`{runtime.full}`) are already expanded in a `Target` and
+still present in a `Spec`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Literal
+
+SmokeLevel = Literal["import", "device", "batch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a file that a user wrote; lines and columns count from 1."""
+
+    file: str
+    line: int
+    column: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who runs inside the image."""
+
+    name: str = "app"
+    uid: int = 10001
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """Image references of the two stages; equal where a backend needs no separate build image."""
+
+    build: str
+    final: str
+
+
+@dataclass(frozen=True, slots=True)
+class Smoke:
+    """A command that must succeed inside the image, at one of the smoke levels."""
+
+    name: str
+    level: SmokeLevel
+    command: tuple[str, ...]
+    timeout_s: float
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClass:
+    """A kind of machine that targets run on."""
+
+    name: str
+    backend: str
+    driver: str
+    archs: tuple[str, ...]
+    labels: Mapping[str, str]
+    #: Globs on target identifiers.
+    runs: tuple[str, ...]
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Waiver:
+    """A finding that somebody accepted. Globs; an empty selector matches everything."""
+
+    rule: str
+    select: tuple[str, ...]
+    distribution: str | None
+    path: str | None
+    reason: str
+    owner: str
+    expires: date
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Thresholds and allowances; keys of the mappings are backend names or `*`."""
+
+    allow_unresolved: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    forbid_env: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: Bytes.
+    max_size: Mapping[str, int] = field(default_factory=dict)
+    #: Foreign bytes up to which a distribution is not called `bloat`.
+    bloat_threshold: int = 5_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """A matrix point that was taken out, with the reason that the user gave."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One point of the matrix, with every value that its build needs, fully expanded."""
+
+    id: str
+    project: str
+    backend: str
+    #: Runtime key as written in the specification, `12.8`; `any` where the backend has none.
+    runtime: str
+    #: The runtime's derived values (`full`, `torch`, ...), all strings.
+    runtime_values: Mapping[str, str]
+    python: str
+    variant: str
+    #: One platform, `linux/amd64`: several in a specification are an axis of the matrix.
+    platform: str
+    base: Base
+    #: Requirement files in the order of reading.
+    requirements: tuple[str, ...]
+    #: Extras of `pyproject` that are installed too.
+    extras: tuple[str, ...]
+    #: `pyproject.toml` whose dependencies (and `extras`) are inputs, if any.
+    pyproject: str | None
+    #: Distribution → its twin for this backend, swapped before resolving.
+    replace: Mapping[str, str]
+    #: Distributions taken out of the resolution: the base image has them, or nobody needs them.
+    drop: tuple[str, ...]
+    #: Distributions that are built from source.
+    no_binary: tuple[str, ...]
+    #: Package family → URL of its explicit index; `torch` covers the torch family.
+    index: Mapping[str, str]
+    #: uv's name of the torch build (`cu128`, `rocm6.4`, `xpu`, `cpu`), or None for no routing.
+    torch: str | None
+    archs: tuple[str, ...]
+    system_packages: tuple[str, ...]
+    env: Mapping[str, str]
+    labels: Mapping[str, str]
+    #: Template name (`cuda.Dockerfile.j2`) or a path of the user's own.
+    template: str
+    #: What is copied into the image: source folder → destination, in order.
+    copy: tuple[tuple[str, str], ...]
+    command: tuple[str, ...]
+    user: User
+    #: Image reference without tag, `ghcr.io/acme/inferno`.
+    image: str
+    tags: tuple[str, ...]
+    lock: str
+    smoke: tuple[Smoke, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A whole specification file."""
+
+    path: Path
+    project: str
+    version: str
+    source: str | None
+    targets: tuple[Target, ...]
+    excluded: tuple[Exclusion, ...]
+    #: Subset name → identifiers, in matrix order.
+    subsets: Mapping[str, tuple[str, ...]]
+    node_classes: tuple[NodeClass, ...]
+    policy: Policy
+    waivers: tuple[Waiver, ...]
+    #: Folder for generated files, relative to the specification.
+    output: str = ".buildmatrix/generated"
+    #: Images that helper stages use: `uv` and `scanner`.
+    tools: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def root(self) -> Path:
+        """The folder that all paths of the specification are relative to."""
+        return self.path.parent

@@ -1,0 +1,1 @@
+"""Stored inventories: read back with validation, cached under the digest of what was read."""
