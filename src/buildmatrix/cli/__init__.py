@@ -1,1 +1,101 @@
-"""One module per command: parses, calls, prints; no logic."""
+"""The command line: one module per command; parses, calls, prints; no logic.
+
+A command's module is imported only when that command runs, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from buildmatrix import __version__
+from buildmatrix.cli.options import Settings, option
+from buildmatrix.errors import EXIT_INTERRUPTED, BuildmatrixError
+
+#: Command → one line for `--help`. The module of the same name holds a click command `command`.
+COMMANDS = {
+    "init": "Write a first buildmatrix.toml from requirements or pyproject.toml.",
+    "targets": "Print the matrix.",
+    "lock": "Resolve one pylock.<id>.toml per target, with hashes.",
+    "generate": "Write Dockerfiles and docker-bake.json.",
+    "build": "Run the whole pipeline: lock, build, scan, smoke, push.",
+    "scan": "Read what lies in an image or a folder, and judge it.",
+    "smoke": "Run the smoke commands of a target that was built.",
+    "doctor": "Tell what this machine can do: engine, resolver, devices.",
+    "rules": "List every rule, or print the page of one.",
+    "report": "Render a saved report again, or merge several.",
+    "schema": "Print the JSON schema of the specification or of a report.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands live in modules of their own and are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands, in the order of the work."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"buildmatrix.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing any of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="buildmatrix")
+@option(
+    "-f",
+    "--file",
+    type=click.Path(path_type=Path),
+    default=Path("buildmatrix.toml"),
+    show_default=True,
+    help="The specification.",
+)
+@option("-q", "--quiet", is_flag=True, help="Only results and errors.")
+@option("-v", "--verbose", is_flag=True, help="Every line that a step prints.")
+@option("--no-progress", is_flag=True, help="Plain lines instead of a live display.")
+@click.pass_context
+def group(ctx: click.Context, file: Path, quiet: bool, verbose: bool, no_progress: bool) -> None:
+    """Prove that an image for one accelerator backend is really that."""
+    if quiet and verbose:
+        raise click.UsageError("--quiet and --verbose exclude each other; give one of them")
+    ctx.obj = Settings(file, quiet, verbose, no_progress)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with the code that docs/contract.md promises."""
+    try:
+        code = group.main(args=arguments, prog_name="buildmatrix", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        code = stop.exit_code
+    except click.Abort:
+        code = EXIT_INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except BuildmatrixError as error:
+        click.echo(f"buildmatrix: {error.message}", err=True)
+        if error.log is not None:
+            click.echo(f"log: {error.log}", err=True)
+        code = error.exit_code
+    except KeyboardInterrupt:
+        click.echo("buildmatrix: interrupted", err=True)
+        code = EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away (`| head`): nobody is left to tell, and Python must not try at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code or 0)

@@ -1,0 +1,1 @@
+"""A small inference service: which digit is on an 8×8 picture, answered on any of four backends."""

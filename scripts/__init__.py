@@ -1,0 +1,1 @@
+"""The project's own scripts; nothing here is part of the installed tool."""

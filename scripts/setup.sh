@@ -1,0 +1,51 @@
+# Sourced by scripts/demo and scripts/test: a virtual environment with buildmatrix in it, and on a
+# bare Debian machine the few system packages that the tests compile with. Installs nothing that is
+# there already.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# need COMMAND PACKAGE: remember the package when the command is missing.
+missing=()
+need() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
+
+need python3 python3
+need git git
+need gcc gcc
+need readelf binutils
+python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+if ((${#missing[@]})); then
+  if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
+    apt-get update -q
+    DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "${missing[@]}" libc6-dev
+  else
+    echo "missing: ${missing[*]}; install these packages first" >&2
+    exit 5
+  fi
+fi
+
+python3 - <<'PYTHON' || exit 2
+import sys
+if sys.version_info < (3, 11):
+    sys.exit(f"Python 3.11 or newer is needed; this is {sys.version.split()[0]}")
+PYTHON
+
+# The environment is made again when the declared dependencies or the interpreter change.
+stamp=$(cat pyproject.toml <(python3 --version) | sha256sum | cut -d' ' -f1)
+if [[ $(cat .venv/stamp 2>/dev/null) != "$stamp" ]]; then
+  echo "setting up .venv" >&2
+  python3 -m venv --clear .venv
+  .venv/bin/python -m pip install -q --disable-pip-version-check uv
+  .venv/bin/uv pip install -q --python .venv/bin/python -e . --group dev
+  echo "$stamp" >.venv/stamp
+fi
+export PATH="$PWD/.venv/bin:$PATH"
+
+# stack_up: a Docker engine, a registry and base images, unless they are there; stopped on exit.
+stack_up() {
+  trap 'python3 -m scripts.stack down' EXIT
+  python3 -m scripts.stack up "$@"
+  # On one line of its own: `eval "$(false)"` would hide a failure.
+  local variables
+  variables=$(python3 -m scripts.stack env)
+  eval "$variables"
+}

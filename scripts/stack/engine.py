@@ -1,0 +1,194 @@
+"""A Docker engine with BuildKit: the one that already answers, or one of the stack's own.
+
+Debian 12 has Docker 20.10 only. The engine, client, buildx and containerd of the newer
+suites run on its libc; their packages are unpacked into a private prefix and started by
+hand, with a socket, data and configuration that no other engine shares.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import apt
+from .errors import StackError
+from .layout import Layout, system_path
+from .process import State, output, processes_naming, replace, start, unmount_below
+from .progress import say
+
+NAME = "dockerd"
+_SUITES = ("trixie", "forky")
+_UNPACKED = ("docker.io", "docker-cli", "docker-buildx", "containerd", "tini-static")
+# Debian 12's own: the newer runc needs a newer libc, iptables needs its plugins in place.
+_INSTALLED = {"runc": "runc", "iptables": "iptables"}
+_PROGRAMS = (
+    "usr/bin/docker",
+    "usr/bin/containerd",
+    "usr/bin/containerd-shim-runc-v2",
+    "usr/bin/docker-init",
+    "usr/bin/tini-static",
+    "usr/sbin/dockerd",
+    "usr/sbin/docker-proxy",
+    "usr/libexec/docker/cli-plugins/docker-buildx",
+)
+_START_SECONDS = 60
+_GIGABYTES = 3
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine that answers: its version, and whether the stack started it."""
+
+    version: str
+    own: bool
+
+
+def find(layout: Layout) -> Engine | None:
+    """The engine to use now: the stack's own if it runs, else the one of the environment."""
+    if NAME in State(layout.state).read():
+        version = _version(layout.docker_environment())
+        if version:
+            return Engine(version, own=True)
+    version = _version(dict(os.environ))
+    if version and output(["docker", "buildx", "version"]) is not None:
+        return Engine(version, own=False)
+    return None
+
+
+def _version(env: dict[str, str]) -> str | None:
+    """The server's version when an engine answers in this environment."""
+    docker = shutil.which("docker", path=env.get("PATH"))
+    if docker is None:
+        return None
+    text = output([docker, "version", "--format", "{{.Server.Version}}"], env=env, timeout=10)
+    return text.strip() if text and text.strip() else None
+
+
+def ensure(layout: Layout) -> Engine:
+    """Return an engine that answers, installing and starting one if need be."""
+    found = find(layout)
+    if found:
+        say(f"engine: Docker {found.version} answers, reused")
+        return found
+    apt.require_debian_root("Starting a Docker engine")
+    apt.ensure_programs(_INSTALLED, layout)
+    if not _installed(layout):
+        _install(layout)
+    _configure_client(layout)
+    _clear_leftovers(layout)
+    _start(layout)
+    found = find(layout)
+    if found is None or not found.own:
+        raise StackError(f"dockerd started but does not answer, see {layout.log(NAME)}.")
+    say(f"engine: Docker {found.version} started on {layout.docker_host}")
+    return found
+
+
+def _installed(layout: Layout) -> bool:
+    """Whether the prefix holds the programs with the digests they were unpacked with."""
+    try:
+        manifest = json.loads((layout.prefix / "manifest.json").read_text(encoding="utf-8"))
+        return all(
+            apt.sha256(layout.prefix / program) == manifest["programs"][program]
+            for program in _PROGRAMS
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _install(layout: Layout) -> None:
+    """Unpack the newest packages that run on this libc; the prefix appears whole or not."""
+    apt.require_space(layout.cache, _GIGABYTES)
+    say(f"engine: reading the package lists of {', '.join(_SUITES)}")
+    archive = apt.Archive(_SUITES, layout)
+    archive.update()
+    packages = [archive.newest(name, apt.runs_on_this_libc) for name in _UNPACKED]
+    say("engine: downloading " + ", ".join(f"{p.name} {p.version}" for p in packages))
+    debs = archive.download(packages)
+    draft = Path(tempfile.mkdtemp(dir=layout.cache / "tmp"))
+    try:
+        for deb in debs:
+            apt.unpack(deb, draft)
+            deb.unlink()
+        shutil.rmtree(draft / "usr/share", ignore_errors=True)
+        manifest = {
+            "packages": {package.name: package.version for package in packages},
+            "programs": {program: apt.sha256(draft / program) for program in _PROGRAMS},
+        }
+        replace(draft / "manifest.json", json.dumps(manifest, indent=1) + "\n")
+        shutil.rmtree(layout.prefix, ignore_errors=True)
+        draft.chmod(0o755)
+        draft.rename(layout.prefix)
+    except FileNotFoundError as error:
+        raise StackError(f"A Debian package no longer holds {error.filename}.") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _configure_client(layout: Layout) -> None:
+    """Put `docker` into a folder of its own and buildx where the client looks for plugins."""
+    plugins = layout.docker_config / "cli-plugins"
+    for folder in (layout.bin, plugins):
+        folder.mkdir(parents=True, exist_ok=True)
+    _link(layout.bin / "docker", layout.prefix / "usr/bin/docker")
+    _link(
+        plugins / "docker-buildx", layout.prefix / "usr/libexec/docker/cli-plugins/docker-buildx"
+    )
+
+
+def _link(link: Path, target: Path) -> None:
+    """Point a link to a target, replacing what was there."""
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)
+
+
+def _start(layout: Layout) -> None:
+    """Start dockerd and wait for its socket."""
+    config = {
+        "features": {"containerd-snapshotter": True},
+        "hosts": [layout.docker_host],
+        "data-root": str(layout.data_root),
+        "exec-root": str(layout.run / "exec"),
+        "pidfile": str(layout.run / "dockerd.pid"),
+        "builder": {"gc": {"enabled": True, "defaultKeepStorage": "20GB"}},
+    }
+    path = layout.run / "dockerd.json"
+    replace(path, json.dumps(config, indent=1) + "\n")
+    prefix_path = f"{layout.prefix}/usr/bin:{layout.prefix}/usr/sbin"
+    say("engine: starting dockerd")
+    daemon = start(
+        NAME,
+        [layout.prefix / "usr/sbin/dockerd", "--config-file", path],
+        log=layout.log(NAME),
+        ready=lambda: layout.socket.exists() and bool(_version(layout.docker_environment())),
+        seconds=_START_SECONDS,
+        env={**os.environ, "PATH": f"{prefix_path}:{system_path()}"},
+    )
+    State(layout.state).add(daemon)
+
+
+def stop(layout: Layout) -> bool:
+    """Stop the stack's engine and what it left behind; say whether there was one."""
+    state = State(layout.state)
+    daemon = state.read().get(NAME)
+    if daemon:
+        say(f"engine: stopping dockerd (pid {daemon.pid})")
+        daemon.stop()
+    _clear_leftovers(layout)
+    state.remove(NAME)
+    return daemon is not None
+
+
+def _clear_leftovers(layout: Layout) -> None:
+    """End the children of an engine that was killed, and unmount what they had mounted."""
+    for child in processes_naming(layout.run / "exec"):
+        say(f"engine: stopping {child.name} (pid {child.pid}), left by an earlier engine")
+        child.stop(patience=10)
+    unmount_below([layout.run, layout.data_root])
+    for name in ("dockerd.pid", "docker.sock"):
+        (layout.run / name).unlink(missing_ok=True)
+    shutil.rmtree(layout.run / "exec", ignore_errors=True)

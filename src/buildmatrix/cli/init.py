@@ -1,0 +1,34 @@
+"""`buildmatrix init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from buildmatrix.cli.options import Settings, option
+from buildmatrix.errors import UsageError
+
+#: Looked for in this order when no input is named.
+INPUTS = ("requirements.in", "requirements.txt", "pyproject.toml")
+
+
+@click.command("init", short_help="Write a first buildmatrix.toml.")
+@click.argument("inputs", nargs=-1, type=click.Path(path_type=Path))
+@option("--force", is_flag=True, help="Replace a specification that exists.")
+@click.pass_obj
+def command(settings: Settings, inputs: tuple[Path, ...], force: bool) -> None:
+    """Write a first specification from requirements files or pyproject.toml.
+
+    Its comments say why each line is there.
+    """
+    from buildmatrix.spec.init import first_spec
+
+    folder = settings.file.parent
+    found = inputs or tuple(path for name in INPUTS if (path := folder / name).is_file())[:1]
+    if not found:
+        raise UsageError(f"nothing to start from: name a requirements file, or write {INPUTS[0]}")
+    if settings.file.exists() and not force:
+        raise UsageError(f"{settings.file} exists; give --force to replace it")
+    settings.file.write_text(first_spec(found), encoding="utf-8")
+    click.echo(f"wrote {settings.file} from {', '.join(map(str, found))}", err=True)

@@ -1,0 +1,67 @@
+"""`buildmatrix lock`."""
+
+from __future__ import annotations
+
+import click
+
+from buildmatrix.cli.options import Settings, load_targets, option, selection_options
+from buildmatrix.cli.progress import progress
+from buildmatrix.errors import BuildmatrixError, most_severe
+
+
+@click.command("lock", short_help="Resolve one pylock.<id>.toml per target.")
+@selection_options
+@option("--check", is_flag=True, help="Only tell which locks are older than their inputs (exit 1).")
+@option(
+    "--upgrade",
+    "upgrades",
+    is_flag=False,
+    flag_value="*",
+    multiple=True,
+    metavar="[=NAME]",
+    help="Take the newest of everything, or of NAME only.",
+)
+@option("--jobs", type=click.IntRange(1), default=4, show_default=True, help="Targets at a time.")
+@option("--offline", is_flag=True, help="Use caches only.")
+@click.pass_obj
+def command(
+    settings: Settings,
+    globs: tuple[str, ...],
+    subset: str | None,
+    check: bool,
+    upgrades: tuple[str, ...],
+    jobs: int,
+    offline: bool,
+) -> int:
+    """Resolve every target for its own platform, Python and index, with hashes (PEP 751).
+
+    Locks that are current are left alone, and then no network is used.
+    """
+    from buildmatrix.lock.resolve import lock_targets
+    from buildmatrix.lock.status import staleness
+
+    spec, targets = load_targets(settings, globs, subset)
+    reasons = {target.id: staleness(spec, target) for target in targets}
+    if check:
+        for target, reason in reasons.items():
+            if reason:
+                click.echo(f"{target}: {reason}")
+        return 1 if any(reasons.values()) else 0
+    stale = [t for t in targets if reasons[t.id] or upgrades]
+    with progress(settings) as display:
+        results = lock_targets(
+            spec,
+            stale,
+            upgrade=True if "*" in upgrades else upgrades,
+            offline=offline,
+            progress=display,
+            jobs=jobs,
+        )
+    failures = {id: r for id, r in results.items() if isinstance(r, BuildmatrixError)}
+    for target in targets:
+        if target.id in failures:
+            click.echo(f"{target.id}: {failures[target.id].message}", err=True)
+        elif not settings.quiet:
+            state = "locked" if target.id in results else "current"
+            click.echo(f"{target.id}: {state} {target.lock}")
+    return most_severe([failure.exit_code for failure in failures.values()])

@@ -1,0 +1,20 @@
+"""`buildmatrix rules`."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("rules", short_help="List every rule, or print the page of one.")
+@click.argument("code", required=False)
+def command(code: str | None) -> None:
+    """List every rule, or print the page of one: what it says, why, and how to fix it."""
+    from buildmatrix.rules.pages import rule_page
+    from buildmatrix.rules.registry import RULES
+
+    if code is not None:
+        click.echo(rule_page(code))
+        return
+    width = max(len(rule.name) for rule in RULES)
+    for rule in RULES:
+        click.echo(f"{rule.code}  {rule.name.ljust(width)}  {rule.severity:7}  {rule.summary}")

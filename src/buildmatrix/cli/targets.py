@@ -1,0 +1,72 @@
+"""`buildmatrix targets`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from buildmatrix.cli.options import Settings, load_targets, option, selection_options
+from buildmatrix.spec.model import Spec, Target
+
+
+def _table(spec: Spec, targets: tuple[Target, ...]) -> str:
+    rows = [("TARGET", "BASE", "IMAGE")]
+    rows += [
+        (target.id, target.base.final, f"{target.image}:{target.tags[0]}" if target.tags else "")
+        for target in targets
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    lines += [f"excluded: {point.id} ({point.reason})" for point in spec.excluded]
+    return "\n".join(lines)
+
+
+def _json(spec: Spec, targets: tuple[Target, ...]) -> str:
+    document = {
+        "project": spec.project,
+        "targets": [
+            {
+                "id": target.id,
+                "backend": target.backend,
+                "runtime": target.runtime,
+                "python": target.python,
+                "variant": target.variant,
+                "platform": target.platform,
+                "base": {"build": target.base.build, "final": target.base.final},
+                "image": target.image,
+                "tags": list(target.tags),
+                "lock": target.lock,
+                "requirements": list(target.requirements),
+                "archs": list(target.archs),
+            }
+            for target in targets
+        ],
+        "excluded": [{"id": point.id, "reason": point.reason} for point in spec.excluded],
+    }
+    return json.dumps(document, indent=2)
+
+
+@click.command("targets", short_help="Print the matrix.")
+@selection_options
+@option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "json", "github"]),
+    default="table",
+    show_default=True,
+    help="`github` is a matrix for GitHub Actions.",
+)
+@click.pass_obj
+def command(settings: Settings, globs: tuple[str, ...], subset: str | None, style: str) -> None:
+    """Print the targets that the specification expands to."""
+    from buildmatrix.spec.ci import github_matrix
+
+    spec, targets = load_targets(settings, globs, subset)
+    if style == "github":
+        click.echo(github_matrix(targets))
+    else:
+        click.echo(_json(spec, targets) if style == "json" else _table(spec, targets))
