@@ -17,6 +17,7 @@ def _up(arguments: argparse.Namespace, layout: Layout) -> None:
     """Bring up what is missing."""
     layout.create()
     with exclusive(layout.lock):
+        layout.clear_drafts()
         found = engine.ensure(layout)
         if arguments.engine_only:
             return
@@ -53,9 +54,8 @@ def _status(_: argparse.Namespace, layout: Layout) -> None:
     }
     if images:
         builder = bases.Builder(layout, images)
-        missing = {base.name for base in builder.missing()}
         report["bases"] = {
-            base.name: {"current": base.name not in missing, "tags": builder.digests(base)}
+            base.name: {"current": builder.current(base), "tags": builder.digests(base)}
             for base in bases.read_table().values()
         }
     print(json.dumps(report, indent=2))

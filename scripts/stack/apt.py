@@ -7,6 +7,7 @@ mirror is the one the machine's apt is configured with, read at run time.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import shutil
@@ -20,6 +21,8 @@ from .layout import Layout, system_path
 from .process import output, run
 from .progress import say
 
+# Debian's suites after bookworm, whose Docker and registry run on bookworm's libc.
+NEWER_SUITES = ("trixie", "forky")
 # Signs every suite of the main archive; shipped by Debian's package debian-archive-keyring.
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
@@ -139,7 +142,10 @@ class Package:
 
 
 class Archive:
-    """Suites of the machine's mirror, read without touching the machine's apt state."""
+    """Suites of the machine's mirror, read without touching the machine's apt state.
+
+    Get one from `archive`, which reads the package lists.
+    """
 
     def __init__(self, suites: Sequence[str], layout: Layout) -> None:
         self._suites = tuple(dict.fromkeys(suites))
@@ -154,7 +160,7 @@ class Archive:
         return self._folder / "debian.sources"
 
     def update(self) -> None:
-        """Read the suites' package lists."""
+        """Read the suites' package lists anew."""
         for part in ("state/lists/partial", "cache/archives/partial"):
             (self._folder / part).mkdir(parents=True, exist_ok=True)
         (self._folder / "status").touch()
@@ -166,6 +172,9 @@ class Archive:
             "Dir::Etc::sourcelist": self.source,
             "Dir::Etc::sourceparts": "/dev/null",
             "APT::Sandbox::User": "root",
+            "Acquire::Languages": "none",
+            "Acquire::Retries": "3",
+            "APT::Update::Error-Mode": "any",  # else a mirror out of reach is but a warning
         }
         lines = [f'{key} "{value}";\n' for key, value in settings.items()]
         (self._folder / "apt.conf").write_text("".join(lines), encoding="utf-8")
@@ -184,9 +193,7 @@ class Archive:
             fields = {k: v.strip() for k, _, v in (x.partition(":") for x in stanza.splitlines())}
             if fields.get("Package") != name:
                 continue
-            offer = Package(
-                name, fields["Version"], fields.get("Depends", ""), fields["SHA256"]
-            )
+            offer = Package(name, fields["Version"], fields.get("Depends", ""), fields["SHA256"])
             if fits(offer) and (best is None or _newer(offer.version, best.version)):
                 best = offer
         if best is None:
@@ -196,7 +203,7 @@ class Archive:
     def download(self, packages: Iterable[Package]) -> list[Path]:
         """The packages' files, each checked against the digest in the signed index."""
         wanted = list(packages)
-        with tempfile.TemporaryDirectory(dir=self._layout.cache / "tmp") as folder:
+        with tempfile.TemporaryDirectory(dir=self._layout.drafts) as folder:
             run(
                 ["apt-get", "download", *(f"{p.name}={p.version}" for p in wanted)],
                 log=self._layout.log("apt-download"),
@@ -208,10 +215,21 @@ class Archive:
             kept = []
             for package in wanted:
                 if package.sha256 not in by_digest:
-                    raise StackError(f"{package.name} {package.version} arrived with a wrong digest.")
+                    raise StackError(
+                        f"{package.name} {package.version} arrived with a wrong digest."
+                    )
                 target = self._folder / "cache" / "archives" / f"{package.sha256}.deb"
                 kept.append(by_digest[package.sha256].replace(target))
         return kept
+
+
+@functools.cache
+def archive(suites: tuple[str, ...], layout: Layout) -> Archive:
+    """The suites with their package lists, which are read once per command."""
+    say(f"apt: reading the package lists of {', '.join(suites)}")
+    found = Archive(suites, layout)
+    found.update()
+    return found
 
 
 def unpack(deb: Path, folder: Path) -> None:

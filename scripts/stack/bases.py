@@ -21,7 +21,7 @@ from typing import Any
 from . import apt, wheels
 from .errors import StackError, UnsupportedMachine
 from .layout import Layout
-from .process import output, replace, run, unmount_below
+from .process import output, replace, run, unmount
 from .progress import say
 from .registry import Registry
 
@@ -72,16 +72,21 @@ class Base:
     env: Mapping[str, str] = field(default_factory=dict)
     loads: tuple[str, ...] = ()  # sonames that the finished image must be able to load
     command: str = "bash"
+    optional: bool = False  # made only when asked for by name
 
     @classmethod
     def of_table(cls, entry: Mapping[str, Any]) -> Base:
         """One entry of the table."""
-        values = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
+        values = _tuples(entry)
         values["wheels"] = tuple(wheels.Wheel(**wheel) for wheel in entry.get("wheels", ()))
         if "newer" in entry:
-            newer = {k: tuple(v) if isinstance(v, list) else v for k, v in entry["newer"].items()}
-            values["newer"] = Newer(**newer)
+            values["newer"] = Newer(**_tuples(entry["newer"]))
         return cls(**values)
+
+
+def _tuples(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """A table's values with its arrays made immutable."""
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
 
 
 def read_table() -> dict[str, Base]:
@@ -98,6 +103,7 @@ class Builder:
         self._layout = layout
         self._registry = registry
         self._table = read_table()
+        self._fetching = threading.Lock()
 
     def missing(self, only: Collection[str] = ()) -> list[Base]:
         """The bases, or the named ones and their parents, that have to be built."""
@@ -107,17 +113,17 @@ class Builder:
                 f"No base is called {', '.join(sorted(unknown))}; "
                 f"bases.toml has {', '.join(self._table)}."
             )
-        wanted = set(only) or set(self._table)
+        wanted = set(only) or {base.name for base in self._table.values() if not base.optional}
         for base in reversed(self._table.values()):
             if base.name in wanted and base.parent:
                 wanted.add(base.parent)
-        return [b for b in self._table.values() if b.name in wanted and not self._current(b)]
+        return [b for b in self._table.values() if b.name in wanted and not self.current(b)]
 
     def ensure(self, only: Collection[str] = ()) -> None:
         """Build what is missing; one base that fails does not keep the others back."""
         missing = self.missing(only)
         if not missing:
-            say(f"bases: all {len(only) or len(self._table)} are in the registry, reused")
+            say("bases: all are in the registry, reused")
             return
         if apt.architecture() != "amd64":
             raise UnsupportedMachine(
@@ -151,9 +157,14 @@ class Builder:
         try:
             for base in bases:
                 for wheel in base.wheels:
-                    wheels.fetch(wheel, self._layout)
+                    self._fetch(wheel)
         except (StackError, OSError) as error:
             say(f"bases: fetching wheels ahead of time stopped: {error}")
+
+    def _fetch(self, wheel: wheels.Wheel) -> Path:
+        """A wheel's file; a build that needs it waits for the fetch ahead of time."""
+        with self._fetching:
+            return wheels.fetch(wheel, self._layout)
 
     def _record(self, base: Base) -> Path:
         """Where the outcome of a build is remembered."""
@@ -162,10 +173,11 @@ class Builder:
     def _recipe(self, base: Base) -> str:
         """A digest over all that decides what a base holds, its ancestors included."""
         parent = self._recipe(self._table[base.parent]) if base.parent else ""
-        text = json.dumps([_RECIPE_VERSION, parent, asdict(base)], sort_keys=True)
+        given = {key: value for key, value in asdict(base).items() if value}
+        text = json.dumps([_RECIPE_VERSION, parent, given], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def _current(self, base: Base) -> bool:
+    def current(self, base: Base) -> bool:
         """Whether the registry still holds what this very recipe made."""
         try:
             record = json.loads(self._record(base).read_text(encoding="utf-8"))
@@ -177,7 +189,7 @@ class Builder:
     def _build(self, base: Base) -> None:
         """Make one base and push it under all its names."""
         say(f"bases: making {base.tags[0]}")
-        folder = Path(tempfile.mkdtemp(dir=self._layout.cache / "tmp"))
+        folder = Path(tempfile.mkdtemp(dir=self._layout.drafts))
         try:
             context = folder / "context"
             secrets = folder / "secrets"
@@ -189,7 +201,7 @@ class Builder:
             replace(context / "Dockerfile", self._dockerfile(base, steps))
             self._push(base, context, secrets)
         finally:
-            unmount_below([folder])
+            unmount([folder])
             shutil.rmtree(folder, ignore_errors=True)
         digests = self.digests(base)
         if None in digests.values():
@@ -203,17 +215,21 @@ class Builder:
         debs = self._layout.cache / "debootstrap" / base.bootstrap
         debs.mkdir(parents=True, exist_ok=True)
         keyring = apt.keyring()
+        options = [
+            "--variant=minbase",
+            f"--include={','.join(base.include)}",
+            f"--cache-dir={debs}",
+            *([f"--keyring={keyring}"] if keyring else []),
+        ]
         run(
-            ["debootstrap", "--variant=minbase", f"--include={','.join(base.include)}"]
-            + [f"--cache-dir={debs}", *([f"--keyring={keyring}"] if keyring else [])]
-            + [base.bootstrap, root, apt.mirror()],
+            ["debootstrap", *options, base.bootstrap, root, apt.mirror()],
             log=self._layout.log(f"debootstrap-{base.name}"),
             why=f"debootstrap cannot make {base.bootstrap}",
         )
+        leave_out = [f"--exclude=./{pattern}" for pattern in _NOT_IN_AN_IMAGE]
+        options = ["--numeric-owner", "--sort=name", *leave_out]
         run(
-            ["tar", "--numeric-owner", "--sort=name", "--directory", root]
-            + [f"--exclude=./{pattern}" for pattern in _NOT_IN_AN_IMAGE]
-            + ["--create", "--file", archive, "."],
+            ["tar", "--directory", root, *options, "--create", "--file", archive, "."],
             log=self._layout.log("tar"),
             why="The root file system cannot be packed",
         )
@@ -222,7 +238,7 @@ class Builder:
     def _overlay(self, base: Base, overlay: Path, secrets: Path) -> list[str]:
         """Lay out the files a base adds; return the shell commands that need apt."""
         for wheel in base.wheels:
-            wheels.unpack(wheel, wheels.fetch(wheel, self._layout), overlay)
+            wheels.unpack(wheel, self._fetch(wheel), overlay)
         for name, text in base.files.items():
             path = overlay / name.lstrip("/")
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -244,13 +260,12 @@ class Builder:
 
     def _unpack_newer(self, newer: Newer, overlay: Path, secrets: Path) -> list[str]:
         """Unpack packages of newer suites; return the packages they depend on."""
-        archive = apt.Archive(newer.suites, self._layout)
-        archive.update()
+        archive = apt.archive(newer.suites, self._layout)
         shutil.copy2(archive.source, secrets / "newer.sources")
         packages = [archive.newest(name) for name in newer.packages]
         say("bases: unpacking " + ", ".join(f"{p.name} {p.version}" for p in packages))
         folder = overlay / newer.into.lstrip("/")
-        with tempfile.TemporaryDirectory(dir=self._layout.cache / "tmp") as name:
+        with tempfile.TemporaryDirectory(dir=self._layout.drafts) as name:
             for deb in archive.download(packages):
                 apt.unpack(deb, Path(name))
                 deb.unlink()
@@ -286,11 +301,16 @@ class Builder:
     def _push(self, base: Base, context: Path, secrets: Path) -> None:
         """Build the context and push the outcome under every name."""
         names = ",".join(self._registry.prefix + tag for tag in base.tags)
-        given = [f"--secret=id={path.name},src={path}" for path in sorted(secrets.iterdir())]
+        options = [
+            "--progress=plain",
+            "--allow=network.host",
+            "--provenance=false",
+            "--sbom=false",
+            f'--output=type=image,"name={names}",push=true',
+            *(f"--secret=id={path.name},src={path}" for path in sorted(secrets.iterdir())),
+        ]
         run(
-            ["docker", "buildx", "build", "--progress=plain", "--allow=network.host"]
-            + ["--provenance=false", "--sbom=false", *given]
-            + [f'--output=type=image,"name={names}",push=true', str(context)],
+            [self._layout.bin / "docker", "buildx", "build", *options, context],
             log=self._layout.log(f"build-{base.name}"),
             why=f"The image {base.tags[0]} cannot be built",
             env=self._layout.docker_environment(),

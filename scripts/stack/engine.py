@@ -17,11 +17,18 @@ from pathlib import Path
 from . import apt
 from .errors import StackError
 from .layout import Layout, system_path
-from .process import State, output, processes_naming, replace, start, unmount_below
+from .process import (
+    State,
+    output,
+    processes_naming,
+    processes_rooted_in,
+    replace,
+    start,
+    unmount,
+)
 from .progress import say
 
 NAME = "dockerd"
-_SUITES = ("trixie", "forky")
 _UNPACKED = ("docker.io", "docker-cli", "docker-buildx", "containerd", "tini-static")
 # Debian 12's own: the newer runc needs a newer libc, iptables needs its plugins in place.
 _INSTALLED = {"runc": "runc", "iptables": "iptables"}
@@ -35,6 +42,7 @@ _PROGRAMS = (
     "usr/sbin/docker-proxy",
     "usr/libexec/docker/cli-plugins/docker-buildx",
 )
+_DAEMONS = ("dockerd", "containerd", "containerd-shim-runc-v2")
 _START_SECONDS = 60
 _GIGABYTES = 3
 
@@ -103,13 +111,11 @@ def _installed(layout: Layout) -> bool:
 def _install(layout: Layout) -> None:
     """Unpack the newest packages that run on this libc; the prefix appears whole or not."""
     apt.require_space(layout.cache, _GIGABYTES)
-    say(f"engine: reading the package lists of {', '.join(_SUITES)}")
-    archive = apt.Archive(_SUITES, layout)
-    archive.update()
+    archive = apt.archive(apt.NEWER_SUITES, layout)
     packages = [archive.newest(name, apt.runs_on_this_libc) for name in _UNPACKED]
     say("engine: downloading " + ", ".join(f"{p.name} {p.version}" for p in packages))
     debs = archive.download(packages)
-    draft = Path(tempfile.mkdtemp(dir=layout.cache / "tmp"))
+    draft = Path(tempfile.mkdtemp(dir=layout.drafts))
     try:
         for deb in debs:
             apt.unpack(deb, draft)
@@ -135,9 +141,7 @@ def _configure_client(layout: Layout) -> None:
     for folder in (layout.bin, plugins):
         folder.mkdir(parents=True, exist_ok=True)
     _link(layout.bin / "docker", layout.prefix / "usr/bin/docker")
-    _link(
-        plugins / "docker-buildx", layout.prefix / "usr/libexec/docker/cli-plugins/docker-buildx"
-    )
+    _link(plugins / "docker-buildx", layout.prefix / "usr/libexec/docker/cli-plugins/docker-buildx")
 
 
 def _link(link: Path, target: Path) -> None:
@@ -184,11 +188,15 @@ def stop(layout: Layout) -> bool:
 
 
 def _clear_leftovers(layout: Layout) -> None:
-    """End the children of an engine that was killed, and unmount what they had mounted."""
-    for child in processes_naming(layout.run / "exec"):
-        say(f"engine: stopping {child.name} (pid {child.pid}), left by an earlier engine")
-        child.stop(patience=10)
-    unmount_below([layout.run, layout.data_root])
+    """End what an engine that was killed left running, and unmount what it had mounted."""
+    data_root = layout.data_root.resolve()
+    for daemon in processes_naming(layout.run, _DAEMONS):
+        say(f"engine: stopping {daemon.name} (pid {daemon.pid}), left by an earlier engine")
+        daemon.stop(patience=10)
+    for process in processes_rooted_in(data_root):
+        say(f"engine: stopping {process.name} (pid {process.pid}), left by an earlier engine")
+        process.stop(patience=1)
+    unmount([layout.run.resolve(), data_root])
     for name in ("dockerd.pid", "docker.sock"):
         (layout.run / name).unlink(missing_ok=True)
     shutil.rmtree(layout.run / "exec", ignore_errors=True)

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
+
+from .process import unmount
 
 
 def _cache_root() -> Path:
@@ -78,15 +81,26 @@ class Layout:
         """Held while `up` or `down` works."""
         return self.run / "lock"
 
+    @property
+    def drafts(self) -> Path:
+        """Where things are made before they are moved into place."""
+        return self.cache / "tmp"
+
     def log(self, name: str) -> Path:
         """The log file of one daemon or one step."""
         return self.run / "log" / f"{name}.log"
 
     def create(self) -> None:
         """Make the folders that everything else expects."""
-        for folder in (self.cache, self.run, self.run / "log", self.cache / "tmp"):
+        for folder in (self.cache, self.run, self.run / "log", self.drafts):
             folder.mkdir(parents=True, exist_ok=True)
         self.run.chmod(0o700)
+
+    def clear_drafts(self) -> None:
+        """Remove what an `up` that was cut short left half made; call it under the lock."""
+        unmount([self.drafts.resolve()])
+        shutil.rmtree(self.drafts, ignore_errors=True)
+        self.drafts.mkdir()
 
     def docker_environment(self) -> dict[str, str]:
         """The environment in which `docker` means this stack's engine."""

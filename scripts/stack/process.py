@@ -14,7 +14,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -97,6 +97,12 @@ def _start_time(pid: int) -> int | None:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
+def _pids() -> list[int]:
+    """Every process but this one."""
+    names = [entry.name for entry in Path("/proc").iterdir()]
+    return [int(name) for name in names if name.isdigit() and int(name) != os.getpid()]
+
+
 @dataclass(frozen=True)
 class Daemon:
     """A process that `up` started and `down` may stop."""
@@ -174,30 +180,45 @@ def start(
     raise StackError(f"{problem}. Last lines of {log}:\n{tail(log)}")
 
 
-def processes_naming(folder: Path) -> list[Daemon]:
-    """Live processes whose command line names the folder, this one excepted.
+def processes_naming(folder: Path, programs: Collection[str]) -> list[Daemon]:
+    """Live processes of these programs with an argument that lies in the folder.
 
-    The folder is the stack's own run folder, so these are the engine's children:
-    its containerd and the shims, which outlive an engine that was killed.
+    In the stack's run folder those are what an earlier `up` started and no record knows
+    of any more: containerd and its shims outlive an engine that was killed.
     """
     needle = os.fsencode(folder) + b"/"
     found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
+    for pid in _pids():
         try:
-            arguments = (entry / "cmdline").read_bytes().split(b"\0")
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        program = os.path.basename(arguments[0])
-        if program in _ENGINE_PROGRAMS and any(needle in argument for argument in arguments[1:]):
-            daemon = Daemon.of_pid(os.fsdecode(program), int(entry.name))
+        named = any(needle in argument for argument in arguments[1:])
+        program = Path(os.fsdecode(arguments[0])).name
+        if named and program in programs:
+            daemon = Daemon.of_pid(program, pid)
             if daemon:
                 found.append(daemon)
     return found
 
 
-_ENGINE_PROGRAMS = (b"dockerd", b"containerd", b"containerd-shim-runc-v2", b"docker-registry")
+def processes_rooted_in(folder: Path) -> list[Daemon]:
+    """Live processes whose root file system is an overlay with its upper layer in the folder.
+
+    In an engine's data these are its containers and build steps, and nothing else.
+    """
+    needle = f"upperdir={folder}/"
+    found = []
+    for pid in _pids():
+        try:
+            mounts = Path(f"/proc/{pid}/mountinfo").read_text(encoding="utf-8").splitlines()
+        except OSError:
+            continue
+        if any(line.split()[4] == "/" and needle in line for line in mounts):
+            daemon = Daemon.of_pid("a container's process", pid)
+            if daemon:
+                found.append(daemon)
+    return found
 
 
 class State:
@@ -247,12 +268,12 @@ def exclusive(lock: Path) -> Iterator[None]:
         yield
 
 
-def unmount_below(folders: Sequence[Path]) -> None:
-    """Unmount what is still mounted below the folders, the deepest first."""
+def unmount(folders: Sequence[Path]) -> None:
+    """Unmount what is still mounted on or below the folders, the deepest first."""
     points = []
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
         point = line.split()[4].encode("ascii").decode("unicode_escape")
-        if any(point.startswith(f"{folder}/") for folder in folders):
+        if any(Path(point).is_relative_to(folder) for folder in folders):
             points.append(point)
     for point in sorted(points, key=len, reverse=True):
         if output(["umount", point]) is None:

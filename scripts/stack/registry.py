@@ -15,12 +15,11 @@ from dataclasses import dataclass
 
 from . import apt
 from .layout import Layout
-from .process import State, replace, start
+from .process import State, processes_naming, replace, start
 from .progress import say
 
 NAME = "docker-registry"
 _PORT = 5000
-_SUITES = ("bookworm", "trixie")
 _START_SECONDS = 20
 _MANIFESTS = ", ".join(
     (
@@ -95,10 +94,9 @@ def ensure(layout: Layout) -> Registry:
     digest = program.parent / "docker-registry.sha256"
     if not program.exists() or not digest.exists() or digest.read_text() != apt.sha256(program):
         apt.require_debian_root("Installing an image registry")
-        say("registry: downloading docker-registry")
-        archive = apt.Archive(_SUITES, layout)
-        archive.update()
+        archive = apt.archive(apt.NEWER_SUITES, layout)
         package = archive.newest("docker-registry", apt.runs_on_this_libc)
+        say(f"registry: downloading docker-registry {package.version}")
         for deb in archive.download([package]):
             apt.unpack(deb, layout.cache / "registry-prefix")
             deb.unlink()
@@ -133,10 +131,10 @@ def stop(layout: Layout) -> bool:
     """Stop the stack's registry; say whether there was one."""
     state = State(layout.state)
     daemon = state.read().get(NAME)
-    if daemon:
-        say(f"registry: stopping docker-registry (pid {daemon.pid})")
-        daemon.stop(patience=10)
-        state.remove(NAME)
+    for process in [daemon] if daemon else processes_naming(layout.run, [NAME]):
+        say(f"registry: stopping docker-registry (pid {process.pid})")
+        process.stop(patience=10)
+    state.remove(NAME)
     return daemon is not None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import os
 import shutil
 import sys
 import tempfile
@@ -17,13 +16,15 @@ from .errors import StackError
 from .layout import Layout
 from .process import output, replace, run
 
+_PYTHON = "3.11"  # the bases' own; it only matters for wheels with compiled modules
+
 
 @dataclass(frozen=True)
 class Wheel:
     """One wheel file, its digest, and which members go where.
 
-    `take` maps a pattern over member paths to the folder that receives the matches;
-    what a pattern's fixed leading folders hold is kept below that folder.
+    `take` maps a pattern over member paths to the folder that receives the matches. As
+    many leading folders as the pattern has are dropped, what lies deeper is kept.
     """
 
     file: str
@@ -47,13 +48,19 @@ def fetch(wheel: Wheel, layout: Layout) -> Path:
     kept = layout.cache / "wheels" / wheel.sha256 / wheel.file
     if kept.exists() and apt.sha256(kept) == wheel.sha256:
         return kept
-    with tempfile.TemporaryDirectory(dir=layout.cache / "tmp") as name:
+    with tempfile.TemporaryDirectory(dir=layout.drafts) as name:
         folder = Path(name)
         replace(folder / "requirements.txt", wheel.requirement + "\n")
-        target = ["--only-binary", ":all:", "--platform", wheel.platform, "--python-version", "3.11"]
+        options = {
+            "--only-binary": ":all:",
+            "--platform": wheel.platform,
+            "--python-version": _PYTHON,
+            "--dest": str(folder / "out"),
+            "--requirement": str(folder / "requirements.txt"),
+        }
+        flags = [word for option in options.items() for word in option]
         run(
-            [*_pip(), "download", "--no-deps", "--require-hashes", *target]
-            + ["--dest", folder / "out", "--requirement", folder / "requirements.txt"],
+            [*_pip(), "download", "--no-deps", "--require-hashes", *flags],
             log=layout.log("pip-download"),
             why=f"pip cannot download {wheel.file}",
         )
@@ -89,21 +96,16 @@ def unpack(wheel: Wheel, path: Path, root: Path) -> None:
             copies: dict[tuple[str, int, int], list[str]] = {}
             for member in members:
                 info = archive.getinfo(member)
-                copies.setdefault((os.path.dirname(member), info.CRC, info.file_size), []).append(member)
+                key = member.rpartition("/")[0], info.CRC, info.file_size
+                copies.setdefault(key, []).append(member)
             for group in copies.values():
-                _lay_out(archive, group, _fixed_folder(pattern), root / destination.lstrip("/"))
+                _lay_out(archive, group, pattern.count("/"), root / destination.lstrip("/"))
 
 
-def _fixed_folder(pattern: str) -> str:
-    """The leading part of a pattern, up to the last slash before its first wildcard."""
-    plain = pattern.partition("*")[0]
-    return plain.rpartition("/")[0]
-
-
-def _lay_out(archive: zipfile.ZipFile, copies: list[str], base: str, folder: Path) -> None:
+def _lay_out(archive: zipfile.ZipFile, copies: list[str], depth: int, folder: Path) -> None:
     """Write the copy with the longest name and link the others to it."""
     copies = sorted(copies, key=len, reverse=True)
-    targets = [folder / os.path.relpath(member, base or ".") for member in copies]
+    targets = [folder.joinpath(*member.split("/")[depth:]) for member in copies]
     targets[0].parent.mkdir(parents=True, exist_ok=True)
     with archive.open(copies[0]) as source, targets[0].open("wb") as sink:
         shutil.copyfileobj(source, sink, 1 << 20)

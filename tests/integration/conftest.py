@@ -1,0 +1,86 @@
+"""Real components for the integration tests; on CI a missing one is a failure, never a skip."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def missing(what: str, remedy: str) -> NoReturn:
+    """End the test: as a failure on CI, as a skip that says what to do on a user's machine."""
+    text = f"{what} is missing; {remedy}"
+    if os.environ.get("CI"):
+        pytest.fail(text)
+    pytest.skip(text)
+
+
+@dataclass(frozen=True)
+class Run:
+    """How one call of the command line ended."""
+
+    code: int
+    out: str
+    err: str
+
+    def report(self) -> dict:
+        """Standard output as a report."""
+        return json.loads(self.out)
+
+
+Buildmatrix = Callable[..., Run]
+
+
+@pytest.fixture(scope="session")
+def engine() -> None:
+    """A Docker engine with buildx that answers."""
+    for command in (["docker", "buildx", "version"], ["docker", "info"]):
+        if (
+            shutil.which("docker") is None
+            or subprocess.run(command, capture_output=True).returncode
+        ):
+            missing("a Docker engine with buildx", "run scripts/test, which starts one")
+
+
+@pytest.fixture
+def buildmatrix() -> Buildmatrix:
+    """Run the command line in a folder."""
+
+    def run(
+        folder: Path, *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 900
+    ) -> Run:
+        done = subprocess.run(
+            [sys.executable, "-m", "buildmatrix", *arguments],
+            cwd=folder,
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        return Run(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+def copy_of(example: Sequence[str], folder: Path) -> Path:
+    """The named files and folders of the repository, copied into a folder of the test's own."""
+    for name in example:
+        source = ROOT / name
+        if source.is_dir():
+            ignore = shutil.ignore_patterns("__pycache__", ".buildmatrix", "locks")
+            shutil.copytree(source, folder / name, ignore=ignore)
+        else:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, folder / name)
+    return folder

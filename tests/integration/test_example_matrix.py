@@ -1,0 +1,135 @@
+"""The two matrices of the repository, built for real: one must hold, one must fail."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import Buildmatrix, Run, copy_of
+
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.usefixtures("engine")]
+
+GOOD = {
+    "cuda12.8-py311-server",
+    "rocm7.2-py311-server",
+    "oneapi2025.0-py311-server",
+    "cpu-py311-server",
+}
+
+#: Smuggled target → the gate that must stop it, what must be named: distribution, library or
+#: package, requirement line.
+SMUGGLED = {
+    "cpu-py311-xgboost": ("lock", "nvidia-nccl-cu12", None, "xgboost.in:2"),
+    "cpu-py311-xgboost-without-nccl": ("scan", "xgboost", "libxgboost.so", "xgboost.in:2"),
+    "cpu-py311-sentences": ("lock", "nvidia-cublas", None, "sentences.in:1"),
+    "rocm7.2-py311-bitsandbytes": (
+        "scan",
+        "bitsandbytes",
+        "libbitsandbytes_cuda",
+        "bitsandbytes.in:1",
+    ),
+    "cuda12.8-py311-cuda13": ("lock", "nvidia-cuda-nvrtc", None, "cuda13.in:1"),
+    "oneapi2025.0-py311-ctranslate2": ("scan", "ctranslate2", "libctranslate2", "ctranslate2.in:1"),
+}
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the example matrix."""
+    return copy_of(["buildmatrix.toml", "images"], tmp_path_factory.mktemp("good"))
+
+
+def gates(run: Run) -> dict[str, dict[str, str]]:
+    """Target → gate → state."""
+    return {target["id"]: target["gates"] for target in run.report()["targets"]}
+
+
+def test_the_example_matrix_is_built_and_every_image_is_what_it_says(
+    good: Path, buildmatrix: Buildmatrix
+) -> None:
+    run = buildmatrix(good, "build", "--format", "json", timeout=1800)
+
+    assert run.code == 0, run.err
+    assert gates(run) == {
+        target: {"lock": "passed", "build": "passed", "scan": "passed", "smoke": "passed"}
+        for target in GOOD
+    }
+    report = run.report()
+    assert not [f for f in report["findings"] if f["severity"] == "error"]
+    assert report["unread"] == []
+    for target in report["targets"]:
+        assert target["digest"].startswith("sha256:")
+
+
+def test_a_second_run_finds_everything_done(good: Path, buildmatrix: Buildmatrix) -> None:
+    run = buildmatrix(good, "build", env={"DOCKER_CONFIG": "/nonexistent"})
+
+    # Without its configuration folder docker has no buildx: a build could not even start.
+    assert run.code == 0, run.err
+    for target in GOOD:
+        assert target in run.out
+
+
+def test_an_image_runs_as_a_user_without_rights_and_holds_no_tool_of_the_build(
+    good: Path, buildmatrix: Buildmatrix
+) -> None:
+    run = buildmatrix(good, "build", "--format", "json")
+    images = {t["backend"]: t["image"] for t in run.report()["targets"]}
+    script = "id -u; command -v uv pip; ls /run/secrets 2>/dev/null; cat /opt/venv/pyvenv.cfg"
+    done = subprocess.run(
+        ["docker", "run", "--rm", "--network=none", images["cpu"], "sh", "-c", script],
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.stdout.splitlines()[0] == "10001"
+    assert "/uv" not in done.stdout and "pip" not in done.stdout
+
+
+@pytest.fixture(scope="module")
+def smuggled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the smuggled matrix."""
+    return copy_of(["images/smuggled"], tmp_path_factory.mktemp("bad")) / "images/smuggled"
+
+
+def test_every_smuggled_target_fails_and_names_library_distribution_and_requirement_line(
+    smuggled: Path, buildmatrix: Buildmatrix
+) -> None:
+    run = buildmatrix(smuggled, "build", "--format", "json", timeout=1800)
+
+    assert run.code == 1, run.err
+    states = gates(run)
+    findings = run.report()["findings"]
+    for target, (gate, distribution, library, line) in SMUGGLED.items():
+        assert states[target][gate] == "failed", target
+        errors = [f for f in findings if f["target"] == target and f["severity"] == "error"]
+        named = [f for f in errors if f["distribution"] == distribution]
+        assert named, (target, errors)
+        assert any(f["chain"] and f["chain"][0].endswith(line) for f in named), named
+        if library:
+            told = [(f["path"] or "") + str(f["evidence"]) for f in named]
+            assert any(library in text for text in told), named
+
+
+def test_what_the_lock_shows_is_stopped_before_anything_is_downloaded(
+    smuggled: Path, buildmatrix: Buildmatrix
+) -> None:
+    run = buildmatrix(smuggled, "build", "--format", "json", "--select", "cpu-py311-sentences")
+
+    assert run.code == 1
+    assert gates(run)["cpu-py311-sentences"] == {
+        "lock": "failed",
+        "build": "not-run",
+        "scan": "not-run",
+        "smoke": "not-run",
+    }
+
+
+def test_the_table_shows_a_reader_what_to_do(smuggled: Path, buildmatrix: Buildmatrix) -> None:
+    run = buildmatrix(smuggled, "build", "--select", "cpu-py311-xgboost")
+
+    assert run.code == 1
+    assert "nvidia-nccl-cu12" in run.out
+    assert "xgboost.in:2" in run.out
+    assert "xgboost-cpu" in run.out
