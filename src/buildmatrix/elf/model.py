@@ -25,7 +25,8 @@ class DeviceCode:
     #: Container: `nv-fatbin`, `hip-bundle`, `hip-ccob`, `hip-kpack`, `offload-bundle`,
     #: `offload-binary`, `spirv`, `elf` (the object itself is device code).
     format: str
-    #: What the entries are: `sass`, `ptx`, `lto-ir`, `amdgcn`, `spirv`, `unknown`.
+    #: What the entries are: `sass`, `ptx`, `lto-ir`, `amdgcn`, `spirv`, `zebin`, `bitcode`,
+    #: `unknown`.
     kind: str
     #: `sm_90`, `compute_120`, `gfx942:sramecc+:xnack-`, `spir64`; None where the bytes cannot say.
     arch: str | None
@@ -38,6 +39,8 @@ class DeviceCode:
     section: str | None = None
     #: Why `arch` is None, or why the list may be incomplete.
     note: str | None = None
+    #: How many of the entries are compressed.
+    compressed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,9 @@ class Literal:
     text: str
     offset: int
     section: str | None = None
+    #: The name, or a path that ends with it, is a whole NUL-terminated string; False for a part of
+    #: a sentence, of source text, or of a string table without NUL.
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)

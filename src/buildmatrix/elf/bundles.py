@@ -1,0 +1,173 @@
+"""Clang offload bundles, plain and compressed: how HIP, SYCL and OpenMP code travels.
+
+Source: clang/docs/ClangOffloadBundler.rst; for version 3 of the compressed header LLVM's pull
+request 130284. Little-endian.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from struct import Struct
+
+from buildmatrix.elf import zstd
+from buildmatrix.elf.entries import Container, Entry
+from buildmatrix.elf.source import ByteSource
+
+MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
+COMPRESSED_MAGIC = b"CCOB"
+
+#: Offset, size, length of the identifier.
+_ROW = Struct("<QQQ")
+#: Version to: bytes of the header, and the layout behind magic and version.
+#: method, [size of the file,] size when decompressed; a hash of 8 bytes follows.
+_COMPRESSED = {1: (20, Struct("<HI")), 2: (24, Struct("<HII")), 3: (32, Struct("<HQQ"))}
+_METHODS = {0: "zlib", 1: "zstd"}
+
+#: Bytes that are looked at for the table of entries: with 50 architectures it takes 4 KiB. The
+#: second size is for the table that does not fit.
+_TABLES = (4 << 10, 16 << 10)
+#: Compressed bytes that are read to get at the table. The first block of a zstd frame has at most
+#: 128 KiB.
+_HEAD = 160 << 10
+_MOST_ENTRIES = 512
+_LONGEST_ID = 512
+
+_TARGET = re.compile(
+    r"-(?P<arch>gfx[0-9a-z]+(?:-[0-9a-z]+)*(?::[a-z]+[+-])*|sm_[0-9]+[af]?|amdgcnspirv)$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    offset: int
+    size: int
+    target: str
+
+
+def target(identifier: str) -> tuple[str, str, str | None] | None:
+    """Format, kind and architecture of what an identifier stands for; None for host code.
+
+    `hipv4-amdgcn-amd-amdhsa--gfx942:xnack-`, `sycl-spir64_gen-unknown-unknown`, `openmp-spir64`.
+    """
+    model, _, triple = identifier.partition("-")
+    if model == "host":
+        return None
+    container = "hip-bundle" if model in ("hip", "hipv4") else "offload-bundle"
+    machine = triple.split("-", 1)[0]
+    found = _TARGET.search(identifier)
+    arch = found["arch"] if found else machine or None
+    kinds = {"amdgcn": "amdgcn", "nvptx64": "sass", "spir64": "spirv", "spirv64": "spirv"}
+    return container, kinds.get(machine, "unknown"), arch
+
+
+def read(source: ByteSource, offset: int, limit: int) -> Container | None:
+    """The plain bundle at `offset`; `limit` is the end of the section or region that holds it."""
+    try:
+        rows = _rows(lambda size: source.read(offset, min(size, limit - offset)))
+    except ValueError:
+        return None
+    if any(row.offset + row.size > limit - offset for row in rows):
+        return None
+    end = max((row.offset + row.size for row in rows), default=0)
+    entries = tuple(_entries(rows, offset))
+    return Container(entries, offset + max(end, len(MAGIC)))
+
+
+def read_compressed(
+    source: ByteSource, offset: int, limit: int, *, opened: bool = True
+) -> Container | None:
+    """The compressed bundle at `offset`. The bytes on disk are shared out among its targets.
+
+    A bundle that is not to be opened is one entry without an architecture.
+    """
+    head = source.read(offset, min(32, limit - offset))
+    version = int.from_bytes(head[4:6], "little")
+    if not head.startswith(COMPRESSED_MAGIC) or version not in _COMPRESSED:
+        return None
+    header_size, fields = _COMPRESSED[version]
+    if len(head) < header_size:
+        return None
+    method, *sizes = fields.unpack_from(head, 6)
+    if method not in _METHODS or sizes[-1] == 0:
+        return None
+    # Version 1 does not tell where it ends: a single bundle fills the section.
+    size = sizes[0] if version > 1 else limit - offset
+    if not header_size < size <= limit - offset:
+        return None
+    whole = Entry("hip-ccob", "unknown", None, offset, size, compressed=True)
+    name = _METHODS[method]
+    if not opened:
+        note = f"compressed with {name}, and not opened: the file has too many bundles"
+        return Container((replace(whole, note=note),), offset + size)
+    packed = source.read(offset + header_size, min(_HEAD, size - header_size))
+    unpack = zstd.head if name == "zstd" else _inflate
+    try:
+        rows = _rows(lambda most: unpack(packed, most))
+    except (ValueError, zlib.error) as problem:
+        note = f"compressed with {name}, and not readable: {problem}"
+        return Container((replace(whole, note=note),), offset + size)
+    return Container(tuple(_shares(rows, whole)), offset + size)
+
+
+def read_section(source: ByteSource, offset: int, size: int, name: str) -> Entry | None:
+    """The image that fills a section `__CLANG_OFFLOAD_BUNDLE__<target>`; None for host code."""
+    meaning = target(name.removeprefix(MAGIC.decode()))
+    if meaning is None:
+        return None
+    container, kind, arch = meaning
+    start = source.read(offset, 4)
+    kind = {b"\x03\x02\x23\x07": "spirv", b"BC\xc0\xde": "bitcode"}.get(start, kind)
+    return Entry(container, kind, arch, offset, size)
+
+
+def _inflate(packed: bytes, most: int) -> bytes:
+    return zlib.decompressobj().decompress(packed, most)
+
+
+def _rows(head: Callable[[int], bytes]) -> list[_Row]:
+    """The table of entries of a bundle whose first bytes `head` gives.
+
+    Raises:
+        ValueError: there is no bundle, or its table is damaged.
+    """
+    for most in _TABLES:
+        data = head(most)
+        at = len(MAGIC) + 8
+        count = int.from_bytes(data[len(MAGIC) : at], "little")
+        if not data.startswith(MAGIC) or not 0 < count <= _MOST_ENTRIES:
+            raise ValueError("there is no offload bundle")
+        rows: list[_Row] = []
+        while len(rows) < count and at + _ROW.size <= len(data):
+            offset, size, length = _ROW.unpack_from(data, at)
+            raw = data[at + _ROW.size : at + _ROW.size + length]
+            if length > _LONGEST_ID or not raw.isascii():
+                raise ValueError("an entry of the offload bundle makes no sense")
+            if len(raw) == length:
+                rows.append(_Row(offset, size, raw.decode()))
+            at += _ROW.size + length
+        if len(rows) == count:
+            return rows
+    raise ValueError("the table of the offload bundle is cut short")
+
+
+def _entries(rows: list[_Row], base: int) -> Iterator[Entry]:
+    for row in rows:
+        meaning = target(row.target)
+        if meaning is not None and row.size:
+            container, kind, arch = meaning
+            yield Entry(container, kind, arch, base + row.offset, row.size)
+
+
+def _shares(rows: list[_Row], whole: Entry) -> Iterator[Entry]:
+    """One entry per target, with its share of the compressed bytes by size when decompressed."""
+    entries = list(_entries(rows, 0))
+    total = sum(entry.size for entry in entries)
+    passed = 0
+    for entry in entries:
+        start = whole.size * passed // total
+        passed += entry.size
+        size = whole.size * passed // total - start
+        yield replace(entry, format=whole.format, offset=whole.offset, size=size, compressed=True)

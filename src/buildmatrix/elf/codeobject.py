@@ -1,0 +1,107 @@
+"""ELF objects whose machine is an accelerator: cubins, AMD code objects, Intel's zebin.
+
+Sources: LLVM's llvm/BinaryFormat/ELF.h and AMDGPUUsage.rst; the numbers of EM_CUDA were checked
+against cubins in real wheels.
+"""
+
+from __future__ import annotations
+
+from buildmatrix.elf import layout as abi
+from buildmatrix.elf.entries import Container, Entry
+from buildmatrix.elf.layout import layout
+from buildmatrix.elf.source import ByteSource
+
+KINDS = {abi.EM_CUDA: "sass", abi.EM_AMDGPU: "amdgcn", abi.EM_INTELGT: "zebin"}
+
+#: From this EI_ABIVERSION on (CUDA 13) the SM number stands in bits 8 to 15 of e_flags.
+_CUDA_ABI_2 = 8
+#: From this EI_ABIVERSION on (code object version 4) e_flags tell the features in two bits each.
+_AMDGPU_ABI_V4 = 2
+_XNACK = {0x200: ":xnack-", 0x300: ":xnack+"}
+_SRAMECC = {0x800: ":sramecc-", 0xC00: ":sramecc+"}
+
+#: EF_AMDGPU_MACH, the lowest 8 bits of e_flags.
+_GFX = {
+    0x2C: "gfx900",
+    0x2D: "gfx902",
+    0x2E: "gfx904",
+    0x2F: "gfx906",
+    0x30: "gfx908",
+    0x31: "gfx909",
+    0x32: "gfx90c",
+    0x33: "gfx1010",
+    0x34: "gfx1011",
+    0x35: "gfx1012",
+    0x36: "gfx1030",
+    0x37: "gfx1031",
+    0x38: "gfx1032",
+    0x39: "gfx1033",
+    0x3D: "gfx1035",
+    0x3E: "gfx1034",
+    0x3F: "gfx90a",
+    0x41: "gfx1100",
+    0x42: "gfx1013",
+    0x43: "gfx1150",
+    0x44: "gfx1103",
+    0x45: "gfx1036",
+    0x46: "gfx1101",
+    0x47: "gfx1102",
+    0x48: "gfx1200",
+    0x4A: "gfx1151",
+    0x4C: "gfx942",
+    0x4E: "gfx1201",
+    0x4F: "gfx950",
+    0x51: "gfx9-generic",
+    0x52: "gfx10-1-generic",
+    0x53: "gfx10-3-generic",
+    0x54: "gfx11-generic",
+    0x55: "gfx1152",
+    0x58: "gfx1153",
+    0x59: "gfx12-generic",
+    0x5F: "gfx9-4-generic",
+}
+
+
+def arch(machine: int, flags: int, abi_version: int) -> str | None:
+    """`sm_90` or `gfx90a:sramecc+:xnack-` from e_machine, e_flags and EI_ABIVERSION."""
+    if machine == abi.EM_CUDA:
+        number = (flags >> 8 if abi_version >= _CUDA_ABI_2 else flags) & 0xFF
+        return f"sm_{number}" if number else None
+    if machine == abi.EM_AMDGPU and (flags & 0xFF) in _GFX:
+        features = ""
+        if abi_version >= _AMDGPU_ABI_V4:
+            features = _SRAMECC.get(flags & 0xC00, "") + _XNACK.get(flags & 0x300, "")
+        return _GFX[flags & 0xFF] + features
+    return None
+
+
+def whole(machine: int, flags: int, abi_version: int, size: int) -> Entry | None:
+    """The entry for a file that is device code itself; None when it is for a host."""
+    if machine not in KINDS:
+        return None
+    found = arch(machine, flags, abi_version)
+    note = None if found else "the header does not name an architecture that is known"
+    return Entry("elf", KINDS[machine], found, 0, size, note=note)
+
+
+def read(source: ByteSource, offset: int, limit: int) -> Container | None:
+    """The device object that lies bare at `offset` in data of the host (libcupti has some)."""
+    head = source.read(offset, min(64, limit - offset))
+    if len(head) < 64 or not head.startswith(abi.MAGIC) or head[4] not in (1, 2) or head[5] != 1:
+        return None
+    fields = layout(64 if head[4] == 2 else 32, little_endian=True)
+    (
+        _, machine, _, _, segments_at, sections_at, flags, _,
+        segment_size, segment_count, section_size, section_count, _,
+    ) = fields.header.unpack_from(head, 16)  # fmt: skip
+    if machine not in KINDS:
+        return None
+    # The tables stand behind the contents, so the last one ends the object.
+    end = max(
+        fields.header.size + 16,
+        segments_at + segment_size * segment_count,
+        sections_at + section_size * section_count,
+    )
+    size = min(offset + end, limit) - offset
+    found = arch(machine, flags, head[8])
+    return Container((Entry("elf", KINDS[machine], found, offset, size),), offset + size)

@@ -1,0 +1,112 @@
+"""Strings in data and code that look like the names of shared libraries: what may be dlopen'ed.
+
+Found are `lib<name>.so` with or without a version (`libcuda.so.1`, `libOpenCL.so`) and other names
+that carry one (`ld-linux-x86-64.so.2`), also at the end of a path, inside a sentence, and in the
+string tables of Rust and Go, which have no NUL between two strings.
+
+Not found are names put together at run time (`"lib" + name + ".so"`), names that a compiler split
+into immediate operands (`mov rax, "libnccl."`), names that are encoded or compressed, and `lib*.so`
+with a lower-case word directly behind it, as only string tables without NUL have it: it may as well
+be `library.source`.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+
+from buildmatrix.elf.model import Literal
+from buildmatrix.elf.regions import Region, Window
+
+#: Different names kept of one file. Real files have up to a few hundred.
+MOST_NAMES = 4096
+#: Occurrences of `.so` that are looked at in one file.
+MOST_HITS = 1 << 18
+#: Longest part of a name before `.so`; the longest file name is 255 bytes.
+LONGEST_STEM = 200
+
+_NAME = (string.ascii_letters + string.digits + "_.+-").encode()
+_PATH = _NAME + b"/@$"
+_SO = b".so"
+#: A pattern of one literal is searched for with memchr, twice as fast as bytes.find.
+_SEARCHED = re.compile(re.escape(_SO))
+_VERSION = re.compile(rb"(?:\.[0-9]{1,8}){0,4}")
+_WORD = re.compile(rb"[a-z0-9_]")
+
+
+class LiteralFinder:
+    """Collects the names from the windows of all regions of one file."""
+
+    def __init__(self) -> None:
+        self._found: dict[bytes, Literal] = {}
+        self._hits = 0
+        #: True when the file holds more than is looked at.
+        self.incomplete = False
+
+    def search(self, window: Window, region: Region) -> None:
+        """Adds the names that begin their `.so` in this window."""
+        data = window.data
+        handled = 0
+        for hit in _SEARCHED.finditer(data, window.start, window.stop + len(_SO) - 1):
+            self.incomplete |= self._hits >= MOST_HITS or len(self._found) >= MOST_NAMES
+            if self.incomplete:
+                return
+            self._hits += 1
+            span = _name(data, hit.start(), handled)
+            if span is None:
+                continue
+            begin, handled = span
+            # In code, the second half of a name that was split into operands looks like a name.
+            if not region.executable or data.startswith(b"lib", begin):
+                self._add(data, begin, handled, window, region)
+
+    def literals(self) -> tuple[Literal, ...]:
+        """The names in the order of the file, each once."""
+        return tuple(sorted(self._found.values(), key=lambda literal: literal.offset))
+
+    def _add(self, data: bytes, begin: int, end: int, window: Window, region: Region) -> None:
+        name = data[begin:end]
+        known = self._found.get(name)
+        if known is not None and known.exact:
+            return
+        exact = _exact(data, begin, end)
+        if known is None or exact:
+            text = name.decode("ascii")
+            self._found[name] = Literal(text, window.offset + begin, region.section, exact)
+
+
+def _name(data: bytes, dot: int, handled: int) -> tuple[int, int] | None:
+    """Where the name around `.so` at `dot` begins and ends; None when it is none.
+
+    `handled` is the end of the name before it, which a table without NUL runs into this one.
+    """
+    version_at = dot + len(_SO)
+    matched = _VERSION.match(data, version_at)
+    end = matched.end() if matched else version_at
+    versioned = end > version_at
+    if not versioned and _WORD.match(data, end) and not data.startswith(b"lib", end):
+        return None
+    before = data[max(handled, dot - LONGEST_STEM) : dot]
+    begin = dot - len(before) + len(before.rstrip(_NAME))
+    if begin == dot:
+        return None
+    if not data.startswith(b"lib", begin):
+        whole = data[begin - 1 : begin] in (b"\0", b"/") and data[end : end + 1] == b"\0"
+        library = -1 if whole else data.rfind(b"lib", begin, dot)
+        if library >= 0 and dot - library > len(b"lib"):
+            begin = library
+        elif not versioned:
+            return None
+    elif dot - begin == len(b"lib"):
+        return None
+    return begin, end
+
+
+def _exact(data: bytes, begin: int, end: int) -> bool:
+    """Whether the name, or a path that ends with it, is a whole string."""
+    if data[end : end + 1] not in (b"\0", b""):
+        return False
+    before = data[max(0, begin - LONGEST_STEM) : begin]
+    if before.endswith(b"/"):
+        before = before.rstrip(_PATH)
+    return before[-1:] in (b"\0", b"")

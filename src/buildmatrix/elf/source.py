@@ -1,0 +1,112 @@
+"""Where the bytes of one file come from: an open file, or memory.
+
+Everything in `elf` reads through `ByteSource`, so the same reader serves files, members of wheels
+and range requests to an index.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+
+
+class ByteSource(Protocol):
+    """Random access to the bytes of one file."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """The bytes from `offset` on: `length` of them, or fewer where the file ends.
+
+        May raise OSError, which the readers of this package pass on.
+        """
+        ...
+
+
+class FileSource:
+    """A file that somebody else opened and will close.
+
+    Reads with pread(2) and not through a mapping: a file that shrinks while it is read then gives a
+    short read, not a SIGBUS.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        #: Bytes handed out so far, for statistics.
+        self.bytes_read = 0
+        # Headers lie at both ends of a file: read-ahead would fetch 128 KiB around each of them.
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+        return os.fstat(self._fd).st_size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `ByteSource.read`."""
+        data = os.pread(self._fd, length, offset)
+        self.bytes_read += len(data)
+        return data
+
+
+class BytesSource:
+    """Bytes in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        #: Bytes handed out so far, for statistics.
+        self.bytes_read = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+        return len(self._data)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `ByteSource.read`."""
+        data = self._data[offset : offset + length]
+        self.bytes_read += len(data)
+        return data
+
+
+class CachedSource:
+    """A source in front of another one that keeps the blocks which small reads touched.
+
+    A dozen small tables close together then cost one read. Reads of more than a few blocks go
+    straight through. Offsets outside the file give short or empty reads, never an error: they come
+    from files that may lie.
+    """
+
+    #: Bytes per block: one page, which the kernel reads anyway.
+    BLOCK = 4096
+    #: Reads over more blocks than this are not kept.
+    WIDEST = 16
+    #: Blocks kept, oldest dropped first: 2 MiB.
+    KEPT = 512
+
+    def __init__(self, source: ByteSource, size: int) -> None:
+        self._source = source
+        self.size = size
+        self._blocks: dict[int, bytes] = {}
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `ByteSource.read`; negative or too large offsets give no bytes."""
+        length = min(length, self.size - offset)
+        if offset < 0 or length <= 0:
+            return b""
+        first = offset // self.BLOCK
+        last = (offset + length - 1) // self.BLOCK
+        if last - first >= self.WIDEST:
+            return self._source.read(offset, length)
+        data = b"".join([self._block(number) for number in range(first, last + 1)])
+        start = offset - first * self.BLOCK
+        return data[start : start + length]
+
+    def _block(self, number: int) -> bytes:
+        block = self._blocks.get(number)
+        if block is None:
+            start = number * self.BLOCK
+            block = self._source.read(start, min(self.BLOCK, self.size - start))
+            if len(self._blocks) >= self.KEPT:
+                del self._blocks[next(iter(self._blocks))]
+            self._blocks[number] = block
+        return block

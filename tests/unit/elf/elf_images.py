@@ -1,0 +1,164 @@
+"""Writes small ELF files and device-code containers, field by field, for the tests of `elf`."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+BASE = 0x10000
+PROGBITS, STRTAB, DYNAMIC, NOTE, NOBITS = 1, 3, 6, 7, 8
+ALLOC, EXEC = 2, 4
+
+
+@dataclass(frozen=True)
+class Part:
+    """A section to be written; `size` differs from the data's only in sections without bytes."""
+
+    name: str
+    data: bytes = b""
+    type: int = PROGBITS
+    flags: int = ALLOC
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class Image:
+    """An ELF file to be written."""
+
+    bits: int = 64
+    little_endian: bool = True
+    machine: int = 62
+    type: int = 3
+    flags: int = 0
+    abi_version: int = 0
+    needed: Sequence[str] = ()
+    #: Tag to string: 14 soname, 15 rpath, 29 runpath.
+    strings: Mapping[int, str] = field(default_factory=dict)
+    #: Tag to number.
+    numbers: Mapping[int, int] = field(default_factory=dict)
+    parts: Sequence[Part] = ()
+    interpreter: str | None = None
+    section_headers: bool = True
+
+    def build(self) -> bytes:
+        order = "<" if self.little_endian else ">"
+        word = "Q" if self.bits == 64 else "I"
+        header_size = 64 if self.bits == 64 else 52
+        segment_format = order + ("IIQQQQQQ" if self.bits == 64 else "IIIIIIII")
+        section_format = order + f"II{word}{word}{word}{word}II{word}{word}"
+        dynamic = bool(self.needed or self.strings or self.numbers)
+        notes = [part for part in self.parts if part.type == NOTE]
+        segment_count = 1 + dynamic + len(notes) + bool(self.interpreter)
+        body = bytearray(header_size + segment_count * struct.calcsize(segment_format))
+
+        placed: list[tuple[Part, int, int]] = []
+
+        def place(part: Part, link: int = 0) -> int:
+            body.extend(bytes(-len(body) % 16))
+            placed.append((part, len(body), link))
+            body.extend(part.data)
+            return len(body) - len(part.data)
+
+        strings = bytearray(b"\0")
+
+        def string(value: str) -> int:
+            strings.extend(value.encode() + b"\0")
+            return len(strings) - len(value.encode()) - 1
+
+        entries = [(1, string(name)) for name in self.needed]
+        entries += [(tag, string(value)) for tag, value in self.strings.items()]
+        entries += list(self.numbers.items())
+        segments: list[tuple[int, int, int]] = []
+        if dynamic:
+            at = place(Part(".dynstr", bytes(strings), STRTAB))
+            entries += [(5, BASE + at), (10, len(strings)), (0, 0)]
+            data = b"".join(struct.pack(order + word * 2, *entry) for entry in entries)
+            at = place(Part(".dynamic", data, DYNAMIC), link=1)
+            segments.append((2, at, len(data)))
+        if self.interpreter:
+            data = self.interpreter.encode() + b"\0"
+            segments.append((3, place(Part(".interp", data)), len(data)))
+        for part in self.parts:
+            at = place(part)
+            if part.type == NOTE:
+                segments.append((4, at, len(part.data)))
+        segments.insert(0, (1, 0, len(body)))
+
+        sections_at = count = names_index = 0
+        if self.section_headers:
+            names = bytearray(b"\0")
+            rows = []
+            for part, offset, link in [*placed, (Part(".shstrtab", b"", STRTAB, 0), 0, 0)]:
+                at = names.find(part.name.encode() + b"\0")
+                if at < 0:
+                    at = len(names)
+                    names += part.name.encode() + b"\0"
+                size = len(part.data) if part.size is None else part.size
+                rows.append([at, part.type, part.flags, 0, offset, size, link, 0, 1, 0])
+            rows[-1][4:6] = len(body), len(names)
+            body += names
+            sections_at = len(body)
+            count, names_index = len(rows) + 1, len(rows)
+            zero = [0] * 10
+            if count >= 0xFF00:
+                zero[5], zero[6] = count, names_index
+                count, names_index = 0, 0xFFFF
+            for row in [zero, *rows]:
+                body += struct.pack(section_format, *row)
+
+        ident = b"\x7fELF" + bytes(
+            [2 if self.bits == 64 else 1, 1 if self.little_endian else 2, 1, 0, self.abi_version]
+        )
+        head = ident.ljust(16, b"\0") + struct.pack(
+            order + f"HHI{word}{word}{word}IHHHHHH",
+            self.type, self.machine, 1, 0, header_size, sections_at, self.flags, header_size,
+            struct.calcsize(segment_format), segment_count,
+            struct.calcsize(section_format), count, names_index,
+        )  # fmt: skip
+        body[: len(head)] = head
+        for index, (kind, offset, size) in enumerate(segments):
+            address = BASE + offset
+            row = (
+                (kind, 5, offset, address, address, size, size, 4)
+                if self.bits == 64
+                else (kind, offset, address, address, size, size, 5, 4)
+            )
+            at = header_size + index * struct.calcsize(segment_format)
+            struct.pack_into(segment_format, body, at, *row)
+        return bytes(body)
+
+
+def fat_entry(kind: int, arch: int, payload: bytes = bytes(32), flags: int = 0x11) -> bytes:
+    head = struct.pack(
+        "<HHIQIIHHIIIQQQ",
+        kind, 0x101, 64, len(payload), 0, 0, 7, 1, arch, 0, 0, flags, 0, len(payload),
+    )  # fmt: skip
+    return head + payload
+
+
+def fat_binary(*entries: bytes) -> bytes:
+    payload = b"".join(entries)
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(payload)) + payload
+
+
+def bundle(images: Mapping[str, bytes]) -> bytes:
+    """A plain clang offload bundle: identifier to image, images on 4096-byte boundaries."""
+    table = len(images).to_bytes(8, "little")
+    offset = 4096
+    body = b""
+    for identifier, image in images.items():
+        table += struct.pack("<QQQ", offset, len(image), len(identifier)) + identifier.encode()
+        body += image.ljust(-(-len(image) // 4096) * 4096, b"\0")
+        offset = 4096 + len(body)
+    return (b"__CLANG_OFFLOAD_BUNDLE__" + table).ljust(4096, b"\0") + body
+
+
+def compressed_bundle(version: int, method: int, packed: bytes, uncompressed: int) -> bytes:
+    size = len(packed) + {1: 20, 2: 24, 3: 32}[version]
+    fields = {
+        1: struct.pack("<I", uncompressed),
+        2: struct.pack("<II", size, uncompressed),
+        3: struct.pack("<QQ", size, uncompressed),
+    }[version]
+    return b"CCOB" + struct.pack("<HH", version, method) + fields + bytes(8) + packed

@@ -1,0 +1,219 @@
+"""Device code: which formats, kinds and architectures a file carries."""
+
+from __future__ import annotations
+
+import base64
+import struct
+import zlib
+
+import pytest
+from elf_images import Image, Part, bundle, compressed_bundle, fat_binary, fat_entry
+
+from buildmatrix.elf.model import DeviceCode
+from buildmatrix.elf.reader import read_elf
+from buildmatrix.elf.source import BytesSource
+
+HIP = {
+    "host-x86_64-unknown-linux-gnu-": b"",
+    "hipv4-amdgcn-amd-amdhsa--gfx90a:sramecc+:xnack-": b"a" * 3000,
+    "hipv4-amdgcn-amd-amdhsa--gfx1100": b"b" * 1000,
+}
+
+
+def found(*parts: Part, **header: int) -> tuple[DeviceCode, ...]:
+    data = Image(parts=parts, **header).build()  # type: ignore[arg-type]
+    elf = read_elf(BytesSource(data), len(data))
+    assert elf is not None
+    return elf.device_code
+
+
+def brief(codes: tuple[DeviceCode, ...]) -> list[tuple[str, str, str | None, int]]:
+    return [(code.format, code.kind, code.arch, code.count) for code in codes]
+
+
+@pytest.mark.parametrize("section", [".nv_fatbin", "__nv_relfatbin"])
+def test_every_entry_of_every_fat_binary_counts(section: str) -> None:
+    containers = [
+        fat_binary(fat_entry(2, 80), fat_entry(2, 90, flags=0x100011), fat_entry(1, 90)),
+        fat_binary(
+            fat_entry(2, 80, bytes(64)), fat_entry(8, 75), fat_entry(2, 120, flags=0x200011)
+        ),
+    ]
+    codes = found(Part(section, containers[0] + bytes(24) + containers[1]))
+    assert brief(codes) == [
+        ("nv-fatbin", "lto-ir", "compute_75", 1),
+        ("nv-fatbin", "ptx", "compute_90", 1),
+        ("nv-fatbin", "sass", "sm_120f", 1),
+        ("nv-fatbin", "sass", "sm_80", 2),
+        ("nv-fatbin", "sass", "sm_90a", 1),
+    ]
+    twice = codes[3]
+    assert twice.size == 2 * 64 + 32 + 64
+    assert twice.section == section
+    assert all(code.note is None for code in codes)
+
+
+@pytest.mark.parametrize("flag", [0x2000, 0x8000], ids=["lz4", "zstd"])
+def test_compressed_entries_still_name_their_architecture(flag: int) -> None:
+    (code,) = found(Part(".nv_fatbin", fat_binary(fat_entry(2, 100, flags=flag | 0x11))))
+    assert (code.arch, code.compressed) == ("sm_100", 1)
+
+
+def test_a_fat_binary_in_read_only_data_is_found_without_its_section() -> None:
+    data = bytes(1000) + fat_binary(fat_entry(2, 75)) + b"\0libcuda.so.1\0"
+    (code,) = found(Part(".rodata", data))
+    assert (code.arch, code.section) == ("sm_75", ".rodata")
+
+
+def test_names_inside_a_fat_binary_in_read_only_data_are_no_literals() -> None:
+    payload = b"\0libinside.so.1\0".ljust(64, b"\0")
+    data = Image(
+        parts=[Part(".rodata", fat_binary(fat_entry(1, 75, payload)) + b"\0liboutside.so.1\0")]
+    ).build()
+    elf = read_elf(BytesSource(data), len(data))
+    assert elf is not None
+    assert [literal.text for literal in elf.literals] == ["liboutside.so.1"]
+
+
+def test_the_magic_number_alone_is_no_device_code() -> None:
+    constants = (
+        b"\x50\xed\x55\xba" + b"CCOB" + b"__CLANG_OFFLOAD_BUNDLE__\0" + b"\x7fELF" + b"x" * 99
+    )
+    assert found(Part(".rodata", constants)) == ()
+
+
+def test_a_device_section_with_nothing_readable_is_unknown_and_not_nothing() -> None:
+    (code,) = found(Part(".nv_fatbin", b"\x01" * 4096))
+    assert (code.format, code.kind, code.arch, code.size) == ("nv-fatbin", "unknown", None, 4096)
+    assert code.note == "nothing in the section could be read"
+
+
+def test_a_fat_binary_that_is_cut_short_says_so() -> None:
+    whole = fat_binary(fat_entry(2, 80), fat_entry(2, 90))
+    codes = found(Part(".nv_fatbin", whole[:-40]))
+    assert [(code.arch, code.note) for code in codes] == [
+        ("sm_80", None),
+        (None, "an entry header of the fat binary makes no sense"),
+    ]
+
+
+def test_plain_hip_bundles_name_targets_with_features_and_leave_out_the_host() -> None:
+    assert brief(found(Part(".hip_fatbin", bundle(HIP) + bundle(HIP)))) == [
+        ("hip-bundle", "amdgcn", "gfx1100", 2),
+        ("hip-bundle", "amdgcn", "gfx90a:sramecc+:xnack-", 2),
+    ]
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_zlib_compressed_bundles_are_opened_far_enough_for_their_targets(version: int) -> None:
+    plain = bundle(HIP)
+    data = compressed_bundle(version, 0, zlib.compress(plain), len(plain))
+    codes = found(Part(".hip_fatbin", data))
+    assert brief(codes) == [
+        ("hip-ccob", "amdgcn", "gfx1100", 1),
+        ("hip-ccob", "amdgcn", "gfx90a:sramecc+:xnack-", 1),
+    ]
+    assert sum(code.size for code in codes) == len(data)
+    assert codes[1].size > 2 * codes[0].size
+
+
+#: `bundle` of 24 AMD targets, each image one line of text, from `zstd -19`.
+ZSTD_BUNDLE = base64.b64decode(
+    "KLUv/QBo9QkAUk4uK3BtGgN8nb6i3/Vf0e/6AAAkFkQm+JltuR8R0+1kRIiIiJDtODi6GH3rTwGU0t3d3d1dbtMy"
+    "7KJbZUZKNfm8S1hNwM0WaIp5IU/qmCO8zbXqjBoD/HXaMk1LL+m5oznRW2gNdIYZg3w5tgjT+VbPOfdD+aT0NKAY"
+    "+SQXT14dTAj+/9X/H/h/askRP/nhiKFFip5RrIgceWU12z5yoxnB/38w9f8vqDXRIRgPQ0UUGp1C0agLRqE71Bo5"
+    "qKFsArN3PdZxSwrKTYYDETAECcEJ4X+E8LMFRXB8fgFJk6Be+A//yf/yH/yX/+e//A/+y3/5f/4X4P8AqPsv/+V/"
+    "+C//lf9skjFFk6Ae/sP/S90AsLDKgqafSVA+DYr3UWaidNkyp1KKKqmmCWhmSpBSiqQIz7WndBJYFQHVglwN"
+)
+ZSTD_TARGETS = {f"gfx{number}" for number in range(1000, 1024)}
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_zstd_compressed_bundles_are_opened_without_a_library(version: int) -> None:
+    data = compressed_bundle(version, 1, ZSTD_BUNDLE, 1 << 20)
+    codes = found(Part(".hip_fatbin", data))
+    assert {code.arch for code in codes} == ZSTD_TARGETS
+    assert all(code.compressed == code.count == 1 for code in codes)
+
+
+def test_a_damaged_compressed_bundle_is_unknown_with_the_reason() -> None:
+    data = compressed_bundle(3, 1, b"\x28\xb5\x2f\xfd" + b"\xff" * 64, 1 << 20)
+    (code,) = found(Part(".hip_fatbin", data))
+    assert (code.format, code.kind, code.arch) == ("hip-ccob", "unknown", None)
+    assert code.note is not None
+    assert code.note.startswith("compressed with zstd, and not readable")
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [Part(".hip_fatbin", bytes(4096)), Part(".rocm_kpack_ref", b"\x81\xa4path")],
+        [Part(".hip_fatbin", bytes(4096)), Part(".hipFatBinSegment", b"HIPK" + bytes(20))],
+    ],
+)
+def test_code_that_was_moved_to_a_kpack_file_is_unknown_and_not_absent(parts: list[Part]) -> None:
+    (code,) = found(*parts)
+    assert (code.format, code.kind, code.arch) == ("hip-kpack", "unknown", None)
+    assert code.note == "the code was moved to a .kpack file"
+
+
+@pytest.mark.parametrize(
+    ("target", "content", "expected"),
+    [
+        ("sycl-spir64", b"\x03\x02\x23\x07" + bytes(60), ("offload-bundle", "spirv", "spir64")),
+        ("sycl-spir64_gen", bytes(64), ("offload-bundle", "unknown", "spir64_gen")),
+        ("sycl-spir64", b"BC\xc0\xde" + bytes(60), ("offload-bundle", "bitcode", "spir64")),
+        ("openmp-amdgcn-amd-amdhsa--gfx906", bytes(64), ("offload-bundle", "amdgcn", "gfx906")),
+    ],
+)
+def test_offload_sections_name_their_target(
+    target: str, content: bytes, expected: tuple[str, str, str]
+) -> None:
+    (code,) = found(Part(f"__CLANG_OFFLOAD_BUNDLE__{target}", content))
+    assert (code.format, code.kind, code.arch) == expected
+
+
+def test_the_host_part_of_an_offload_bundle_is_no_device_code() -> None:
+    assert found(Part("__CLANG_OFFLOAD_BUNDLE__host-x86_64-unknown-linux-gnu", bytes(64))) == ()
+
+
+def test_an_offload_binary_names_triple_and_architecture() -> None:
+    strings = b"triple\0amdgcn-amd-amdhsa\0arch\0gfx942\0"
+    places = [strings.index(word) for word in (b"triple", b"amdgcn", b"arch", b"gfx942")]
+    table_at = 32 + 48
+    strings_at = table_at + 32
+    image_at = strings_at + len(strings)
+    data = struct.pack("<4sIQQQ", b"\x10\xff\x10\xad", 1, image_at + 100, 32, 48)
+    data += struct.pack("<HHIQQQQ", 1, 4, 0, table_at, 2, image_at, 100)[:48].ljust(48, b"\0")
+    data += b"".join(struct.pack("<Q", strings_at + place) for place in places)
+    data += strings + bytes(100)
+    assert brief(found(Part(".llvm.offloading", data))) == [
+        ("offload-binary", "amdgcn", "gfx942", 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ({"machine": 190, "flags": 0x5A055A, "abi_version": 7}, ("sass", "sm_90")),
+        ({"machine": 190, "flags": 0x6004B04, "abi_version": 8}, ("sass", "sm_75")),
+        ({"machine": 190, "flags": 0x6007802, "abi_version": 8}, ("sass", "sm_120")),
+        ({"machine": 224, "flags": 0x12C, "abi_version": 1}, ("amdgcn", "gfx900")),
+        ({"machine": 224, "flags": 0x62F, "abi_version": 2}, ("amdgcn", "gfx906:xnack-")),
+        ({"machine": 224, "flags": 0xE3F, "abi_version": 2}, ("amdgcn", "gfx90a:sramecc+:xnack-")),
+        ({"machine": 224, "flags": 0xFE, "abi_version": 2}, ("amdgcn", None)),
+    ],
+)
+def test_an_object_for_an_accelerator_names_its_architecture(
+    header: dict[str, int], expected: tuple[str, str | None]
+) -> None:
+    (code,) = found(Part(".text", b"\0libnot.so.1\0"), **header)
+    assert (code.format, code.kind, code.arch) == ("elf", *expected)
+    assert (code.note is None) == (expected[1] is not None)
+
+
+def test_a_bare_cubin_in_read_only_data_is_found() -> None:
+    cubin = Image(machine=190, flags=0x500550, abi_version=7, parts=[Part(".text.k", b"k" * 99)])
+    data = cubin.build()
+    (code,) = found(Part(".rodata", b"names\0\0\0" + data + b"\0after"))
+    assert (code.format, code.kind, code.arch, code.size) == ("elf", "sass", "sm_80", len(data))

@@ -1,0 +1,240 @@
+"""Whatever the bytes say, the answer is bounded: facts, `unread`, None or Malformed."""
+
+from __future__ import annotations
+
+import struct
+import sys
+import time
+import tracemalloc
+import zlib
+from pathlib import Path
+
+import pytest
+from elf_images import Image, Part, bundle, compressed_bundle, fat_binary, fat_entry
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from buildmatrix.elf import devicecode, zstd
+from buildmatrix.elf.model import Elf
+from buildmatrix.elf.reader import Malformed, read_elf
+from buildmatrix.elf.source import ByteSource, BytesSource
+
+PLAIN = bundle({"hipv4-amdgcn-amd-amdhsa--gfx942": b"x" * 100})
+SEEDS = [
+    Image(
+        bits=bits,
+        little_endian=little,
+        needed=["libcudart.so.12"],
+        strings={14: "liba.so", 29: "$ORIGIN"},
+        interpreter="/lib/ld.so",
+        parts=[
+            Part(".rodata", b"\0libcuda.so.1\0" + fat_binary(fat_entry(1, 70))),
+            Part(".nv_fatbin", fat_binary(fat_entry(2, 80), fat_entry(1, 90))),
+            Part(".hip_fatbin", PLAIN + compressed_bundle(3, 0, zlib.compress(PLAIN), len(PLAIN))),
+            Part("__CLANG_OFFLOAD_BUNDLE__sycl-spir64", b"\x03\x02\x23\x07" + bytes(28)),
+        ],
+        section_headers=sections,
+    ).build()
+    for bits in (32, 64)
+    for little in (True, False)
+    for sections in (True, False)
+]
+SYSTEM = Path(sys.executable).resolve().read_bytes()[: 1 << 20]
+
+MAGICS = (
+    b"\x50\xed\x55\xba",
+    b"CCOB",
+    b"__CLANG_OFFLOAD_BUNDLE__",
+    b"\x10\xff\x10\xad",
+    b"\x7fELF",
+)
+
+NUMBERS = st.one_of(
+    st.sampled_from([0, 1, 0xFFFF, 1 << 31, (1 << 32) - 1, 1 << 63, (1 << 64) - 1]),
+    st.integers(0, (1 << 64) - 1),
+)
+CHANGES = st.lists(
+    st.tuples(st.integers(0, 1 << 16), st.sampled_from([1, 2, 4, 8]), NUMBERS), max_size=12
+)
+
+
+class Short:
+    """A source that ends early, as a file does that shrinks while it is read."""
+
+    def __init__(self, data: bytes, end: int) -> None:
+        self._data = data[:end]
+
+    def read(self, offset: int, length: int) -> bytes:
+        assert 0 <= offset < 1 << 63, "pread takes no other offset"
+        assert 0 <= length <= len(self._data) + (8 << 20), "a table's claim sets the memory used"
+        return self._data[offset : offset + length]
+
+
+def answer(source: ByteSource, size: int) -> Elf | None:
+    try:
+        return read_elf(source, size)
+    except Malformed as problem:
+        assert problem.reason
+        return None
+
+
+@settings(max_examples=400, deadline=2000, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.sampled_from(SEEDS), changes=CHANGES, end=st.integers(0, 1 << 16))
+def test_mutated_files_give_an_answer(
+    seed: bytes, changes: list[tuple[int, int, int]], end: int
+) -> None:
+    data = bytearray(seed)
+    for at, width, value in changes:
+        at %= len(data)
+        raw = (value & (1 << 8 * width) - 1).to_bytes(width, "little")
+        data[at : at + width] = raw[: len(data) - at]
+    answer(Short(bytes(data), end), len(data))
+    answer(Short(bytes(data), len(data)), len(data))
+
+
+@settings(max_examples=100, deadline=5000, suppress_health_check=[HealthCheck.too_slow])
+@given(changes=CHANGES)
+def test_a_mutated_header_of_a_real_program_gives_an_answer(
+    changes: list[tuple[int, int, int]],
+) -> None:
+    data = bytearray(SYSTEM)
+    for at, width, value in changes:
+        at %= 1024
+        data[at : at + width] = (value & (1 << 8 * width) - 1).to_bytes(width, "little")
+    answer(BytesSource(bytes(data)), len(data))
+
+
+@settings(max_examples=200, deadline=2000)
+@given(st.binary(max_size=600))
+@example(b"")
+def test_arbitrary_bytes_behind_the_magic_number_give_an_answer(tail: bytes) -> None:
+    answer(BytesSource(b"\x7fELF" + tail), 4 + len(tail))
+    for section in (".nv_fatbin", ".hip_fatbin", ".llvm.offloading", ".rodata"):
+        for magic in (
+            b"\x50\xed\x55\xba",
+            b"CCOB",
+            b"__CLANG_OFFLOAD_BUNDLE__",
+            b"\x10\xff\x10\xad",
+        ):
+            data = Image(parts=[Part(section, magic + tail)]).build()
+            answer(BytesSource(data), len(data))
+
+
+def measured(data: bytes) -> tuple[Elf | None, float, int]:
+    """The answer, seconds, and the peak of memory beyond the input, in bytes."""
+    tracemalloc.start()
+    started = time.perf_counter()
+    elf = answer(BytesSource(data), len(data))
+    seconds = time.perf_counter() - started
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return elf, seconds, peak
+
+
+def test_sections_that_all_cover_the_whole_file_are_searched_once() -> None:
+    data = bytearray(
+        Image(
+            parts=[Part(f".rodata{n}", b"") for n in range(5000)] + [Part(".z", bytes(1 << 20))]
+        ).build()
+    )
+    sections_at = struct.unpack_from("<Q", data, 40)[0]
+    for index in range(1, 5000):
+        struct.pack_into("<QQ", data, sections_at + index * 64 + 24, 0, len(data))
+    source = BytesSource(bytes(data))
+    assert answer(source, len(data)) is not None
+    assert source.bytes_read < 4 * len(data)
+
+
+def test_a_file_of_nothing_but_names_is_bounded() -> None:
+    elf, seconds, peak = measured(Image(parts=[Part(".rodata", b"x.so" * (1 << 20))]).build())
+    assert elf is not None
+    assert elf.unread != ()
+    assert seconds < 20
+    assert peak < 40 << 20
+
+
+def test_a_file_of_nothing_but_magic_numbers_is_bounded() -> None:
+    for magic in MAGICS:
+        for section in (".rodata", ".nv_fatbin"):
+            elf, seconds, peak = measured(Image(parts=[Part(section, magic * 30_000)]).build())
+            assert elf is not None
+            assert seconds < 20
+            assert peak < 60 << 20
+
+
+def test_a_fat_binary_of_many_empty_entries_is_bounded() -> None:
+    container = fat_binary(fat_entry(2, 80, b"") * 300_000)
+    elf, seconds, peak = measured(Image(parts=[Part(".nv_fatbin", container)]).build())
+    assert elf is not None
+    assert any("entries" in (code.note or "") for code in elf.device_code)
+    assert seconds < 20
+    assert peak < 40 << 20
+
+
+def test_a_section_behind_every_offset_that_pread_takes_is_not_read() -> None:
+    data = bytearray(Image(parts=[Part(".hipFatBinSegment", bytes(48))]).build())
+    sections_at = struct.unpack_from("<Q", data, 40)[0]
+    struct.pack_into("<QQ", data, sections_at + 64 + 24, 1 << 63, 48)
+    assert answer(Short(bytes(data), len(data)), len(data)) is not None
+
+
+def test_a_claim_of_four_billion_entries_allocates_nothing() -> None:
+    data = bytearray(SEEDS[4])
+    sections_at = struct.unpack_from("<Q", data, 40)[0]
+    struct.pack_into("<H", data, 60, 0)
+    struct.pack_into("<Q", data, sections_at + 32, 1 << 32)
+    elf, _, peak = measured(bytes(data))
+    assert elf is not None
+    assert any("section headers were read" in why for why in elf.unread)
+    assert peak < 20 << 20
+
+
+def test_a_zlib_bomb_in_a_bundle_is_not_inflated() -> None:
+    bomb = zlib.compress(bytes(256 << 20), 9)
+    data = Image(parts=[Part(".hip_fatbin", compressed_bundle(3, 0, bomb, 256 << 20))]).build()
+    elf, seconds, peak = measured(data)
+    assert elf is not None
+    assert [code.kind for code in elf.device_code] == ["unknown"]
+    assert seconds < 5
+    assert peak < 8 << 20
+
+
+def test_compressed_bundles_beyond_a_bound_are_counted_and_not_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(devicecode, "MOST_OPENED", 20)
+    packed = zlib.compress(PLAIN)
+    flood = compressed_bundle(3, 0, packed, len(PLAIN)) * 5_000
+    elf, seconds, peak = measured(Image(parts=[Part(".hip_fatbin", flood)]).build())
+    assert elf is not None
+    assert {code.arch: code.count for code in elf.device_code} == {"gfx942": 20, None: 4_980}
+    assert [code.note for code in elf.device_code if code.arch is None] == [
+        "compressed with zlib, and not opened: the file has too many bundles"
+    ]
+    assert seconds < 20
+    assert peak < 20 << 20
+
+
+def test_a_tiny_zstd_frame_that_grows_is_decoded_only_as_far_as_asked() -> None:
+    # 9,000 literals of one byte, and as many sequences that take no bits: one literal, one repeat.
+    count = bytes([9000 >> 8 | 0x80, 9000 & 0xFF])
+    block = (9000 << 4 | 0b1101).to_bytes(3, "little") + b"a" + count + b"\x54\1\0\0" + b"\x01"
+    frame = zstd.MAGIC + b"\x20\xff" + (len(block) << 3 | 5).to_bytes(3, "little") + block
+    assert zstd.head(frame, 1 << 20) == b"a" * 36_000
+    assert zstd.head(frame, 100) == b"a" * 100
+
+
+def test_strings_that_all_point_at_one_long_string_are_bounded() -> None:
+    needed = 20_000
+    image = Image(needed=["a" * 100_000])
+    data = bytearray(image.build())
+    row = data.index(struct.pack("<QQ", 1, 1), 64)
+    tail = bytes(data[row + 16 :])
+    data = data[:row] + struct.pack("<QQ", 1, 1) * needed + tail
+    struct.pack_into("<Q", data, 64 + 56 + 32, (needed + 4) * 16)
+    elf, seconds, peak = measured(bytes(data))
+    assert elf is not None
+    assert sum(map(len, elf.needed)) <= 4 << 20
+    assert any("too long" in why for why in elf.unread)
+    assert seconds < 20
+    assert peak < 60 << 20
