@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,6 +32,7 @@ class Evidence:
     #: Backend that the entry belongs to (`cuda`, `rocm`, `oneapi`, ...).
     backend: str
     #: File that says it; the distribution's metadata for `declared`.
+    #: Empty for the image's environment and for packages of its system.
     path: str
     #: What was seen, readable: `libcudart.so.12`, `.nv_fatbin: sm_75 sm_80`, `CUDA_VERSION=12.8`.
     detail: str
@@ -48,3 +50,77 @@ class Evidence:
     distribution: str | None = None
     #: GPU architectures, for device code.
     architectures: tuple[str, ...] = ()
+
+
+#: What sort of thing a distribution is to the backend that its entry belongs to:
+#: `native` holds the backend's libraries or needs them; `pure` is Python that reaches for them;
+#: `meta` only requires others; `default-build` is what the default index serves, while builds for
+#: other backends exist elsewhere; `embedded` holds device code and there is no other build;
+#: `multi-backend` serves several backends with one wheel; `with-extra` only with an extra.
+DistributionKind = Literal[
+    "native", "pure", "meta", "default-build", "embedded", "multi-backend", "with-extra"
+]
+
+#: `use` another distribution, `remove` it, take the same name from another `index`, or `keep` it.
+ReplacementAction = Literal["use", "remove", "index", "keep"]
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """What to do about a distribution on another backend."""
+
+    action: ReplacementAction
+    #: For `use`: the requirement to write instead. For `index`: uv's `--torch-backend` name, or
+    #: the start of it where the version is the user's choice (`cpu`, `rocm`, `xpu`).
+    target: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DistributionMatch:
+    """What the catalogue says about one name and version.
+
+    `weight` is `neutral` for what is no evidence of anything; such a match still tells the
+    backend that the build is for (`torch 2.9.0+cpu`) and the replacements.
+    """
+
+    #: None for what belongs to no vendor.
+    vendor: str | None
+    backend: str
+    kind: DistributionKind
+    weight: Weight
+    #: Toolkit line (`11`, `12`, `13` for CUDA), where name or version say so.
+    toolkit: str | None
+    #: By backend that the distribution is not for.
+    replace: Mapping[str, Replacement]
+    #: The pattern that matched, as the data file has it: `nvidia-*-cu12`, `torch+rocm*`.
+    entry: str
+    confidence: Confidence
+    #: Backends on which its presence is expected although its bytes belong to another one.
+    tolerated_in: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRoute:
+    """One place that serves builds of a family of distributions; never a URL."""
+
+    #: Family that it serves: `torch`.
+    family: str
+    #: uv's name for it (`--torch-backend`): `cu128`, `rocm6.4`, `xpu`, `cpu`.
+    name: str
+    toolkit: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BackendEntry:
+    """One backend that the data files know."""
+
+    name: str
+    #: None for the backend that belongs to no vendor.
+    vendor: str | None
+    title: str
+    #: Other names that people use for it: `xpu`, `sycl` for `oneapi`.
+    aliases: tuple[str, ...] = ()
+    indexes: tuple[IndexRoute, ...] = ()
+    #: Globs of image repositories that are made for it: `nvidia/cuda`, `rocm/*`.
+    images: tuple[str, ...] = ()

@@ -1,0 +1,369 @@
+"""What single files of an inventory give evidence of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from buildmatrix.catalogue import format as tables
+from buildmatrix.catalogue.load import Catalogue, Owned
+from buildmatrix.catalogue.lookup import LibraryMatch, distribution, library
+from buildmatrix.catalogue.model import (
+    Confidence,
+    DistributionMatch,
+    Evidence,
+    EvidenceKind,
+    Weight,
+    Where,
+)
+from buildmatrix.catalogue.names import demangle, library_names, library_patterns, matches_any
+from buildmatrix.elf.model import DeviceCode
+from buildmatrix.inventory.model import Artefact, Binary
+
+#: Roles of evidence whose entries have none of their own.
+KERNEL_ROLE = "kernel"
+FOLDER_ROLE = "folder"
+
+_LOWER: dict[Confidence, Confidence] = {"high": "medium", "medium": "low", "low": "low"}
+
+File = Binary | Artefact
+
+
+class FileMatcher:
+    """Gives the evidence of one file after the other; holds what they have in common."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        #: Most names occur in many files: `libc.so.6`, `libcudart.so.12`.
+        self._libraries: dict[str, tuple[LibraryMatch, ...]] = {}
+        self._owners: dict[str, DistributionMatch | None] = {}
+
+    def binary(self, binary: Binary) -> Iterator[Evidence]:
+        """Everything that one ELF file says."""
+        itself = [
+            *self._bundled(binary),
+            *self._tool(binary),
+            *self._device_code(binary),
+            *self._unread_device_code(binary),
+        ]
+        yield from itself or self._in_folder(binary)
+        yield from self._needed(binary)
+        yield from self._static(binary)
+        yield from self._dlopen(binary)
+
+    def artefact(self, artefact: Artefact) -> Iterator[Evidence]:
+        """Everything that one file says that is no ELF file."""
+        yield from (
+            list(self._tool(artefact))
+            or list(self._library_file(artefact, _file_name(artefact)))
+            or list(self._device_file(artefact))
+            or self._in_folder(artefact)
+        )
+
+    # The file itself
+
+    def _bundled(self, binary: Binary) -> Iterator[Evidence]:
+        """The SONAME says what a library is; without one of a vendor's, the file's name does."""
+        soname = binary.elf.soname
+        found = list(self._library_file(binary, soname)) if soname else []
+        yield from found or self._library_file(binary, _file_name(binary))
+
+    def _library_file(self, file: File, name: str) -> Iterator[Evidence]:
+        shown, canonical = _file_name(file), demangle(name)
+        for match in library(name, file.path, self._catalogue):
+            yield from self._evidence(
+                "bundled",
+                file,
+                match.owned,
+                name=canonical,
+                detail=shown if shown == canonical else f"{shown} ({canonical})",
+                role=match.owned.entry.role,
+                where=match.owned.entry.where,
+                weight=match.weight,
+                toolkit=match.toolkit,
+                size=file.size,
+            )
+
+    def _tool(self, file: File) -> Iterator[Evidence]:
+        name = _file_name(file)
+        for owned in self._catalogue.tools.find(name)[:1]:
+            yield from self._evidence(
+                "tool",
+                file,
+                owned,
+                name=name,
+                detail=name,
+                role=owned.entry.role,
+                where=owned.entry.where,
+                weight=owned.entry.weight,
+                size=file.size,
+            )
+
+    def _device_file(self, artefact: Artefact) -> Iterator[Evidence]:
+        for owned in self._catalogue.artefacts.find(artefact.kind)[:1]:
+            yield from self._evidence(
+                "device-code",
+                artefact,
+                owned,
+                name=_file_name(artefact),
+                detail=f"{artefact.kind} file",
+                role=KERNEL_ROLE,
+                weight=owned.entry.weight,
+                size=artefact.size,
+            )
+
+    def _in_folder(self, file: File) -> Iterator[Evidence]:
+        """A file without a telling name in a folder where everything is one backend's."""
+        name = _file_name(file)
+        if any(
+            owned.entry.weight == "neutral"
+            for candidate in library_names(name)
+            for owned in self._catalogue.libraries.find(candidate)
+        ):
+            return
+        for owned in self._catalogue.roots.find(file.path)[:1]:
+            yield from self._evidence(
+                "bundled",
+                file,
+                owned,
+                name=name,
+                detail=name,
+                role=FOLDER_ROLE,
+                weight="weak",
+                size=file.size,
+            )
+
+    # Device code
+
+    def _device_code(self, binary: Binary) -> Iterator[Evidence]:
+        """One evidence per backend. Objects for the linker (`.o`) are not loaded by anyone."""
+        by_backend: dict[str, tuple[Owned[tables.DeviceCode], list[DeviceCode]]] = {}
+        for code in binary.elf.device_code:
+            if binary.elf.type == "rel" and code.format != "elf":
+                continue
+            owned = _owner(code, self._catalogue.device_code)
+            if owned is not None:
+                by_backend.setdefault(owned.backend, (owned, []))[1].append(code)
+        for owned, codes in by_backend.values():
+            first = min(codes, key=lambda code: code.offset)
+            architectures = tuple(sorted({code.arch for code in codes if code.arch is not None}))
+            where = first.section or first.format
+            yield from self._evidence(
+                "device-code",
+                binary,
+                owned,
+                name=_file_name(binary),
+                detail=f"{where}: {' '.join(architectures) or 'architectures unknown'}",
+                role=KERNEL_ROLE,
+                weight=owned.entry.weight,
+                offset=first.offset,
+                size=sum(code.size for code in codes),
+                architectures=architectures,
+            )
+
+    def _unread_device_code(self, binary: Binary) -> Iterator[Evidence]:
+        """Sections made for device code, in a file where nothing could be read in them."""
+        if binary.elf.device_code or binary.elf.type == "rel":
+            return
+        for section in binary.elf.sections:
+            if section.nobits or not section.size:
+                continue
+            for owned in self._catalogue.sections.find(section.name)[:1]:
+                yield from self._evidence(
+                    "device-code",
+                    binary,
+                    owned,
+                    name=_file_name(binary),
+                    detail=f"{section.name}: not read",
+                    role=KERNEL_ROLE,
+                    weight=owned.entry.weight,
+                    offset=section.offset,
+                    size=section.size,
+                )
+
+    # What the file asks for
+
+    def _needed(self, binary: Binary) -> Iterator[Evidence]:
+        for name in binary.elf.needed:
+            for match in self._library(name):
+                yield from self._evidence(
+                    "needed",
+                    binary,
+                    match.owned,
+                    name=demangle(name),
+                    detail=name,
+                    role=match.owned.entry.role,
+                    where=match.owned.entry.where,
+                    weight=match.weight,
+                    toolkit=match.toolkit,
+                )
+
+    def _static(self, binary: Binary) -> Iterator[Evidence]:
+        names = _own_names(binary)
+        for owned in self._catalogue.static:
+            entry = owned.entry
+            if _any_library(entry.shared, names):
+                continue
+            marks = [mark for mark in binary.elf.marks if mark.name in entry.marks]
+            if not marks and not _static_by_use(binary, entry):
+                continue
+            seen = [mark.name for mark in marks] or [*entry.sections, *entry.literals]
+            yield from self._evidence(
+                "static",
+                binary,
+                owned,
+                name=entry.name,
+                detail=f"{entry.name} ({', '.join(seen)})",
+                role=entry.role,
+                weight=entry.weight,
+                confidence=owned.confidence if marks else _LOWER[owned.confidence],
+                offset=min((mark.offset for mark in marks), default=None),
+            )
+
+    def _dlopen(self, binary: Binary) -> Iterator[Evidence]:
+        """Names of libraries in data and code, unless the file needs that library or is it.
+
+        A name inside a sentence or a list says less than one that could be passed on as it is.
+        """
+        known = {demangle(name) for name in binary.elf.needed} | _own_names(binary)
+        for literal in sorted(binary.elf.literals, key=lambda literal: not literal.exact):
+            name = literal.text.rpartition("/")[2]
+            if demangle(name) in known:
+                continue
+            known.add(demangle(name))
+            for match in self._library(name):
+                sure = match.owned.confidence
+                yield from self._evidence(
+                    "dlopen",
+                    binary,
+                    match.owned,
+                    name=demangle(name),
+                    detail=literal.text,
+                    role=match.owned.entry.role,
+                    where=match.owned.entry.where,
+                    weight=match.weight if literal.exact else "weak",
+                    toolkit=match.toolkit,
+                    confidence=sure if literal.exact else _LOWER[sure],
+                    offset=literal.offset,
+                )
+
+    # In common
+
+    def _library(self, name: str) -> tuple[LibraryMatch, ...]:
+        if name not in self._libraries:
+            self._libraries[name] = library(name, None, self._catalogue)
+        return self._libraries[name]
+
+    def _evidence(
+        self,
+        kind: EvidenceKind,
+        file: File,
+        owned: Owned[tables.Entry],
+        *,
+        name: str,
+        detail: str,
+        role: str,
+        weight: Weight,
+        where: Where = "image",
+        toolkit: str | None = None,
+        confidence: Confidence | None = None,
+        offset: int | None = None,
+        size: int = 0,
+        architectures: tuple[str, ...] = (),
+    ) -> Iterator[Evidence]:
+        """The evidence, changed or removed by the exceptions that cover it.
+
+        `name` is what exceptions know it by: the library that was named, or the file itself.
+        """
+        for exception in self._catalogue.exceptions:
+            rule = exception.entry
+            if (
+                kind in rule.kinds
+                and matches_any(rule.backends, owned.backend)
+                and matches_any(rule.names, name)
+                and matches_any(rule.files, demangle(_file_name(file)))
+                and matches_any(rule.paths, file.path)
+            ):
+                weight = rule.weight or weight
+                where = rule.where or where
+        if weight == "neutral" or owned.vendor is None:
+            return
+        yield Evidence(
+            kind=kind,
+            vendor=owned.vendor,
+            backend=owned.backend,
+            path=file.path,
+            detail=detail,
+            role=role,
+            confidence=confidence or owned.confidence,
+            where=where,
+            weight=weight,
+            toolkit=toolkit or self._owner_toolkit(file.owner, owned.backend),
+            offset=offset,
+            size=size,
+            distribution=file.owner,
+            architectures=architectures,
+        )
+
+    def _owner_toolkit(self, owner: str | None, backend: str) -> str | None:
+        """The toolkit of the owning distribution, where that is one of the same backend.
+
+        `libcurand.so.10` is the same name in three toolkits; `nvidia-curand-cu12` is in one.
+        """
+        if owner is None:
+            return None
+        if owner not in self._owners:
+            name, _, version = owner.partition("==")
+            self._owners[owner] = distribution(name, version, self._catalogue)
+        match = self._owners[owner]
+        return match.toolkit if match is not None and match.backend == backend else None
+
+
+def _file_name(file: File) -> str:
+    return file.path.rpartition("/")[2]
+
+
+def _own_names(binary: Binary) -> set[str]:
+    names = {demangle(_file_name(binary))}
+    if binary.elf.soname:
+        names.add(demangle(binary.elf.soname))
+    return names
+
+
+def _any_library(globs: Sequence[str], names: set[str]) -> bool:
+    """Whether one of `names` is a library that one of `globs` means, in any version."""
+    patterns = [pattern for glob in globs for pattern in library_patterns(glob)]
+    return any(
+        matches_any(patterns, candidate) for name in names for candidate in library_names(name)
+    )
+
+
+def _owner(
+    code: DeviceCode, entries: Sequence[Owned[tables.DeviceCode]]
+) -> Owned[tables.DeviceCode] | None:
+    """Whose device code it is; None for nobody's, and for what a neutral entry covers."""
+    fitting = [
+        owned
+        for owned in entries
+        if matches_any(owned.entry.formats, code.format)
+        and matches_any(owned.entry.kinds, code.kind)
+        and (
+            not owned.entry.architectures
+            or (code.arch is not None and matches_any(owned.entry.architectures, code.arch))
+        )
+    ]
+    if any(owned.entry.weight == "neutral" for owned in fitting):
+        return None
+    return fitting[0] if fitting else None
+
+
+def _static_by_use(binary: Binary, entry: tables.Static) -> bool:
+    """Whether sections and literals together tell of the runtime, and nothing shared is needed."""
+    if not entry.sections or not entry.literals:
+        return False
+    sections = {section.name for section in binary.elf.sections if section.size}
+    texts = {literal.text.rpartition("/")[2] for literal in binary.elf.literals}
+    return (
+        sections.issuperset(entry.sections)
+        and texts.issuperset(entry.literals)
+        and not _any_library(entry.shared, set(binary.elf.needed))
+    )

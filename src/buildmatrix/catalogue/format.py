@@ -1,0 +1,214 @@
+"""What a data file of the catalogue may hold; `docs/catalogue.md` describes it for its authors.
+
+The classes are the file's tables. msgspec checks types, allowed values and unknown keys when it
+builds them, so whoever holds one need not check again. Globs are those of `fnmatch`.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Literal
+
+import msgspec
+
+from buildmatrix.catalogue.model import (
+    DistributionKind,
+    EvidenceKind,
+    Weight,
+    Where,
+)
+
+#: The version of this format; a file says it in its key `schema`.
+SCHEMA = 1
+
+#: How an entry is known. `verified`: read off a real file, or off real package metadata.
+#: `documented`: a named public source says so. `inferred`: read into observed data.
+#: `memory`: well known, no source retrieved.
+Basis = Literal["verified", "documented", "inferred", "memory"]
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename="kebab"):
+    """What all entries have."""
+
+    #: Keys of the file's table `sources`.
+    source: tuple[str, ...]
+    basis: Basis
+    #: When the source was last looked at; default: the date of the file.
+    checked: datetime.date | None = None
+    note: str | None = None
+
+
+class Library(Entry, frozen=True):
+    """Names of shared libraries (and of static ones), as file names, SONAMEs and NEEDED have them.
+
+    The components of a version are a prefix: `libnccl.so.2` also means `libnccl.so.2.30.7`, and
+    `libcudart.so.*` means every version and none.
+    """
+
+    names: tuple[str, ...]
+    role: str
+    where: Where = "image"
+    weight: Weight = "strong"
+    #: Version in the soname -> toolkit line. Versions that several lines share are left out.
+    toolkits: dict[str, str] = {}
+    #: Globs of paths. Names that others use too count only for files that lie there.
+    under: tuple[str, ...] = ()
+
+
+class Distribution(Entry, frozen=True):
+    """Names of Python distributions; `name+local` also asks for a local version, by glob."""
+
+    names: tuple[str, ...]
+    kind: DistributionKind
+    weight: Weight = "strong"
+    #: The toolkit line; `version`: the first component of the distribution's version.
+    toolkit: str | None = None
+    #: By backend: `ACTION [TARGET][; NOTE]`, see `model.Replacement`.
+    replace: dict[str, str] = {}
+    tolerated_in: tuple[str, ...] = ()
+
+
+class LocalVersion(Entry, frozen=True):
+    """A local version (PEP 440) that tells the backend a wheel was built for."""
+
+    #: Regular expression from the start of the local version; a group `toolkit` gives the line.
+    pattern: str
+    weight: Weight = "strong"
+
+
+class SystemPackage(Entry, frozen=True):
+    """Names of packages of the system's package manager."""
+
+    names: tuple[str, ...]
+    where: Where = "image"
+    weight: Weight = "strong"
+
+
+class Root(Entry, frozen=True):
+    """Globs of paths where everything belongs to the backend, whatever it is called."""
+
+    paths: tuple[str, ...]
+
+
+class Environment(Entry, frozen=True):
+    """Environment variables of images."""
+
+    names: tuple[str, ...]
+    #: Globs of values that count; `toolkit` is only read from values that match.
+    values: tuple[str, ...] = ("*",)
+    #: Values that switch the backend off, and so say nothing.
+    idle: tuple[str, ...] = ("",)
+    weight: Weight = "weak"
+    #: Regular expression from the start of the value, with a group `toolkit`.
+    toolkit: str | None = None
+
+
+class Image(Entry, frozen=True):
+    """Repositories of images made for the backend."""
+
+    names: tuple[str, ...]
+
+
+class Section(Entry, frozen=True):
+    """Sections that hold device code, for files whose containers could not be read."""
+
+    names: tuple[str, ...]
+    weight: Weight = "strong"
+
+
+class DeviceCode(Entry, frozen=True):
+    """Device code by format, kind and architecture (`elf.model.DeviceCode`); all three must fit."""
+
+    formats: tuple[str, ...] = ("*",)
+    kinds: tuple[str, ...] = ("*",)
+    #: Globs; without them an entry also fits code whose architecture is unknown.
+    architectures: tuple[str, ...] = ()
+    weight: Weight = "strong"
+
+
+class Static(Entry, frozen=True):
+    """What proves that a runtime was linked in statically.
+
+    Any of `marks` does. So do all of `sections` and `literals` together in a file that needs none
+    of `shared`.
+    """
+
+    name: str
+    role: str
+    #: The runtime as a shared library: it has its own marks, and is not linked into itself.
+    shared: tuple[str, ...]
+    marks: tuple[str, ...] = ()
+    sections: tuple[str, ...] = ()
+    literals: tuple[str, ...] = ()
+    weight: Weight = "strong"
+
+
+class Tool(Entry, frozen=True):
+    """File names of tools, device bitcode and the like."""
+
+    names: tuple[str, ...]
+    role: str = "compiler"
+    where: Where = "image"
+    weight: Weight = "strong"
+
+
+class Artefact(Entry, frozen=True):
+    """Kinds of files (`inventory.model.Artefact.kind`) that are device code by themselves."""
+
+    kinds: tuple[str, ...]
+    weight: Weight = "strong"
+
+
+class Route(Entry, frozen=True):
+    """Places that serve builds of a family of distributions."""
+
+    family: str
+    #: Name of the place, as uv knows it -> toolkit line; empty where it stands for none.
+    routes: dict[str, str]
+
+
+class ExceptionRule(Entry, frozen=True):
+    """What looks like evidence and is not, or is in a place where it belongs.
+
+    All conditions that are given must hold; `neutral` as the weight removes the evidence.
+    """
+
+    #: Kinds of evidence.
+    kinds: tuple[EvidenceKind, ...]
+    #: Backends of the evidence; default: all.
+    backends: tuple[str, ...] = ("*",)
+    #: Globs of the library that was named, of the file that names it, and of that file's path.
+    names: tuple[str, ...] = ("*",)
+    files: tuple[str, ...] = ("*",)
+    paths: tuple[str, ...] = ("*",)
+    weight: Weight | None = None
+    where: Where | None = None
+
+
+class DataFile(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename="kebab"
+):
+    """One data file: what one backend is known by."""
+
+    schema: int
+    backend: str
+    #: Absent for what belongs to no vendor.
+    vendor: str | None = None
+    title: str
+    aliases: tuple[str, ...] = ()
+    checked: datetime.date
+    sources: dict[str, str]
+    libraries: tuple[Library, ...] = ()
+    distributions: tuple[Distribution, ...] = ()
+    local_versions: tuple[LocalVersion, ...] = ()
+    system_packages: tuple[SystemPackage, ...] = ()
+    roots: tuple[Root, ...] = ()
+    environment: tuple[Environment, ...] = ()
+    images: tuple[Image, ...] = ()
+    sections: tuple[Section, ...] = ()
+    device_code: tuple[DeviceCode, ...] = ()
+    static: tuple[Static, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    artefacts: tuple[Artefact, ...] = ()
+    indexes: tuple[Route, ...] = ()
+    exceptions: tuple[ExceptionRule, ...] = ()

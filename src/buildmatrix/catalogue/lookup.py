@@ -1,0 +1,169 @@
+"""Single questions to the catalogue: whose library, whose distribution, whose image is this?"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from buildmatrix.catalogue import format as tables
+from buildmatrix.catalogue.load import Catalogue, Owned, replacement
+from buildmatrix.catalogue.model import DistributionMatch, Weight
+from buildmatrix.catalogue.names import (
+    library_names,
+    matches,
+    matches_any,
+    normalise,
+    version_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryMatch:
+    """A backend that a library belongs to."""
+
+    owned: Owned[tables.Library]
+    #: The entry's weight, or `weak` for a name that several vendors have.
+    weight: Weight
+    toolkit: str | None
+
+
+def library(name: str, path: str | None, catalogue: Catalogue) -> tuple[LibraryMatch, ...]:
+    """Whose the library `name` is; nothing for a neutral or unknown one.
+
+    `name` is a file name, a SONAME or a NEEDED entry, mangled or not; `path` is where the file
+    lies, None where only the name was seen. A neutral entry wins over all others, a strong one
+    over weak ones. A name that two vendors have with equal weight proves neither.
+    """
+    first: dict[str, Owned[tables.Library]] = {}
+    for candidate in library_names(name):
+        for owned in catalogue.libraries.find(candidate):
+            under = owned.entry.under
+            if under and not (path is not None and matches_any(under, path)):
+                continue
+            if owned.entry.weight == "neutral":
+                return ()
+            first.setdefault(owned.backend, owned)
+    claims = list(first.values())
+    strong = [owned for owned in claims if owned.entry.weight == "strong"]
+    claims = strong or claims
+    shared = len({owned.vendor for owned in claims}) > 1
+    return tuple(
+        LibraryMatch(
+            owned, "weak" if shared else owned.entry.weight, _toolkit(owned.entry.toolkits, name)
+        )
+        for owned in claims
+    )
+
+
+def _toolkit(toolkits: dict[str, str], name: str) -> str | None:
+    """The line that the version in `name` means, by the longest version that is its beginning."""
+    components = version_of(name).split(".")
+    for count in range(len(components), 0, -1):
+        line = toolkits.get(".".join(components[:count]))
+        if line is not None:
+            return line
+    return None
+
+
+def distribution(name: str, version: str, catalogue: Catalogue) -> DistributionMatch | None:
+    """What the catalogue says about a distribution; None when it says nothing.
+
+    A local version tells for which backend a wheel was built, so it comes before the name. What
+    to do instead is then still taken from the entries of the name.
+    """
+    public, _, local = version.partition("+")
+    name = normalise(name)
+    named, built = [], []
+    for owned in catalogue.distributions.find(name):
+        _, separator, wanted = owned.glob.partition("+")
+        if not separator:
+            named.append(owned)
+        elif local and matches(wanted, local):
+            built.append(owned)
+    found = [
+        match
+        for match in (
+            _by_name(built, public),
+            _by_local(local, catalogue) if local else None,
+            _by_name(named, public),
+        )
+        if match is not None
+    ]
+    if not found:
+        return None
+    best = found[0]
+    same = [match for match in found if match.backend == best.backend]
+    return replace(
+        best,
+        toolkit=next((match.toolkit for match in same if match.toolkit is not None), None),
+        replace={key: order for match in reversed(found) for key, order in match.replace.items()},
+    )
+
+
+def _by_name(entries: list[Owned[tables.Distribution]], version: str) -> DistributionMatch | None:
+    """The most exact entry, with what less exact ones of its backend say beyond it."""
+    if not entries:
+        return None
+    best = entries[0]
+    same = [owned.entry for owned in entries if owned.backend == best.backend]
+    replacements = {
+        backend: order
+        for entry in reversed(same)
+        for backend, text in entry.replace.items()
+        if (order := replacement(text)) is not None
+    }
+    toolkit = next((entry.toolkit for entry in same if entry.toolkit is not None), None)
+    return DistributionMatch(
+        vendor=best.vendor,
+        backend=best.backend,
+        kind=best.entry.kind,
+        weight=best.entry.weight,
+        toolkit=version.partition(".")[0] if toolkit == "version" else toolkit,
+        replace=replacements,
+        entry=best.glob,
+        confidence=best.confidence,
+        tolerated_in=best.entry.tolerated_in,
+    )
+
+
+def _by_local(local: str, catalogue: Catalogue) -> DistributionMatch | None:
+    for owned in catalogue.local_versions:
+        match = _pattern(owned.entry.pattern).match(local)
+        if match is not None:
+            return DistributionMatch(
+                vendor=owned.vendor,
+                backend=owned.backend,
+                kind="native",
+                weight=owned.entry.weight,
+                toolkit=match.groupdict().get("toolkit"),
+                replace={},
+                entry=f"*+{owned.entry.pattern}",
+                confidence=owned.confidence,
+            )
+    return None
+
+
+@lru_cache(maxsize=256)
+def _pattern(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+def toolkit_in(value: str, pattern: str | None) -> str | None:
+    """The toolkit line at the start of an environment variable's value."""
+    match = _pattern(pattern).match(value) if pattern is not None else None
+    return match.groupdict().get("toolkit") if match else None
+
+
+def image(reference: str, catalogue: Catalogue) -> str | None:
+    """Name of the backend that a base image is made for; None for an unknown repository.
+
+    The host of the registry and leading folders do not count: companies mirror public images.
+    """
+    repository = reference.partition("@")[0]
+    folder, slash, last = repository.rpartition("/")
+    parts = f"{folder}{slash}{last.partition(':')[0]}".split("/")
+    for start in range(len(parts)):
+        for owned in catalogue.images.find("/".join(parts[start:])):
+            return owned.backend
+    return None

@@ -1,0 +1,106 @@
+"""Facts of an inventory and entries of the catalogue -> evidence.
+
+No vendor is named in this package: everything that tells one from another stands in the data
+files. What a neutral entry covers is no evidence and does not appear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from buildmatrix.catalogue.files import FileMatcher
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.lookup import distribution, image, toolkit_in
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.catalogue.names import matches_any
+from buildmatrix.inventory.model import Distribution, Inventory, SystemPackage
+
+__all__ = ["distribution", "evidence", "image"]
+
+#: Role of evidence that stands for a whole package, of Python or of the system.
+PACKAGE_ROLE = "package"
+ENVIRONMENT_ROLE = "environment"
+#: Characters of an environment variable's value that evidence shows; PATH can be long.
+SHOWN_VALUE = 200
+
+
+def evidence(inventory: Inventory, catalogue: Catalogue) -> tuple[Evidence, ...]:
+    """All evidence in `inventory`, ordered by path.
+
+    `Evidence.distribution` is None for files that no distribution owns, such as those of a base
+    image. `Evidence.size` is the file's for `bundled` and `tool`, and that of the code for
+    `device-code`; one file can give evidence of several kinds, so sizes must not be added up
+    blindly.
+    """
+    files = FileMatcher(catalogue)
+    found = [
+        *_distributions(inventory.distributions, catalogue),
+        *_system_packages(inventory.system_packages, catalogue),
+        *_environment(inventory.environment, catalogue),
+        *(item for binary in inventory.binaries for item in files.binary(binary)),
+        *(item for artefact in inventory.artefacts for item in files.artefact(artefact)),
+    ]
+    found.sort(key=lambda item: (item.path, item.kind, item.backend, item.detail))
+    return tuple(found)
+
+
+def _distributions(
+    distributions: Iterable[Distribution], catalogue: Catalogue
+) -> Iterator[Evidence]:
+    for item in distributions:
+        match = distribution(item.name, item.version, catalogue)
+        if match is None or match.vendor is None or match.weight == "neutral":
+            continue
+        yield Evidence(
+            kind="declared",
+            vendor=match.vendor,
+            backend=match.backend,
+            path=item.path,
+            detail=f"{item.name} {item.version}",
+            role=PACKAGE_ROLE,
+            confidence=match.confidence,
+            weight=match.weight,
+            toolkit=match.toolkit,
+            distribution=f"{item.name}=={item.version}",
+        )
+
+
+def _system_packages(packages: Iterable[SystemPackage], catalogue: Catalogue) -> Iterator[Evidence]:
+    for package in packages:
+        for owned in catalogue.system_packages.find(package.name)[:1]:
+            if owned.vendor is None or owned.entry.weight == "neutral":
+                continue
+            yield Evidence(
+                kind="declared",
+                vendor=owned.vendor,
+                backend=owned.backend,
+                path="",
+                detail=f"system package {package.name} {package.version}",
+                role=PACKAGE_ROLE,
+                confidence=owned.confidence,
+                where=owned.entry.where,
+                weight=owned.entry.weight,
+            )
+
+
+def _environment(environment: Mapping[str, str], catalogue: Catalogue) -> Iterator[Evidence]:
+    for name, value in environment.items():
+        seen: set[str] = set()
+        for owned in catalogue.environment.find(name):
+            entry = owned.entry
+            if owned.vendor is None or owned.backend in seen or value in entry.idle:
+                continue
+            if not matches_any(entry.values, value):
+                continue
+            seen.add(owned.backend)
+            yield Evidence(
+                kind="environment",
+                vendor=owned.vendor,
+                backend=owned.backend,
+                path="",
+                detail=f"{name}={value[:SHOWN_VALUE]}",
+                role=ENVIRONMENT_ROLE,
+                confidence=owned.confidence,
+                weight=entry.weight,
+                toolkit=toolkit_in(value, entry.toolkit),
+            )

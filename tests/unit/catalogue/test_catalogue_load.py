@@ -1,0 +1,133 @@
+"""Data files: what comes with buildmatrix, and what a user adds."""
+
+import re
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from buildmatrix.catalogue import format as tables
+from buildmatrix.catalogue.load import load, read, replacement
+from buildmatrix.catalogue.lookup import distribution, library
+from buildmatrix.errors import SpecError
+
+HEAD = """
+schema = 1
+backend = "wave"
+vendor = "acme"
+title = "Acme Wave"
+checked = 2026-11-20
+[sources]
+site = "the vendor's manual, page 3"
+"""
+ENTRY = HEAD + '[[libraries]]\nnames = ["libwave.so.*"]\nrole = "runtime"\n'
+GOOD = ENTRY + 'source = ["site"]\nbasis = "documented"\n'
+
+
+def data_files() -> list[tuple[str, tables.DataFile]]:
+    folder = resources.files("buildmatrix.catalogue") / "data"
+    return [(item.name, read(item.name, item.read_bytes())) for item in folder.iterdir()]
+
+
+def test_the_four_backends_are_known_with_their_vendors() -> None:
+    backends = load().backends
+    vendors = {name: backends[name].vendor for name in ("cuda", "rocm", "oneapi", "cpu")}
+    assert vendors == {"cuda": "nvidia", "rocm": "amd", "oneapi": "intel", "cpu": None}
+
+
+def test_the_catalogue_tells_when_it_was_checked() -> None:
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", load().date)
+
+
+def test_indexes_are_known_by_uvs_names_and_never_by_address() -> None:
+    routes = {route.name: route.toolkit for route in load().backends["cuda"].indexes}
+    assert routes["cu128"] == "12"
+    assert routes["cu130"] == "13"
+    folder = resources.files("buildmatrix.catalogue") / "data"
+    for item in folder.iterdir():
+        assert "http" not in item.read_text(), item.name
+
+
+def test_every_entry_names_a_source() -> None:
+    for name, file in data_files():
+        for field in ("libraries", "distributions", "tools", "environment", "exceptions"):
+            for entry in getattr(file, field):
+                assert entry.source, (name, entry)
+
+
+def test_roles_come_from_one_vocabulary() -> None:
+    roles = {entry.role for _, file in data_files() for entry in file.libraries}
+    roles |= {entry.role for _, file in data_files() for entry in file.tools}
+    assert roles <= {
+        *("driver", "runtime", "math", "dnn", "comm", "compiler", "profiler", "inference"),
+        *("codec", "framework", "loader", "icd", "opencl", "io", "util", "graphics"),
+    }
+
+
+def test_a_users_file_adds_a_backend(tmp_path: Path) -> None:
+    path = tmp_path / "wave.toml"
+    path.write_text(GOOD)
+    catalogue = load([path])
+    assert catalogue.backends["wave"].vendor == "acme"
+    assert [match.owned.vendor for match in library("libwave.so.3", None, catalogue)] == ["acme"]
+    assert not library("libwave.so.3", None, load())
+
+
+def test_a_users_file_adds_to_a_backend_that_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "house.toml"
+    path.write_text(
+        GOOD.replace('"wave"', '"cuda"').replace('"acme"', '"nvidia"')
+        + '[[distributions]]\nnames = ["house-kernels"]\nkind = "native"\n'
+        + 'source = ["site"]\nbasis = "verified"\n'
+    )
+    match = distribution("house_kernels", "1.0", load([path]))
+    assert match is not None
+    assert (match.vendor, match.backend) == ("nvidia", "cuda")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("schema = [", "no TOML"),
+        (HEAD.replace("schema = 1", "schema = 9"), "`schema` must be 1"),
+        (GOOD.replace("role", "roll"), "roll"),
+        (GOOD.replace('"runtime"', "7"), r"libraries\[0\].role"),
+        (GOOD + 'weight = "heavy"\n', "heavy"),
+        (GOOD.replace('["site"]', '["sight"]'), "'sight', which \\[sources\\] does not have"),
+        (
+            HEAD + '[[local-versions]]\npattern = "("\nsource = []\nbasis = "memory"\n',
+            "which is none",
+        ),
+        (
+            HEAD
+            + '[[distributions]]\nnames = ["w"]\nkind = "native"\nreplace = { cpu = "drop it" }\n'
+            + 'source = []\nbasis = "memory"\n',
+            "'drop it'; write `use NAME`",
+        ),
+    ],
+)
+def test_a_broken_file_is_one_clear_error_that_names_it(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    path = tmp_path / "broken.toml"
+    path.write_text(text)
+    with pytest.raises(SpecError, match=message) as caught:
+        load([path])
+    assert all(problem.file == str(path) for problem in caught.value.problems)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"absent\.toml: the catalogue file cannot be read"):
+        load([tmp_path / "absent.toml"])
+
+
+def test_two_vendors_for_one_backend_are_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "house.toml"
+    path.write_text(GOOD.replace('"wave"', '"cuda"'))
+    with pytest.raises(SpecError, match=r"house\.toml: the backend 'cuda' belongs to 'nvidia'"):
+        load([path])
+
+
+@pytest.mark.parametrize("text", ["use", "remove torch", "index", "", "install x"])
+def test_an_order_that_says_too_little_or_too_much_is_none(text: str) -> None:
+    assert replacement(text) is None

@@ -1,0 +1,326 @@
+"""Evidence: facts of an inventory joined with the catalogue."""
+
+import time
+
+import pytest
+
+from buildmatrix.catalogue.load import load
+from buildmatrix.catalogue.match import evidence
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.elf.model import DeviceCode, Elf, Literal, Mark, Section
+from buildmatrix.inventory.model import (
+    Artefact,
+    Binary,
+    Distribution,
+    Inventory,
+    SystemPackage,
+)
+
+CATALOGUE = load()
+
+
+def elf(
+    *needed: str,
+    soname: str | None = None,
+    kind: str = "dyn",
+    sections: tuple[Section, ...] = (),
+    code: tuple[DeviceCode, ...] = (),
+    literals: tuple[Literal, ...] = (),
+    marks: tuple[Mark, ...] = (),
+) -> Elf:
+    return Elf(
+        bits=64,
+        little_endian=True,
+        machine="x86_64",
+        type=kind,
+        soname=soname,
+        needed=needed,
+        sections=sections,
+        device_code=code,
+        literals=literals,
+        marks=marks,
+    )
+
+
+def of_file(path: str, facts: Elf, *, owner: str | None = None, size: int = 100) -> list[Evidence]:
+    return list(evidence(Inventory(binaries=(Binary(path, size, facts, owner),)), CATALOGUE))
+
+
+def summary(found: list[Evidence]) -> list[tuple[str, str, str]]:
+    return [(item.kind, item.backend, item.detail) for item in found]
+
+
+FATBIN = DeviceCode("nv-fatbin", "sass", "sm_90", 3, 4000, 4096, ".nv_fatbin")
+PTX = DeviceCode("nv-fatbin", "ptx", "compute_120", 1, 500, 2048, ".nv_fatbin")
+
+
+# Bundled
+
+
+@pytest.mark.parametrize(
+    ("path", "soname", "detail"),
+    [
+        ("nvidia/lib/libcudart.so.12", "libcudart.so.12", "libcudart.so.12"),
+        (
+            "x.libs/libcudart-9335f6a2.so.12",
+            "libcudart-9335f6a2.so.12",
+            "libcudart-9335f6a2.so.12 (libcudart.so.12)",
+        ),
+        (
+            "torchvision.libs/libcudart.faf08d9a.so.12",
+            "libcudart.so.12",
+            "libcudart.faf08d9a.so.12 (libcudart.so.12)",
+        ),
+        ("lib/libhelper.so", "libcudart.so.12", "libhelper.so (libcudart.so.12)"),
+        ("lib/libcudart.so.12", None, "libcudart.so.12"),
+    ],
+)
+def test_a_bundled_library_is_known_by_file_name_or_soname(
+    path: str, soname: str | None, detail: str
+) -> None:
+    (found,) = of_file(path, elf(soname=soname), owner="x==1", size=700)
+    assert (found.kind, found.vendor, found.backend) == ("bundled", "nvidia", "cuda")
+    assert (found.detail, found.role, found.toolkit) == (detail, "runtime", "12")
+    assert (found.size, found.distribution) == (700, "x==1")
+
+
+def test_a_file_of_the_base_image_has_no_distribution() -> None:
+    (found,) = of_file("usr/local/cuda-12.8/lib64/libcudart.so.12", elf())
+    assert found.distribution is None
+
+
+def test_a_renamed_library_does_not_hide_behind_a_neutral_file_name() -> None:
+    (found,) = of_file("lib/libgomp.so.1", elf(soname="libcudart.so.12"))
+    assert found.backend == "cuda"
+
+
+def test_the_toolkit_of_an_ambiguous_name_comes_from_the_owner() -> None:
+    path = "nvidia/curand/lib/libcurand.so.10"
+    (wheel,) = of_file(path, elf(), owner="nvidia-curand-cu12==10.3.9.90")
+    (bare,) = of_file("usr/lib/libcurand.so.10", elf())
+    assert (wheel.toolkit, bare.toolkit) == ("12", None)
+
+
+def test_driver_copies_belong_to_the_host_but_for_compat_and_stubs() -> None:
+    def places(path: str) -> tuple[str, str]:
+        (found,) = of_file(path, elf(soname="libcuda.so.1"))
+        return found.where, found.weight
+
+    assert places("usr/lib/x86_64-linux-gnu/libcuda.so.1") == ("host", "strong")
+    assert places("usr/local/cuda-12.8/compat/libcuda.so.1") == ("image", "strong")
+    assert places("usr/local/cuda/lib64/stubs/libcuda.so") == ("image", "weak")
+
+
+def test_drivers_that_must_be_inside_say_so() -> None:
+    (found,) = of_file("opt/rocm/lib/libamdhip64.so.7", elf())
+    assert (found.where, found.backend) == ("image-user-driver", "rocm")
+
+
+def test_an_unknown_file_in_a_vendors_folder_is_weak_evidence() -> None:
+    (found,) = of_file("opt/rocm-7.0.2/lib/llvm/bin/lld", elf(kind="exec"))
+    assert (found.kind, found.backend, found.weight) == ("bundled", "rocm", "weak")
+
+
+# Needed
+
+
+def test_needed_libraries_are_evidence_and_the_cpu_ones_are_not() -> None:
+    facts = elf("libcudart.so.13", "libtorch_cuda.so", "libc10.so", "libmkl_rt.so.2", "libc.so.6")
+    found = of_file("lmcache/c_ops.so", facts)
+    assert summary(found) == [
+        ("needed", "cuda", "libcudart.so.13"),
+        ("needed", "cuda", "libtorch_cuda.so"),
+    ]
+
+
+def test_openmp_offload_of_the_cpu_package_is_quiet_and_the_same_elsewhere_is_not() -> None:
+    facts = elf("libsycl.so.9")
+    assert of_file("lib/libomptarget.sycl.wrap.so", facts, owner="intel-openmp==2026.2.0") == []
+    assert summary(of_file("dpctl/_sycl_queue.so", facts)) == [("needed", "oneapi", "libsycl.so.9")]
+
+
+# Device code
+
+
+def test_device_code_is_summed_up_per_backend() -> None:
+    gfx = DeviceCode("hip-ccob", "amdgcn", "gfx942", 1, 70, 9000, ".hip_fatbin")
+    found = of_file("lib.so", elf(code=(FATBIN, PTX, gfx)))
+    assert [(item.backend, item.size, item.offset, item.architectures) for item in found] == [
+        ("cuda", 4500, 2048, ("compute_120", "sm_90")),
+        ("rocm", 70, 9000, ("gfx942",)),
+    ]
+    assert found[0].detail == ".nv_fatbin: compute_120 sm_90"
+
+
+def test_objects_for_the_linker_are_not_loaded_but_a_bare_cubin_is_code() -> None:
+    assert of_file("lib/kernel.o", elf(kind="rel", code=(FATBIN,))) == []
+    cubin = DeviceCode("elf", "sass", "sm_90", 1, 900, 0)
+    assert summary(of_file("k/kernel.cubin", elf(kind="rel", code=(cubin,)))) == [
+        ("device-code", "cuda", "elf: sm_90")
+    ]
+
+
+def test_sycl_code_for_the_cpu_is_no_accelerators() -> None:
+    def sycl(arch: str) -> Elf:
+        return elf(code=(DeviceCode("offload-bundle", "unknown", arch, 1, 9, 0),))
+
+    assert of_file("x.so", sycl("spir64_x86_64")) == []
+    assert [item.backend for item in of_file("x.so", sycl("spir64_gen"))] == ["oneapi"]
+
+
+def test_code_that_was_moved_elsewhere_has_unknown_architectures() -> None:
+    moved = DeviceCode("hip-kpack", "unknown", None, 1, 0, 64, ".rocm_kpack_ref")
+    (found,) = of_file("libtorch_hip_ops.so", elf(code=(moved,)))
+    assert (found.backend, found.architectures) == ("rocm", ())
+    assert "unknown" in found.detail
+
+
+def test_a_section_for_device_code_counts_even_when_nothing_in_it_was_read() -> None:
+    (found,) = of_file("x.so", elf(sections=(Section(".nv_fatbin", 512, 4096),)))
+    assert (found.kind, found.backend, found.size) == ("device-code", "cuda", 4096)
+    assert of_file("x.so", elf(sections=(Section(".nv_fatbin", 512, 0),))) == []
+    assert of_file("x.so", elf(sections=(Section(".gnu.offload_funcs", 512, 8),))) == []
+
+
+# Static
+
+
+def test_a_mark_proves_a_static_runtime_except_in_the_runtime_itself() -> None:
+    marks = (Mark("cudart-error-string", 77),)
+    (found,) = of_file("cuda/bindings/runtime.so", elf(marks=marks))
+    assert (found.kind, found.backend, found.offset) == ("static", "cuda", 77)
+    runtime = of_file("lib/libcudart.so.12", elf(soname="libcudart.so.12", marks=marks))
+    assert [item.kind for item in runtime] == ["bundled"]
+
+
+def test_registration_and_the_drivers_name_tell_of_a_static_runtime_unless_one_is_needed() -> None:
+    wrapper = (Section(".nvFatBinSegment", 64, 24),)
+    names = (Literal("libcuda.so.1", 9, ".rodata", True),)
+
+    def statics(*needed: str) -> list[str]:
+        found = of_file("x.so", elf(*needed, sections=wrapper, literals=names))
+        return [item.confidence for item in found if item.kind == "static"]
+
+    assert statics() == ["medium"]
+    assert statics("libcudart.so.12") == []
+    assert statics("libcudart.so.12.8.90") == []
+
+
+# Literals
+
+
+def test_a_name_that_could_be_opened_is_stronger_than_one_in_a_sentence() -> None:
+    exact = Literal("/usr/lib/libcuda.so.1", 10, ".rodata", True)
+    inside = Literal("libcublas.so", 40, ".rodata", False)
+    found = of_file("x.so", elf(literals=(inside, exact)))
+    assert [(item.detail, item.weight, item.confidence, item.where) for item in found] == [
+        ("/usr/lib/libcuda.so.1", "strong", "high", "host"),
+        ("libcublas.so", "weak", "medium", "image"),
+    ]
+
+
+def test_a_library_that_is_needed_is_not_reported_as_opened_lazily_too() -> None:
+    literal = Literal("libcudart.so.12", 10, ".rodata", True)
+    found = of_file("x.so", elf("libcudart.so.12", literals=(literal,)))
+    assert [item.kind for item in found] == ["needed"]
+
+
+def test_names_of_providers_are_no_evidence_but_the_file_of_one_is() -> None:
+    name = "libonnxruntime_providers_cuda.so"
+    literal = Literal(name, 10, ".rodata", True)
+    assert of_file("onnxruntime/capi/libonnxruntime.so.1", elf(literals=(literal,))) == []
+    assert summary(of_file(f"onnxruntime/capi/{name}", elf())) == [("bundled", "cuda", name)]
+
+
+def test_a_loader_for_all_vendors_is_context_only() -> None:
+    literal = Literal("libOpenCL.so.1", 10, ".rodata", True)
+    (found,) = of_file("cv2/cv2.abi3.so", elf(literals=(literal,)))
+    assert (found.vendor, found.weight) == ("khronos", "weak")
+
+
+def test_stubs_with_a_name_of_their_own_give_lazy_evidence_only() -> None:
+    literal = Literal("libcudart.so", 10, ".rodata", True)
+    facts = elf(soname="libstub_cudart.so", literals=(literal,))
+    assert [item.kind for item in of_file("tilelang/lib/libstub_cudart.so", facts)] == ["dlopen"]
+
+
+# Tools and other files
+
+
+def test_tools_bitcode_and_bare_device_files() -> None:
+    inventory = Inventory(
+        binaries=(Binary("triton/backends/nvidia/bin/ptxas", 50, elf(kind="exec"), "triton==3"),),
+        artefacts=(
+            Artefact("triton/backends/nvidia/lib/libdevice.10.bc", 40, "bc", "triton==3"),
+            Artefact("triton/backends/amd/lib/ocml.bc", 30, "bc", "triton==3"),
+            Artefact("app/module.bc", 20, "bc"),
+            Artefact("app/kernel.fatbin", 10, "fatbin"),
+            Artefact("app/shader.spv", 5, "spv"),
+        ),
+    )
+    found = evidence(inventory, CATALOGUE)
+    assert [(item.kind, item.backend, item.size) for item in found] == [
+        ("device-code", "cuda", 10),
+        ("tool", "rocm", 30),
+        ("tool", "cuda", 50),
+        ("tool", "cuda", 40),
+    ]
+
+
+# Packages and environment
+
+
+def test_installed_distributions_and_system_packages_declare_what_they_are() -> None:
+    inventory = Inventory(
+        distributions=(
+            Distribution("nvidia-cublas", "13.1.1.3", "nvidia_cublas-13.1.1.3.dist-info"),
+            Distribution("numpy", "2.4.6", "numpy-2.4.6.dist-info"),
+            Distribution("torch", "2.9.0+cpu", "torch-2.9.0+cpu.dist-info"),
+        ),
+        system_packages=(
+            SystemPackage("libcudnn9-cuda-12", "9.8.0"),
+            SystemPackage("bash", "5.2"),
+        ),
+    )
+    found = evidence(inventory, CATALOGUE)
+    assert [(item.kind, item.detail, item.distribution) for item in found] == [
+        ("declared", "system package libcudnn9-cuda-12 9.8.0", None),
+        ("declared", "nvidia-cublas 13.1.1.3", "nvidia-cublas==13.1.1.3"),
+    ]
+
+
+def environment(**variables: str) -> list[tuple[str, str, str | None]]:
+    found = evidence(Inventory(environment=variables), CATALOGUE)
+    return [(item.backend, item.weight, item.toolkit) for item in found]
+
+
+def test_a_vendors_variables_are_evidence() -> None:
+    assert environment(CUDA_VERSION="12.8.1") == [("cuda", "strong", "12")]
+    assert environment(NVIDIA_VISIBLE_DEVICES="all") == [("cuda", "strong", None)]
+    assert environment(PATH="/usr/local/cuda/bin:/usr/bin") == [("cuda", "strong", None)]
+    assert environment(ROCM_PATH="/opt/rocm") == [("rocm", "strong", None)]
+
+
+def test_variables_that_switch_a_vendor_off_are_not() -> None:
+    assert environment(NVIDIA_VISIBLE_DEVICES="void", PATH="/usr/bin", HOME="/root") == []
+
+
+# The whole
+
+
+def test_a_large_image_is_matched_in_a_moment() -> None:
+    facts = elf("libc.so.6", "libstdc++.so.6", "libcudart.so.12", code=(FATBIN,))
+    binaries = tuple(
+        Binary(f"lib/python/site-packages/p{number}/m{number}.so", 10, facts)
+        for number in range(2000)
+    )
+    start = time.perf_counter()
+    found = evidence(Inventory(binaries=binaries), CATALOGUE)
+    assert len(found) == 4000
+    assert time.perf_counter() - start < 2
+
+
+def test_the_order_does_not_depend_on_the_order_of_the_facts() -> None:
+    binaries = tuple(Binary(f"{name}.so", 1, elf("libcudart.so.12")) for name in "bca")
+    forward = evidence(Inventory(binaries=binaries), CATALOGUE)
+    assert forward == evidence(Inventory(binaries=binaries[::-1]), CATALOGUE)
