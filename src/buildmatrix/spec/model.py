@@ -152,6 +152,8 @@ class Target:
     tags: tuple[str, ...]
     lock: str
     smoke: tuple[Smoke, ...]
+    #: Label of the CI runner that builds it, where the specification names one.
+    runner: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

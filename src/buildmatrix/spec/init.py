@@ -1,0 +1,231 @@
+"""The first specification of a project, written from what it already has."""
+
+from __future__ import annotations
+
+import fnmatch
+import os.path
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from importlib.resources import files
+from pathlib import Path, PurePath
+
+import msgspec
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from buildmatrix.errors import UsageError
+from buildmatrix.spec import kinds
+from buildmatrix.spec.inputs import Inputs, read_inputs
+from buildmatrix.spec.shape import toml_string
+
+
+class Package(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Distributions that need a different treatment per backend; see `data/init.toml`."""
+
+    name: list[str]
+    why: str
+    source: str
+    date: date
+    torch: bool = False
+    replace: Mapping[str, str] = {}
+    drop: list[str] = []
+
+
+class BackendStart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    """What the table of a backend starts with."""
+
+    title: str
+    base: str
+    source: str
+    date: date
+    runtime: Mapping[str, Mapping[str, str]] = {}
+    torch: str = "{runtime.torch}"
+    system_packages: list[str] = []
+
+
+class Knowledge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All of `data/init.toml`."""
+
+    pythons: list[str]
+    backend: Mapping[str, BackendStart]
+    package: list[Package]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A distribution of the project that the knowledge speaks about."""
+
+    name: str
+    place: str
+    package: Package
+
+
+def knowledge() -> Knowledge:
+    """What `init` knows about backends and distributions."""
+    data = files("buildmatrix.spec").joinpath("data/init.toml").read_bytes()
+    return msgspec.toml.decode(data, type=Knowledge)
+
+
+def first_spec(inputs: Sequence[Path], root: Path | None = None) -> str:
+    """The text of a `buildmatrix.toml` whose comments say why each choice was made.
+
+    Args:
+        inputs: requirements files, or a `pyproject.toml`.
+        root: the folder that the specification will lie in; by default the current one.
+
+    Raises:
+        UsageError: an input is missing, cannot be read, or lies outside of `root`.
+    """
+    root = root or Path()
+    known = knowledge()
+    found = read_inputs(inputs)
+    choices = [
+        Choice(name, place, package)
+        for name, place in found.distributions.items()
+        for package in known.package
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in package.name)
+    ]
+    backends = list(known.backend) if choices else ["cpu"]
+    parts = [
+        _head(inputs, found, choices),
+        _project(found, root),
+        _defaults(inputs, found, root, known),
+        *(_backend(name, known.backend[name], choices) for name in backends),
+        _tail(backends),
+    ]
+    return "\n".join(parts)
+
+
+def _head(inputs: Sequence[Path], found: Inputs, choices: Sequence[Choice]) -> str:
+    names = ", ".join(path.name for path in inputs)
+    lines = [f"Written by `buildmatrix init` from {names}. It is a start: read it, change it."]
+    if choices:
+        lines.append("These requirements are not the same on every backend:")
+        lines += [f"- {choice.name} ({choice.place}): {choice.package.why}" for choice in choices]
+    else:
+        lines.append(
+            "None of the requirements is known to differ between backends, so there is one "
+            "backend, cpu. For a GPU add a table such as [backend.cuda]: see docs/spec.md."
+        )
+    if found.unread:
+        lines.append("Not understood, and so not looked at here:")
+        lines += [f"- {place}" for place in found.unread[:20]]
+        if len(found.unread) > 20:
+            lines.append(f"- and {len(found.unread) - 20} more")
+    return _comment(*lines) + "schema = 1\n"
+
+
+def _project(found: Inputs, root: Path) -> str:
+    name = re.sub(r"[^a-z0-9]+", "-", (found.name or root.resolve().name).lower()).strip("-")
+    lines = ["[project]", f'name = "{name[:64].strip("-") or "project"}"']
+    version = found.version or ""
+    if kinds.VERSION.complaint(version) is None:
+        lines.append(f"version = {toml_string(version)}")
+    else:
+        lines.append('version = "0.1.0"  # no version was found that can stand in a tag')
+    lines.append('image = "registry.example.com/{project}"  # where `build --push` publishes')
+    return _lines(lines)
+
+
+def _defaults(inputs: Sequence[Path], found: Inputs, root: Path, known: Knowledge) -> str:
+    pythons, why = _pythons(found.requires_python, known.pythons)
+    lines = ["[defaults]", f"python = {_list(pythons)}  # {why}"]
+    requirements = [_relative(path, root) for path in inputs if path.suffix != ".toml"]
+    if requirements:
+        lines.append(f"requirements = {_list(requirements)}")
+    if projects := [_relative(path, root) for path in inputs if path.suffix == ".toml"]:
+        if len(projects) > 1:
+            raise UsageError(f"name one pyproject.toml, not {len(projects)}")
+        lines.append(f"pyproject = {toml_string(projects[0])}")
+        if found.extras:
+            lines.append(f"# extras = {_list(found.extras)}  # what {projects[0]} offers")
+    lines += [
+        '# copy = [["src", "/app"]]  # what else goes into the image',
+        '# command = ["python", "-m", "app"]',
+        '# variant = ["server"]  # the last part of identifiers; "default" where it is not said',
+    ]
+    return _lines(lines)
+
+
+def _pythons(requires: str | None, pythons: Sequence[str]) -> tuple[list[str], str]:
+    if requires is None:
+        return [pythons[1]], "nothing says which; an axis: every version gives a set of targets"
+    try:
+        fitting = [version for version in pythons if version in SpecifierSet(requires)]
+    except InvalidSpecifier:
+        fitting = []
+    if fitting:
+        return fitting[-1:], f"the newest that requires-python allows; all: {', '.join(fitting)}"
+    return [pythons[1]], "requires-python allows none of those that are known here: check it"
+
+
+def _backend(name: str, start: BackendStart, choices: Sequence[Choice]) -> str:
+    lines = [f"# {start.title}.", f"[backend.{name}]"]
+    if start.runtime:
+        runtimes = ", ".join(
+            f"{toml_string(runtime)} = {{ {_pairs(values)} }}"
+            for runtime, values in start.runtime.items()
+        )
+        lines.append(f"runtime = {{ {runtimes} }}  # one set of targets for each")
+    else:
+        lines.append('runtime = "any"  # this backend has no version lines')
+    lines.append(f"base = {toml_string(start.base)}")
+    if start.system_packages:
+        lines.append(f"system-packages = {_list(start.system_packages)}  # the user-mode driver")
+    if torch := [choice.name for choice in choices if choice.package.torch]:
+        lines += [
+            f"# Because of {', '.join(torch)}: torch comes from the index of this build only.",
+            f"torch = {toml_string(start.torch)}",
+        ]
+    replaced = {c.name: c.package.replace[name] for c in choices if name in c.package.replace}
+    if replaced:
+        lines.append(f"replace = {{ {_pairs(replaced)} }}")
+    if dropped := [choice.name for choice in choices if name in choice.package.drop]:
+        lines.append(f"drop = {_list(dropped)}")
+    return _lines(lines)
+
+
+def _tail(backends: Sequence[str]) -> str:
+    return _lines(
+        [
+            "# A command that must succeed inside every image.",
+            "# [[smoke]]",
+            '# name = "import"',
+            '# level = "import"',
+            '# command = ["python", "-c", "import app"]',
+            "",
+            "# For pull requests: `buildmatrix build --subset pr`.",
+            "[subset.pr]",
+            f'select = ["{backends[0]}*"]',
+            'latest = "runtime"',
+        ]
+    )
+
+
+def _relative(path: Path, root: Path) -> str:
+    relative = PurePath(os.path.relpath(path, root)).as_posix()
+    if complaint := kinds.PATH.complaint(relative):
+        raise UsageError(f"{path} cannot be named in {root / 'buildmatrix.toml'}: it {complaint}")
+    return relative
+
+
+def _comment(*lines: str) -> str:
+    wrapped = (
+        textwrap.wrap(line, 98, subsequent_indent="  " if line.startswith("- ") else "")
+        for line in lines
+    )
+    return "".join(f"# {line}\n" for lines in wrapped for line in lines)
+
+
+def _list(words: Sequence[str]) -> str:
+    return "[" + ", ".join(toml_string(word) for word in words) + "]"
+
+
+def _pairs(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{key} = {toml_string(value)}" for key, value in values.items())
+
+
+def _lines(lines: Sequence[str]) -> str:
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,246 @@
+"""The grammars of the strings in a specification.
+
+Most of these strings end up in Dockerfiles, command lines or file names. A grammar here is
+therefore also the guard against injection: what it lets through needs no trust later. `TEXT` is the
+one exception (values of variables and labels, reasons): it only keeps control characters
+out, and whoever writes it into another language quotes it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+#: Characters; the longest string that a specification can need.
+MAX_TEXT = 4096
+
+#: Reorder the text around them, so that a line reads differently from what it does.
+_BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A set of strings."""
+
+    #: With its article, to stand after "this is not": `an image reference`.
+    what: str
+    example: str
+    #: The whole string must match. Also goes into the JSON schema: only what ECMA-262 knows too.
+    pattern: str = ""
+    limit: int = 255
+    #: What `pattern` cannot say: returns the complaint, or None.
+    further: Callable[[str], str | None] | None = None
+    #: The values, where there are only a few.
+    choices: tuple[str, ...] = ()
+    may_be_empty: bool = False
+    #: The grammar in words, where the example alone does not tell it.
+    rule: str = ""
+
+    def complaint(self, text: str) -> str | None:
+        """Why `text` is not of this kind, as a clause; None if it is."""
+        if hidden := next((c for c in text if _is_hidden(c)), None):
+            name = unicodedata.name(hidden, "control character").lower()
+            return f"contains U+{ord(hidden):04X} ({name}); strings here are one line of plain text"
+        if len(text) > self.limit:
+            return f"has {len(text)} characters; {self.what} has at most {self.limit}"
+        if not text.strip() and not self.may_be_empty:
+            return f"is empty; write {self.what} such as `{self.example}`"
+        if self.choices and text not in self.choices:
+            return f"is not {self.what}; write one of {', '.join(self.choices)}"
+        if self.pattern and not re.fullmatch(self.pattern, text):
+            rule = f" ({self.rule})" if self.rule else ""
+            return f"is not {self.what}{rule}; write something like `{self.example}`"
+        return self.further(text) if self.further else None
+
+
+def _is_hidden(character: str) -> bool:
+    return unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} or character in _BIDI
+
+
+def quoted(text: str) -> str:
+    """`text` for a message: in backticks, short, without passwords and terminal controls."""
+    text = re.sub(r"//[^/@]*@", "//...@", text)
+    short = text if len(text) <= 80 else text[:77] + "..."
+    plain = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in short)
+    return f"`{plain}`"
+
+
+def _path(text: str) -> str | None:
+    if ".." in text.split("/"):
+        return "leads out of its folder with `..`; write a path below the specification's folder"
+    return None
+
+
+def _absolute_path(text: str) -> str | None:
+    return "contains `..`; write the path it stands for" if ".." in text.split("/") else None
+
+
+def _system_package(text: str) -> str | None:
+    if text.partition("=")[0].endswith("-"):
+        return "ends with `-`, which tells apt to remove the package"
+    return None
+
+
+def _url(text: str) -> str | None:
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        return f"is not a URL: {error}"
+    if parts.username is not None or parts.password is not None or "@" in parts.netloc:
+        return (
+            "holds credentials, which would end up in generated files; leave them out here and "
+            "give them through ~/.netrc or a build secret"
+        )
+    if parts.scheme != "file" and not host:
+        return "names no host; write something like `https://wheels.example.com/simple`"
+    return None
+
+
+def _specifier(text: str) -> str | None:
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier:
+        return "is not a version range; write something like `>=6.4` or `>=3.11,<3.13`"
+    return None
+
+
+def _range_or_value(text: str) -> str | None:
+    return _specifier(text) if is_range(text) else None
+
+
+def is_range(text: str) -> bool:
+    """Whether a condition is a version range (`>=3.12`) and not one value (`3.12`)."""
+    return text[:1] in "<>=!~"
+
+
+def _command(text: str) -> str | None:
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        return f"cannot be split into words: {str(error).lower()}; or write a list of strings"
+    return None if words else "holds no command"
+
+
+def _repository(text: str) -> str | None:
+    return None if text.split("/")[-1] else "ends with `/`"
+
+
+# The grammar of image references: distribution/reference, `reference/regexp.go`, with digests
+# limited to the algorithms that registries use.
+_HOST_PART = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
+_HOST = rf"{_HOST_PART}(?:\.{_HOST_PART})*(?::[0-9]+)?"
+_PATH_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_REPOSITORY = rf"(?:{_HOST}/)?{_PATH_PART}(?:/{_PATH_PART})*"
+_TAG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
+_DIGEST = r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}"
+# PEP 508.
+_DISTRIBUTION = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+# Components of a path. Left out: separators of other languages, quotes, `$` and wildcards, which
+# COPY expands, and a leading `-`, which a command would read as an option.
+_PATH_CHARACTERS = r"[^/\\\"'`$*?\[\]{}<>|;&!#\s]"
+_PATH_WORD = rf"(?!-){_PATH_CHARACTERS}+(?: +{_PATH_CHARACTERS}+)*"
+_NAME = r"[a-z0-9][a-z0-9._-]*"
+_NAME_RULE = "lower-case letters, digits, `.`, `_` and `-`"
+
+PROJECT = Kind("a project name", "inferno", _PATH_PART, 64, rule=_NAME_RULE)
+VERSION = Kind("a version that can stand in a tag", "1.4.0", _TAG, 64)
+BACKEND = Kind("a backend name", "cuda", r"[a-z][a-z0-9-]*", 32)
+RUNTIME = Kind("a runtime version", "12.8", _NAME, 32, rule=_NAME_RULE)
+VARIANT = Kind("a variant name", "server", _NAME, 32, rule=_NAME_RULE)
+PYTHON = Kind("a Python version", "3.12", r"[1-9]\.(?:0|[1-9][0-9]?)", 4)
+PLATFORM = Kind("a platform of Linux", "linux/amd64", r"linux/[a-z0-9]+(?:/v[0-9][a-z0-9]*)?", 32)
+RUNTIME_KEY = Kind("a name for a value", "full", r"[a-z][a-z0-9_-]*", 32)
+RUNTIME_VALUE = Kind("a value of a runtime", "12.8.1", r"[A-Za-z0-9][A-Za-z0-9._+-]*", 128)
+IDENTIFIER_GLOB = Kind(
+    "a pattern for target identifiers", "cuda12.*-py312-*", r"[a-z0-9._*?\[\]!-]+"
+)
+
+IMAGE = Kind(
+    "an image reference",
+    "nvidia/cuda:12.8.1-base-ubuntu22.04",
+    rf"{_REPOSITORY}(?::{_TAG})?(?:@(?:{_DIGEST}))?",
+    512,
+)
+REPOSITORY = Kind("an image name without a tag", "ghcr.io/acme/inferno", _REPOSITORY)
+TAG = Kind("an image tag", "1.4.0-cuda12.8-py312", _TAG, 128)
+
+TAG_TEMPLATE = Kind("an image tag", "latest", r"[A-Za-z0-9_{][A-Za-z0-9_.{}-]*", 128)
+
+PATH = Kind(
+    "a path below the specification's folder",
+    "requirements/base.in",
+    rf"\.|(?:\./)?{_PATH_WORD}(?:/{_PATH_WORD})*/?",
+    further=_path,
+)
+LOCK_PATH = Kind(
+    "a path of a lock",
+    "locks/pylock.{id}.toml",
+    rf"(?:{_PATH_WORD}/)*{_PATH_WORD}\.toml",
+    further=_path,
+)
+IMAGE_PATH = Kind(
+    "an absolute path in the image",
+    "/app",
+    rf"/(?:{_PATH_WORD}(?:/{_PATH_WORD})*/?)?",
+    further=_absolute_path,
+)
+DISTRIBUTION = Kind("a distribution name", "xgboost", _DISTRIBUTION, 128)
+EXTRA = Kind("the name of an extra", "server", _DISTRIBUTION, 128)
+TORCH = Kind("uv's name of a torch build", "cu128", r"[a-z0-9.]+", 32)
+FAMILY = Kind("a package family", "torch", r"[a-z0-9][a-z0-9-]*", 64)
+# Also free of what a shell, a Dockerfile or TOML would read: quotes, `$`, backslash, blanks.
+INDEX = Kind(
+    "the URL of a package index",
+    "https://wheels.example.com/simple",
+    r"(?:https?|file)://[A-Za-z0-9._~:/?=%+,@&\[\]-]+",
+    1024,
+    _url,
+)
+SOURCE = Kind(
+    "a web address",
+    "https://github.com/acme/inferno",
+    r"https?://[A-Za-z0-9._~:/?=%+,@&-]+",
+    1024,
+    _url,
+)
+ARCH = Kind("a GPU architecture", "sm_90", r"[a-z0-9][a-z0-9_.:+-]*", 64)
+# Debian Policy 5.6.1 (names) and 5.6.12 (versions).
+SYSTEM_PACKAGE = Kind(
+    "the name of a Debian package",
+    "libgomp1",
+    r"[a-z0-9][a-z0-9+.-]+(?:=[0-9][A-Za-z0-9.+:~-]*)?",
+    200,
+    _system_package,
+)
+VARIABLE = Kind("the name of an environment variable", "OMP_NUM_THREADS", r"[A-Za-z_][A-Za-z0-9_]*")
+VARIABLE_GLOB = Kind("a pattern for variable names", "NVIDIA_*", r"[A-Za-z_*?][A-Za-z0-9_*?]*")
+LABEL = Kind("a label key", "com.example.team", r"[A-Za-z0-9](?:[A-Za-z0-9._/-]*[A-Za-z0-9])?")
+USER = Kind("a user name", "app", r"[a-z_][a-z0-9_-]*", 32)
+GROUP = Kind("a group name", "video", r"[a-z_][a-z0-9_-]*", 32)
+RUNNER = Kind("the label of a CI runner", "ubuntu-24.04-arm", r"[A-Za-z0-9][A-Za-z0-9._-]*", 128)
+NODE_CLASS = Kind("the name of a node class", "mi300", _NAME, 64, rule=_NAME_RULE)
+SETTING = Kind("the name of a setting", "archs", r"[a-z][a-z-]*", 32)
+SUBSET = Kind("the name of a subset", "pr", _NAME, 64, rule=_NAME_RULE)
+SMOKE = Kind("the name of a smoke command", "warmup", r"[A-Za-z0-9][A-Za-z0-9._-]*", 64)
+LEVEL = Kind("a smoke level", "import", choices=("import", "device", "batch"))
+RANGE = Kind("a version range", ">=6.4", further=_specifier)
+CONDITION = Kind("a value or a version range", ">=3.12", further=_range_or_value)
+RULE = Kind("the code of a rule", "BM401", r"BM[0-9]{3}")
+TEXT = Kind("a text", "why it is so", limit=MAX_TEXT)
+OWNER = Kind("a person or a team", "ml-platform", limit=MAX_TEXT)
+DISTRIBUTION_GLOB = Kind("a pattern for distribution names", "bitsandbytes*")
+FILE_GLOB = Kind("a pattern for paths", "*/libbitsandbytes_cuda*.so", limit=MAX_TEXT)
+SONAME_GLOB = Kind("a pattern for library names", "libcuda.so.1")
+VALUE = Kind("a value", "1", limit=MAX_TEXT, may_be_empty=True)
+COMMAND = Kind("a command", "python -m inferno", limit=MAX_TEXT, further=_command)
+LATEST = Kind("what to take only the latest of", "runtime", choices=("runtime",))
+INHERIT = Kind("how to inherit", "append", choices=("append", "replace"))
+SIZE = Kind("a size", "3GB", r"[0-9]{1,9}(?:\.[0-9]{1,3})? ?(?:B|[kKMGT]B|[KMGT]iB)", 20)
+DURATION = Kind("a duration", "180s", r"[0-9]{1,6}(?:\.[0-9]{1,3})?(?:ms|s|m|h)", 12)

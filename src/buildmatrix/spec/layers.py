@@ -1,0 +1,71 @@
+"""Settings come in layers: defaults < backend < variant < overrides. This puts them together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TypeVar
+
+from buildmatrix.spec.document import Problems
+from buildmatrix.spec.keys import Override, Settings
+from buildmatrix.spec.shape import Key, Many, Named, Text, did_you_mean, keys_of
+
+SettingsT = TypeVar("SettingsT", bound=Settings)
+
+SETTINGS: Mapping[str, Key] = {key.name: key for key in keys_of(Settings)}
+
+#: Settings that `inherit` can speak of: the others have nothing to append to.
+APPENDABLE = tuple(name for name, key in SETTINGS.items() if isinstance(key.shape, Many | Named))
+
+
+def specialise(general: Settings, special: Settings) -> Settings:
+    """`general` with what a backend or a variant says on top, each key in its own way."""
+    return _combine(
+        general, special, {name: key.merge != "replace" for name, key in SETTINGS.items()}
+    )
+
+
+def override(settings: Settings, over: Override) -> Settings:
+    """`settings` with an override on top: it replaces, unless its `inherit` says `append`."""
+    return _combine(
+        settings, over, {name: how.value == "append" for name, how in over.inherit.items()}
+    )
+
+
+def check_inherit(over: Override, problems: Problems) -> None:
+    """`inherit` may only name lists and tables that the override itself sets."""
+    for name, how in over.inherit.items():
+        if name not in APPENDABLE:
+            reason = "is one value, nothing" if name in SETTINGS else "is no setting"
+            problems.add(
+                how.at,
+                f"`inherit` names `{name}`, which {reason} that can be appended to",
+                did_you_mean(name, APPENDABLE, "lists and tables"),
+            )
+        elif getattr(over, SETTINGS[name].field) is None:
+            problems.add(
+                how.at,
+                f"`inherit` names `{name}`, which this override does not set",
+                f"add `{name}` to the override, or take it out of `inherit`",
+                doubtful=True,
+            )
+
+
+def _combine(low: Settings, high: Settings, append: Mapping[str, bool]) -> Settings:
+    changes: dict[str, object] = {}
+    for name, key in SETTINGS.items():
+        old: object = getattr(low, key.field)
+        new: object = getattr(high, key.field)
+        if new is None:
+            continue
+        if append.get(name) and isinstance(old, tuple) and isinstance(new, tuple):
+            new = old + new
+        elif append.get(name) and isinstance(old, dict) and isinstance(new, dict):
+            new = old | new
+        changes[key.field] = new
+    return dataclasses.replace(low, **changes)  # type: ignore[arg-type]  # same fields, same types
+
+
+def sound(texts: tuple[Text, ...] | None) -> tuple[Text, ...]:
+    """The texts without the stand-ins of wrong ones."""
+    return tuple(text for text in texts or () if text.sound)

@@ -1,0 +1,184 @@
+"""`buildmatrix.toml` → `Spec`, or every problem of the file at once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection
+from pathlib import Path
+
+from buildmatrix.spec.document import Problems, read
+from buildmatrix.spec.keys import File, NodeClassTable, Waive
+from buildmatrix.spec.kinds import quoted
+from buildmatrix.spec.layers import sound
+from buildmatrix.spec.matrix import Matrix, expand
+from buildmatrix.spec.model import NodeClass, Policy, Position, Spec, Waiver
+from buildmatrix.spec.placeholders import short_commit
+from buildmatrix.spec.points import choose, version_order
+from buildmatrix.spec.shape import Entry, Row, Text, did_you_mean
+from buildmatrix.spec.targets import Context, build_targets
+
+#: Where `[tools]` says nothing.
+DEFAULT_TOOLS = {
+    "uv": "ghcr.io/astral-sh/uv:0.13.8",
+    "scanner": "python:3.11-slim-bookworm",
+}
+
+
+def load_spec(path: Path, backends: Collection[str] | None = None) -> Spec:
+    """Read, check and expand a specification.
+
+    Args:
+        path: the TOML file. Requirement files that it names must exist below its folder.
+        backends: names that the catalogue knows, or None to take any name.
+
+    Raises:
+        SpecError: the file is missing, unreadable or wrong; holds all problems, in file order.
+    """
+    problems = Problems(str(path))
+    document = read(path, problems, absent="run `buildmatrix init`, or name a file with -f")
+    file = Row(File).read(document.values, Entry(document, problems))
+    _check_backends(file, backends, problems)
+    matrix = expand(file, problems)
+    targets = build_targets(
+        Context(
+            file=file,
+            root=path.parent,
+            matrix=matrix,
+            commit=functools.cache(lambda: short_commit(path.parent)),
+            problems=problems,
+        )
+    )
+    _check_variants(file, matrix, problems)
+    _check_smoke_names(file, problems)
+    spec = Spec(
+        path=path,
+        project=file.project.name.value,
+        version=file.project.version.value,
+        source=file.project.source.value if file.project.source else None,
+        targets=targets,
+        excluded=matrix.excluded,
+        subsets=_subsets(file, matrix, problems),
+        node_classes=tuple(
+            _node_class(name, table, file, matrix, problems)
+            for name, table in file.node_class.items()
+        ),
+        policy=_policy(file, problems),
+        waivers=tuple(_waiver(waive, matrix, problems) for waive in file.waive),
+        output=_output(file, problems),
+        tools=_tools(file),
+    )
+    problems.stop()
+    return spec
+
+
+def _check_backends(file: File, backends: Collection[str] | None, problems: Problems) -> None:
+    if not file.backend:
+        problems.add(
+            file.at, "no backend is described", "add a table such as [backend.cpu]", doubtful=True
+        )
+    for name, table in file.backend.items():
+        if backends is not None and name not in backends:
+            hint = did_you_mean(name, sorted(backends), "backends")
+            problems.add(table.at, f"unknown backend {quoted(name)}", hint)
+
+
+def _check_backend_name(name: str, at: Position, file: File, problems: Problems) -> None:
+    if name not in file.backend:
+        hint = did_you_mean(name, file.backend, "backends")
+        problems.add(at, f"there is no backend {quoted(name)} here", hint, doubtful=True)
+
+
+def _check_variants(file: File, matrix: Matrix, problems: Problems) -> None:
+    variants = {point.variant: None for point in matrix.points}
+    for name, table in file.variant.items():
+        if name not in variants:
+            hint = did_you_mean(name, variants, "variants")
+            problems.add(table.at, f"no target has the variant `{name}`", hint, doubtful=True)
+
+
+def _check_smoke_names(file: File, problems: Problems) -> None:
+    seen: set[str] = set()
+    for smoke in file.smoke:
+        if smoke.name.sound and smoke.name.value in seen:
+            message = f"another smoke command is called `{smoke.name.value}` already"
+            problems.add(smoke.name.at, message, "give each its own name")
+        seen.add(smoke.name.value)
+
+
+def _subsets(file: File, matrix: Matrix, problems: Problems) -> dict[str, tuple[str, ...]]:
+    subsets = {}
+    for name, table in file.subset.items():
+        ids = set(choose(table.select, matrix.ids, matrix.gone, problems))
+        points = [point for point in matrix.points if point.id in ids]
+        if table.latest:
+            latest: dict[str, str] = {}
+            for point in sorted(points, key=lambda point: version_order(point.runtime)):
+                latest[point.backend] = point.runtime
+            points = [point for point in points if latest[point.backend] == point.runtime]
+        subsets[name] = tuple(point.id for point in points)
+    return subsets
+
+
+def _node_class(
+    name: str, table: NodeClassTable, file: File, matrix: Matrix, problems: Problems
+) -> NodeClass:
+    if table.backend.sound:
+        _check_backend_name(table.backend.value, table.backend.at, file, problems)
+    choose(table.runs, matrix.ids, matrix.gone, problems)
+    return NodeClass(
+        name=name,
+        backend=table.backend.value,
+        driver=table.driver.value,
+        archs=_values(table.archs),
+        labels={key: text.value for key, text in table.labels.items()},
+        runs=_values(table.runs),
+        position=table.at,
+    )
+
+
+def _policy(file: File, problems: Problems) -> Policy:
+    table = file.policy
+    for mapping in (table.allow_unresolved, table.forbid_env, table.max_size):
+        for name in mapping:
+            if name != "*":
+                _check_backend_name(name, table.at, file, problems)
+    return Policy(
+        allow_unresolved={name: _values(texts) for name, texts in table.allow_unresolved.items()},
+        forbid_env={name: _values(texts) for name, texts in table.forbid_env.items()},
+        max_size=table.max_size,
+        bloat_threshold=table.bloat_threshold,
+    )
+
+
+def _waiver(waive: Waive, matrix: Matrix, problems: Problems) -> Waiver:
+    choose(waive.select, matrix.ids, matrix.gone, problems)
+    return Waiver(
+        rule=waive.rule.value,
+        select=_values(waive.select),
+        distribution=waive.distribution.value if waive.distribution else None,
+        path=waive.path.value if waive.path else None,
+        reason=waive.reason.value,
+        owner=waive.owner.value,
+        expires=waive.expires,
+        position=waive.at,
+    )
+
+
+def _output(file: File, problems: Problems) -> str:
+    text = file.generate.output
+    if text is None:
+        return ".buildmatrix/generated"
+    output = text.value.removeprefix("./").rstrip("/")
+    if text.sound and output in {"", "."}:
+        hint = "write a folder of its own, such as `.buildmatrix/generated`"
+        problems.add(text.at, "generated files cannot go into the specification's folder", hint)
+    return output
+
+
+def _tools(file: File) -> dict[str, str]:
+    said = {"uv": file.tools.uv, "scanner": file.tools.scanner}
+    return DEFAULT_TOOLS | {name: text.value for name, text in said.items() if text}
+
+
+def _values(texts: tuple[Text, ...]) -> tuple[str, ...]:
+    return tuple(text.value for text in sound(texts))

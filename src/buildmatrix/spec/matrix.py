@@ -1,0 +1,185 @@
+"""Axes, `include` and `exclude` → the points of the matrix."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from buildmatrix.spec.document import Problems
+from buildmatrix.spec.keys import Backend, Exclude, File, Include
+from buildmatrix.spec.layers import sound
+from buildmatrix.spec.model import Exclusion
+from buildmatrix.spec.points import Point, check_when, choose, holds, version_order
+from buildmatrix.spec.shape import Text, did_you_mean
+
+#: GitHub Actions starts at most 256 jobs from one matrix.
+MAX_TARGETS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """The values of one backend's axes, in the order in which targets are listed."""
+
+    runtimes: tuple[str, ...]
+    pythons: tuple[str, ...]
+    variants: tuple[str, ...]
+    platforms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """The points that are left, and those that were taken out."""
+
+    points: tuple[Point, ...]
+    excluded: tuple[Exclusion, ...]
+
+    @property
+    def ids(self) -> list[str]:
+        """Identifiers of the points."""
+        return [point.id for point in self.points]
+
+    @property
+    def gone(self) -> list[str]:
+        """Identifiers of what was taken out."""
+        return [exclusion.id for exclusion in self.excluded]
+
+
+def runtimes_of(backend: Backend) -> dict[str, dict[str, Text]]:
+    """Runtime → its derived values."""
+    if isinstance(backend.runtime, Text):
+        return {backend.runtime.value: {}} if backend.runtime.sound else {}
+    return backend.runtime
+
+
+def expand(file: File, problems: Problems) -> Matrix:
+    """All points: the product of the axes, less `exclude`, plus `include`."""
+    axes = {name: _axes(name, backend, file, problems) for name, backend in file.backend.items()}
+    count = sum(
+        len(a.runtimes) * len(a.pythons) * len(a.variants) * len(a.platforms) for a in axes.values()
+    )
+    if count > MAX_TARGETS:
+        at = next(iter(file.backend.values())).at
+        problems.add(at, f"the matrix has {count:,} points; {MAX_TARGETS} is the limit")
+        problems.stop()
+    product = [
+        Point(name, *values)
+        for name, a in axes.items()
+        for values in itertools.product(a.runtimes, a.pythons, a.variants, a.platforms)
+    ]
+    excluded = _exclude(file.exclude, product, problems)
+    points = [point for point in product if point.id not in excluded]
+    for include in file.include:
+        if (point := _include(include, axes, problems)) is None:
+            continue
+        if point in points:
+            problems.add(include.at, f"`{point.id}` is already in the matrix", "remove this entry")
+        else:
+            points.append(point)
+            excluded.pop(point.id, None)
+    _check_identifiers(points, file, problems)
+    if not points:
+        end = file.exclude[-1] if file.exclude else file
+        problems.add(end.at, "the matrix has no targets", doubtful=True)
+    return Matrix(tuple(points), tuple(Exclusion(id, reason) for id, reason in excluded.items()))
+
+
+def _axes(name: str, backend: Backend, file: File, problems: Problems) -> Axes:
+    defaults = file.defaults
+    runtimes = tuple(sorted(runtimes_of(backend), key=version_order))
+    if not runtimes:
+        message = f"backend `{name}` has no runtimes"
+        problems.add(backend.at, message, 'write `runtime = "any"`', doubtful=True)
+    python = _axis(backend.python or defaults.python, problems)
+    if not python:
+        message = f"backend `{name}` has no Python versions"
+        hint = 'write `python = ["3.12"]` in [defaults]'
+        problems.add(backend.at, message, hint, doubtful=True)
+    return Axes(
+        runtimes,
+        # A stand-in, so that the rest of the file can be checked.
+        tuple(sorted(python, key=version_order)) or ("3.12",),
+        _axis(backend.variant or defaults.variant, problems) or ("default",),
+        _axis(backend.platforms or defaults.platforms, problems) or ("linux/amd64",),
+    )
+
+
+def _axis(texts: tuple[Text, ...] | None, problems: Problems) -> tuple[str, ...]:
+    values: dict[str, None] = {}
+    for text in sound(texts):
+        if text.value in values:
+            problems.add(text.at, f"`{text.value}` stands here twice", "remove one of the two")
+        values[text.value] = None
+    return tuple(values)
+
+
+def _exclude(
+    entries: tuple[Exclude, ...], product: Sequence[Point], problems: Problems
+) -> dict[str, str]:
+    """Identifier → reason of the first entry that takes it out."""
+    ids = [point.id for point in product]
+    excluded: dict[str, str] = {}
+    for entry in entries:
+        if not entry.select and entry.when is None:
+            hint = 'write `select = ["..."]` or `when = { ... }`'
+            problems.add(entry.at, "this entry does not say what it excludes", hint)
+            continue
+        chosen = set(choose(entry.select, ids, (), problems))
+        if entry.when is not None:
+            check_when(entry.when, product, problems)
+            chosen &= {point.id for point in product if holds(entry.when, point)}
+            if not chosen:
+                at = entry.when.at
+                problems.add(at, "no target meets this condition", doubtful=True)
+        for id in ids:
+            if id in chosen:
+                excluded.setdefault(id, entry.reason.value)
+    return excluded
+
+
+def _include(include: Include, axes: dict[str, Axes], problems: Problems) -> Point | None:
+    values = (include.backend, include.python, include.variant, include.platform, include.runtime)
+    if not all(text is None or text.sound for text in values):
+        return None
+    name = include.backend.value
+    if name not in axes:
+        hint = did_you_mean(name, axes, "backends")
+        problems.add(include.backend.at, f"there is no backend `{name}`", hint, doubtful=True)
+        return None
+    known = axes[name]
+    if include.runtime and include.runtime.value not in known.runtimes:
+        hint = did_you_mean(include.runtime.value, known.runtimes, "runtimes")
+        message = f"backend `{name}` has no runtime `{include.runtime.value}`"
+        problems.add(include.runtime.at, message, hint, doubtful=True)
+        return None
+
+    rest: dict[str, str] = {}
+    for key, text, only in (
+        ("runtime", include.runtime, known.runtimes),
+        ("variant", include.variant, known.variants),
+        ("platform", include.platform, known.platforms),
+    ):
+        if text is None and len(only) != 1:
+            hint = f"write `{key} = ...` with one of {', '.join(only)}"
+            problems.add(include.at, f"`include` has no `{key}`", hint, doubtful=True)
+            return None
+        rest[key] = text.value if text else only[0]
+    return Point(backend=name, python=include.python.value, **rest)
+
+
+def _check_identifiers(points: Sequence[Point], file: File, problems: Problems) -> None:
+    first: dict[str, Point] = {}
+    for point in points:
+        # Bake files cannot have a `.` in names, so it counts as `_`.
+        other = first.setdefault(point.id.replace(".", "_"), point)
+        if other != point:
+            problems.add(
+                file.backend[point.backend].at,
+                f"the identifiers of {_words(other)} and of {_words(point)} are the same: "
+                f"`{other.id}` and `{point.id}` (`.` counts as `_`)",
+                "rename a backend, a runtime or a variant",
+            )
+
+
+def _words(point: Point) -> str:
+    return f"backend `{point.backend}` {point.runtime} {point.variant} {point.platform}"

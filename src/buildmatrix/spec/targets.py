@@ -1,0 +1,311 @@
+"""A point of the matrix, with its settings → a target with every value filled in."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TypeVar, cast
+
+from buildmatrix.spec import kinds
+from buildmatrix.spec.document import Problems
+from buildmatrix.spec.keys import Backend, BaseTable, File, Settings, SmokeTable
+from buildmatrix.spec.layers import check_inherit, override, sound, specialise
+from buildmatrix.spec.matrix import Matrix, runtimes_of
+from buildmatrix.spec.model import Base, Position, Smoke, SmokeLevel, Target, User
+from buildmatrix.spec.placeholders import Filler
+from buildmatrix.spec.points import Point, check_when, choose, holds
+from buildmatrix.spec.shape import Text, closest
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What all targets of a file share."""
+
+    file: File
+    #: Folder of the specification.
+    root: Path
+    matrix: Matrix
+    #: The commit that is checked out; see `placeholders.Filler`.
+    commit: Callable[[], str]
+    problems: Problems
+
+
+def build_targets(context: Context) -> tuple[Target, ...]:
+    """All targets, in matrix order."""
+    file, matrix, problems = context.file, context.matrix, context.problems
+    overrides = _selections(((over, over.select) for over in file.override), matrix, problems)
+    smokes = _selections(((smoke, smoke.select) for smoke in file.smoke), matrix, problems)
+    aliases = _aliases(context)
+    for over in file.override:
+        check_inherit(over, problems)
+    for layer in _all_settings(file):
+        for choice in _choices(layer):
+            if choice.when is not None:
+                check_when(choice.when, matrix.points, problems)
+    targets = []
+    for point in matrix.points:
+        settings = _settings(file, point)
+        for over, ids in overrides:
+            if point.id in ids:
+                settings = override(settings, over)
+        targets.append(
+            _target(
+                context,
+                point,
+                settings,
+                [smoke for smoke, ids in smokes if point.id in ids],
+                aliases.get(point.id, []),
+            )
+        )
+    _check_locks(targets, file, problems)
+    _check_tags(targets, file, problems)
+    return tuple(targets)
+
+
+def _selections(
+    entries: Iterable[tuple[T, tuple[Text, ...]]], matrix: Matrix, problems: Problems
+) -> list[tuple[T, set[str]]]:
+    return [
+        (entry, set(choose(select, matrix.ids, matrix.gone, problems))) for entry, select in entries
+    ]
+
+
+def _all_settings(file: File) -> list[Settings]:
+    return [file.defaults, *file.backend.values(), *file.variant.values(), *file.override]
+
+
+def _settings(file: File, point: Point) -> Settings:
+    settings: Settings = specialise(file.defaults, file.backend[point.backend])
+    if variant := file.variant.get(point.variant):
+        settings = specialise(settings, variant)
+    return settings
+
+
+def _aliases(context: Context) -> dict[str, list[Text]]:
+    """Identifier → the further tags that its target gets."""
+    matrix, problems = context.matrix, context.problems
+    aliases: dict[str, list[Text]] = {}
+    for tag, target in context.file.tags.alias.items():
+        ids = choose((target,), matrix.ids, matrix.gone, problems) if target.sound else []
+        if len(ids) > 1:
+            problems.add(
+                target.at,
+                f"the alias `{tag}` names {len(ids)} targets: {ids[0]}, {ids[1]}"
+                + (", ..." if len(ids) > 2 else ""),
+                "an alias belongs to exactly one",
+            )
+        elif ids:
+            aliases.setdefault(ids[0], []).append(Text(tag, target.at, kinds.TAG))
+    return aliases
+
+
+def _target(
+    context: Context,
+    point: Point,
+    settings: Settings,
+    smokes: list[SmokeTable],
+    aliases: list[Text],
+) -> Target:
+    file, root, problems = context.file, context.root, context.problems
+    backend = file.backend[point.backend]
+    filler = Filler(point.id, _values(file, point), context.commit, problems)
+
+    def one(text: Text | None, default: str, kind: kinds.Kind = kinds.TEXT) -> str:
+        return filler.fill(text or Text(default, backend.at, kind))
+
+    def maybe(text: Text | None) -> str | None:
+        return filler.fill(text) if text else None
+
+    def many(texts: tuple[Text, ...] | None) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(filler.fill(text) for text in sound(texts)))
+
+    def table(texts: Mapping[str, Text] | None) -> dict[str, str]:
+        return {key: filler.fill(text) for key, text in (texts or {}).items() if text.sound}
+
+    def existing(text: Text) -> str:
+        path = _tidy(filler.fill(text))
+        _check_exists(root, path, text.at, problems)
+        return path
+
+    requirements = tuple(dict.fromkeys(existing(text) for text in sound(settings.requirements)))
+    pyproject = existing(settings.pyproject) if settings.pyproject else None
+    _check_inputs(point, backend, settings, problems)
+    template = _tidy(one(settings.template, f"{point.backend}.Dockerfile.j2"))
+    if settings.template and "/" in template:
+        _check_exists(root, template, settings.template.at, problems)
+    templates = file.tags.templates or (Text("{version}-{id}", file.tags.at, kinds.TAG),)
+    return Target(
+        id=point.id,
+        project=file.project.name.value,
+        backend=point.backend,
+        runtime=point.runtime,
+        runtime_values={
+            key: text.value for key, text in runtimes_of(backend)[point.runtime].items()
+        },
+        python=point.python,
+        variant=point.variant,
+        platform=point.platform,
+        base=_base(point, backend, settings, filler, problems),
+        requirements=requirements,
+        extras=many(settings.extras),
+        pyproject=pyproject,
+        replace=table(settings.replace),
+        drop=many(settings.drop),
+        no_binary=many(settings.no_binary),
+        index=table(settings.index),
+        torch=maybe(settings.torch),
+        archs=many(settings.archs),
+        system_packages=many(settings.system_packages),
+        env=table(settings.env),
+        labels=table(settings.labels),
+        template=template,
+        copy=tuple(
+            dict.fromkeys(
+                (_tidy(filler.fill(source)), filler.fill(destination))
+                for source, destination in settings.copy or ()
+                if source.sound and destination.sound
+            )
+        ),
+        command=settings.command or (),
+        user=_user(settings),
+        image=one(file.project.image, "{project}", kinds.REPOSITORY),
+        tags=many((*templates, *aliases)),
+        lock=_tidy(one(settings.lock, "locks/pylock.{id}.toml", kinds.LOCK_PATH)),
+        smoke=tuple(_smoke(smoke) for smoke in smokes if smoke.name.sound and smoke.level.sound),
+        runner=maybe(settings.runner),
+    )
+
+
+def _values(file: File, point: Point) -> dict[str, str | None]:
+    """What the placeholders of one target stand for."""
+    runtime = runtimes_of(file.backend[point.backend])[point.runtime]
+    texts = {
+        "project": file.project.name,
+        "version": file.project.version,
+        **{f"runtime.{key}": text for key, text in runtime.items()},
+    }
+    return {
+        "id": point.id,
+        "backend": point.backend,
+        "runtime": point.runtime,
+        "python": point.python,
+        "variant": point.variant,
+        "platform": point.platform,
+        **{name: text.value if text.sound else None for name, text in texts.items()},
+    }
+
+
+def _tidy(path: str) -> str:
+    return str(PurePosixPath(path)) if path else path
+
+
+def _choices(settings: Settings) -> tuple[BaseTable, ...]:
+    """`base` as a list of choices, whichever way it is written."""
+    match settings.base:
+        case Text() as image:
+            return (BaseTable(at=image.at, when=None, build=None, final=image),)
+        case BaseTable() as choice:
+            return (choice,)
+        case choices:
+            return choices or ()
+
+
+def _base(
+    point: Point, backend: Backend, settings: Settings, filler: Filler, problems: Problems
+) -> Base:
+    choices = _choices(settings)
+    for choice in choices:
+        if choice.when is None or holds(choice.when, point):
+            final = filler.fill(choice.final)
+            return Base(filler.fill(choice.build) if choice.build else final, final)
+    if choices:
+        problems.add(
+            choices[-1].at,
+            f"no base image is for {point.id}",
+            "widen a `when`, or add a last entry without one",
+            doubtful=True,
+        )
+    else:
+        problems.add(
+            backend.at,
+            f"backend `{point.backend}` has no `base`",
+            'write `base = "python:{python}-slim-bookworm"` or the image of your vendor',
+            doubtful=True,
+        )
+    return Base("", "")
+
+
+def _user(settings: Settings) -> User:
+    table = settings.user
+    if table is None:
+        return User()
+    name = table.name.value if table.name and table.name.sound else User().name
+    return User(name, table.uid, tuple(group.value for group in sound(table.groups)))
+
+
+def _smoke(smoke: SmokeTable) -> Smoke:
+    level = cast(SmokeLevel, smoke.level.value)  # `kinds.LEVEL` lets nothing else through
+    return Smoke(smoke.name.value, level, smoke.command, smoke.timeout, smoke.at)
+
+
+def _check_inputs(point: Point, backend: Backend, settings: Settings, problems: Problems) -> None:
+    if not settings.requirements and not settings.pyproject:
+        problems.add(
+            backend.at,
+            f"{point.id} installs nothing: it has neither `requirements` nor `pyproject`",
+            'write `requirements = ["requirements.in"]` in [defaults]',
+            doubtful=True,
+        )
+    if settings.extras and not settings.pyproject:
+        problems.add(
+            settings.extras[0].at,
+            f"`extras` of {point.id} need a `pyproject` that declares them",
+            'write `pyproject = "pyproject.toml"`',
+            doubtful=True,
+        )
+
+
+def _check_exists(root: Path, path: str, at: Position, problems: Problems) -> None:
+    if not path or os.path.isfile(root / path):  # noqa: PTH113 (never raises, unlike Path's)
+        return
+    try:
+        siblings = [entry.name for entry in (root / path).parent.iterdir()][:1000]
+    except OSError:
+        siblings = []
+    near = closest(PurePosixPath(path).name, siblings)
+    hint = f"did you mean `{PurePosixPath(path).with_name(near)}`?" if near else None
+    problems.add(at, f"there is no file `{path}` below the specification's folder", hint)
+
+
+def _check_locks(targets: list[Target], file: File, problems: Problems) -> None:
+    first: dict[str, str] = {}
+    for target in targets:
+        other = first.setdefault(target.lock, target.id)
+        if other != target.id:
+            at = next((s.lock.at for s in _all_settings(file) if s.lock), file.at)
+            message = f"{other} and {target.id} would share the lock `{target.lock}`"
+            problems.add(at, message, "put `{id}` into the path", doubtful=True)
+            return
+
+
+def _check_tags(targets: list[Target], file: File, problems: Problems) -> None:
+    owners: dict[str, list[str]] = {}
+    for target in targets:
+        for tag in target.tags:
+            owners.setdefault(f"{target.image}:{tag}", []).append(target.id)
+    for reference, ids in owners.items():
+        if len(ids) > 1:
+            more = f" and {len(ids) - 2} more" if len(ids) > 2 else ""
+            at = file.tags.templates[0].at if file.tags.templates else file.tags.at
+            tag = reference.rpartition(":")[2]
+            alias = file.tags.alias.get(tag)
+            problems.add(
+                alias.at if alias else at,
+                f"{ids[0]} and {ids[1]}{more} would all be tagged `{reference}`",
+                "put `{id}` into the template",
+                doubtful=True,
+            )

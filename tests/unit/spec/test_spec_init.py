@@ -1,0 +1,127 @@
+"""The first specification loads, and says why it is as it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from buildmatrix.errors import UsageError
+from buildmatrix.spec.init import first_spec, knowledge
+from buildmatrix.spec.load import load_spec
+
+REQUIREMENTS = """\
+# comment
+torch>=2.4 ; python_version > "3.8"
+-r more.txt
+XGBoost[dask] == 3.2.0 \\
+    --hash=sha256:aa
+--extra-index-url https://me:hunter2@wheels.example.com/simple
+./local.whl
+onnxruntime-gpu
+"""
+
+
+@pytest.fixture
+def written(tmp_path):
+    (tmp_path / "requirements.txt").write_text(REQUIREMENTS)
+    (tmp_path / "more.txt").write_text("-r requirements.txt\ntriton  # GPU kernels\n")
+    text = first_spec([tmp_path / "requirements.txt"], tmp_path)
+    path = tmp_path / "buildmatrix.toml"
+    path.write_text(text)
+    return text, load_spec(path, backends=("cuda", "rocm", "oneapi", "cpu"))
+
+
+def test_it_loads_without_error_for_all_backends(written):
+    _, spec = written
+    assert [target.backend for target in spec.targets] == ["cuda", "rocm", "oneapi", "cpu"]
+    assert all(target.requirements == ("requirements.txt",) for target in spec.targets)
+
+
+def test_torch_is_bound_to_the_build_of_each_backend(written):
+    _, spec = written
+    assert [target.torch for target in spec.targets] == ["cu128", "rocm7.2", "xpu", "cpu"]
+
+
+def test_cuda_builds_are_replaced_or_dropped_elsewhere(written):
+    _, spec = written
+    cuda, rocm, oneapi, cpu = spec.targets
+    assert (cuda.replace, cuda.drop) == ({}, ())
+    assert rocm.replace == {"xgboost": "xgboost-cpu", "onnxruntime-gpu": "onnxruntime-migraphx"}
+    assert cpu.replace == {"xgboost": "xgboost-cpu", "onnxruntime-gpu": "onnxruntime"}
+    assert (oneapi.drop, cpu.drop) == (("triton",), ("triton",))
+
+
+def test_each_choice_names_the_line_that_caused_it_and_why(written):
+    text, _ = written
+    assert "# - torch (requirements.txt:2): the default wheels" in text
+    assert "# - xgboost (requirements.txt:5): requires nvidia-nccl" in text
+    assert "# - triton (more.txt:2): " in text
+
+
+def test_lines_that_were_not_understood_are_named_without_their_secrets(written):
+    text, _ = written
+    assert "# - requirements.txt:6: the option --extra-index-url is left to the resolver" in text
+    assert "# - requirements.txt:7: this line names no distribution" in text
+    assert "hunter2" not in text
+
+
+def test_without_special_requirements_there_is_only_cpu(tmp_path):
+    (tmp_path / "requirements.in").write_text("requests\n")
+    text = first_spec([tmp_path / "requirements.in"], tmp_path)
+    (tmp_path / "buildmatrix.toml").write_text(text)
+    assert [t.backend for t in load_spec(tmp_path / "buildmatrix.toml").targets] == ["cpu"]
+    assert "None of the requirements is known to differ" in text
+
+
+@pytest.mark.parametrize(
+    ("requires", "version", "python"),
+    [(">=3.10", "2.0.0", "3.13"), ("<3.12", "1!2.0+local", "3.11"), ("<3", "x\\ny", "3.12")],
+)
+def test_a_pyproject_gives_name_version_and_python(tmp_path, requires, version, python):
+    (tmp_path / "pyproject.toml").write_text(
+        f'[project]\nname = "Acme_Inferno"\nversion = "{version}"\n'
+        f'requires-python = "{requires}"\ndependencies = ["torch"]\n'
+        '[project.optional-dependencies]\ngpu = ["bitsandbytes"]\n'
+    )
+    text = first_spec([tmp_path / "pyproject.toml"], tmp_path)
+    (tmp_path / "buildmatrix.toml").write_text(text)
+    spec = load_spec(tmp_path / "buildmatrix.toml")
+    assert spec.project == "acme-inferno"
+    assert spec.version == (version if version == "2.0.0" else "0.1.0")
+    assert {target.python for target in spec.targets} == {python}
+    assert spec.targets[0].pyproject == "pyproject.toml"
+    assert '# extras = ["gpu"]' in text
+    assert "bitsandbytes (pyproject.toml, extra gpu)" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "part"),
+    [
+        ("pyproject.toml", b"[tool.x]\n", r"no \[project\] table"),
+        ("pyproject.toml", b"[project\n", "not TOML"),
+        ("requirements.txt", b"\xff\xfe", "not UTF-8"),
+        ("requirements.txt", b"#" * 1_000_001, "more than 1,000,000 bytes"),
+        ("a $(b).txt", b"torch\n", "cannot be named"),
+    ],
+)
+def test_inputs_that_cannot_be_used_are_refused(tmp_path, name, data, part):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(UsageError, match=part):
+        first_spec([tmp_path / name], tmp_path)
+
+
+def test_a_missing_input_and_one_outside_of_the_folder_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="is not a file"):
+        first_spec([tmp_path / "requirements.txt"], tmp_path)
+    (tmp_path / "requirements.txt").write_text("torch\n")
+    with pytest.raises(UsageError, match="cannot be named"):
+        first_spec([tmp_path / "requirements.txt"], tmp_path / "sub")
+
+
+def test_every_entry_of_the_knowledge_has_a_source_and_a_date():
+    known = knowledge()
+    backends = set(known.backend)
+    for entry in [*known.package, *known.backend.values()]:
+        assert entry.source and entry.date
+    for package in known.package:
+        assert package.torch or package.replace or package.drop
+        assert set(package.replace) | set(package.drop) <= backends
