@@ -1,0 +1,69 @@
+"""uv's account of a failure, said in terms of the target.
+
+uv has no machine-readable errors: its exit status 1 means "no solution", 2 anything else, and the
+reason is a text. All reading of that text is in this module.
+"""
+
+from __future__ import annotations
+
+import re
+
+from buildmatrix.errors import UndecidedError
+from buildmatrix.lock.plan import PROJECT
+from buildmatrix.lock.urls import redact
+from buildmatrix.spec.model import Target
+
+#: What uv puts in front of a line, now and in older releases.
+_LEAD = re.compile(r"^\s*(?:error:|cause:|Caused by:|×|├─▶|╰─▶|│)\s*")
+_TLS = re.compile(r"certificate|UnknownIssuer|InvalidContentType|tls handshake", re.IGNORECASE)
+_LONGEST = 700
+
+
+def explain(target: Target, stderr: str) -> UndecidedError:
+    """The error to raise for a `uv pip compile` that failed with `stderr`."""
+    lines = [_LEAD.sub("", line).strip() for line in redact(stderr).splitlines()]
+    lines = [line for line in lines if line and not line.startswith("warning:")]
+    return UndecidedError(f"{target.id}: {_sentence(target, lines)}")
+
+
+def _sentence(target: Target, lines: list[str]) -> str:
+    text = " ".join(lines)
+    if "network was disabled" in text or "Network connectivity is disabled" in text:
+        return (
+            "not everything that it needs is in uv's cache, and the network is off; "
+            "run `buildmatrix lock` once without `--offline`."
+        )
+    if refused := re.search(r"\((https?://\S+)\) (?:could not|returned).*?(40[13])", text):
+        return (
+            f"the index {refused[1]} refused the request (HTTP {refused[2]}); give its credentials "
+            "in a netrc file or in UV_INDEX_<NAME>_USERNAME and UV_INDEX_<NAME>_PASSWORD."
+        )
+    if unreachable := re.search(r"Failed to (?:fetch|download)[^h]*(https?://[^\s`]+)", text):
+        if status := re.search(r"\((\d{3} [^)]*)\)", text):
+            return f"{unreachable[1]} answers {status[1]}; try again later."
+        if _TLS.search(text):
+            return (
+                f"no trusted connection to {unreachable[1]} ({lines[-1]}); set SSL_CERT_FILE to "
+                "the certificate bundle that your network uses."
+            )
+        return (
+            f"{unreachable[1]} cannot be reached ({lines[-1]}); check the network, the proxy and "
+            "the address of the index."
+        )
+    if lines and lines[0].startswith("No solution found"):
+        reasons = [line for line in lines[1:] if not line.startswith("hint:")]
+        hints = [line.removeprefix("hint: ") for line in lines[1:] if line.startswith("hint:")]
+        reason = " ".join(reasons).replace(f"{PROJECT} depends on", "you require")
+        bound = "".join(
+            f" The {family} family is taken from {redact(url)} only."
+            for family, url in target.index.items()
+            if family in reason
+        )
+        return f"its requirements cannot be resolved. {_cut(reason)}{bound}" + "".join(
+            f" {hint}" for hint in hints[:1]
+        )
+    return f"uv failed: {_cut(text)}" if text else "uv failed and gave no reason."
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 4].rsplit(" ", 1)[0] + " ..."

@@ -1,0 +1,63 @@
+"""Which wheels a target can load: uv's platform name from the target's platform and base image."""
+
+from __future__ import annotations
+
+import re
+
+from buildmatrix.errors import UndecidedError
+from buildmatrix.spec.model import Target
+
+_MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+
+#: Word in an image reference → minor version of that distribution's glibc 2.x. First match wins.
+#: Source: the `libc6` or `glibc` package of each release, read 2026-11.
+_GLIBC = (
+    (r"ubuntu[-_:]?2[56]\.|trixie|debian[-_:]?13|questing|plucky", 41),
+    (r"ubuntu[-_:]?24\.04|noble|fedora[-_:]?40|ubi10", 39),
+    (r"bookworm|debian[-_:]?12", 36),
+    (r"ubuntu[-_:]?22\.04|jammy", 35),
+    (r"ubi9|rockylinux[-_:]?9|almalinux[-_:]?9", 34),
+    (r"ubuntu[-_:]?20\.04|focal|bullseye|debian[-_:]?11", 31),
+    (r"ubi8|rockylinux[-_:]?8|almalinux[-_:]?8", 28),
+)
+_GLIBC_UNKNOWN = 35
+#: uv names no newer one; wheels for a later glibc are not published yet either.
+_GLIBC_NEWEST = 40
+
+
+def python_platform(target: Target) -> str:
+    """Uv's `--python-platform` for the final image of `target`, `x86_64-manylinux_2_35`.
+
+    The glibc is guessed from the name of the final base image. An unknown name counts as
+    glibc 2.35 (Ubuntu 22.04), which every GPU vendor's current images have or exceed.
+    Raises `UndecidedError` for a platform that uv cannot resolve for.
+    """
+    machine = _MACHINES.get(target.platform)
+    if machine is None:
+        known = " and ".join(_MACHINES)
+        raise UndecidedError(
+            f"{target.id}: no wheels can be locked for platform `{target.platform}`; "
+            f"the platforms that can be are {known}."
+        )
+    return f"{machine}-manylinux_2_{min(_glibc_minor(target.base.final), _GLIBC_NEWEST)}"
+
+
+def marker_environment(target: Target) -> dict[str, str]:
+    """The environment markers (PEP 508) of `target` that a requirement line may ask for."""
+    return {
+        "implementation_name": "cpython",
+        "os_name": "posix",
+        "platform_machine": _MACHINES.get(target.platform, ""),
+        "platform_python_implementation": "CPython",
+        "platform_system": "Linux",
+        "python_full_version": f"{target.python}.0",
+        "python_version": target.python,
+        "sys_platform": "linux",
+    }
+
+
+def _glibc_minor(image: str) -> int:
+    for pattern, minor in _GLIBC:
+        if re.search(pattern, image.lower()):
+            return minor
+    return _GLIBC_UNKNOWN

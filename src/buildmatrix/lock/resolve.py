@@ -1,0 +1,174 @@
+"""Resolving: one lock per target, by `uv pip compile`, targets side by side."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from buildmatrix.errors import BuildmatrixError, SpecError, UndecidedError
+from buildmatrix.lock.compile import TWINS, Compiler
+from buildmatrix.lock.document import Origin, document
+from buildmatrix.lock.files import write_atomically
+from buildmatrix.lock.graph import Node
+from buildmatrix.lock.inputs import input_values
+from buildmatrix.lock.model import Lock
+from buildmatrix.lock.plan import PROJECT, Plan, comes_from_its_index, first_plan, index_of, refine
+from buildmatrix.lock.platform import marker_environment
+from buildmatrix.lock.read import read_lock
+from buildmatrix.lock.requirements import Line, read_asked, relative_label
+from buildmatrix.lock.status import staleness
+from buildmatrix.lock.urls import redact
+from buildmatrix.lock.uv import Uv, find_uv
+from buildmatrix.progress import Progress
+from buildmatrix.spec.model import Spec, Target
+
+#: Real targets need one to three.
+_ROUNDS = 10
+_PROJECT_ASKER = re.compile(r"\S+ \((.+)\)")
+
+
+def lock_targets(
+    spec: Spec,
+    targets: Sequence[Target],
+    *,
+    upgrade: bool | Sequence[str],
+    offline: bool,
+    progress: Progress,
+    jobs: int,
+) -> Mapping[str, Lock | BuildmatrixError]:
+    """Bring the locks of `targets` up to date, `jobs` at a time; target → its lock or its error.
+
+    A lock that fits its inputs is only read. One that does not is resolved again, and keeps the
+    versions that it has wherever they still fit: `upgrade` gives up those of all distributions
+    (True) or of the named ones. `offline` resolves from uv's cache alone. One target's error
+    stops no other.
+    """
+
+    def work(target: Target) -> Lock | BuildmatrixError:
+        try:
+            if not upgrade and staleness(spec, target) is None:
+                return read_lock(spec.root / target.lock)
+            flags = _flags(upgrade, offline)
+            return _lock(find_uv(), spec, target, _kept(spec, target, upgrade), flags, progress)
+        except BuildmatrixError as error:
+            return error
+
+    with ThreadPoolExecutor(max_workers=max(1, jobs), thread_name_prefix="lock") as pool:
+        try:
+            return dict(zip((t.id for t in targets), pool.map(work, targets), strict=True))
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _lock(
+    uv: Uv,
+    spec: Spec,
+    target: Target,
+    kept: Mapping[str, str],
+    flags: Sequence[str],
+    progress: Progress,
+) -> Lock:
+    asked = read_asked(spec.root, target)
+    inputs = input_values(spec.root, target, asked)
+    environment = marker_environment(target)
+    lines = [
+        line
+        for line in asked.lines
+        if line.requirement.marker is None or line.requirement.marker.evaluate(environment)
+    ]
+    with tempfile.TemporaryDirectory(prefix="buildmatrix-lock-") as folder:
+        compiler = Compiler(uv, spec.root, target, Path(folder), flags)
+        plan, graph = _settle(compiler, target, first_plan(target, lines), kept, progress)
+        progress.step(target.id, "lock: collecting hashes")
+        body = compiler.pylock(plan, graph)
+    _check_indexes(target, graph)
+    origins = {
+        name: Origin(
+            node.index, tuple(sorted(set(_askers(node, node.via, plan, lines, spec.root))))
+        )
+        for name, node in graph.items()
+    }
+    path = spec.root / target.lock
+    write_atomically(path, document(body, target.id, uv.version, inputs, origins).encode())
+    return read_lock(path)
+
+
+def _settle(
+    compiler: Compiler, target: Target, plan: Plan, kept: Mapping[str, str], progress: Progress
+) -> tuple[Plan, Mapping[str, Node]]:
+    """Resolve, refine the plan, resolve again, until the plan holds."""
+    for number in range(1, _ROUNDS + 1):
+        progress.step(target.id, f"lock: resolving, round {number}")
+        twins = {twin.name: twin.version for twin in plan.twins if twin.version is not None}
+        explore = number == 1 and bool(target.index)
+        graph = compiler.graph(plan, {**twins, **kept}, explore=explore)
+        refined = refine(plan, graph, target)
+        if refined == plan and not explore:
+            return plan, graph
+        plan = refined
+    raise UndecidedError(
+        f"{target.id}: after {_ROUNDS} rounds the resolution still changes; name the members of "
+        f"the {' and '.join(target.index)} family in a requirement file."
+    )
+
+
+def _check_indexes(target: Target, graph: Mapping[str, Node]) -> None:
+    """Hold the promise of `index` against the result: no member comes from elsewhere."""
+    for name, node in graph.items():
+        wanted = index_of(name, target)
+        if wanted is None or node.version is None or comes_from_its_index(node, target):
+            continue
+        raise UndecidedError(
+            f"{target.id}: {name} would come from {redact(node.index or 'elsewhere')} and not "
+            f"from {redact(wanted)}; name it in a requirement file."
+        )
+
+
+def _askers(
+    node: Node, askers: Sequence[str], plan: Plan, lines: Sequence[Line], root: Path
+) -> Iterator[str]:
+    """`askers` (see `Node.via`) as `Package.via` has them: names, and `file:line`."""
+    for asker in askers:
+        project = _PROJECT_ASKER.fullmatch(asker)
+        if asker.startswith(("-c ", PROJECT)):
+            continue
+        if asker.startswith("-r ") and posixpath.basename(asker) == TWINS:
+            for twin in plan.twins:
+                if twin.name == node.name:
+                    yield from _askers(node, twin.asked_by, plan, lines, root)
+        elif asker.startswith("-r ") or project is not None:
+            file = relative_label(project[1] if project else asker.removeprefix("-r "), root)
+            places = [str(line) for line in lines if (line.file, line.name) == (file, node.name)]
+            yield from places or [file]
+        else:
+            yield asker
+
+
+def _kept(spec: Spec, target: Target, upgrade: bool | Sequence[str]) -> Mapping[str, str]:
+    """Versions of the present lock that a new resolution should keep where it can."""
+    if upgrade is True:
+        return {}
+    try:
+        lock = read_lock(spec.root / target.lock)
+    except SpecError:
+        return {}  # No lock yet, or a broken one: it is about to be replaced.
+    given_up = {canonicalize_name(name) for name in upgrade or ()}
+    return {
+        package.name: package.version
+        for package in lock.packages
+        if package.version and package.name not in given_up
+    }
+
+
+def _flags(upgrade: bool | Sequence[str], offline: bool) -> list[str]:
+    flags = ["--offline"] if offline else []
+    if upgrade is True:
+        return [*flags, "--refresh"]
+    return [*flags, *(f"--refresh-package={name}" for name in upgrade or ())]

@@ -1,0 +1,106 @@
+"""Finding and running `uv`, which does all resolving."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from buildmatrix.errors import ComponentError
+
+#: The first release with all of `--excludes`, PEP 751 output and per-package index annotations.
+MINIMUM = (0, 9, 8)
+
+#: Variables that say where packages are and how to reach them: the machine's business. Every other
+#: `UV_*` would change what is resolved behind the specification's back, so uv does not see it.
+_PASSED = re.compile(
+    r"UV_(DEFAULT_INDEX|INDEX|INDEX_URL|EXTRA_INDEX_URL|FIND_LINKS|INDEX_.+_(USERNAME|PASSWORD)"
+    r"|CACHE_DIR|NO_CACHE|CONFIG_FILE|CREDENTIALS_DIR|KEYRING_PROVIDER|INSECURE_HOST|OFFLINE"
+    r"|NATIVE_TLS|SYSTEM_CERTS|HTTP_.+|REQUEST_TIMEOUT|CONCURRENT_.+)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Uv:
+    """A `uv` that can be used."""
+
+    path: Path
+    version: str
+
+    def run(self, arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+        """Run uv in `folder` and wait for it; the caller judges the exit status."""
+        return subprocess.run(
+            [str(self.path), *arguments],
+            cwd=folder,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+        )
+
+
+#: Targets are locked in threads, and uv's own look-up calls `sysconfig`, which is not safe in them.
+_FINDING = threading.Lock()
+
+
+def find_uv() -> Uv:
+    """The `uv` that came with buildmatrix, else the one on PATH.
+
+    Raises `ComponentError` when there is none, or when it is too old.
+    """
+    with _FINDING:
+        return _find_uv()
+
+
+@cache
+def _find_uv() -> Uv:
+    path = _locate()
+    if path is None:
+        raise ComponentError("uv was not found, and locking needs it; run `pip install uv`.")
+    try:
+        said = subprocess.run(
+            [path, "--version"], capture_output=True, encoding="utf-8", check=False, timeout=30
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:
+        raise ComponentError(f"{path} does not run ({error}); run `pip install uv`.") from error
+    found = re.match(r"uv (\d+)\.(\d+)\.(\d+)", said)
+    if found is None:
+        raise ComponentError(
+            f"{path} does not say which version of uv it is; run `pip install uv`."
+        )
+    version = tuple(int(part) for part in found.groups())
+    if version < MINIMUM:
+        wanted = ".".join(map(str, MINIMUM))
+        raise ComponentError(
+            f"{path} is uv {'.'.join(found.groups())}, and locking needs {wanted} or newer; "
+            "run `pip install --upgrade uv`."
+        )
+    return Uv(Path(path), ".".join(found.groups()))
+
+
+def _locate() -> str | None:
+    try:
+        from uv import find_uv_bin
+
+        return os.fspath(find_uv_bin())
+    except (ImportError, FileNotFoundError):
+        return shutil.which("uv")
+
+
+def _environment() -> dict[str, str]:
+    passed = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("UV_") or _PASSED.fullmatch(name)
+    }
+    # A virtual environment that happens to be active would lend its interpreter's markers.
+    passed.pop("VIRTUAL_ENV", None)
+    return passed | {"UV_PYTHON_DOWNLOADS": "never", "NO_COLOR": "1"}

@@ -1,0 +1,96 @@
+"""A package index on loopback that serves tiny real wheels (PEP 503)."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+import zipfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote
+
+
+def wheel_bytes(name: str, version: str, requires: Sequence[str] = ()) -> tuple[str, bytes]:
+    """File name and content of a wheel that holds one empty module."""
+    module = name.replace("-", "_")
+    info = f"{module}-{version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    files = {
+        f"{module}/__init__.py": "",
+        f"{info}/METADATA": metadata + "".join(f"Requires-Dist: {r}\n" for r in requires),
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(zipfile.ZipInfo(path), text)
+    return f"{module}-{version}-py3-none-any.whl", buffer.getvalue()
+
+
+class PackageIndex:
+    """Several indexes on one port, by the first part of the path."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.requests = 0
+        #: Path of an index → status that it answers everything with.
+        self.broken: dict[str, int] = {}
+        self._pages: dict[tuple[str, str], list[str]] = defaultdict(list)
+        self._files: dict[str, bytes] = {}
+
+    def url(self, index: str, credentials: str = "") -> str:
+        return f"http://{credentials}127.0.0.1:{self.port}/{index}/simple"
+
+    def add(self, index: str, name: str, version: str, *requires: str) -> None:
+        filename, data = wheel_bytes(name, version, requires)
+        path = f"/{index}/files/{filename}"
+        self._files[path] = data
+        link = f'<a href="{path}#sha256={hashlib.sha256(data).hexdigest()}">{filename}</a>'
+        self._pages[index, name].append(link)
+
+    def answer(self, path: str) -> tuple[int, str, bytes]:
+        self.requests += 1
+        index, _, rest = path.lstrip("/").partition("/")
+        if index in self.broken:
+            return self.broken[index], "text/plain", b""
+        if path in self._files:
+            return 200, "application/octet-stream", self._files[path]
+        links = self._pages.get((index, rest.removeprefix("simple/").strip("/")))
+        if not links:
+            return 404, "text/plain", b""
+        return 200, "text/html", ("<!DOCTYPE html><html><body>" + "".join(links)).encode()
+
+
+@contextmanager
+def serve() -> Iterator[PackageIndex]:
+    index = PackageIndex()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, kind, body = index.answer(unquote(self.path))
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    index.port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield index
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,73 @@
+"""Generated files, compared to the byte.
+
+After a wanted change: `UPDATE_GOLDEN=1 python -m pytest tests/unit/render/test_golden.py`, and
+read the diff.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import pytest
+from render_cases import BACKENDS, CPU, CUDA, lock_of, spec_of
+
+from buildmatrix.render.generate import generate
+from buildmatrix.spec.model import Target
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+FROM_SOURCE = dataclasses.replace(
+    CUDA,
+    no_binary=("numpy",),
+    template="templates/mine.Dockerfile.j2",
+    copy=(("images/app", "/app"), ("images/it's $5 [draft]", "/srv/notes")),
+)
+MINE = """\
+{% extends "cuda.Dockerfile.j2" %}
+{% block final %}
+{{ super() -}}
+SHELL ["/bin/bash", "-c"]
+{% endblock %}
+{% block command %}
+ENTRYPOINT {{ ["tini", "--"] | json_array }}
+{{ super() -}}
+{% endblock %}
+"""
+
+CASES: dict[str, tuple[tuple[Target, ...], bool]] = {
+    "backends": (BACKENDS, False),
+    "own-template": ((FROM_SOURCE,), True),
+    "no-targets": ((), False),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_generated_files_are_the_golden_ones(case: str, tmp_path: Path) -> None:
+    targets, source_only = CASES[case]
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates/mine.Dockerfile.j2").write_text(MINE)
+    spec = spec_of(tmp_path, *targets, output="generated")
+    locks = {one.id: lock_of(one, source_only=source_only) for one in targets}
+    files = dict(generate(spec, targets, locks))
+    assert files.pop("generated/scan/scan.pyz")
+    folder = GOLDEN / case
+    if os.environ.get("UPDATE_GOLDEN"):
+        for path, data in files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(data)
+    expected = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    assert files == expected
+
+
+def test_the_same_specification_gives_the_same_bytes_anywhere(tmp_path: Path) -> None:
+    made = []
+    for root in (tmp_path / "one", tmp_path / "another"):
+        spec = spec_of(root, CPU)
+        made.append(generate(spec, [CPU], {CPU.id: lock_of(CPU)}))
+    assert made[0] == made[1]
