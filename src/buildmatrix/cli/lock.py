@@ -43,9 +43,9 @@ def command(
     spec, targets = load_targets(settings, globs, subset)
     reasons = {target.id: staleness(spec, target) for target in targets}
     if check:
-        for target, reason in reasons.items():
+        for id, reason in reasons.items():
             if reason:
-                click.echo(f"{target}: {reason}")
+                click.echo(f"{id}: {reason}")
         return 1 if any(reasons.values()) else 0
     stale = [t for t in targets if reasons[t.id] or upgrades]
     with progress(settings) as display:

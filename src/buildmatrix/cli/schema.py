@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 
 import click
@@ -11,8 +12,6 @@ import click
 @click.argument("what", type=click.Choice(["spec", "report"]))
 def command(what: str) -> None:
     """Print the JSON schema of the specification (for editors) or of a report."""
-    if what == "spec":
-        from buildmatrix.spec.schema import schema
-    else:
-        from buildmatrix.reports.schema import schema
+    package = {"spec": "spec", "report": "reports"}[what]
+    schema = importlib.import_module(f"buildmatrix.{package}.schema").schema
     click.echo(json.dumps(schema(), indent=2))

@@ -1,0 +1,77 @@
+"""`buildmatrix build`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from buildmatrix.cli.options import Settings, load_targets, option, selection_options
+from buildmatrix.cli.output import check_formats, report_options, write_report
+from buildmatrix.cli.progress import progress
+from buildmatrix.cli.surroundings import engine, engine_options, surroundings
+
+
+@click.command("build", short_help="Run the whole pipeline.")
+@selection_options
+@option("--push", is_flag=True, help="Publish all tags when every selected target is green.")
+@option("--fail-fast", is_flag=True, help="Stop everything at the first target that fails.")
+@option("--no-smoke", is_flag=True, help="Run no smoke commands.")
+@option("--locked", is_flag=True, help="Fail where a lock is missing or stale; never resolve.")
+@option("--offline", is_flag=True, help="Resolve from caches only.")
+@option("--rebuild", is_flag=True, help="Build what the journal says is done, too.")
+@option("--jobs", type=click.IntRange(1), default=3, show_default=True, help="Targets at a time.")
+@engine_options
+@report_options
+@click.pass_obj
+def command(
+    settings: Settings,
+    /,
+    globs: tuple[str, ...],
+    subset: str | None,
+    push: bool,
+    fail_fast: bool,
+    no_smoke: bool,
+    locked: bool,
+    offline: bool,
+    rebuild: bool,
+    jobs: int,
+    builder: str | None,
+    mirror: str,
+    network: str,
+    ca: Path | None,
+    netrc: Path | None,
+    formats: tuple[str, ...],
+    output: Path | None,
+    fail_on: Any,
+    strict: bool,
+    **_: Any,
+) -> int:
+    """Lock, judge, build, scan and smoke-test every selected target; push when all are green.
+
+    A target that fails costs no other. What is done and unchanged is not built again.
+    """
+    from buildmatrix.pipeline.build import build
+    from buildmatrix.pipeline.options import Options
+
+    pairs = check_formats(formats)
+    spec, targets = load_targets(settings, globs, subset)
+    options = Options(
+        surroundings=surroundings(mirror, network, ca, netrc, builder),
+        jobs=jobs,
+        fail_fast=fail_fast,
+        fail_on=fail_on,
+        strict=strict,
+        locked=locked,
+        offline=offline,
+        rebuild=rebuild,
+        smoke=not no_smoke,
+        push=push,
+    )
+    with progress(settings) as display:
+        result = build(spec, targets, options, engine(), display)
+    write_report(result.report, pairs, output)
+    if result.error:
+        click.echo(f"buildmatrix: {result.error}", err=True)
+    return result.exit_code

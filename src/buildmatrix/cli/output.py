@@ -1,0 +1,77 @@
+"""`--format` and `--output`: a report as text, to one place or several."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+
+from buildmatrix.cli.options import option, stacked, write
+from buildmatrix.errors import UsageError
+from buildmatrix.reports.model import Report
+
+#: Format → module of `buildmatrix.reports` with a function `render`.
+FORMATS = ("table", "json", "markdown", "sarif")
+
+#: Columns of a table that goes to a file or a pipe.
+WIDTH = 100
+
+report_options = stacked(
+    option(
+        "--format",
+        "formats",
+        multiple=True,
+        metavar="FORMAT[=PATH]",
+        help=f"One of {', '.join(FORMATS)}; with PATH as often as needed.  [default: table]",
+    ),
+    option(
+        "-o", "--output", type=click.Path(path_type=Path), help="File for the report; - is stdout."
+    ),
+    option(
+        "--fail-on",
+        type=click.Choice(["error", "warning", "note", "never"]),
+        default="error",
+        show_default=True,
+        help="The least severe finding that gives exit code 1.",
+    ),
+    option("--strict", is_flag=True, help="What is undecided fails."),
+)
+
+
+def check_formats(formats: Sequence[str]) -> tuple[tuple[str, Path | None], ...]:
+    """Format and file of each `--format`; said before the work starts, not after it."""
+    pairs = []
+    for text in formats or ("table",):
+        name, equals, path = text.partition("=")
+        if name not in FORMATS or (equals and not path):
+            raise UsageError(
+                f"--format {text}: write one of {', '.join(FORMATS)}, with =PATH for a file"
+            )
+        pairs.append((name, Path(path) if path else None))
+    if sum(path is None for _, path in pairs) > 1:
+        raise UsageError("several formats for one output; give all but one a file: --format F=PATH")
+    return tuple(pairs)
+
+
+def write_report(
+    report: Report, formats: Sequence[tuple[str, Path | None]], output: Path | None
+) -> None:
+    """Render and write a report in every format that was asked for."""
+    for name, path in formats:
+        place = path or output
+        write(_render(name, report, to_terminal=place is None), place)
+
+
+def _render(name: str, report: Report, *, to_terminal: bool) -> str:
+    module = importlib.import_module(f"buildmatrix.reports.{name}")
+    render: Callable[..., str] = module.render
+    if name != "table":
+        return render(report)
+    tty = to_terminal and sys.stdout.isatty()
+    color = (tty or bool(os.environ.get("FORCE_COLOR"))) and not os.environ.get("NO_COLOR")
+    return render(report, width=shutil.get_terminal_size().columns if tty else WIDTH, color=color)
