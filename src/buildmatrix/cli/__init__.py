@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import click
 
 from buildmatrix import __version__
 from buildmatrix.cli.options import Settings, option
-from buildmatrix.errors import EXIT_INTERRUPTED, BuildmatrixError
+from buildmatrix.errors import EXIT_INTERRUPTED, BuildmatrixError, UndecidedError
 
 #: Command → one line for `--help`. The module of the same name holds a click command `command`.
 COMMANDS = {
@@ -98,4 +99,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # The reader went away (`| head`): nobody is left to tell, and Python must not try at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except Exception:
+        # 1 would say that there are findings: a crash says nothing about the images.
+        traceback.print_exc()
+        click.echo("buildmatrix: this is a bug in buildmatrix; please report it", err=True)
+        code = UndecidedError.exit_code
     sys.exit(code or 0)

@@ -30,5 +30,5 @@ def command(settings: Settings, inputs: tuple[Path, ...], force: bool) -> None:
         raise UsageError(f"nothing to start from: name a requirements file, or write {INPUTS[0]}")
     if settings.file.exists() and not force:
         raise UsageError(f"{settings.file} exists; give --force to replace it")
-    settings.file.write_text(first_spec(found), encoding="utf-8")
+    settings.file.write_text(first_spec(found, folder), encoding="utf-8")
     click.echo(f"wrote {settings.file} from {', '.join(map(str, found))}", err=True)

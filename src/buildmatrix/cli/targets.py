@@ -13,7 +13,7 @@ from buildmatrix.spec.model import Spec, Target
 def _table(spec: Spec, targets: tuple[Target, ...]) -> str:
     rows = [("TARGET", "BASE", "IMAGE")]
     rows += [
-        (target.id, target.base.final, f"{target.image}:{target.tags[0]}" if target.tags else "")
+        (target.id, target.base.final, target.references[0] if target.tags else "")
         for target in targets
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]

@@ -34,7 +34,7 @@ def _image(spec: Spec, target: Target) -> dict[str, object]:
         "context": ".",
         "dockerfile": _literal(f"{spec.output}/{target.id}/Dockerfile"),
         "platforms": [_literal(target.platform)],
-        "tags": [_literal(f"{target.image}:{tag}") for tag in target.tags],
+        "tags": [_literal(reference) for reference in target.references],
         "args": {"MIRROR": f"${{{_MIRROR}}}"},
     }
 

@@ -155,6 +155,11 @@ class Target:
     #: Label of the CI runner that builds it, where the specification names one.
     runner: str | None = None
 
+    @property
+    def references(self) -> tuple[str, ...]:
+        """Full image references, `ghcr.io/acme/inferno:1.4.0-cpu-py311-server`, one per tag."""
+        return tuple(f"{self.image}:{tag}" for tag in self.tags)
+
 
 @dataclass(frozen=True, slots=True)
 class Spec:
