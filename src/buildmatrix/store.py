@@ -1,1 +1,68 @@
-"""Stored inventories: read back with validation, cached under the digest of what was read."""
+"""Inventories on disk: what `inventory.codec` encodes, read back and checked.
+
+An inventory comes out of a container that built foreign code, so its bytes are not trusted: what
+does not fit the model is refused as a whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from buildmatrix.errors import UndecidedError
+from buildmatrix.inventory.codec import encode
+from buildmatrix.inventory.model import SCHEMA, Inventory
+from buildmatrix.inventory.scan import write_atomically
+
+#: Bytes of an encoded inventory; a root file system of 5 GB with 2,500 binaries has 5 MB.
+LARGEST = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    schema: str
+
+
+def decode(data: bytes) -> Inventory:
+    """The inventory in `data`. Raises UndecidedError when it is none, or one of another schema."""
+    try:
+        schema = msgspec.json.decode(data, type=_Header).schema
+        if schema != SCHEMA:
+            raise UndecidedError(
+                f"the inventory has the schema {schema!r}, this version reads {SCHEMA!r};"
+                " scan the tree again"
+            )
+        return msgspec.json.decode(data, type=Inventory)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UndecidedError(f"the inventory is broken: {error}; scan the tree again") from error
+
+
+def read(path: Path) -> Inventory:
+    """The inventory in the file `path`. Raises UndecidedError, also when there is no such file."""
+    try:
+        if path.stat().st_size > LARGEST:
+            raise UndecidedError(
+                f"{path} is larger than {LARGEST} bytes, which no inventory is; scan the tree again"
+            )
+        data = path.read_bytes()
+    except OSError as error:
+        raise UndecidedError(
+            f"{path} cannot be read: {error.strerror}; scan the tree again"
+        ) from error
+    try:
+        return decode(data)
+    except UndecidedError as error:
+        raise UndecidedError(f"{path}: {error.message}") from error
+
+
+def write(path: Path, inventory: Inventory) -> None:
+    """Write an inventory so that `path` never holds a part of one. Raises UndecidedError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, encode(inventory))
+    except OSError as error:
+        raise UndecidedError(
+            f"{path} cannot be written: {error.strerror}; free some space or give another folder"
+        ) from error

@@ -62,10 +62,16 @@ class Artefact:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A symbolic link named like a shared library; `target` as stored, never followed out."""
+    """A further name of a library: what the loader model needs beside the binaries.
+
+    Symbolic links named like a shared library, and those that lead to a folder with libraries below
+    it (`lib` → `usr/lib`). `target` as stored; a leading `/` means the tree's root.
+    """
 
     path: str
     target: str
+    #: No symbolic link but a hard one: the same file as `target`, which is listed.
+    hard: bool = False
 
 
 @dataclass(frozen=True, slots=True)

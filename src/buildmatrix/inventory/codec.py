@@ -1,0 +1,55 @@
+"""Inventory → JSON. Standard library only; `buildmatrix.store` reads it back and checks it.
+
+Fields that have their default value are left out: most sections, literals and links are many and
+small.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from functools import cache
+from typing import Any
+
+from buildmatrix.inventory.model import Inventory
+
+
+def encode(inventory: Inventory) -> bytes:
+    """UTF-8 JSON, the same bytes for the same inventory; field names are those of the model."""
+    # The schema is told although it is the default: it is what a reader looks at first.
+    document = {"schema": inventory.schema, **_fields_of(inventory)}
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, str):
+        # A lone surrogate, from bytes that are no text, is no valid JSON for strict readers.
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if value is None or isinstance(value, (int, float)):
+        return value
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    return _fields_of(value)
+
+
+def _fields_of(value: object) -> dict[str, object]:
+    return {
+        name: _plain(item)
+        for name, default in _defaults(type(value))  # type: ignore[arg-type]  # a class is hashable
+        if (item := getattr(value, name)) != default
+    }
+
+
+@cache
+def _defaults(dataclass: Any) -> tuple[tuple[str, object], ...]:
+    """Fields of a dataclass with their defaults; MISSING, which nothing equals, for none."""
+    return tuple(
+        (
+            field.name,
+            field.default_factory() if field.default_factory is not MISSING else field.default,
+        )
+        for field in fields(dataclass)
+    )

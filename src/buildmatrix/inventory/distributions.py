@@ -1,0 +1,248 @@
+"""Installed distributions, and which of them owns a file.
+
+Formats: core metadata 2.x (METADATA, PKG-INFO), PEP 376 and the specification "Recording installed
+projects" (RECORD, INSTALLER, REQUESTED), PEP 610 (direct_url.json).
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.parser import HeaderParser
+from urllib.parse import urlsplit, urlunsplit
+
+from buildmatrix.inventory.listing import Listing
+from buildmatrix.inventory.model import Distribution, SharedPath
+from buildmatrix.inventory.names import distribution_name, owner_name
+from buildmatrix.trees.base import reason
+from buildmatrix.trees.wheel import installed
+
+#: Bytes of METADATA; the headers come first, long descriptions reach a few hundred kilobytes.
+LARGEST_METADATA = 4 << 20
+#: torch's RECORD, one of the longest, has 1.5 MB.
+LARGEST_RECORD = 16 << 20
+LARGEST_NOTE = 64 << 10
+#: Bytes hashed at once.
+CHUNK = 1 << 20
+
+_METADATA_FOLDERS = (".dist-info", ".egg-info")
+_HASHES = frozenset({"sha256", "sha384", "sha512"})
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Who owns which file of a tree."""
+
+    #: Path → `name==version`.
+    owners: Mapping[str, str]
+    shared: tuple[SharedPath, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A distribution with what its RECORD claims: path in the tree → hash as written, or ``."""
+
+    distribution: Distribution
+    record: Mapping[str, str]
+
+    @property
+    def owner(self) -> str:
+        return owner_name(self.distribution.name, self.distribution.version)
+
+    @property
+    def parent(self) -> str:
+        """The folder that is on Python's path, with a slash at its end; empty for the root."""
+        path = self.distribution.path
+        return path[: path.rfind("/") + 1]
+
+
+def read_distributions(listing: Listing) -> tuple[tuple[Distribution, ...], Ownership]:
+    """All distributions anywhere in the tree, and the owners of its files.
+
+    A distribution that lies inside of another one (`setuptools/_vendor`) is a part of that one.
+    """
+    everything = [_read(listing, path) for path in _metadata_folders(listing)]
+    found = _outermost(everything)
+    claims: dict[str, dict[str, str]] = {}
+    for one in found:
+        for path, digest in one.record.items():
+            claims.setdefault(path, {}).setdefault(one.owner, digest)
+    owners: dict[str, str] = {}
+    shared: list[SharedPath] = []
+    for path, claimants in sorted(claims.items()):
+        names = tuple(sorted(claimants))
+        matches = _matching(listing, path, claimants) if len(names) > 1 else None
+        owners[path] = (matches or names)[0]
+        if len(names) > 1:
+            shared.append(SharedPath(path, names, matches))
+    return tuple(one.distribution for one in found), Ownership(owners, tuple(shared))
+
+
+def _metadata_folders(listing: Listing) -> list[str]:
+    """Paths of all `.dist-info` and `.egg-info` folders (or files: distutils wrote one file)."""
+    found = set[str]()
+    for path in listing.files:
+        parent = path.rpartition("/")[0]
+        if parent.endswith(_METADATA_FOLDERS):
+            found.add(parent)
+        elif path.endswith(".egg-info"):
+            found.add(path)
+    return sorted(found)
+
+
+def _outermost(everything: list[_Found]) -> list[_Found]:
+    """Without those whose metadata another distribution lists that lies further out."""
+    listed: dict[str, list[str]] = {}
+    for one in everything:
+        for path in one.record:
+            if path.endswith(("/METADATA", "/PKG-INFO")):
+                listed.setdefault(path.rpartition("/")[0], []).append(one.parent)
+    return [
+        one
+        for one in everything
+        if not any(
+            parent != one.parent and one.parent.startswith(parent)
+            for parent in listed.get(one.distribution.path, ())
+        )
+    ]
+
+
+def _read(listing: Listing, folder: str) -> _Found:
+    headers = _metadata(listing, folder)
+    name, version = _from_folder_name(folder)
+    record_path = f"{folder}/RECORD"
+    record = _record(listing, record_path) if record_path in listing.files else {}
+    installer = _note(listing, f"{folder}/INSTALLER")
+    return _Found(
+        Distribution(
+            name=distribution_name((headers.get("name") or [name])[0]),
+            version=(headers.get("version") or [version])[0],
+            path=folder,
+            requires=tuple(headers.get("requires-dist", ())),
+            installer=(installer or "").strip() or None,
+            requested=f"{folder}/REQUESTED" in listing.files,
+            direct_url=_direct_url(listing, f"{folder}/direct_url.json"),
+            files=len(record),
+            size=sum(listing.files[path].size for path in record),
+            has_record=record_path in listing.files,
+        ),
+        record,
+    )
+
+
+def _from_folder_name(folder: str) -> tuple[str, str]:
+    stem = folder.rpartition("/")[2].rpartition(".")[0]
+    name, _, version = stem.partition("-")
+    return name, version.partition("-py")[0]
+
+
+def _metadata(listing: Listing, folder: str) -> Mapping[str, list[str]]:
+    """Header → values of METADATA or PKG-INFO, names in lower case; empty when unreadable."""
+    candidates = (f"{folder}/METADATA", f"{folder}/PKG-INFO", folder)
+    path = next((path for path in candidates if path in listing.files), None)
+    if path is None:
+        listing.note(folder, "no METADATA in it: name and version are taken from the folder's name")
+        return {}
+    data = listing.read(path, LARGEST_METADATA)
+    if data is None:
+        return {}
+    head = re.split(rb"\r?\n\r?\n", data, maxsplit=1)[0].decode("utf-8", "backslashreplace")
+    headers: dict[str, list[str]] = {}
+    for key, value in HeaderParser().parsestr(head).items():
+        headers.setdefault(key.lower(), []).append(" ".join(str(value).split()))
+    if not (headers.get("name") and headers.get("version")):
+        listing.note(path, "no Name or no Version: the missing one is taken from the folder's name")
+    return headers
+
+
+def _record(listing: Listing, path: str) -> dict[str, str]:
+    """Existing files that the RECORD at `path` lists, with their hashes as written."""
+    data = listing.read(path, LARGEST_RECORD)
+    if data is None:
+        return {}
+    site = path.rpartition("/")[0].rpartition("/")[0]
+    files: dict[str, str] = {}
+    try:
+        for row in csv.reader(io.StringIO(data.decode("utf-8", "backslashreplace"), newline="")):
+            place = _place(listing, site, row[0]) if row else None
+            if place is not None:
+                files[place] = row[1] if len(row) > 1 else ""
+    except csv.Error as error:
+        listing.note(path, f"no readable CSV: {error}")
+    return files
+
+
+def _place(listing: Listing, site: str, name: str) -> str | None:
+    """The file of the tree that a RECORD in the site-packages `site` calls `name`, or None.
+
+    Scripts and data lie outside of site-packages (`../../../bin/x`) and may lie outside of the
+    tree, when that is a site-packages: those are not ours to tell about.
+    """
+    if name.startswith("/"):
+        path = name.lstrip("/")
+    else:
+        path = posixpath.normpath(posixpath.join(site, name))
+        if path.startswith("../"):
+            return None
+    if path in listing.files:
+        return path
+    unpacked = posixpath.normpath(posixpath.join(site, installed(name)))
+    return unpacked if unpacked in listing.files else listing.paths.file(path)
+
+
+def _matching(listing: Listing, path: str, claimants: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Claimants whose hash is the one of the bytes on disk; None when that cannot be told."""
+    algorithms = {digest.partition("=")[0] for digest in claimants.values()} & _HASHES
+    if not algorithms:
+        return None
+    hashers = {algorithm: hashlib.new(algorithm) for algorithm in algorithms}
+    try:
+        with listing.tree.open(listing.files[path].path) as source:
+            offset = 0
+            while chunk := source.read(offset, CHUNK):
+                offset += len(chunk)
+                for hasher in hashers.values():
+                    hasher.update(chunk)
+    except OSError as error:
+        listing.note(path, reason(error))
+        return None
+    listing.bytes_read += offset
+    actual = {
+        f"{algorithm}={base64.urlsafe_b64encode(hasher.digest()).decode().rstrip('=')}"
+        for algorithm, hasher in hashers.items()
+    }
+    return tuple(sorted(owner for owner, digest in claimants.items() if digest in actual))
+
+
+def _note(listing: Listing, path: str) -> str | None:
+    if path not in listing.files:
+        return None
+    data = listing.read(path, LARGEST_NOTE)
+    return None if data is None else data.decode("utf-8", "backslashreplace")
+
+
+def _direct_url(listing: Listing, path: str) -> str | None:
+    """The URL that a distribution was installed from, without user, password, query and fragment.
+
+    Signed URLs carry their secret in the query.
+    """
+    text = _note(listing, path)
+    if text is None:
+        return None
+    try:
+        match json.loads(text):
+            case {"url": str(url)}:
+                parts = urlsplit(url)
+                host = parts.netloc.rpartition("@")[2]
+                return urlunsplit((parts.scheme, host, parts.path, "", ""))
+    except (ValueError, RecursionError):
+        pass
+    listing.note(path, "no JSON object with a url, as PEP 610 asks for")
+    return None

@@ -1,0 +1,363 @@
+"""Which file each NEEDED entry of a root file system leads to, as glibc's ld.so would find it.
+
+The order is that of ld.so(8) and of `_dl_map_object` in glibc's elf/dl-load.c:
+
+1. an object of the process that has the name already, by the name it was asked for or its soname;
+2. DT_RPATH of the object that asks, then of the one that loaded that, and so on up, and of the
+   executable; all of it only when the object that asks has no DT_RUNPATH;
+3. LD_LIBRARY_PATH of the image's environment;
+4. DT_RUNPATH of the object that asks, and of no other;
+5. ld.so.cache, for which the folders that ldconfig makes it from stand in: those of ld.so.conf,
+   then the default folders; they answer to sonames, not to file names;
+6. the default folders. With DF_1_NODEFLIB in the object that asks, no default folder counts.
+
+A name with a slash is a path. Objects of another machine, class or byte order are passed over.
+Not modelled: glibc-hwcaps folders, LD_PRELOAD, set-user-ID programs, relative folders (they depend
+on where a process stands), and musl's own rules.
+
+What no program of the tree needs, such as a Python extension module, comes by dlopen: by whom is
+unknown, so it is traced alone, and no RPATH but its own and its libraries' is inherited.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from buildmatrix.inventory.model import Binary, Inventory, Unread
+from buildmatrix.inventory.paths import Paths
+
+Rule = Literal[
+    "loaded", "path", "rpath", "inherited-rpath", "environment", "runpath", "cache", "default"
+]
+
+DF_1_NODEFLIB = 0x800
+#: Folders that all traces together may look into: some seconds.
+MOST_LOOKUPS = 10_000_000
+
+#: Debian's name of a machine in library folders (multiarch tuples).
+_MULTIARCH = {
+    "x86_64": "x86_64-linux-gnu",
+    "386": "i386-linux-gnu",
+    "aarch64": "aarch64-linux-gnu",
+    "arm": "arm-linux-gnueabihf",
+    "ppc64": "powerpc64le-linux-gnu",
+    "riscv": "riscv64-linux-gnu",
+    "s390": "s390x-linux-gnu",
+}
+_LIBC = "libc.so.6"
+_TOKEN = re.compile(r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-9_]))")
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """How one NEEDED entry of one binary is resolved."""
+
+    #: Path of the binary that asks.
+    binary: str
+    #: The entry.
+    name: str
+    #: Path of the file that it leads to; None when no search path holds it.
+    found: str | None
+    rule: Rule | None = None
+    #: Folders that were searched, in order, when it was not found.
+    searched: tuple[str, ...] = ()
+    #: Files of the tree that have this name or soname, when it was not found: a package may load
+    #: one of them by its path (ctypes) before it is needed, as torch does.
+    anywhere: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """Every NEEDED entry of a tree."""
+
+    #: Sorted by binary, in the order of its entries.
+    needed: tuple[Needed, ...]
+    #: Whether the tree holds a C library. Without one it is no root file system, and what the
+    #: system provides cannot be found in it.
+    is_root: bool
+    #: Binaries that were not traced, with the reason.
+    unread: tuple[Unread, ...] = ()
+
+    @property
+    def missing(self) -> tuple[Needed, ...]:
+        """Entries whose name exists nowhere in the tree."""
+        return tuple(n for n in self.needed if n.found is None and not n.anywhere)
+
+
+def resolve(inventory: Inventory) -> Resolution:
+    """Resolve the NEEDED entries of all binaries of `inventory`.
+
+    An entry that several processes resolve differently counts as found where one of them finds it.
+    """
+    return _Resolver(inventory).resolve()
+
+
+@dataclass(frozen=True, slots=True)
+class _Abi:
+    """What all objects of one process have in common."""
+
+    machine: str
+    bits: int
+    little_endian: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _System:
+    """How the C library of a tree was configured for one ABI."""
+
+    #: The default folders, in order.
+    folders: tuple[str, ...]
+    #: What $LIB stands for.
+    lib: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """One object of a process, its search paths without tokens and relative folders."""
+
+    binary: Binary
+    #: Folder of the place that it was found at, which $ORIGIN stands for; links are not followed.
+    origin: str
+    #: DT_RPATH, empty beside DT_RUNPATH, for which ld.so drops it.
+    rpath: tuple[str, ...]
+    runpath: tuple[str, ...]
+    #: The nearest object with a DT_RPATH on the way from this one's loader up to the program.
+    heir_of: _Object | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """A program, or an object that comes by dlopen, with all that it loads."""
+
+    abi: _Abi
+    system: _System
+    #: LD_LIBRARY_PATH, its tokens replaced.
+    environment: tuple[str, ...]
+    #: In the order of loading, which is breadth first.
+    objects: list[_Object]
+    #: Requested name, soname or path of the file → the object that answers to it.
+    loaded: dict[str, _Object]
+
+
+class _Resolver:
+    def __init__(self, inventory: Inventory) -> None:
+        self._binaries = {
+            binary.path: binary
+            for binary in inventory.binaries
+            if binary.elf.type in ("exec", "dyn")
+        }
+        links = {link.path: link.target for link in inventory.links}
+        self._paths = Paths(self._binaries, links)
+        self._configured = tuple(f"/{folder}" for folder in inventory.library_folders)
+        path = inventory.environment.get("LD_LIBRARY_PATH", "")
+        self._environment = tuple(filter(None, re.split("[:;]", path)))
+        self._by_name = self._index(links)
+        self._anywhere: dict[tuple[str, _Abi], tuple[str, ...]] = {}
+        self._systems: dict[_Abi, _System] = {}
+        self._answers: dict[tuple[str, str], Needed] = {}
+        self._lookups = 0
+
+    def _index(self, links: Mapping[str, str]) -> dict[str, set[str]]:
+        """File name or soname → paths of the binaries that have it."""
+        index: dict[str, set[str]] = {}
+        for path, binary in self._binaries.items():
+            index.setdefault(_name(path), set()).add(path)
+            if binary.elf.soname:
+                index.setdefault(binary.elf.soname, set()).add(path)
+        for path in links:
+            target = self._paths.file(path)
+            if target is not None:
+                index.setdefault(_name(path), set()).add(target)
+        return index
+
+    def resolve(self) -> Resolution:
+        reached: set[str] = set()
+        for path in self._starts():
+            if path not in reached or _is_program(self._binaries[path]):
+                reached.update(self._trace(path))
+        needed, cut = [], set()
+        for path, binary in sorted(self._binaries.items()):
+            for name in dict.fromkeys(binary.elf.needed):
+                answer = self._answers.get((path, name))
+                if answer is not None:
+                    needed.append(answer)
+                else:
+                    cut.add(path)
+        return Resolution(
+            needed=tuple(needed),
+            is_root=any(name == _LIBC or name.startswith("ld-musl-") for name in self._by_name),
+            unread=tuple(
+                Unread(
+                    path,
+                    "its NEEDED entries were not followed: those of all binaries together"
+                    f" take more than {MOST_LOOKUPS} lookups",
+                )
+                for path in sorted(cut)
+            ),
+        )
+
+    def _starts(self) -> list[str]:
+        """All binaries: programs, then what nobody asks for, then the rest.
+
+        A library is judged in the processes that load it, where it may inherit search paths. Only
+        what no process before it has loaded is traced alone.
+        """
+        names = {name for binary in self._binaries.values() for name in binary.elf.needed}
+        asked_for = {path for name in names for path in self._by_name.get(name, ())}
+        return sorted(
+            self._binaries,
+            key=lambda path: (not _is_program(self._binaries[path]), path in asked_for, path),
+        )
+
+    def _trace(self, path: str) -> Iterable[str]:
+        """Load `path` and all that it needs as ld.so does; returns the paths of all of it."""
+        abi = _abi(self._binaries[path])
+        system = self._system(abi)
+        environment = _expand(self._environment, f"/{_folder(path)}", system, abi)
+        process = _Process(abi, system, environment, [], {})
+        self._join(process, path, f"/{path}", None)
+        for asking in process.objects:  # grows while it is walked
+            for name in asking.binary.elf.needed:
+                if self._lookups > MOST_LOOKUPS:
+                    break
+                answer = self._load(process, asking, name)
+                known = self._answers.get((asking.binary.path, name))
+                if known is None or (known.found is None and answer.found is not None):
+                    self._answers[asking.binary.path, name] = answer
+        return [one.binary.path for one in process.objects]
+
+    def _join(self, process: _Process, path: str, place: str, loader: _Object | None) -> _Object:
+        """Add the file `path`, found at `place`, to a process."""
+        binary = self._binaries[path]
+        where = (_folder(place), process.system, process.abi)
+        elf = binary.elf
+        found = _Object(
+            binary,
+            origin=_folder(place),
+            rpath=() if elf.runpath else _expand(elf.rpath, *where),
+            runpath=_expand(elf.runpath, *where),
+            heir_of=loader if loader is None or loader.rpath else loader.heir_of,
+        )
+        self._lookups += len(elf.rpath) + len(elf.runpath)
+        process.objects.append(found)
+        process.loaded[path] = found
+        if elf.soname:
+            process.loaded.setdefault(elf.soname, found)
+        return found
+
+    def _load(self, process: _Process, asking: _Object, name: str) -> Needed:
+        """Resolve `name` for `asking`; a file that is new to the process joins it."""
+        self._lookups += 1
+        here = asking.binary.path
+        if name in process.loaded:
+            return Needed(here, name, process.loaded[name].binary.path, "loaded")
+        searched: dict[str, None] = {}
+        for rule, place in self._places(process, asking, name):
+            self._lookups += 1
+            path = self._paths.file(place)
+            if path is None or not self._fits(self._binaries[path], process.abi, name, rule):
+                searched[_folder(place) or "/"] = None
+                continue
+            known = process.loaded.get(path)
+            process.loaded[name] = known or self._join(process, path, place, asking)
+            return Needed(here, name, path, rule)
+        return Needed(here, name, None, None, tuple(searched), self._having_name(name, process.abi))
+
+    @staticmethod
+    def _fits(binary: Binary, abi: _Abi, name: str, rule: Rule) -> bool:
+        if _abi(binary) != abi:
+            return False
+        # ldconfig enters only what is named `lib*.so*` or `ld-*.so*`, and by its soname.
+        return rule != "cache" or (
+            name.startswith(("lib", "ld-")) and ".so" in name and binary.elf.soname in (None, name)
+        )
+
+    def _places(self, process: _Process, asking: _Object, name: str) -> Iterator[tuple[Rule, str]]:
+        """Paths at which ld.so looks for `name`, in order, each with the rule that leads there."""
+        if "/" in name:
+            for path in _expand((name,), asking.origin, process.system, process.abi):
+                yield "path", path
+            return
+        for rule, folders in self._searches(process, asking):
+            for folder in folders:
+                yield rule, f"{folder.rstrip('/')}/{name}"
+
+    def _searches(self, process: _Process, asking: _Object) -> Iterator[tuple[Rule, Sequence[str]]]:
+        if not asking.binary.elf.runpath:
+            yield "rpath", asking.rpath
+            above = asking.heir_of
+            while above is not None:
+                yield "inherited-rpath", above.rpath
+                above = above.heir_of
+        yield "environment", process.environment
+        yield "runpath", asking.runpath
+        default = process.system.folders
+        if asking.binary.elf.flags_1 & DF_1_NODEFLIB:
+            refused = {self._paths.folder(folder) for folder in default}
+            yield (
+                "cache",
+                [one for one in self._configured if self._paths.folder(one) not in refused],
+            )
+        else:
+            # ldconfig adds the default folders at the end. A tree without ld.so.conf has no cache.
+            yield "cache", (*self._configured, *default) if self._configured else ()
+            yield "default", default
+
+    def _having_name(self, name: str, abi: _Abi) -> tuple[str, ...]:
+        """Binaries of the ABI with this file name or soname, sorted."""
+        key = (_name(name), abi)
+        if key not in self._anywhere:
+            paths = self._by_name.get(_name(name), ())
+            self._anywhere[key] = tuple(sorted(p for p in paths if _abi(self._binaries[p]) == abi))
+        return self._anywhere[key]
+
+    def _system(self, abi: _Abi) -> _System:
+        """The layout of the tree's own C library, whose folder is one of the default folders."""
+        if abi not in self._systems:
+            self._systems[abi] = self._find_system(abi)
+        return self._systems[abi]
+
+    def _find_system(self, abi: _Abi) -> _System:
+        multiarch = f"lib/{_MULTIARCH.get(abi.machine, abi.machine + '-linux-gnu')}"
+        wide = "lib64" if abi.bits == 64 else "lib32"
+        layouts = (
+            _System((f"/{multiarch}", f"/usr/{multiarch}", "/lib", "/usr/lib"), multiarch),
+            _System((f"/{wide}", f"/usr/{wide}"), wide),
+            _System(("/lib", "/usr/lib"), "lib"),
+        )
+        home = {_folder(path) for path in self._having_name(_LIBC, abi)}
+        for layout in layouts:
+            # Debian's multiarch folders come first in its list and are the ones that tell.
+            if home & {self._paths.folder(folder) for folder in layout.folders[:2]}:
+                return layout
+        everything = dict.fromkeys(folder for layout in layouts for folder in layout.folders)
+        return _System(tuple(everything), "lib")
+
+
+def _expand(entries: Sequence[str], origin: str, system: _System, abi: _Abi) -> tuple[str, ...]:
+    """The absolute ones of `entries`, their tokens replaced (ld.so(8))."""
+    values = {"ORIGIN": origin, "LIB": system.lib, "PLATFORM": abi.machine}
+    expanded = (
+        _TOKEN.sub(lambda match: values[match[1] or match[2]], entry) if "$" in entry else entry
+        for entry in entries
+    )
+    return tuple(folder for folder in expanded if folder.startswith("/"))
+
+
+def _abi(binary: Binary) -> _Abi:
+    return _Abi(binary.elf.machine, binary.elf.bits, binary.elf.little_endian)
+
+
+def _is_program(binary: Binary) -> bool:
+    return binary.elf.interpreter is not None or binary.elf.type == "exec"
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]

@@ -1,0 +1,23 @@
+"""Names as an inventory spells them."""
+
+from __future__ import annotations
+
+import os
+import re
+
+
+def readable(name: str) -> str:
+    r"""`name` as valid Unicode: bytes of a file name that are not UTF-8 become `\xNN`."""
+    if name.isascii():
+        return name
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def distribution_name(name: str) -> str:
+    """The normalised name of a distribution (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def owner_name(name: str, version: str) -> str:
+    """How `Binary.owner` and its like name a distribution."""
+    return f"{name}=={version}"

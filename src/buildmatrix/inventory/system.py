@@ -1,0 +1,106 @@
+"""What the operating system of a root file system says: its packages and its library folders."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from buildmatrix.inventory.listing import Listing
+from buildmatrix.inventory.model import SystemPackage
+
+#: Bytes of a package manager's list; a full desktop has about 10 MB.
+LARGEST_STATUS = 64 << 20
+LARGEST_CONFIGURATION = 1 << 20
+#: Includes that ld.so.conf and its includes may have altogether.
+MOST_INCLUDES = 200
+
+DPKG_STATUS = "var/lib/dpkg/status"
+#: Images without dpkg (distroless) keep one file per package here.
+DPKG_FOLDER = "var/lib/dpkg/status.d/"
+#: Alpine up to 3.22, and the later home.
+APK_INSTALLED = ("lib/apk/db/installed", "usr/lib/apk/db/installed")
+LD_SO_CONF = "etc/ld.so.conf"
+
+
+def system_packages(listing: Listing) -> tuple[SystemPackage, ...]:
+    """Packages of dpkg (deb-control(5)) and apk (APK installed database v2), sorted."""
+    found = set[SystemPackage]()
+    for path in sorted(listing.files):
+        if path == DPKG_STATUS or (path.startswith(DPKG_FOLDER) and not path.endswith(".md5sums")):
+            keys = ("Package", "Version")
+        elif path in APK_INSTALLED:
+            keys = ("P", "V")
+        else:
+            continue
+        data = listing.read(path, LARGEST_STATUS)
+        if data is not None:
+            found.update(_packages(data.decode("utf-8", "backslashreplace"), *keys))
+    return tuple(sorted(found, key=lambda package: (package.name, package.version)))
+
+
+def _packages(text: str, name_key: str, version_key: str) -> Iterator[SystemPackage]:
+    for stanza in re.split(r"\n\s*\n", text):
+        fields = {
+            key: value.strip() for key, value in re.findall(r"(?m)^([A-Za-z-]+):(.*)$", stanza)
+        }
+        name, version = fields.get(name_key), fields.get(version_key)
+        # A package that was removed keeps its stanza while its configuration files stay.
+        gone = "Status" in fields and not fields["Status"].endswith(" installed")
+        if name and version and not gone:
+            yield SystemPackage(name, version)
+
+
+def library_folders(listing: Listing) -> tuple[str, ...]:
+    """Folders that ld.so.conf and its includes name, in order (ldconfig(8)).
+
+    They stand in for ld.so.cache, which ldconfig makes from them.
+    """
+    reader = _Configuration(listing)
+    reader.read(LD_SO_CONF)
+    return tuple(reader.folders)
+
+
+class _Configuration:
+    """The folders of ld.so.conf; a dictionary keeps the first mention's place."""
+
+    def __init__(self, listing: Listing) -> None:
+        self.folders: dict[str, None] = {}
+        self._listing = listing
+        self._visited: set[str] = set()
+        self._includes = 0
+
+    def read(self, name: str) -> None:
+        path = self._listing.paths.file(name)
+        if path is None or path in self._visited:
+            return
+        self._visited.add(path)
+        data = self._listing.read(path, LARGEST_CONFIGURATION)
+        if data is None:
+            return
+        for line in data.decode("utf-8", "backslashreplace").splitlines():
+            words = line.partition("#")[0].split()
+            if not words or words[0] == "hwcap":
+                continue
+            if words[0] == "include":
+                for pattern in words[1:]:
+                    self._include(posixpath.join(posixpath.dirname(name), pattern), path)
+                continue
+            for folder in re.split(r"[\s,:]+", " ".join(words)):
+                # `folder=libc6` names an ABI, which only ancient systems used.
+                folder = folder.partition("=")[0]
+                if folder.startswith("/"):
+                    self.folders[posixpath.normpath(folder).lstrip("/")] = None
+
+    def _include(self, pattern: str, by: str) -> None:
+        self._includes += 1
+        if self._includes > MOST_INCLUDES:
+            if self._includes == MOST_INCLUDES + 1:
+                self._listing.note(by, f"more than {MOST_INCLUDES} includes; the rest was left out")
+            return
+        # `*` and `?` stand in the last component only, which is how every system uses them.
+        folder, _, last = pattern.rpartition("/")
+        for name in self._listing.names_in(folder):
+            if fnmatchcase(name, last):
+                self.read(f"{folder}/{name}")

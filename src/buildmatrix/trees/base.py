@@ -1,0 +1,84 @@
+"""The one interface behind which every tree looks alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Unreadable(OSError):
+    """Something in a tree that exists and cannot be read; the text is the reason, one sentence."""
+
+
+def reason(error: OSError) -> str:
+    """Why reading failed, in words, without the path (the caller names that)."""
+    text = error.strerror or str(error) or type(error).__name__
+    return text[:1].lower() + text[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A regular file. `path` is relative to the tree's root, with `/` and no leading slash.
+
+    A name that is not UTF-8 keeps its bytes as lone surrogates (`os.fsdecode`), so that `open`
+    finds the file again.
+    """
+
+    path: str
+    #: Bytes.
+    size: int
+    #: Device and inode of a file with several names (hard links); None for a file with one name.
+    identity: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Symlink:
+    """A symbolic link; `target` as stored."""
+
+    path: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A name that could not be listed or must not be read, with the reason in one sentence."""
+
+    path: str
+    why: str
+
+
+class Source(Protocol):
+    """Random access to the bytes of one file; what `elf.source.ByteSource` asks for."""
+
+    #: Bytes handed out so far, for statistics.
+    bytes_read: int
+
+    def read(self, offset: int, length: int) -> bytes:
+        """`length` bytes from `offset` on, or fewer where the file ends. May raise OSError."""
+        ...
+
+
+class Tree(Protocol):
+    """A read-only set of files with random access."""
+
+    def walk(self) -> Iterator[File | Symlink | Trouble]:
+        """Every regular file and symbolic link, in an order that only the names decide.
+
+        Folders are not told of; what is no regular file, link or folder is never opened and is
+        no part of a tree.
+        """
+        ...
+
+    def open(self, path: str) -> AbstractContextManager[Source]:
+        """The bytes of the regular file `path`, as `walk` spelled it. Raises OSError."""
+        ...
+
+    def read_bytes(self, path: str, limit: int) -> bytes:
+        """The whole file; raises `Unreadable` when it has more than `limit` bytes, or OSError."""
+        with self.open(path) as source:
+            data = source.read(0, limit + 1)
+        if len(data) > limit:
+            raise Unreadable(f"larger than {limit} bytes, which no honest file of its kind is")
+        return data

@@ -1,0 +1,151 @@
+"""A folder of this machine as a tree: a site-packages, a virtual environment, a root file system.
+
+Nothing here follows a symbolic link below the root: every folder is opened relative to its parent
+with O_NOFOLLOW, so that no link, and nobody who swaps a folder for a link during the walk, leads
+outside. What `stat` does not call a regular file is never opened: opening a FIFO blocks and opening
+a device node may act on the device.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from buildmatrix.trees.base import File, Source, Symlink, Tree, Trouble, Unreadable, reason
+
+#: Deeper folders are reported and not entered; each level of a walk holds one descriptor.
+DEEPEST = 128
+#: Kernel file systems, when something is mounted there: their files are no part of an image, and
+#: reading some of them has effects.
+KERNEL_MOUNTS = frozenset({"proc", "sys", "dev"})
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: should a FIFO take a file's place after the walk, opening it must not hang.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class DirectoryTree(Tree):
+    """The folder `root`, which may itself be named by a link. Raises OSError if it is no folder.
+
+    Holds two descriptors; `close` or a `with` statement frees them.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # Files are read folder by folder: the last folder is kept open instead of being looked
+        # up component by component for each of its files.
+        self._last: tuple[str, int] | None = None
+
+    def close(self) -> None:
+        """Free the descriptors; the tree cannot be used afterwards."""
+        self._forget_last()
+        os.close(self._root)
+
+    def __enter__(self) -> DirectoryTree:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def walk(self) -> Iterator[File | Symlink | Trouble]:
+        """See `Tree.walk`: depth first, the names of each folder sorted."""
+        return self._walk(os.dup(self._root), "", 0)
+
+    def _walk(self, folder: int, prefix: str, depth: int) -> Iterator[File | Symlink | Trouble]:
+        """Everything below the open `folder`, which is closed at the end."""
+        try:
+            device = os.fstat(folder).st_dev
+            with os.scandir(folder) as entries:
+                listing = sorted(entries, key=lambda entry: entry.name)
+            for entry in listing:
+                path = prefix + entry.name
+                try:
+                    if entry.is_dir(follow_symlinks=False):
+                        yield from self._enter(folder, device, entry.name, path, depth)
+                    elif entry.is_symlink():
+                        yield Symlink(path, os.readlink(entry.name, dir_fd=folder))
+                    elif entry.is_file(follow_symlinks=False):
+                        status = entry.stat(follow_symlinks=False)
+                        identity = (status.st_dev, status.st_ino) if status.st_nlink > 1 else None
+                        yield File(path, status.st_size, identity)
+                except OSError as error:
+                    yield Trouble(path, reason(error))
+        finally:
+            os.close(folder)
+
+    def _enter(
+        self, parent: int, device: int, name: str, path: str, depth: int
+    ) -> Iterator[File | Symlink | Trouble]:
+        if depth == DEEPEST:
+            yield Trouble(path, f"folders nested more than {DEEPEST} deep")
+            return
+        folder = os.open(name, _FOLDER, dir_fd=parent)
+        if name in KERNEL_MOUNTS and os.fstat(folder).st_dev != device:
+            os.close(folder)
+            return
+        yield from self._walk(folder, path + "/", depth + 1)
+
+    @contextmanager
+    def open(self, path: str) -> Iterator[Source]:
+        """See `Tree.open`; raises `Unreadable` for what is no regular file (any more)."""
+        parent, _, name = path.rpartition("/")
+        descriptor = os.open(name, _FILE, dir_fd=self._folder(parent))
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise Unreadable("no regular file any more")
+            yield _OpenFile(descriptor, status.st_size)
+        finally:
+            os.close(descriptor)
+
+    def _folder(self, path: str) -> int:
+        """A descriptor of the folder `path`, valid until the next call."""
+        if not path:
+            return self._root
+        if self._last is not None:
+            if self._last[0] == path:
+                return self._last[1]
+            self._forget_last()
+        folder = os.dup(self._root)
+        for name in path.split("/"):
+            try:
+                if name == "..":
+                    raise Unreadable("a path that leads out of the tree")
+                below = os.open(name, _FOLDER, dir_fd=folder)
+            finally:
+                os.close(folder)
+            folder = below
+        self._last = (path, folder)
+        return folder
+
+    def _forget_last(self) -> None:
+        if self._last is not None:
+            os.close(self._last[1])
+            self._last = None
+
+
+class _OpenFile:
+    """Reads with pread(2), not through a mapping: a file that shrinks must not end in SIGBUS."""
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        self._descriptor = descriptor
+        self._size = size
+        self.bytes_read = 0
+        # Headers lie at both ends of a file: read-ahead would fetch 128 KiB around each of them.
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+
+    def read(self, offset: int, length: int) -> bytes:
+        # pread allocates what it is asked for, so a length taken from a lying header is cut here.
+        data = os.pread(self._descriptor, max(0, min(length, self._size - offset)), offset)
+        self.bytes_read += len(data)
+        return data

@@ -1,0 +1,222 @@
+"""A wheel file as a tree, read without being unpacked to disk.
+
+Format: the binary distribution format, https://packaging.python.org/specifications/binary-distribution-format/
+and the ZIP application note 6.3.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import IO, BinaryIO
+
+from buildmatrix.trees.base import File, Source, Symlink, Tree, Trouble, Unreadable
+
+#: Bytes of the central directory; tensorflow's, with 20,000 entries, has 3 MB.
+LARGEST_DIRECTORY = 16 << 20
+#: Bytes of one inflated member, which is held in memory while it is read.
+LARGEST_MEMBER = 2 << 30
+#: All inflated members together may have this many times the bytes of the wheel, plus a little.
+#: Wheels inflate to 3 to 10 times their size; deflate's own limit is 1032 times.
+MOST_INFLATION = 64
+SMALL_WHEEL_ALLOWANCE = 256 << 20
+#: What is inflated to look at the beginning of a member: enough for every magic number and for the
+#: headers of most libraries.
+HEAD = 64 << 10
+CHUNK = 1 << 20
+
+#: Where an installer puts the folders of `<name>-<version>.data/`. The wheel's tree shows the
+#: prefix and its site-packages as one folder, so `data` and the libraries land at the root.
+SCHEMES = {"purelib": "", "platlib": "", "data": "", "scripts": "bin/", "headers": "include/"}
+
+_ENCRYPTED = 0x1
+# What zipfile and the decompressors raise on bytes that lie.
+_BROKEN = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+)
+
+
+def installed(name: str) -> str:
+    """Where the member `name` of a wheel lies in its tree: `.data/` folders are resolved."""
+    first, _, rest = name.partition("/")
+    scheme, _, path = rest.partition("/")
+    if first.endswith(".data") and scheme in SCHEMES and path:
+        return SCHEMES[scheme] + path
+    return name
+
+
+class WheelTree(Tree):
+    """The wheel at `path`. Raises `Unreadable` when it is no ZIP archive, or OSError.
+
+    Holds the file open; `close` or a `with` statement frees it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb")
+        try:
+            size = path.stat().st_size
+            self._archive = zipfile.ZipFile(_Positioned(self._file))
+        except _BROKEN as error:
+            self._file.close()
+            raise Unreadable(f"no readable ZIP archive: {error}") from error
+        except OSError:
+            self._file.close()
+            raise
+        self._allowance = SMALL_WHEEL_ALLOWANCE + MOST_INFLATION * size
+        self._members: dict[str, zipfile.ZipInfo] = {}
+        self._troubles: list[Trouble] = []
+        for member in self._archive.infolist():
+            if not member.filename.endswith("/"):
+                self._add(member)
+
+    def _add(self, member: zipfile.ZipInfo) -> None:
+        path = installed(member.filename)
+        why = _unsafe(path)
+        if why is not None:
+            self._troubles.append(Trouble(member.filename, why))
+            return
+        if path in self._members:
+            # Installers write one over the other; which one is left is theirs to decide.
+            why = "the wheel holds this path more than once; only the last one was read"
+            self._troubles.append(Trouble(path, why))
+        self._members[path] = member
+
+    def close(self) -> None:
+        """Free the file; the tree cannot be used afterwards."""
+        self._archive.close()
+        self._file.close()
+
+    def __enter__(self) -> WheelTree:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def walk(self) -> Iterator[File | Symlink | Trouble]:
+        """See `Tree.walk`: sorted by path. A wheel holds no links."""
+        yield from self._troubles
+        for path, member in sorted(self._members.items()):
+            yield File(path, member.file_size)
+
+    @contextmanager
+    def open(self, path: str) -> Iterator[Source]:
+        """See `Tree.open`. Raises `Unreadable`, here or from `read`, for a member that lies.
+
+        Up to `HEAD` bytes are inflated at first. Who reads further gets the whole member inflated,
+        and its CRC checked, before any byte after the head is handed out.
+        """
+        member = self._members.get(path)
+        if member is None:
+            raise FileNotFoundError(path)
+        if member.flag_bits & _ENCRYPTED:
+            raise Unreadable("encrypted")
+        if member.file_size > LARGEST_MEMBER:
+            raise Unreadable(f"{member.file_size} bytes when inflated; {LARGEST_MEMBER} are read")
+        if member.file_size > self._allowance:
+            raise Unreadable(
+                f"the wheel inflates to more than {MOST_INFLATION} times its size: a ZIP bomb"
+            )
+        try:
+            stream = self._archive.open(member)
+        except _BROKEN as error:
+            raise Unreadable(f"broken member of the wheel: {error}") from error
+        with stream:
+            source = _Member(stream, member.file_size)
+            try:
+                yield source
+            finally:
+                self._allowance -= source.bytes_read
+
+
+def _unsafe(path: str) -> str | None:
+    """Why `path` must not be a name inside of a wheel, or None."""
+    if path.startswith("/"):
+        return "an absolute name inside of a wheel"
+    if any(part in ("", ".", "..") for part in path.split("/")):
+        return "a name inside of a wheel that is no plain path below its root"
+    return None
+
+
+class _Member:
+    """One member, inflated once: the head first, the rest when somebody reads past it."""
+
+    def __init__(self, stream: IO[bytes], size: int) -> None:
+        self._stream = stream
+        self._size = size
+        self._data = bytearray()
+        self.bytes_read = 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        end = min(offset + length, self._size)
+        if end > len(self._data):
+            self._inflate(HEAD if end <= HEAD else self._size)
+        return bytes(memoryview(self._data)[max(offset, 0) : max(end, 0)])
+
+    def _inflate(self, wanted: int) -> None:
+        try:
+            while len(self._data) < wanted:
+                chunk = self._stream.read(min(CHUNK, wanted - len(self._data)))
+                if not chunk:
+                    break
+                self._data += chunk
+                self.bytes_read += len(chunk)
+        except _BROKEN as error:
+            raise Unreadable(f"broken member of the wheel: {error}") from error
+        if len(self._data) < min(wanted, self._size):
+            raise Unreadable(f"ends after {len(self._data)} of {self._size} bytes")
+
+
+class _Positioned(io.BufferedIOBase):
+    """The file as zipfile wants it, with a position of its own and a limit for each read.
+
+    A position that the kernel keeps would be shared with forked workers. Without the limit zipfile
+    would read the central directory, however long, at once.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._descriptor = file.fileno()
+        self._position = 0
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence == io.SEEK_CUR:
+            offset += self._position
+        elif whence == io.SEEK_END:
+            offset += os.fstat(self._descriptor).st_size
+        if offset < 0:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        self._position = offset
+        return offset
+
+    def read(self, length: int | None = -1) -> bytes:
+        if length is None or length < 0:
+            length = LARGEST_DIRECTORY
+        if length > LARGEST_DIRECTORY:
+            raise zipfile.BadZipFile(f"its directory says it has {length} bytes")
+        data = os.pread(self._descriptor, length, self._position)
+        self._position += len(data)
+        return data

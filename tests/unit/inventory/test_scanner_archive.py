@@ -1,0 +1,103 @@
+"""The scanner as it travels into a builder: one file, a bare Python, nothing installed."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from uv import find_uv_bin
+
+from buildmatrix import store
+from buildmatrix.inventory.archive import scanner_archive
+
+
+@pytest.fixture(scope="module")
+def scanner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("scanner") / "scan.pyz"
+    path.write_bytes(scanner_archive())
+    return path
+
+
+def scan(scanner: Path, *arguments: str | Path, python: str = sys.executable) -> tuple[int, str]:
+    done = subprocess.run(
+        [python, "-I", "-S", scanner, *arguments], capture_output=True, text=True, timeout=60
+    )
+    return done.returncode, done.stderr
+
+
+def test_its_bytes_depend_on_the_sources_only() -> None:
+    data = scanner_archive()
+    assert data == scanner_archive()
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        names = archive.namelist()
+        assert names == sorted(names)
+        assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        assert {info.compress_type for info in archive.infolist()} == {zipfile.ZIP_STORED}
+
+
+def test_it_runs_without_site_packages_and_its_output_is_an_inventory(
+    scanner: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    shutil.copy(os.path.realpath("/proc/self/exe"), root / "python")
+    code, messages = scan(scanner, root, tmp_path / "out.json")
+    assert code == 0, messages
+    inventory = store.read(tmp_path / "out.json")
+    assert [binary.path for binary in inventory.binaries] == ["python"]
+    assert "libc.so.6" in inventory.binaries[0].elf.needed
+
+
+def python(version: str) -> str:
+    """An interpreter of that version on this machine, as uv finds it."""
+    done = subprocess.run(
+        [find_uv_bin(), "python", "find", "--no-python-downloads", version],
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        pytest.skip(f"no Python {version} here: uv python install {version}")
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("version", ["3.10", "3.12", "3.13", "3.14"])
+def test_it_runs_on_other_pythons(scanner: Path, tmp_path: Path, version: str) -> None:
+    code, messages = scan(scanner, tmp_path, tmp_path / "out.json", python=python(version))
+    assert code == 0, messages
+
+
+def test_an_older_python_is_told_which_one_it_takes(scanner: Path, tmp_path: Path) -> None:
+    code, messages = scan(scanner, tmp_path, tmp_path / "out.json", python=python("3.9"))
+    assert code == 5
+    assert "needs Python 3.10 or later; this is 3.9" in messages
+
+
+def test_unread_entries_are_no_failure_of_the_scanner(scanner: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken.so").write_bytes(b"\x7fELF\x02\x01\x01")
+    code, _ = scan(scanner, tmp_path, tmp_path / "out.json")
+    assert code == 0
+    assert len(json.loads((tmp_path / "out.json").read_text())["unread"]) == 1
+
+
+def test_a_root_that_cannot_be_read_is_told(scanner: Path, tmp_path: Path) -> None:
+    code, messages = scan(scanner, tmp_path / "missing", tmp_path / "out.json")
+    assert code == 3
+    assert "missing cannot be read: no such file or directory" in messages
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_an_output_that_cannot_be_written_is_told(scanner: Path, tmp_path: Path) -> None:
+    code, messages = scan(scanner, tmp_path, tmp_path / "missing/out.json")
+    assert code == 3
+    assert "cannot be written" in messages
+
+
+def test_wrong_usage_is_told(scanner: Path) -> None:
+    assert scan(scanner) == (2, "usage: scan.pyz ROOT OUTPUT.json\n")

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from buildmatrix.inventory import workers
+from buildmatrix.inventory.workers import spread
+
+BIG = [workers.WORTH_IT] * 7
+
+
+@pytest.fixture(autouse=True)
+def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "processors", lambda: 2)
+
+
+def no_children_are_left() -> bool:
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return True
+    return False
+
+
+def test_results_come_in_the_order_of_the_items_and_from_two_processes() -> None:
+    results = spread(lambda index: (index, os.getpid()), BIG)
+    assert [index for index, _ in results] == list(range(7))
+    assert len({process for _, process in results}) == 2
+    assert no_children_are_left()
+
+
+def test_little_work_stays_in_this_process() -> None:
+    assert set(spread(lambda index: os.getpid(), [1, 2, 3])) == {os.getpid()}
+
+
+def test_a_worker_that_dies_costs_a_second_attempt_and_no_result() -> None:
+    parent = os.getpid()
+
+    def work(index: int) -> int:
+        if os.getpid() != parent:
+            os._exit(9)  # as the kernel does to one that takes too much memory
+        return index
+
+    assert spread(work, BIG) == list(range(7))
+    assert no_children_are_left()
+
+
+def test_without_room_for_a_process_the_work_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> int:
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    assert spread(lambda index: index, BIG) == list(range(7))
+
+
+def test_an_error_of_the_work_reaches_the_caller_and_leaves_no_process() -> None:
+    def work(index: int) -> int:
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        spread(work, BIG)
+    assert no_children_are_left()
