@@ -39,6 +39,11 @@ class BuildJob:
     log: Path
     #: Folder that receives the scanner's output.
     scan_output: Path
+    #: Whether the image is needed on this machine: to run in it, not only to push it. The images
+    #: of the daemon's own builder are here in any case.
+    load: bool = True
+    #: Config digest of the image that was scanned: `push` publishes no other.
+    config: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,12 @@ class BuildOutcome:
     #: `inventory.json` of the scanner.
     inventory: Path
     seconds: float
+    #: Digest of the image's configuration: the same wherever the image is loaded or pushed.
+    config: str | None = None
+    #: Whether the image is on this machine.
+    loaded: bool = True
+    #: Environment variables of the image's configuration.
+    environment: Mapping[str, str] = field(default_factory=dict)
     #: Digests of the base images, reference → digest, where provenance names them.
     bases: Mapping[str, str] = field(default_factory=dict)
 
@@ -87,8 +98,11 @@ class Engine(Protocol):
 
     name: str
 
-    def check(self) -> str:
-        """The engine's version line; raises `ComponentError` when it cannot be used."""
+    def check(self, builder: str | None = None) -> str:
+        """The engine's version line; raises `ComponentError` when it cannot be used.
+
+        Raises `UsageError` when there is no builder of that name.
+        """
 
     def build(self, job: BuildJob, surroundings: Surroundings, progress: Progress) -> BuildOutcome:
         """Build and scan one target. Blocks; may be called from several threads."""
@@ -99,10 +113,17 @@ class Engine(Protocol):
     def image(self, reference: str) -> ImageFacts | None:
         """The facts of an image that the engine has, or None."""
 
+    def present(self, references: Sequence[str]) -> Mapping[str, str]:
+        """Reference → digest of those images that are on this machine; one cheap call for all."""
+
     def push(
         self, jobs: Sequence[BuildJob], surroundings: Surroundings, progress: Progress
     ) -> Mapping[str, str]:
-        """Publish all tags of all jobs; target → pushed digest."""
+        """Publish all tags of all jobs; target → pushed digest.
+
+        Raises `UndecidedError` before anything is published when an image would not be the one
+        that was scanned.
+        """
 
     def run(self, reference: str, command: Sequence[str], timeout_s: float) -> RunResult:
         """Run a command in a throw-away container without network, devices or mounts."""
