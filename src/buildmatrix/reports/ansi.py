@@ -1,0 +1,31 @@
+"""Colours of a terminal (ECMA-48, select graphic rendition)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Style = Literal["bold", "dim", "red", "green", "yellow", "blue"]
+
+_CODES: dict[Style, int] = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34}
+
+
+class Painter:
+    """Puts styles around text, or leaves it plain."""
+
+    def __init__(self, color: bool) -> None:
+        self._color = color
+
+    def __call__(self, text: str, *styles: Style) -> str:
+        """`text` in the given styles."""
+        if not self._color or not styles or not text:
+            return text
+        codes = ";".join(str(_CODES[style]) for style in styles)
+        return f"\x1b[{codes}m{text}\x1b[0m"
+
+
+def printable(text: str) -> str:
+    """`text` without control characters, which could repaint the terminal of whoever reads it.
+
+    Paths and versions come from images and wheels that nobody vouches for.
+    """
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -1,0 +1,129 @@
+"""A report: everything that a run says, as data. Formats are pure functions of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from buildmatrix import __version__
+from buildmatrix.errors import EXIT_FINDINGS, most_severe
+from buildmatrix.inventory.model import Inventory, Stats, Unread
+from buildmatrix.rules.engine import in_order
+from buildmatrix.rules.model import Finding, Severity, TargetResult, Verdict
+
+SCHEMA = "buildmatrix/report/1"
+TOOL = "buildmatrix"
+
+FailOn = Literal["error", "warning", "note", "never"]
+
+EXIT_UNDECIDED = 3
+EXIT_BUILD = 4
+_UNREAD_RULE = "BM902"
+_RANK: dict[Severity, int] = {"error": 2, "warning": 1, "note": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run says about its subject. Build it with `assemble`, which sorts."""
+
+    #: What was looked at: a specification, or a SOURCE such as `wheel:xgboost-3.4.1-....whl`.
+    subject: str
+    #: Date of the catalogue, `YYYY-MM-DD`.
+    catalogue: str
+    targets: tuple[TargetResult, ...] = ()
+    distributions: tuple[Verdict, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    unread: tuple[Unread, ...] = ()
+    stats: Stats = field(default_factory=Stats)
+    version: str = __version__
+
+
+def assemble(
+    subject: str,
+    catalogue: str,
+    *,
+    targets: Iterable[TargetResult] = (),
+    findings: Iterable[Finding] = (),
+    verdicts: Iterable[Verdict] = (),
+    inventories: Iterable[Inventory] = (),
+) -> Report:
+    """A report with everything in its place, in an order that does not depend on the run.
+
+    Targets keep their order, which is that of the matrix. A finding that both the lock and the
+    image gave is kept once, with the more evidence.
+    """
+    trees = tuple(inventories)
+    unread = {(item.path, item.why): item for tree in trees for item in tree.unread}
+    kept_verdicts = {(one.name, one.version, one.backend): one for one in verdicts}
+    return Report(
+        subject=subject,
+        catalogue=catalogue,
+        targets=tuple(targets),
+        distributions=tuple(one for _, one in sorted(kept_verdicts.items())),
+        findings=_once(findings),
+        unread=tuple(item for _, item in sorted(unread.items())),
+        stats=_sum(tree.stats for tree in trees),
+    )
+
+
+def exit_code(report: Report, fail_on: FailOn = "error", strict: bool = False) -> int:
+    """The exit code of the contract.
+
+    What is undecided (a gate that could not run, or a file that could not be read and that no
+    waiver covers) gives 3, and with `strict` it counts as a finding: 1.
+    """
+    codes = [EXIT_FINDINGS] if any(fails(one, fail_on) for one in report.findings) else []
+    for target in report.targets:
+        if target.gates.get("build") == "failed":
+            codes.append(EXIT_BUILD)
+        if target.gates.get("smoke") == "failed":
+            codes.append(EXIT_FINDINGS)
+        if target.error is not None and "failed" in (
+            target.gates.get("lock"),
+            target.gates.get("scan"),
+        ):
+            codes.append(EXIT_FINDINGS)
+    if is_undecided(report):
+        codes.append(EXIT_FINDINGS if strict else EXIT_UNDECIDED)
+    return most_severe(codes)
+
+
+def fails(finding: Finding, fail_on: FailOn) -> bool:
+    """Whether a finding makes a run fail that fails on `fail_on`."""
+    if fail_on == "never" or finding.waived is not None:
+        return False
+    return _RANK[finding.severity] >= _RANK[fail_on]
+
+
+def is_undecided(report: Report) -> bool:
+    """Whether something that was asked for is not known."""
+    if any("undecided" in target.gates.values() for target in report.targets):
+        return True
+    about = {one.path: one for one in report.findings if one.rule == _UNREAD_RULE}
+    if any(one.waived is None for one in about.values()):
+        return True
+    return any(item.path not in about for item in report.unread)
+
+
+def _once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    kept: dict[tuple[str, str], Finding] = {}
+    for one in in_order(findings):
+        key = (one.target, one.fingerprint)
+        known = kept.get(key)
+        if known is None or len(one.evidence) > len(known.evidence):
+            kept[key] = one
+    return in_order(kept.values())
+
+
+def _sum(stats: Iterable[Stats]) -> Stats:
+    files = binaries = bytes_total = bytes_read = cached = 0
+    seconds = 0.0
+    for one in stats:
+        files += one.files
+        binaries += one.binaries
+        bytes_total += one.bytes_total
+        bytes_read += one.bytes_read
+        seconds += one.seconds
+        cached += one.cached
+    return Stats(files, binaries, bytes_total, bytes_read, seconds, cached)

@@ -1,0 +1,117 @@
+"""The JSON schema of a report (`buildmatrix schema report`), JSON Schema draft 2020-12."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from buildmatrix.catalogue.model import Confidence, EvidenceKind
+from buildmatrix.reports.json import Json
+from buildmatrix.reports.model import SCHEMA, TOOL
+from buildmatrix.rules.model import GATES, GateState, Severity, VerdictName
+from buildmatrix.rules.registry import RULES
+
+_TEXT: Json = {"type": "string"}
+_COUNT: Json = {"type": "integer", "minimum": 0}
+_SECONDS: Json = {"type": "number", "minimum": 0}
+
+
+def schema() -> dict[str, Json]:
+    """The schema. Objects are closed: what is not listed does not occur."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A report of buildmatrix",
+        **_object(
+            schema={"const": SCHEMA},
+            tool=_object(name={"const": TOOL}, version=_TEXT, catalogue=_TEXT),
+            subject=_TEXT,
+            targets=_list(_target()),
+            distributions=_list(_distribution()),
+            findings=_list(_finding()),
+            unread=_list(_object(path=_TEXT, why=_TEXT)),
+            stats=_object(
+                files=_COUNT,
+                binaries=_COUNT,
+                bytes_total=_COUNT,
+                bytes_read=_COUNT,
+                seconds=_SECONDS,
+                cached=_COUNT,
+            ),
+        ),
+    }
+
+
+def _target() -> dict[str, Json]:
+    return _object(
+        id=_TEXT,
+        backend=_TEXT,
+        image=_or_null(_TEXT),
+        digest=_or_null(_TEXT),
+        gates=_object(**{gate: _one_of(get_args(GateState)) for gate in GATES}),
+        size=_or_null(_COUNT),
+        seconds=_SECONDS,
+        cached={"type": "boolean"},
+        log=_or_null(_TEXT),
+        error=_or_null(_TEXT),
+    )
+
+
+def _distribution() -> dict[str, Json]:
+    return _object(
+        name=_TEXT,
+        version=_TEXT,
+        backend=_TEXT,
+        verdict=_one_of(get_args(VerdictName)),
+        reason=_TEXT,
+        foreign_bytes=_COUNT,
+        vendors=_list(_TEXT),
+        architectures={"type": "object", "additionalProperties": _list(_TEXT)},
+    )
+
+
+def _finding() -> dict[str, Json]:
+    return _object(
+        rule=_one_of(tuple(rule.code for rule in RULES)),
+        name=_one_of(tuple(rule.name for rule in RULES)),
+        severity=_one_of(get_args(Severity)),
+        target=_TEXT,
+        backend=_TEXT,
+        vendor=_or_null(_TEXT),
+        distribution=_or_null(_TEXT),
+        version=_or_null(_TEXT),
+        path=_or_null(_TEXT),
+        message=_TEXT,
+        evidence=_list(
+            _object(
+                kind=_one_of(get_args(EvidenceKind)),
+                path=_TEXT,
+                detail=_TEXT,
+                offset=_or_null(_COUNT),
+                confidence=_one_of(get_args(Confidence)),
+            )
+        ),
+        chain=_list(_TEXT),
+        fix=_or_null(_object(kind=_TEXT, text=_TEXT, patch=_or_null(_TEXT))),
+        fingerprint={"type": "string", "pattern": "^[0-9a-f]{32}$"},
+        waived=_or_null(_TEXT),
+    )
+
+
+def _object(**properties: Json) -> dict[str, Json]:
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _list(items: Json) -> Json:
+    return {"type": "array", "items": items}
+
+
+def _or_null(value: Json) -> Json:
+    return {"anyOf": [value, {"type": "null"}]}
+
+
+def _one_of(values: tuple[str, ...]) -> Json:
+    return {"enum": list(values)}

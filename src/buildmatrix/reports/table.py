@@ -1,0 +1,232 @@
+"""The report for a terminal or a CI log: all targets with their gates, then what was found."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, zip_longest
+
+from buildmatrix.reports.ansi import Painter, Style, printable
+from buildmatrix.reports.model import Report
+from buildmatrix.rules.model import GATES, Finding, GateState, Severity, TargetResult, Verdict
+from buildmatrix.rules.text import count, listing, size
+
+_INDENT = "  "
+_STATES: dict[GateState, tuple[str, Style]] = {
+    "passed": ("ok", "green"),
+    "failed": ("FAILED", "red"),
+    "undecided": ("open", "yellow"),
+    "not-run": ("-", "dim"),
+}
+_SEVERITIES: dict[Severity, Style] = {"error": "red", "warning": "yellow", "note": "blue"}
+_RANK: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
+#: Files that could not be read, and are listed one by one.
+_SHOWN_UNREAD = 10
+
+
+def render(report: Report, *, width: int, color: bool) -> str:
+    """The report as text, wrapped at `width` columns; chains and names are never cut."""
+    paint = Painter(color)
+    blocks = [
+        *([_targets(report.targets, paint)] if report.targets else []),
+        *_findings(report, max(width, 40), paint),
+        *_bad_distributions(report, max(width, 40), paint),
+        *_unread(report, paint),
+        [_summary(report, paint)],
+    ]
+    return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
+
+
+# Targets
+
+
+def _targets(targets: Sequence[TargetResult], paint: Painter) -> list[str]:
+    name_width = max(len("target"), *(len(one.id) for one in targets))
+    head = [*(gate.ljust(6) for gate in GATES), "time".rjust(7), "size".rjust(8)]
+    lines = [paint("  ".join(["target".ljust(name_width), *head]), "bold")]
+    for one in targets:
+        cells = [one.id.ljust(name_width)]
+        for gate in GATES:
+            text, style = _STATES[one.gates.get(gate, "not-run")]
+            cells.append(paint(text.ljust(6), style))
+        cells.append(("cached" if one.cached else _seconds(one.seconds)).rjust(7))
+        cells.append((size(one.size) if one.size is not None else "").rjust(8))
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02} m"
+
+
+# Findings
+
+
+def _findings(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
+    errors = {one.id: one for one in report.targets if one.error is not None}
+    by_target = {
+        target: list(group) for target, group in groupby(report.findings, lambda one: one.target)
+    }
+    known = [one.id for one in report.targets]
+    rest = [target for target in by_target if target not in known]
+    for target in (*known, *rest):
+        lines: list[str] = []
+        if target in errors:
+            lines += _error(errors[target], width, paint)
+        blocks = _alike(by_target.get(target, ()))
+        for same, after in zip_longest(blocks, blocks[1:]):
+            lines += _block(same, after, width, paint)
+        if lines:
+            yield [paint(printable(target) or "this run", "bold"), *lines]
+
+
+def _error(target: TargetResult, width: int, paint: Painter) -> list[str]:
+    lines = _wrapped(target.error or "", width, _INDENT)
+    if target.log is not None:
+        lines.append(f"{_INDENT}log: {printable(target.log)}")
+    return [paint(line, "red") for line in lines]
+
+
+def _alike(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """Findings that say the same of several distributions and have one cure, worst first.
+
+    One default torch brings fifteen foreign distributions: that is one thing to read.
+    """
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for one in findings:
+        is_plain = one.rule == "BM101" and one.fix is not None and one.fix.kind != "waive"
+        cause = (one.fix.text if one.fix else "", one.chain[:1]) if is_plain else id(one)
+        groups.setdefault((one.rule, one.severity, one.vendor, one.waived, cause), []).append(one)
+    return sorted(groups.values(), key=lambda same: _order(same[0]))
+
+
+def _order(one: Finding) -> tuple[bool, int, str, str, str]:
+    waived = one.waived is not None
+    return waived, _RANK[one.severity], one.distribution or "", one.rule, one.path or ""
+
+
+def _head(same: Sequence[Finding]) -> Finding:
+    """The one that stands for the others: closest to the requirement line."""
+    return min(same, key=lambda one: (len(one.chain), one.distribution or ""))
+
+
+def _block(
+    same: Sequence[Finding], after: Sequence[Finding] | None, width: int, paint: Painter
+) -> list[str]:
+    """One finding, or several alike. A cure that the next block has too is only written there."""
+    first = _head(same)
+    inner = _INDENT * 2
+    word = "waived" if first.waived is not None else first.severity
+    style: Style = "dim" if first.waived is not None else _SEVERITIES[first.severity]
+    title = f"{_INDENT}{paint(word, style, 'bold')} {first.rule} {paint(first.name, 'bold')}"
+    lines = [f"{title}  {printable(_who(first))}".rstrip()]
+    lines += _wrapped(first.message, width, inner)
+    if len(same) > 1:
+        others = [_who(one) for one in same if one is not first]
+        total = sum(item.size for one in same for item in one.evidence)
+        known = f" ({size(total)} together)" if total else ""
+        lines += _wrapped(f"with it{known}: {listing(others, 30)}", width, inner)
+    if first.severity == "note" and first.waived is None:
+        return lines
+    if first.chain:
+        lines += [paint(line, "dim") for line in _chain(first.chain, width, inner)]
+    if first.waived is not None:
+        lines += _wrapped(f"accepted: {first.waived}", width, inner)
+    elif first.fix is not None and not (after and _is_same_cure(first, _head(after))):
+        lines += _wrapped(f"fix: {first.fix.text}", width, inner)
+    return lines
+
+
+def _is_same_cure(one: Finding, other: Finding) -> bool:
+    if other.fix is None or one.fix is None or (other.severity == "note" and not other.waived):
+        return False
+    return (one.distribution, one.fix.text) == (other.distribution, other.fix.text)
+
+
+def _who(one: Finding) -> str:
+    return " ".join(part for part in (one.distribution, one.version) if part)
+
+
+def _chain(chain: Sequence[str], width: int, indent: str) -> list[str]:
+    """`a -> b -> c`, broken only at the arrows."""
+    lines = [indent + printable(chain[0])]
+    for link in map(printable, chain[1:]):
+        if len(lines[-1]) + len(" -> ") + len(link) <= width:
+            lines[-1] += f" -> {link}"
+        else:
+            lines.append(f"{indent}  -> {link}")
+    return lines
+
+
+def _wrapped(text: str, width: int, indent: str) -> list[str]:
+    return textwrap.wrap(
+        printable(text),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+# The rest
+
+
+def _bad_distributions(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
+    """Verdicts other than `ok`; single wheels have no targets, and these are their result."""
+    bad = [one for one in report.distributions if one.verdict != "ok"]
+    if not bad:
+        return
+    yield [
+        paint("distributions", "bold"),
+        *(line for one in bad for line in _verdict(one, width, paint)),
+    ]
+
+
+def _verdict(one: Verdict, width: int, paint: Painter) -> list[str]:
+    style: Style = "red" if one.verdict == "broken" else "yellow"
+    head = printable(f"{one.name} {one.version} on {one.backend}: ")
+    lines = _wrapped(f"{head}{one.verdict}, {one.reason}", width, _INDENT)
+    return [lines[0].replace(one.verdict, paint(one.verdict, style), 1), *lines[1:]]
+
+
+def _unread(report: Report, paint: Painter) -> Iterator[list[str]]:
+    if not report.unread:
+        return
+    lines = [
+        f"{_INDENT}{printable(item.path)}: {printable(item.why)}"
+        for item in report.unread[:_SHOWN_UNREAD]
+    ]
+    more = len(report.unread) - _SHOWN_UNREAD
+    yield [
+        paint("not read, so nothing is known about it", "bold"),
+        *lines,
+        *([f"{_INDENT}and {more} more"] if more > 0 else []),
+    ]
+
+
+def _summary(report: Report, paint: Painter) -> str:
+    open_findings = [one for one in report.findings if one.waived is None]
+    parts = [
+        count(sum(one.severity == severity for one in open_findings), severity)
+        for severity in _SEVERITIES
+    ]
+    waived = len(report.findings) - len(open_findings)
+    if waived:
+        parts.append(f"{waived} waived")
+    if report.unread:
+        parts.append(f"{len(report.unread)} not read")
+    text = ", ".join(parts)
+    if report.targets:
+        bad = sum("failed" in one.gates.values() for one in report.targets)
+        unknown = sum("undecided" in one.gates.values() for one in report.targets)
+        text = (
+            f"{count(len(report.targets), 'target')}: {bad} failed"
+            + (f", {unknown} undecided" if unknown else "")
+            + f"; {text}"
+        )
+    worst: Style = "red" if any(one.severity == "error" for one in open_findings) else "green"
+    return paint(text, worst, "bold")

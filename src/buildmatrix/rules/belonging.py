@@ -1,0 +1,24 @@
+"""Whose something is, as seen from one backend."""
+
+from __future__ import annotations
+
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.model import DistributionMatch, Evidence
+
+
+def is_foreign(thing: Evidence | DistributionMatch, backend: str, catalogue: Catalogue) -> bool:
+    """Whether a thing belongs to another vendor than `backend` does.
+
+    What has no vendor is foreign nowhere, and backends of one vendor (oneAPI and OpenVINO) are
+    not foreign to each other.
+    """
+    if thing.vendor is None or thing.backend == backend:
+        return False
+    own = catalogue.backends.get(backend)
+    return own is None or own.vendor != thing.vendor
+
+
+def title(backend: str, catalogue: Catalogue) -> str:
+    """The name of a backend in sentences: `NVIDIA CUDA` for `cuda`."""
+    entry = catalogue.backends.get(backend)
+    return entry.title.partition(" / ")[0] if entry else backend

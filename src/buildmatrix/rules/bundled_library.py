@@ -1,0 +1,49 @@
+"""BM201: a distribution ships a library of another backend, as a file or linked in statically."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from buildmatrix.rules.belonging import title
+from buildmatrix.rules.findings import (
+    by_owner,
+    chain_to_file,
+    finding,
+    holder,
+    split_owner,
+    total,
+)
+from buildmatrix.rules.fixes import fix
+from buildmatrix.rules.model import Finding
+from buildmatrix.rules.places import is_base
+from buildmatrix.rules.subject import Image
+from buildmatrix.rules.text import listing, size
+
+
+def check(image: Image) -> Iterator[Finding]:
+    """One finding per distribution and vendor, with all the libraries."""
+    libraries = (
+        item
+        for item in image.foreign
+        if item.kind in ("bundled", "static") and item.where != "host" and not is_base(item)
+    )
+    for owner, vendor, items in by_owner(libraries):
+        name, version = split_owner(owner)
+        shown = listing(_shown(item.kind, item.detail) for item in items)
+        bytes_there = f" ({size(total(items))})" if total(items) else ""
+        yield finding(
+            "BM201",
+            image,
+            f"{holder(owner)} ships {shown}{bytes_there}, which belong to "
+            f"{title(items[0].backend, image.catalogue)} and serve nothing on {image.backend}",
+            vendor=vendor,
+            owner=owner,
+            path=items[0].path,
+            evidence=items,
+            chain=chain_to_file(image, owner, items[0].path),
+            fix=fix(image, name, version, "BM201") if name else None,
+        )
+
+
+def _shown(kind: str, detail: str) -> str:
+    return f"a static {detail}" if kind == "static" else detail

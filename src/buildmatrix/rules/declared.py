@@ -1,0 +1,42 @@
+"""What the rules about distributions have in common."""
+
+from __future__ import annotations
+
+from buildmatrix.catalogue.model import DistributionMatch, Evidence
+from buildmatrix.rules.subject import Present, Subject
+from buildmatrix.rules.text import size
+
+
+def declaration(present: Present, match: DistributionMatch, vendor: str) -> tuple[Evidence, ...]:
+    """The evidence that a name or a version is."""
+    return (
+        Evidence(
+            kind="declared",
+            vendor=vendor,
+            backend=match.backend,
+            path=present.path,
+            detail=f"{present.name} {present.version}",
+            role="package",
+            confidence=match.confidence,
+            weight=match.weight,
+            toolkit=match.toolkit,
+            size=present.size or 0,
+            distribution=f"{present.name}=={present.version}",
+        ),
+    )
+
+
+def sized(present: Present) -> str:
+    """`torch 2.9.0 (901.4 MB)`; the bytes where they are known."""
+    return f"{present} ({size(present.size)})" if present.size else str(present)
+
+
+def told_by_version(match: DistributionMatch) -> bool:
+    """Whether the local version said what it is, not the name."""
+    return "+" in match.entry
+
+
+def from_own_index(present: Present, subject: Subject) -> bool:
+    """Whether a distribution comes from an index that the specification names for its family."""
+    urls = {url.rstrip("/") for url in subject.target.index.values()}
+    return present.index is not None and present.index.rstrip("/") in urls

@@ -1,0 +1,44 @@
+"""BM202: a file of the driver, which the host must provide, lies in the image.
+
+The user-space half of the driver must be of the same release as the kernel half. The container
+runtime mounts the host's copy into the container; one in the image hides it or is hidden by it.
+Forward-compatibility copies and stubs for the linker have a place of their own: the catalogue
+marks them, and they are not found here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from buildmatrix.rules.findings import by_owner, chain_to_file, finding, holder, total
+from buildmatrix.rules.fixes import accept
+from buildmatrix.rules.model import Finding, Fix
+from buildmatrix.rules.subject import Image
+from buildmatrix.rules.text import listing, size
+
+
+def check(image: Image) -> Iterator[Finding]:
+    """One finding per distribution and vendor, foreign or not."""
+    drivers = (
+        item
+        for item in image.evidence
+        if item.where == "host" and item.kind in ("bundled", "tool") and item.path
+    )
+    for owner, vendor, items in by_owner(drivers):
+        yield finding(
+            "BM202",
+            image,
+            f"{holder(owner)} ships {listing(item.detail for item in items)} "
+            f"({size(total(items))}): the driver's user-space half must come from the host, or it "
+            "does not fit the kernel's half",
+            vendor=vendor,
+            owner=owner,
+            path=items[0].path,
+            evidence=items,
+            chain=chain_to_file(image, owner, items[0].path),
+            fix=Fix(
+                "remove",
+                f"delete {items[0].path} in the step that brings it, or take out what installs it",
+                accept("BM202", path=items[0].path),
+            ),
+        )

@@ -1,0 +1,46 @@
+"""BM601: the system below the application holds another backend's toolkit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.rules.belonging import title
+from buildmatrix.rules.findings import by_owner, finding, total
+from buildmatrix.rules.model import Finding, Fix
+from buildmatrix.rules.places import is_base
+from buildmatrix.rules.subject import Image
+from buildmatrix.rules.text import count, listing, size
+
+
+def check(image: Image) -> Iterator[Finding]:
+    """One finding per vendor: system packages, and files that no distribution brought."""
+    for _, vendor, items in by_owner(item for item in image.foreign if _of_base(item)):
+        packages = [item.detail for item in items if item.kind == "declared"]
+        files = sorted({item.path for item in items if item.path})
+        seen = [
+            *([listing(packages)] if packages else []),
+            *([f"{count(len(files), 'file')} such as {files[0]}"] if files else []),
+        ]
+        yield finding(
+            "BM601",
+            image,
+            f"the base image {image.target.base.final} or its system packages hold "
+            f"{title(items[0].backend, image.catalogue)}: {', '.join(seen)} "
+            f"({size(total(items))} in files)",
+            vendor=vendor,
+            path=files[0] if files else None,
+            evidence=items,
+            chain=(image.target.base.final, *files[:1]),
+            fix=Fix(
+                "base",
+                f"write a `base` for {image.backend} under [backend.{image.backend}], and look "
+                "through `system-packages`",
+            ),
+        )
+
+
+def _of_base(item: Evidence) -> bool:
+    if item.kind in ("environment", "dlopen", "python-dlopen") or item.distribution is not None:
+        return False
+    return item.kind == "declared" or (item.where != "host" and is_base(item))

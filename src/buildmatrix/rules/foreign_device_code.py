@@ -1,0 +1,47 @@
+"""BM401: a file holds device code for another backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from buildmatrix.rules.belonging import title
+from buildmatrix.rules.findings import (
+    by_owner,
+    chain_to_file,
+    finding,
+    holder,
+    split_owner,
+    total,
+)
+from buildmatrix.rules.fixes import fix
+from buildmatrix.rules.model import Finding
+from buildmatrix.rules.places import is_base
+from buildmatrix.rules.subject import Image
+from buildmatrix.rules.text import count, listing, size
+
+
+def check(image: Image) -> Iterator[Finding]:
+    """One finding per distribution and vendor, with all files."""
+    code = (item for item in image.foreign if item.kind == "device-code" and not is_base(item))
+    for owner, vendor, items in by_owner(code):
+        name, version = split_owner(owner)
+        architectures = sorted({arch for item in items for arch in item.architectures})
+        files = {item.path for item in items}
+        where = items[0].path if len(files) == 1 else count(len(files), "file")
+        yield finding(
+            "BM401",
+            image,
+            f"{holder(owner)} holds {size(total(items))} of device code for "
+            f"{title(items[0].backend, image.catalogue)}{_named(architectures)} in {where}, which "
+            f"{image.backend} cannot run",
+            vendor=vendor,
+            owner=owner,
+            path=items[0].path,
+            evidence=items,
+            chain=chain_to_file(image, owner, items[0].path),
+            fix=fix(image, name, version, "BM401") if name else None,
+        )
+
+
+def _named(architectures: list[str]) -> str:
+    return f" ({listing(architectures)})" if architectures else ""

@@ -1,0 +1,51 @@
+"""BM602: the image sets a variable of another backend, or one that the policy forbids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from buildmatrix.catalogue.names import matches_any
+from buildmatrix.rules.belonging import title
+from buildmatrix.rules.findings import by_owner, finding
+from buildmatrix.rules.model import Finding, Fix
+from buildmatrix.rules.subject import Image
+from buildmatrix.rules.text import listing
+
+
+def check(image: Image) -> Iterator[Finding]:
+    """One finding per vendor, and one for all variables that the policy forbids."""
+    foreign = (item for item in image.foreign if item.kind == "environment")
+    for _, vendor, items in by_owner(foreign):
+        names = [item.detail.partition("=")[0] for item in items]
+        yield finding(
+            "BM602",
+            image,
+            f"the image sets {listing(item.detail for item in items)}: variables of "
+            f"{title(items[0].backend, image.catalogue)}, which tell container runtimes and "
+            f"programs that this is not a {image.backend} image",
+            vendor=vendor,
+            evidence=items,
+            fix=_fix(image, names),
+        )
+    globs = image.policy.forbid_env
+    forbidden = [
+        name
+        for name in sorted(image.inventory.environment)
+        if matches_any((*globs.get("*", ()), *globs.get(image.backend, ())), name)
+    ]
+    if forbidden:
+        # Values are left out: what a policy forbids is often a credential.
+        yield finding(
+            "BM602",
+            image,
+            f"the image sets {listing(forbidden)}, which `forbid-env` under [policy] forbids",
+            fix=_fix(image, forbidden),
+        )
+
+
+def _fix(image: Image, names: list[str]) -> Fix:
+    return Fix(
+        "base",
+        f"take {listing(names)} out of `env`, or take a base image ({image.target.base.final} is "
+        "the present one) that does not set it",
+    )

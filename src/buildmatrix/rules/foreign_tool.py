@@ -1,0 +1,44 @@
+"""BM203: a compiler, profiler or device bitcode of another backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from buildmatrix.rules.belonging import title
+from buildmatrix.rules.findings import (
+    by_owner,
+    chain_to_file,
+    finding,
+    holder,
+    split_owner,
+    total,
+)
+from buildmatrix.rules.fixes import fix
+from buildmatrix.rules.model import Finding
+from buildmatrix.rules.places import is_base
+from buildmatrix.rules.subject import Image
+from buildmatrix.rules.text import listing, size
+
+
+def check(image: Image) -> Iterator[Finding]:
+    """One finding per distribution and vendor, with all the tools."""
+    tools = (
+        item
+        for item in image.foreign
+        if item.kind == "tool" and item.where != "host" and not is_base(item)
+    )
+    for owner, vendor, items in by_owner(tools):
+        name, version = split_owner(owner)
+        yield finding(
+            "BM203",
+            image,
+            f"{holder(owner)} ships {listing(item.detail for item in items)} "
+            f"({size(total(items))}): tools of {title(items[0].backend, image.catalogue)}, which "
+            f"make nothing that {image.backend} can run",
+            vendor=vendor,
+            owner=owner,
+            path=items[0].path,
+            evidence=items,
+            chain=chain_to_file(image, owner, items[0].path),
+            fix=fix(image, name, version, "BM203") if name else None,
+        )

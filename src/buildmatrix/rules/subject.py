@@ -1,0 +1,192 @@
+"""What rules look at: the distributions of a target, locked or installed, and its image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.match import distribution
+from buildmatrix.catalogue.model import DistributionMatch, Evidence
+from buildmatrix.inventory.loader import Needed, Resolution, resolve
+from buildmatrix.inventory.model import Binary, Inventory
+from buildmatrix.lock.model import Lock, Package, Wheel
+from buildmatrix.rules.belonging import is_foreign
+from buildmatrix.spec.model import Policy, Target
+
+#: Machine in the platform tags of wheels (PEP 425), by platform.
+_MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """A distribution that a lock or an image holds."""
+
+    name: str
+    version: str
+    #: File that says so: the lock, or the metadata folder.
+    path: str
+    #: Bytes to download, or on disk.
+    size: int | None
+    #: Index that it is locked from.
+    index: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One target, as far as its distributions are known."""
+
+    target: Target
+    catalogue: Catalogue
+    policy: Policy
+    lock: Lock | None
+    present: tuple[Present, ...]
+
+    @property
+    def backend(self) -> str:
+        """The backend that everything should be for."""
+        return self.target.backend
+
+    @cached_property
+    def packages(self) -> dict[str, Package]:
+        """The locked packages by name."""
+        return {package.name: package for package in self.lock.packages} if self.lock else {}
+
+    @cached_property
+    def matches(self) -> tuple[tuple[Present, DistributionMatch], ...]:
+        """The distributions that the catalogue knows."""
+        found = ((one, distribution(one.name, one.version, self.catalogue)) for one in self.present)
+        return tuple((one, match) for one, match in found if match is not None)
+
+    def is_foreign(self, thing: Evidence | DistributionMatch) -> bool:
+        """Whether a thing belongs to another vendor than the target's backend does."""
+        return is_foreign(thing, self.backend, self.catalogue)
+
+    def path_to(self, name: str) -> tuple[Package, ...]:
+        """The packages from one that a requirement line names down to `name`, the shortest way.
+
+        Empty for what the lock does not hold.
+        """
+        return self._way(name)[1]
+
+    def chain_to(self, name: str) -> tuple[str, ...]:
+        """`images/requirements/base.in:3`, `xgboost 3.4.1`, ... down to distribution `name`."""
+        line, packages = self._way(name)
+        lines = (line,) if line is not None else ()
+        return (*lines, *(f"{package.name} {package.version}" for package in packages))
+
+    def _way(self, name: str) -> tuple[str | None, tuple[Package, ...]]:
+        start = self.packages.get(name)
+        if start is None:
+            return None, ()
+        ways: list[tuple[Package, ...]] = [(start,)]
+        seen = {name}
+        for way in ways:  # grows while it is walked: breadth first
+            askers = way[0].via
+            line = next((asker for asker in askers if asker not in self.packages), None)
+            if line is not None:
+                return line, way
+            for asker in askers:
+                if asker not in seen:
+                    seen.add(asker)
+                    ways.append((self.packages[asker], *way))
+        return None, (start,)
+
+
+@dataclass(frozen=True)
+class Image(Subject):
+    """One target whose image was read."""
+
+    inventory: Inventory
+    evidence: tuple[Evidence, ...]
+
+    @cached_property
+    def foreign(self) -> tuple[Evidence, ...]:
+        """The evidence of other vendors."""
+        return tuple(item for item in self.evidence if self.is_foreign(item))
+
+    @cached_property
+    def resolution(self) -> Resolution:
+        """Where each NEEDED entry leads."""
+        return resolve(self.inventory)
+
+    @cached_property
+    def missing(self) -> frozenset[tuple[str, str]]:
+        """Path of a binary, and a NEEDED entry of it that exists nowhere in the image."""
+        return frozenset((one.binary, one.name) for one in self.resolution.missing)
+
+
+def locked(target: Target, lock: Lock, catalogue: Catalogue, policy: Policy) -> Subject:
+    """The target as its lock says it will be."""
+    present = tuple(
+        Present(
+            package.name,
+            package.version,
+            target.lock,
+            _download(package.wheels, target.platform),
+            package.index,
+        )
+        for package in sorted(lock.packages, key=lambda package: package.name)
+    )
+    return Subject(target, catalogue, policy, lock, present)
+
+
+def built(
+    target: Target,
+    inventory: Inventory,
+    evidence: Sequence[Evidence],
+    lock: Lock | None,
+    catalogue: Catalogue,
+    policy: Policy,
+) -> Image:
+    """The target as its image is."""
+    indexes = {package.name: package.index for package in lock.packages} if lock else {}
+    present = tuple(
+        Present(item.name, item.version, item.path, item.size, indexes.get(item.name))
+        for item in sorted(inventory.distributions, key=lambda item: (item.name, item.path))
+    )
+    return Image(target, catalogue, policy, lock, present, inventory, tuple(evidence))
+
+
+def _download(wheels: Iterable[Wheel], platform: str) -> int | None:
+    """Bytes of the wheel for `platform`: the largest of those that fit, which differ little."""
+    machine = _MACHINES.get(platform, "")
+    sizes = [
+        wheel.size
+        for wheel in wheels
+        if wheel.size is not None
+        and (machine in wheel.filename or wheel.filename.endswith("-any.whl"))
+        and not ("macosx" in wheel.filename or "win_" in wheel.filename)
+    ]
+    return max(sizes, default=None)
+
+
+def imported(inventory: Inventory, needed: Iterable[Needed]) -> frozenset[str]:
+    """Paths of Python extension modules, and of the libraries that those link, all the way down.
+
+    These are loaded by an `import`; other libraries only when somebody asks for them by dlopen.
+    """
+    links: dict[str, list[str]] = {}
+    for one in needed:
+        for path in (one.found,) if one.found is not None else one.anywhere:
+            links.setdefault(one.binary, []).append(path)
+    reached = [binary.path for binary in inventory.binaries if is_extension(binary)]
+    seen = set(reached)
+    for path in reached:  # grows while it is walked
+        for further in links.get(path, ()):
+            if further not in seen:
+                seen.add(further)
+                reached.append(further)
+    return frozenset(seen)
+
+
+def is_extension(binary: Binary) -> bool:
+    """Whether a file is a Python extension module, by its name (PEP 3149)."""
+    name = binary.path.rpartition("/")[2]
+    if not name.endswith(".so"):
+        return False
+    return ".cpython-" in name or ".abi3." in name or not name.startswith("lib")

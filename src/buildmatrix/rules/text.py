@@ -1,0 +1,32 @@
+"""Small pieces of sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+_UNITS = ("kB", "MB", "GB", "TB")
+
+
+def size(count: int) -> str:
+    """Bytes for people, in powers of 1000: `512 B`, `48.1 MB`."""
+    if count < 1000:
+        return f"{count} B"
+    value = float(count)
+    for unit in _UNITS:
+        value /= 1000
+        if value < 999.95 or unit == _UNITS[-1]:
+            break
+    return f"{value:.1f} {unit}"
+
+
+def listing(items: Iterable[str], most: int = 4) -> str:
+    """`a, b, c and 7 more`: each item once, in the given order."""
+    unique: Sequence[str] = list(dict.fromkeys(items))
+    if len(unique) <= most:
+        return ", ".join(unique)
+    return f"{', '.join(unique[:most])} and {len(unique) - most} more"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 file`, `3 files`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,31 @@
+"""BM902: something in the image could not be read, so nothing is known about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from buildmatrix.rules.findings import finding
+from buildmatrix.rules.fixes import accept
+from buildmatrix.rules.model import Finding, Fix
+from buildmatrix.rules.subject import Image
+
+
+def check(image: Image) -> Iterator[Finding]:
+    """One finding per path. The run ends with exit code 3 as long as it is not waived."""
+    owners = {binary.path: binary.owner for binary in image.inventory.binaries}
+    for item in (*image.inventory.unread, *image.resolution.unread):
+        owner = owners.get(item.path)
+        yield finding(
+            "BM902",
+            image,
+            f"{item.path} could not be read: {item.why}",
+            owner=owner,
+            path=item.path,
+            chain=(item.path,),
+            fix=Fix(
+                "waive",
+                "find out what the file is; if it is harmless, accept it with a [[waive]]",
+                accept("BM902", path=item.path),
+            ),
+            by_path=True,
+        )

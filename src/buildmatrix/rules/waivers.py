@@ -1,0 +1,103 @@
+"""Findings that somebody accepted, and BM901: waivers that ran out or cover nothing.
+
+A waiver covers a finding when all that it says fits: the rule, the target, the distribution, and
+every file of the finding. It holds up to and including the day `expires`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from datetime import date
+
+from buildmatrix.catalogue.names import matches, matches_any
+from buildmatrix.rules.findings import fingerprint
+from buildmatrix.rules.model import Finding, Fix, Severity
+from buildmatrix.rules.registry import BY_CODE
+from buildmatrix.spec.model import Waiver
+
+
+def apply(
+    findings: Iterable[Finding], waivers: Iterable[Waiver], today: date
+) -> tuple[Finding, ...]:
+    """The same findings; those that a waiver covers today carry its reason."""
+    valid = [waiver for waiver in waivers if today <= waiver.expires]
+    return tuple(
+        next((replace(one, waived=_reason(waiver)) for waiver in valid if covers(waiver, one)), one)
+        for one in findings
+    )
+
+
+def check(
+    findings: Collection[Finding],
+    waivers: Iterable[Waiver],
+    today: date,
+    judged: Collection[str],
+) -> tuple[Finding, ...]:
+    """BM901 for a whole run, in the order of the waivers.
+
+    `judged` are the targets that went through all gates. Whether a waiver is of use is only known
+    when every target was, so give none of them for a run that looked at a part.
+    """
+    return tuple(_stale(findings, waivers, today, judged))
+
+
+def covers(waiver: Waiver, one: Finding) -> bool:
+    """Whether a waiver is about a finding, whatever day it is."""
+    if not matches(waiver.rule, one.rule):
+        return False
+    if waiver.select and not matches_any(waiver.select, one.target):
+        return False
+    if waiver.distribution is not None and not matches(waiver.distribution, one.distribution or ""):
+        return False
+    if waiver.path is None:
+        return True
+    paths = {item.path for item in one.evidence if item.path} | ({one.path} if one.path else set())
+    return bool(paths) and all(matches(waiver.path, path) for path in paths)
+
+
+def _reason(waiver: Waiver) -> str:
+    return f"{waiver.reason} ({waiver.owner}, until {waiver.expires.isoformat()})"
+
+
+def _stale(
+    findings: Collection[Finding],
+    waivers: Iterable[Waiver],
+    today: date,
+    judged: Collection[str],
+) -> Iterator[Finding]:
+    for waiver in waivers:
+        used = any(covers(waiver, one) for one in findings)
+        if used and today > waiver.expires:
+            yield _finding(
+                waiver,
+                "warning",
+                f"the waiver for {waiver.rule} ran out on {waiver.expires.isoformat()}, and what "
+                f"it covered is still there; {waiver.owner} accepted it: {waiver.reason}",
+                "mend what it covers, or give it a new `expires`",
+            )
+        elif not used and any(not waiver.select or matches_any(waiver.select, t) for t in judged):
+            yield _finding(
+                waiver,
+                "note",
+                f"the waiver for {waiver.rule} covers nothing any more",
+                "delete it",
+            )
+
+
+def _finding(waiver: Waiver, severity: Severity, message: str, advice: str) -> Finding:
+    rule = BY_CODE["BM901"]
+    identity = "|".join((waiver.rule, *waiver.select, waiver.distribution or "", waiver.path or ""))
+    return Finding(
+        rule=rule.code,
+        name=rule.name,
+        severity=severity,
+        target="",
+        backend="",
+        vendor=None,
+        message=message,
+        path=waiver.position.file,
+        chain=(str(waiver.position),),
+        fix=Fix("waive", advice),
+        fingerprint=fingerprint(rule.code, "", None, identity, None),
+    )

@@ -1,0 +1,66 @@
+"""Which device code runs on which GPU, and what runtimes and local versions mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from buildmatrix.compat.architectures import support
+from buildmatrix.compat.runtimes import built_for, toolkit_line
+
+
+@pytest.mark.parametrize(
+    ("device", "codes", "expected"),
+    [
+        ("sm_86", ["sm_80"], "native"),
+        ("sm_80", ["sm_86"], "none"),
+        ("sm_90", ["sm_80"], "none"),
+        ("sm_90", ["compute_70"], "jit"),
+        ("sm_70", ["compute_90"], "none"),
+        ("sm_120", ["sm_90", "compute_90"], "jit"),
+        ("sm_90", ["sm_90", "compute_80"], "native"),
+        ("sm_90", ["sm_90a"], "native"),
+        ("sm_100", ["compute_90a"], "none"),
+        ("sm_103", ["sm_100f"], "native"),
+        ("sm_103", ["sm_100a"], "none"),
+        ("sm_120", ["sm_100f"], "none"),
+        ("gfx942", ["gfx942"], "native"),
+        ("gfx942", ["gfx90a"], "none"),
+        ("gfx942", ["gfx942:sramecc+:xnack-"], "native"),
+        ("gfx942:xnack+", ["gfx942:xnack-"], "none"),
+        ("gfx1102", ["gfx11-generic"], "native"),
+        ("gfx1201", ["gfx11-generic"], "none"),
+        ("gfx942", ["gfx9-generic"], "none"),
+        ("gfx942", ["gfx9-4-generic"], "native"),
+        ("bmg-g21", ["spir64"], "jit"),
+        ("bmg-g21", ["bmg-g21"], "native"),
+        ("sm_90", ["spir64"], "none"),
+        ("sm_90", [], "none"),
+    ],
+)
+def test_support(device: str, codes: list[str], expected: str) -> None:
+    assert support(device, codes) == expected
+
+
+@pytest.mark.parametrize(
+    ("runtime", "line"), [("12.8", "12"), ("7.2", "7"), ("2025.0", "2025"), ("any", None)]
+)
+def test_the_toolkit_line_is_the_first_number(runtime: str, line: str | None) -> None:
+    assert toolkit_line(runtime) == line
+
+
+@pytest.mark.parametrize(
+    ("local", "runtime"),
+    [
+        ("cu128", "12.8"),
+        ("cu92", "9.2"),
+        ("rocm6.4", "6.4"),
+        ("rocm6.2.4", "6.2"),
+        ("cpu", None),
+        ("xpu", None),
+        ("", None),
+    ],
+)
+def test_a_local_version_names_the_runtime_it_was_built_for(
+    local: str, runtime: str | None
+) -> None:
+    assert built_for(local) == runtime
