@@ -1,0 +1,161 @@
+"""What `docker buildx bake` is given and what it gives back.
+
+Bake file and metadata: https://docs.docker.com/build/bake/reference/ and
+https://docs.docker.com/reference/cli/docker/buildx/bake/#metadata-file.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+
+from buildmatrix.engines.model import BuildJob, Surroundings
+from buildmatrix.errors import UndecidedError
+
+
+def image_overlay(job: BuildJob, surroundings: Surroundings, output: str) -> dict[str, Any]:
+    """What this machine adds to the image's target; generated files never hold it."""
+    overlay: dict[str, Any] = {"output": [output], "args": {"MIRROR": surroundings.mirror}}
+    if surroundings.network:
+        overlay["network"] = surroundings.network
+    if surroundings.secrets:
+        overlay["secret"] = [
+            _attributes(id=name, src=path.absolute())
+            for name, path in sorted(surroundings.secrets.items())
+        ]
+    return {job.image_target: overlay}
+
+
+def scan_overlay(job: BuildJob, surroundings: Surroundings) -> dict[str, Any]:
+    """What this machine adds to the scan's target."""
+    output = _attributes(type="local", dest=job.scan_output.absolute())
+    return {job.scan_target: {"output": [output], "args": {"MIRROR": surroundings.mirror}}}
+
+
+def write_overlay(path: Path, targets: Mapping[str, Any]) -> None:
+    """Write an overlay bake file."""
+    text = json.dumps({"target": targets}, indent=1) + "\n"
+    # bake expands `${...}` and `%{...}` in the strings of JSON files, too.
+    path.write_text(text.replace("${", "$${").replace("%{", "%%{"), encoding="utf-8")
+
+
+def entitlements(job: BuildJob, surroundings: Surroundings) -> list[str]:
+    """Flags for what bake asks a person to allow: exactly what the overlays name."""
+    flags = [
+        f"--allow=fs.read={job.context.absolute()}",
+        f"--allow=fs.read={job.bake_file.parent.absolute()}",
+        f"--allow=fs.write={job.scan_output.absolute()}",
+        *(f"--allow=fs.read={path.absolute()}" for path in sorted(surroundings.secrets.values())),
+    ]
+    return [*flags, "--allow=network.host"] if surroundings.network == "host" else flags
+
+
+def _attributes(**values: object) -> str:
+    """`type=local,dest=/a`: buildx reads it as one CSV record, so a path may hold a comma."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(f"{key}={value}" for key, value in values.items())
+    return text.getvalue()
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What the metadata file says of an image."""
+
+    #: Digest of the manifest.
+    digest: str
+    #: Digest of the configuration.
+    config: str | None
+    #: Reference → digest of the images that it was built from.
+    bases: Mapping[str, str]
+    #: Environment variables of its configuration; None where the scan did not run with it.
+    environment: Mapping[str, str] | None
+
+
+class _Material(msgspec.Struct, frozen=True):
+    uri: str = ""
+    digest: dict[str, str] = {}
+
+
+class _Parameters(msgspec.Struct, frozen=True):
+    args: dict[str, str] = {}
+
+
+class _Invocation(msgspec.Struct, frozen=True):
+    parameters: _Parameters = _Parameters()
+
+
+class _Provenance(msgspec.Struct, frozen=True):
+    """SLSA provenance 0.2, as BuildKit fills it in."""
+
+    materials: tuple[_Material, ...] = ()
+    invocation: _Invocation = _Invocation()
+
+
+class _Target(msgspec.Struct, frozen=True):
+    digest: str | None = msgspec.field(name="containerimage.digest", default=None)
+    config: str | None = msgspec.field(name="containerimage.config.digest", default=None)
+    provenance: _Provenance = msgspec.field(
+        name="buildx.build.provenance", default_factory=_Provenance
+    )
+
+
+class _Input(msgspec.Struct, frozen=True):
+    """What a build is told of another one that it takes its root file system from."""
+
+    config: bytes = msgspec.field(name="containerimage.config", default=b"{}")
+
+
+class _RunConfig(msgspec.Struct, frozen=True):
+    env: list[str] | None = msgspec.field(name="Env", default=None)
+
+
+class _ImageConfig(msgspec.Struct, frozen=True):
+    """OCI image specification, config.md."""
+
+    config: _RunConfig = _RunConfig()
+
+
+def read_metadata(path: Path, image_target: str, scan_target: str) -> Built:
+    """What was built. Raises `UndecidedError` when the file does not say."""
+    try:
+        targets = msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw])
+        image, scan = (
+            msgspec.json.decode(targets.get(name, msgspec.Raw(b"{}")), type=_Target)
+            for name in (image_target, scan_target)
+        )
+        environment = _environment(scan.provenance.invocation.parameters.args)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UndecidedError(f"buildx left no usable metadata in {path}: {error}") from error
+    digest = image.digest or image.config
+    if digest is None:
+        raise UndecidedError(f"buildx did not say which image it built: {path} has no digest")
+    return Built(digest, image.config, _bases(image.provenance.materials), environment)
+
+
+def _environment(arguments: Mapping[str, str]) -> dict[str, str] | None:
+    """The environment in the image configuration that the scan's build was given."""
+    for name, value in arguments.items():
+        if name.startswith("input-metadata:"):
+            config = msgspec.json.decode(value, type=_Input).config
+            entries = msgspec.json.decode(config, type=_ImageConfig).config.env or []
+            return {key: text for key, _, text in (entry.partition("=") for entry in entries)}
+    return None
+
+
+def _bases(materials: Sequence[_Material]) -> dict[str, str]:
+    """Image references of the provenance (purl, `pkg:docker/NAME@TAG?platform=...`) by digest."""
+    bases = {}
+    for material in materials:
+        kind, _, rest = material.uri.partition("/")
+        if kind == "pkg:docker" and "sha256" in material.digest:
+            name, _, tag = unquote(rest.partition("?")[0]).rpartition("@")
+            bases[f"{name}:{tag}" if name else tag] = f"sha256:{material.digest['sha256']}"
+    return bases

@@ -1,0 +1,144 @@
+"""Images and containers of a Docker daemon, through the Docker SDK (imported on first use)."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from buildmatrix.engines.model import ImageFacts, RunResult
+from buildmatrix.engines.text import plain
+from buildmatrix.errors import BuildError, ComponentError, Interrupted
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+    from docker.models.containers import Container
+
+#: Bounds of a container that runs a command of the user's: memory in bytes, processes.
+MEMORY = 8 << 30
+PROCESSES = 4096
+#: Bytes of output that are kept, the last ones.
+OUTPUT = 64 << 10
+#: Seconds for the daemon to answer.
+_PATIENCE = 60
+#: Seconds between two looks at a running container.
+_INTERVAL = 0.1
+
+
+@contextmanager
+def _client(host: str, environment: Mapping[str, str]) -> Iterator[DockerClient]:
+    import docker
+    import requests
+
+    try:
+        options = docker.utils.kwargs_from_env(environment=dict(environment))
+        options["base_url"] = host
+        ssh = host.startswith("ssh://")
+        client = docker.DockerClient(
+            **options, version="auto", timeout=_PATIENCE, use_ssh_client=ssh
+        )
+        with contextlib.closing(client):
+            yield client
+    except (docker.errors.DockerException, requests.RequestException) as error:
+        raise ComponentError(
+            f"the Docker daemon at {host} failed: {error}; see that it runs"
+        ) from error
+
+
+def inspect(host: str, environment: Mapping[str, str], reference: str) -> ImageFacts | None:
+    """The facts of an image that the daemon has, or None."""
+    from docker.errors import ImageNotFound
+
+    with _client(host, environment) as client:
+        try:
+            image = client.images.get(reference)
+        except ImageNotFound:
+            return None
+        config = image.attrs.get("Config") or {}
+        variables = (entry.partition("=") for entry in config.get("Env") or ())
+        history = (
+            (str(layer.get("CreatedBy", "")), int(layer.get("Size", 0)))
+            for layer in reversed(image.history())
+        )
+        return ImageFacts(
+            digest=image.id,
+            environment={name: value for name, _, value in variables},
+            labels=dict(config.get("Labels") or {}),
+            size=int(image.attrs.get("Size") or 0),
+            user=config.get("User") or "",
+            history=tuple(history),
+        )
+
+
+def run(
+    host: str,
+    environment: Mapping[str, str],
+    reference: str,
+    command: Sequence[str],
+    timeout_s: float,
+    cancelled: Callable[[], bool],
+) -> RunResult:
+    """Run exactly `command` in a container that has nothing: no network, no devices, no writes.
+
+    The image's entry point is set aside. The root file system is read-only; `/tmp` is a file
+    system in memory, and the home folder, where libraries keep caches. Raises `Interrupted` as soon
+    as `cancelled` says so.
+    """
+    from docker.errors import ImageNotFound
+    from docker.types import LogConfig
+
+    with _client(host, environment) as client:
+        try:
+            container = client.containers.create(
+                reference,
+                entrypoint=[command[0]],
+                command=list(command[1:]),
+                environment={"HOME": "/tmp"},  # noqa: S108 - a path inside the container
+                network_mode="none",
+                read_only=True,
+                tmpfs={"/tmp": "mode=1777"},  # noqa: S108
+                cap_drop=["ALL"],
+                security_opt=["no-new-privileges"],
+                mem_limit=MEMORY,
+                memswap_limit=MEMORY,
+                pids_limit=PROCESSES,
+                init=True,
+                # The daemon's default may be a driver whose logs cannot be read back.
+                log_config=LogConfig(type="json-file", config={"max-size": "8m", "max-file": "1"}),
+                labels={"org.buildmatrix.smoke": "true"},
+            )
+        except ImageNotFound as error:
+            raise BuildError(f"image {reference} is not on this machine; build it first") from error
+        try:
+            return _result(container, timeout_s, cancelled)
+        finally:
+            container.remove(force=True, v=True)
+
+
+def _result(container: Container, timeout_s: float, cancelled: Callable[[], bool]) -> RunResult:
+    from docker.errors import APIError
+
+    try:
+        container.start()
+    except APIError as error:
+        # The runtime's way to say that the command does not exist (exit codes 126 and 127).
+        return RunResult(127, str(error.explanation or error), timed_out=False)
+    deadline = time.monotonic() + timeout_s
+    timed_out = False
+    while container.status not in {"exited", "dead"}:
+        if cancelled():
+            raise Interrupted("interrupted while a smoke command ran")
+        if time.monotonic() > deadline:
+            timed_out = True
+            with contextlib.suppress(APIError):  # It ended by itself meanwhile.
+                container.kill()
+            break
+        time.sleep(_INTERVAL)
+        container.reload()
+    exit_code = int(container.wait()["StatusCode"])
+    kept = b""
+    for chunk in container.logs(stream=True, follow=False):
+        kept = (kept + chunk)[-OUTPUT:]
+    return RunResult(exit_code, plain(kept.decode(errors="replace")), timed_out)

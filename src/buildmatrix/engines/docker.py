@@ -1,0 +1,359 @@
+"""The engine `docker`: builds with `docker buildx bake`, runs and inspects with the Docker SDK."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, TextIO
+
+from buildmatrix.engines import bake
+from buildmatrix.engines.disk import writing
+from buildmatrix.engines.failures import explain, lost_its_cache
+from buildmatrix.engines.follow import Follower
+from buildmatrix.engines.model import BuildJob, BuildOutcome, ImageFacts, RunResult, Surroundings
+from buildmatrix.engines.process import Processes
+from buildmatrix.engines.rawjson import messages
+from buildmatrix.errors import (
+    BuildError,
+    BuildmatrixError,
+    ComponentError,
+    UndecidedError,
+    UsageError,
+)
+from buildmatrix.progress import Progress, Silent
+
+#: The first release whose bake has `--allow=fs.read` and `fs.write` (November 2024).
+MINIMUM_BUILDX = (0, 19)
+#: The first release with BuildKit as its builder (February 2023): named contexts, bind mounts.
+MINIMUM_DOCKER = (23, 0)
+#: Seconds for the daemon to answer a question.
+PATIENCE = 30
+#: File that the scanner leaves in its output folder.
+INVENTORY = "inventory.json"
+#: Driver of the builder that is in the daemon itself, as `docker buildx inspect` has it.
+_OWN_DRIVER = "docker"
+
+
+class DockerEngine:
+    """Docker with BuildKit: the local daemon, or any builder that buildx knows."""
+
+    name = "docker"
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        """Use the daemon that `environment` (the process's, by default) leads to."""
+        self._environment = {
+            **(os.environ if environment is None else environment),
+            # An attestation holds the time of the build: every export would have another digest,
+            # and what is pushed could not be told to be what was scanned.
+            "BUILDX_NO_DEFAULT_ATTESTATIONS": "1",
+            "BUILDX_METADATA_PROVENANCE": "min",
+            "BUILDX_GIT_INFO": "false",
+        }
+        self._processes = Processes()
+        self._drivers: dict[str | None, str] = {}
+
+    # What there is
+
+    def check(self, builder: str | None = None) -> str:
+        """Versions of Docker and buildx; see `Engine.check`."""
+        buildx = self._ask("buildx", "version")
+        found = re.search(r"buildx v?(\d+)\.(\d+)\S*", buildx.stdout)
+        if buildx.returncode != 0 or found is None:
+            raise ComponentError(
+                "the docker command has no buildx plugin; install the package docker-buildx (or "
+                "docker-buildx-plugin) in version "
+                f"{_version(MINIMUM_BUILDX)} or newer"
+            )
+        if (int(found[1]), int(found[2])) < MINIMUM_BUILDX:
+            raise ComponentError(
+                f"{found[0]} is too old; install {_version(MINIMUM_BUILDX)} or newer"
+            )
+        if self._driver(builder) != _OWN_DRIVER:
+            return found[0]
+        version = self._ask("version", "--format", "{{.Server.Version}}")
+        if version.returncode != 0:
+            raise _unusable(version.stderr)
+        daemon = re.match(r"(\d+)\.(\d+)", version.stdout)
+        if daemon is None or (int(daemon[1]), int(daemon[2])) < MINIMUM_DOCKER:
+            raise ComponentError(
+                f"the Docker daemon is version {version.stdout.strip() or 'unknown'}; "
+                f"{_version(MINIMUM_DOCKER)} or newer is needed"
+            )
+        return f"docker {version.stdout.strip()}, {found[0]}"
+
+    def present(self, references: Sequence[str]) -> Mapping[str, str]:
+        """Reference → digest of the local images among `references`."""
+        if not references:
+            return {}
+        answer = self._ask(
+            "image", "inspect", "--format", '{"id":{{json .Id}},"tags":{{json .RepoTags}}}',
+            *references,
+        )  # fmt: skip
+        trouble = [line for line in answer.stderr.splitlines() if "No such image" not in line]
+        if answer.returncode != 0 and trouble:
+            raise _unusable(answer.stderr)
+        images = [json.loads(line) for line in answer.stdout.splitlines() if line]
+        found = {tag: image["id"] for image in images for tag in image["tags"] or ()}
+        return {name: found[key] for name in references if (key := _familiar(name)) in found}
+
+    def image(self, reference: str) -> ImageFacts | None:
+        """The facts of a local image, or None."""
+        from buildmatrix.engines import containers
+
+        return containers.inspect(self._host(), self._environment, reference)
+
+    # Building
+
+    def build(self, job: BuildJob, surroundings: Surroundings, progress: Progress) -> BuildOutcome:
+        """Build and scan one target; see `Engine.build`."""
+        started = time.monotonic()
+        inventory = job.scan_output / INVENTORY
+        with writing(job.scan_output):
+            job.scan_output.mkdir(parents=True, exist_ok=True)
+            inventory.unlink(missing_ok=True)
+        load = job.load or self._driver(surroundings.builder) == _OWN_DRIVER
+        overlay = bake.image_overlay(
+            job, surroundings, "type=docker" if load else "type=image,push=false"
+        ) | bake.scan_overlay(job, surroundings)
+        self._bake(job, surroundings, progress, overlay, fresh=True)
+        built = bake.read_metadata(_metadata(job), job.image_target, job.scan_target)
+        if not inventory.is_file():
+            raise UndecidedError(
+                f"the scanner left no {INVENTORY}, so the image counts as unread", log=job.log
+            )
+        if built.environment is None:
+            raise UndecidedError(
+                "BuildKit did not say which environment variables the image sets, so the image "
+                "counts as unread; use a newer builder",
+                log=job.log,
+            )
+        return BuildOutcome(
+            job.id,
+            built.digest,
+            inventory,
+            time.monotonic() - started,
+            config=built.config,
+            loaded=load,
+            environment=built.environment,
+            bases=built.bases,
+        )
+
+    def push(
+        self, jobs: Sequence[BuildJob], surroundings: Surroundings, progress: Progress
+    ) -> Mapping[str, str]:
+        """Publish the images of `jobs` through the builder that has them; see `Engine.push`."""
+        own = self._driver(surroundings.builder) == _OWN_DRIVER
+        keep = "type=docker" if own else "type=image,push=false"
+        for job in jobs:
+            progress.step(job.id, "push: comparing with what was scanned")
+            overlay = bake.image_overlay(job, surroundings, keep)
+            self._bake(job, surroundings, progress, overlay)
+            again = bake.read_metadata(_metadata(job), job.image_target, job.scan_target)
+            if job.config is not None and again.config != job.config:
+                raise UndecidedError(
+                    f"{job.id}: the builder no longer has the image that was scanned; nothing was "
+                    "pushed, run the build again",
+                    log=job.log,
+                )
+        pushed: dict[str, str] = {}
+        for job in jobs:
+            progress.step(job.id, "push: " + " ".join(job.tags))
+            overlay = bake.image_overlay(job, surroundings, "type=image,push=true")
+            try:
+                self._bake(job, surroundings, progress, overlay)
+                published = bake.read_metadata(_metadata(job), job.image_target, job.scan_target)
+            except BuildmatrixError as error:
+                raise type(error)(
+                    f"{job.id} was not pushed: {error.message} "
+                    f"(published before it: {', '.join(pushed) or 'nothing'})",
+                    log=error.log,
+                ) from error
+            pushed[job.id] = published.digest
+        return pushed
+
+    def cancel(self) -> None:
+        """End every build that runs, and start no more; see `Engine.cancel`."""
+        self._processes.cancel()
+
+    def _bake(
+        self,
+        job: BuildJob,
+        surroundings: Surroundings,
+        progress: Progress,
+        overlay: Mapping[str, object],
+        *,
+        fresh: bool = False,
+    ) -> None:
+        """Bake the targets of `overlay`; leaves the metadata file. Raises what went wrong.
+
+        A `fresh` bake begins a log of its own, and may make another image than the last one did.
+        """
+        overlay_file = job.log.with_suffix(".overlay.json")
+        metadata = _metadata(job)
+        builder = [f"--builder={surroundings.builder}"] if surroundings.builder else []
+        command = [
+            self._docker(), "buildx", "bake", *builder,
+            f"--file={job.bake_file.absolute()}", f"--file={overlay_file.absolute()}",
+            "--progress=rawjson", f"--metadata-file={metadata.absolute()}",
+            *bake.entitlements(job, surroundings), *overlay,
+        ]  # fmt: skip
+        with writing(job.log.parent):
+            job.log.parent.mkdir(parents=True, exist_ok=True)
+            metadata.unlink(missing_ok=True)
+            bake.write_overlay(overlay_file, overlay)
+            with job.log.open("w" if fresh else "a", encoding="utf-8") as log:
+                status, follower = self._follow(job, command, log, progress)
+                if status != 0 and fresh and lost_its_cache(follower.words):
+                    progress.step(job.id, "the builder's cache is damaged: building without it")
+                    status, follower = self._follow(job, [*command, "--no-cache"], log, progress)
+                if status != 0:
+                    error = explain(status, follower.failed, tuple(follower.words), job.log)
+                    log.write(f"# failed: {error.message}\n")
+                    raise error
+
+    def _follow(
+        self, job: BuildJob, command: Sequence[str], log: TextIO, progress: Progress
+    ) -> tuple[int, Follower]:
+        """Run one bake to its end; its exit status, and what it said."""
+        now = datetime.now(UTC).isoformat(" ", "seconds")
+        log.write(f"# {job.id}, {now}: {' '.join(command)}\n")
+        follower = Follower(job.id, log, progress)
+
+        def read(stream: IO[bytes]) -> None:
+            for message in messages(stream):
+                follower.feed(message)
+
+        return self._processes.follow(command, self._environment, job.context, read), follower
+
+    # Running and reading
+
+    def run(self, reference: str, command: Sequence[str], timeout_s: float) -> RunResult:
+        """Run a command in a throw-away container; see `Engine.run`."""
+        from buildmatrix.engines import containers
+
+        return containers.run(
+            self._host(),
+            self._environment,
+            reference,
+            command,
+            timeout_s,
+            lambda: self._processes.cancelled,
+        )
+
+    def scan(self, reference: str, output: Path, scanner: str, surroundings: Surroundings) -> Path:
+        """Read an existing image where its layers are; see `Engine.scan`."""
+        from buildmatrix.inventory.archive import scanner_archive
+        from buildmatrix.render.environment import make_environment, render
+        from buildmatrix.render.generate import SCAN_TEMPLATE
+
+        context, target = output / "context", "scan"
+        inventory = output / INVENTORY
+        job = BuildJob(
+            id=reference,
+            bake_file=context / "docker-bake.json",
+            image_target="",
+            scan_target=target,
+            context=output,
+            tags=(),
+            log=output / "scan.log",
+            scan_output=output,
+        )
+        with writing(output):
+            context.mkdir(parents=True, exist_ok=True)
+            inventory.unlink(missing_ok=True)
+            (context / "scan.pyz").write_bytes(scanner_archive())
+            tools = {"tools": {"scanner": scanner}}
+            dockerfile = render(make_environment(output), SCAN_TEMPLATE, tools, subject="scan")
+            (context / "Dockerfile").write_text(dockerfile, encoding="utf-8")
+            rootfs = {"rootfs": f"docker-image://{reference}"}
+            targets = {target: {"context": str(context.absolute()), "contexts": rootfs}}
+            bake.write_overlay(job.bake_file, targets)
+        try:
+            overlay = bake.scan_overlay(job, surroundings)
+            self._bake(job, surroundings, Silent(), overlay, fresh=True)
+        except BuildError as error:
+            raise UndecidedError(
+                f"{reference} cannot be scanned: {error.message}", log=error.log
+            ) from error
+        if not inventory.is_file():
+            raise UndecidedError(f"the scanner left no {INVENTORY} for {reference}", log=job.log)
+        return inventory
+
+    # The docker command
+
+    def _docker(self) -> str:
+        docker = shutil.which("docker", path=self._environment.get("PATH", os.defpath))
+        if docker is None:
+            raise ComponentError(
+                "there is no docker command; install Docker "
+                f"{_version(MINIMUM_DOCKER)} or newer with buildx {_version(MINIMUM_BUILDX)} or "
+                "newer"
+            )
+        return docker
+
+    def _ask(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """One short question to the docker command."""
+        try:
+            return subprocess.run(
+                [self._docker(), *arguments],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=PATIENCE,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ComponentError(
+                f"`docker {' '.join(arguments[:2])}` gave no answer in {PATIENCE} s; see whether "
+                "the Docker daemon hangs"
+            ) from error
+        except OSError as error:
+            raise ComponentError(f"the docker command cannot be run: {error.strerror}") from error
+
+    def _driver(self, builder: str | None) -> str:
+        """Driver of a builder: `docker`, `docker-container`, `remote`, `kubernetes`, ..."""
+        if builder not in self._drivers:
+            answer = self._ask("buildx", "inspect", *([builder] if builder else []))
+            driver = re.search(r"^Driver:[ \t]+(\S+)", answer.stdout, re.MULTILINE)
+            if driver is None:
+                error = re.search(r"^Error:[ \t]+(.+)", answer.stdout, re.MULTILINE)
+                raise _unusable(error[1] if error else answer.stderr)
+            self._drivers[builder] = driver[1]
+        return self._drivers[builder]
+
+    def _host(self) -> str:
+        """Where the daemon listens: the SDK does not know the contexts of the docker command."""
+        answer = self._ask("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
+        if answer.returncode != 0:
+            raise _unusable(answer.stderr)
+        return answer.stdout.strip()
+
+
+def _unusable(said: str) -> BuildmatrixError:
+    """What the docker command's answer means: an engine that cannot be used, or a wrong name."""
+    said = said.strip()
+    error = explain(1, None, [said if said.startswith("ERROR: ") else f"ERROR: {said}"], None)
+    return error if isinstance(error, UsageError) else ComponentError(error.message)
+
+
+def _metadata(job: BuildJob) -> Path:
+    return job.log.with_suffix(".metadata.json")
+
+
+def _version(parts: tuple[int, ...]) -> str:
+    return ".".join(map(str, parts))
+
+
+def _familiar(reference: str) -> str:
+    """A reference as Docker prints it: without the registry and folder that it assumes."""
+    name = reference.removeprefix("docker.io/").removeprefix("library/")
+    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"

@@ -1,0 +1,257 @@
+"""Why a build failed: from what BuildKit and buildx report to the sentence that a user reads.
+
+The exit status of buildx and the step that failed are structured and come first. Everything else
+that BuildKit knows it says in words only: `SYMPTOMS` is the one table of such words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from buildmatrix.engines.follow import FailedStep, is_scan
+from buildmatrix.engines.text import shorten
+from buildmatrix.errors import (
+    BuildError,
+    BuildmatrixError,
+    ComponentError,
+    UndecidedError,
+    UsageError,
+)
+
+#: Exit status of buildx for gRPC's ResourceExhausted (docker/buildx, cmd/buildx/main.go).
+RESOURCE_EXHAUSTED = 102
+#: Lines of a failed command's output in the message; the log has all of them.
+SHOWN = 6
+
+_FULL = (
+    "a disk is full ({0}); free space with `docker buildx prune` or on the file system named there"
+)
+_SOURCE = r"failed to resolve source metadata for (?P<image>\S+): "
+_DOWN = "start it, or point DOCKER_HOST or --builder at one that runs"
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """Words that give a cause away, and what to tell the user.
+
+    `text` is a format string: `{0}` is the whole match, named groups go by their names.
+    """
+
+    #: `error`: what the step or buildx reports; `output`: what the step's command printed.
+    where: Literal["error", "output"]
+    pattern: re.Pattern[str]
+    kind: type[BuildmatrixError]
+    text: str
+
+
+def _symptom(
+    where: Literal["error", "output"], pattern: str, kind: type[BuildmatrixError], text: str
+) -> Symptom:
+    return Symptom(where, re.compile(pattern), kind, text)
+
+
+#: First match wins. The comment above an entry names who writes the words.
+SYMPTOMS: tuple[Symptom, ...] = (
+    # The kernel's ENOSPC and EDQUOT, as Go and the C library spell them.
+    _symptom(
+        "error", r"[^:\n]*: (?:no space left on device|disk quota exceeded)", BuildError, _FULL
+    ),
+    # docker/cli, cli/connhelper and client/errors.go, and older wordings of the same.
+    _symptom(
+        "error",
+        r"permission denied while trying to connect to the [Dd]ocker (?:API|daemon)",
+        ComponentError,
+        "this user may not talk to the Docker daemon; add the user to the group `docker`, or use "
+        "rootless Docker",
+    ),
+    _symptom(
+        "error",
+        r"(?i)(?:cannot|failed to) connect to the docker (?:daemon|api) at (?P<host>\S+?)"
+        r"[.;]?(?:\s|$)",
+        ComponentError,
+        "the Docker daemon does not answer at {host}; " + _DOWN,
+    ),
+    # docker/buildx, store/storeutil: the name of a builder that nobody created.
+    _symptom(
+        "error",
+        r"no builder \"(?P<name>[^\"]*)\" found",
+        UsageError,
+        "there is no builder {name!r}; `docker buildx ls` lists those that exist",
+    ),
+    # docker/buildx, bake/entitlements.go, and moby/buildkit, util/entitlements.
+    _symptom(
+        "error",
+        r"granting entitlement (?P<name>\S+) is not allowed",
+        ComponentError,
+        "the builder does not allow {name}; create it with "
+        "`--buildkitd-flags '--allow-insecure-entitlement {name}'`, or build without it",
+    ),
+    # gRPC: the connection to the daemon broke while it worked.
+    _symptom(
+        "error",
+        r"code = Unavailable|error reading from server: EOF|transport is closing",
+        ComponentError,
+        "the connection to the builder broke off while it worked; see that its daemon runs, then "
+        "run again: what was finished is kept",
+    ),
+    # moby/buildkit, util/push, and docker/buildx, build/build.go.
+    _symptom(
+        "error",
+        r"failed to push (?P<image>\S+): (?P<why>.*)",
+        BuildError,
+        "{image} could not be pushed: {why}; check the name, and `docker login`",
+    ),
+    # moby/buildkit, source/containerimage (the first half), containerd's resolver (the second).
+    _symptom(
+        "error",
+        _SOURCE + r".*(?:\b40[13] |failed to authorize|pull access denied|insufficient_scope)",
+        BuildError,
+        "the registry does not let us pull {image}, or has no such repository; check the name, and "
+        "`docker login`",
+    ),
+    _symptom(
+        "error",
+        _SOURCE + r"\S+: not found",
+        BuildError,
+        "base image {image} does not exist in its registry; check `base` in the specification and "
+        "the mirror prefix",
+    ),
+    _symptom(
+        "error",
+        _SOURCE + r"(?P<why>.*)",
+        BuildError,
+        "base image {image} cannot be fetched, its registry is down or out of reach: {why}",
+    ),
+    # moby/buildkit, cache/contenthash: a COPY whose source is not in the context.
+    _symptom(
+        "error",
+        r"failed to calculate checksum of ref \S+: \"/?(?P<path>[^\"]*)\": not found",
+        BuildError,
+        "{path} is to be copied into the image and does not exist; check `copy` and `lock` in the "
+        "specification",
+    ),
+    # moby/buildkit, session/secrets.
+    _symptom(
+        "error",
+        r"secret (?P<name>\S+): not found",
+        BuildError,
+        "a step needs the secret {name!r}, which was not given; see --ca and --netrc",
+    ),
+    # moby/buildkit, frontend/dockerfile.
+    _symptom(
+        "error",
+        r"dockerfile parse error on line .*",
+        BuildError,
+        "the Dockerfile cannot be read: {0}",
+    ),
+    # uv, crates/uv-distribution: the bytes are not those that were locked.
+    _symptom(
+        "output",
+        r"Hash mismatch for `(?P<what>[^`]+)`",
+        BuildError,
+        "the index serves other bytes for {what} than the lock has hashes for; find out who "
+        "changed them before you run `buildmatrix lock --upgrade`",
+    ),
+    # reqwest, `HTTP status client error (404 Not Found) for url (...)`.
+    _symptom(
+        "output",
+        r"HTTP status \w+ error \((?P<status>\d{3}.*?)\) for url \((?P<url>[^)]*)\)",
+        BuildError,
+        "the package index answered {status} for {url}; run again when it is well, or lock again "
+        "when the file is gone for good",
+    ),
+    # reqwest and hyper: no answer at all.
+    _symptom(
+        "output",
+        r"error sending request for url \((?P<url>[^)]*)\)",
+        BuildError,
+        "the package index cannot be reached from the build step ({url}); check the builder's "
+        "network, proxy and certificates (--network, --ca)",
+    ),
+    # strerror(ENOSPC) of the C library, Rust's and Python's.
+    _symptom("output", r"(?:.*: )?No space left on device.*", BuildError, _FULL),
+)
+
+# moby/buildkit, solver/llbsolver/ops/exec.go; the command is quoted with Go's %q.
+_COMMAND = re.compile(
+    r"process \"(?P<command>.*)\" did not complete successfully: (?P<how>.*)", re.DOTALL
+)
+_ADDRESSED = re.compile(r"^ERROR: (?:target \S+: )?(?:failed to solve: )?")
+_USERINFO = re.compile(r"//[^/\s@]+@")
+
+
+# moby/buildkit, issues 6808 and 6821: a build that is cancelled at the wrong moment leaves a record
+# in the builder's cache whose files are gone. Every later build that meets it fails.
+_LOST_SNAPSHOT = re.compile(r"snapshot \S+ does not exist: not found")
+
+
+def lost_its_cache(words: Sequence[str]) -> bool:
+    """Whether the builder's own cache is broken, which building without it mends."""
+    return any(line.startswith("ERROR: ") and _LOST_SNAPSHOT.search(line) for line in words)
+
+
+def explain(
+    exit_status: int, failed: FailedStep | None, words: Sequence[str], log: Path | None
+) -> BuildmatrixError:
+    """The error to raise for a build that buildx ended with `exit_status`.
+
+    `failed` is the step that broke, if the stream named one, `words` what buildx said in plain
+    text. `log` is named in the error, where there is one.
+    """
+    last = next((line for line in reversed(words) if line.startswith("ERROR: ")), "")
+    last = _ADDRESSED.sub("", last)
+    output = failed.output if failed else ()
+    command = _COMMAND.search(failed.error if failed else last)
+
+    if command and failed and is_scan(failed.name):
+        # An image that was not read is not clean, and nobody's build step is at fault.
+        return UndecidedError(
+            f"the scanner failed ({_how(command['how'])}), so the image counts as "
+            f"unread{_quoted(output)}",
+            log=log,
+        )
+    # The words of a command are not BuildKit's, and what it printed counts only where it failed.
+    texts = {
+        "error": command["how"] if command else f"{last}\n{failed.error if failed else ''}",
+        "output": "\n".join(output) if command else "",
+    }
+    for symptom in SYMPTOMS:
+        if match := symptom.pattern.search(texts[symptom.where]):
+            return symptom.kind(symptom.text.format(_readable(match[0]), **_named(match)), log=log)
+    if command:
+        return BuildError(
+            f"`{shorten(_unquoted(command['command']), 160)}` failed "
+            f"({_how(command['how'])}){_quoted(output)}",
+            log=log,
+        )
+    if exit_status == RESOURCE_EXHAUSTED:
+        return BuildError(f"the builder ran out of something: {last}", log=log)
+    cause = shorten(last or (words[-1] if words else f"exit status {exit_status}"), 500)
+    return BuildError(f"the build failed: {cause}", log=log)
+
+
+def _named(match: re.Match[str]) -> dict[str, str]:
+    return {name: _readable(value or "") for name, value in match.groupdict().items()}
+
+
+def _readable(text: str) -> str:
+    """One line, without the credentials that a URL may carry."""
+    return shorten(_USERINFO.sub("//", text), 300)
+
+
+def _unquoted(command: str) -> str:
+    """The command as written, without the shell that BuildKit puts in front."""
+    return command.replace(r"\"", '"').replace(r"\n", " ").removeprefix("/bin/sh -c ")
+
+
+def _how(text: str) -> str:
+    how = text.splitlines()[0]
+    return f"{how}: killed, most likely out of memory" if how == "exit code: 137" else how
+
+
+def _quoted(output: Sequence[str]) -> str:
+    return ":" + "".join(f"\n  | {line}" for line in output[-SHOWN:]) if output else ""

@@ -1,0 +1,191 @@
+"""Following one build: what to show, what to log, and what is left to explain a failure."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import IO
+
+from buildmatrix.engines.rawjson import Log, Message, Status, Vertex
+from buildmatrix.engines.text import megabytes, plain, shorten
+from buildmatrix.progress import Progress
+
+#: Lines of a step's output that are kept to explain its failure.
+TAIL = 40
+#: Characters of a step in the progress display.
+STEP = 100
+#: Characters of one line of output; longer ones are progress bars that never end their line.
+LINE = 2000
+#: Bytes from which on a transfer is worth a line of its own.
+TRANSFER = 10_000_000
+
+# `[image build 2/7] RUN ...`: buildx puts the bake target in front when there are several.
+_NAME = re.compile(r"\[(?P<where>[^\]]*)\]\s*(?P<what>.*)", re.DOTALL)
+# What BuildKit reports for steps that it stopped because another one failed.
+_CANCELLED = re.compile(r"context canceled|code = Canceled|^Canceled$")
+
+
+@dataclass(frozen=True, slots=True)
+class FailedStep:
+    """The step that broke a build."""
+
+    #: `[image build 2/7] RUN ...`
+    name: str
+    error: str
+    #: The last lines that it printed.
+    output: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Step:
+    number: int
+    name: str
+    started: bool = False
+    ended: bool = False
+    partial: str = ""
+    tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL))
+
+
+def is_scan(step_name: str) -> bool:
+    """Whether a step is the scanner at work: the only one that sees the root file system.
+
+    Stage and target names cannot tell, because BuildKit names a step that two targets share after
+    either of them.
+    """
+    return " RUN " in step_name and "target=/rootfs" in step_name
+
+
+def step_text(name: str) -> str:
+    """A step's name as the progress display has it: `build 2/7 RUN ...`, `scan`."""
+    if is_scan(name):
+        return "scan"
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return shorten(name, STEP)
+    # Of `image build 2/7` the target goes: it is the line that this is shown on.
+    words = match["where"].split()
+    where = " ".join(words[-2:] if words[-1:] and "/" in words[-1] else [])
+    return shorten(f"{where} {match['what']}", STEP)
+
+
+class Follower:
+    """Turns the messages of one build into progress and a log that a person can read.
+
+    The log has one line per event: seconds since the start, the step's number, and what happened.
+    """
+
+    def __init__(self, target: str, log: IO[str], progress: Progress) -> None:
+        self._target = target
+        self._log = log
+        self._progress = progress
+        self._start = time.monotonic()
+        self._steps: dict[str, _Step] = {}
+        self._running: dict[str, str] = {}
+        self._shown = ""
+        self._tenths: dict[tuple[str, str], int] = {}
+        #: The step that failed first, if one did.
+        self.failed: FailedStep | None = None
+        #: What buildx said outside the stream, last lines.
+        self.words: deque[str] = deque(maxlen=TAIL)
+
+    def feed(self, message: Message | str) -> None:
+        """Take one element of `rawjson.messages`."""
+        if isinstance(message, str):
+            text = plain(message)
+            self.words.append(text)
+            self._write(text)
+            return
+        # Output first: the end of a step and its last words may come in one message.
+        for vertex in message.vertexes:
+            self._step(vertex)
+        for log in message.logs:
+            self._output(log)
+        for vertex in message.vertexes:
+            self._vertex(vertex)
+        for status in message.statuses:
+            self._transfer(status)
+        for warning in message.warnings:
+            self._write(f"warning: {plain(warning.short.decode(errors='replace'))}")
+
+    def _step(self, vertex: Vertex) -> _Step:
+        step = self._steps.get(vertex.digest)
+        if step is None:
+            step = self._steps[vertex.digest] = _Step(len(self._steps) + 1, plain(vertex.name))
+        return step
+
+    def _vertex(self, vertex: Vertex) -> None:
+        step = self._step(vertex)
+        if vertex.started and not step.started:
+            step.started = True
+            self._write(f"#{step.number} {step.name}")
+            if not vertex.completed:
+                self._running[vertex.digest] = step_text(step.name)
+        if vertex.completed and not step.ended:
+            step.ended = True
+            self._running.pop(vertex.digest, None)
+            self._flush(step)
+            self._write(f"#{step.number} {_ending(vertex)}")
+        # A step may end more than once: a context is found first and copied later.
+        if vertex.error and self.failed is None and not _CANCELLED.search(vertex.error):
+            self._flush(step)
+            self.failed = FailedStep(step.name, plain(vertex.error), tuple(step.tail))
+        if self._running:
+            current = next(reversed(self._running.values()))
+            if current != self._shown:
+                self._shown = current
+                self._progress.step(self._target, current)
+
+    def _output(self, log: Log) -> None:
+        step = self._steps.get(log.vertex)
+        if step is None:
+            return
+        # A bare carriage return redraws the line: each drawing becomes a line of its own.
+        text = step.partial + log.data.decode(errors="replace")
+        *lines, step.partial = re.split(r"\r\n|\n|\r", text)
+        if len(step.partial) > LINE:
+            lines.append(step.partial)
+            step.partial = ""
+        for line in lines:
+            self._line(step, line)
+
+    def _line(self, step: _Step, text: str) -> None:
+        text = plain(text).rstrip()[:LINE]
+        if text:
+            step.tail.append(text)
+            self._write(f"#{step.number} | {text}")
+            self._progress.output(self._target, text)
+
+    def _flush(self, step: _Step) -> None:
+        if step.partial:
+            self._line(step, step.partial)
+            step.partial = ""
+
+    def _transfer(self, status: Status) -> None:
+        """Show a large download in steps of a tenth: a base image may take minutes."""
+        if status.total < TRANSFER:
+            return
+        key, tenth = (status.vertex, status.id), 10 * status.current // status.total
+        if self._tenths.get(key) != tenth:
+            self._tenths[key] = tenth
+            self._progress.output(
+                self._target,
+                f"{plain(status.id)[:40]} {megabytes(status.current)} of {megabytes(status.total)}",
+            )
+
+    def _write(self, text: str) -> None:
+        elapsed = time.monotonic() - self._start
+        for line in text.splitlines() or [""]:
+            self._log.write(f"{elapsed:8.2f} {line}\n")
+        self._log.flush()
+
+
+def _ending(vertex: Vertex) -> str:
+    if vertex.error:
+        return f"error: {plain(vertex.error)}"
+    if vertex.cached:
+        return "cached"
+    if vertex.started and vertex.completed:
+        return f"done in {(vertex.completed - vertex.started).total_seconds():.1f} s"
+    return "done"

@@ -1,0 +1,101 @@
+"""Programs that are started, listened to, and ended with all their children."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from buildmatrix.errors import Interrupted
+
+#: Seconds that a program has to clean up after SIGINT: buildx cancels its build in them.
+GRACE = 10.0
+
+
+class Processes:
+    """The programs that run now, each leading a process group of its own.
+
+    A group of its own keeps the terminal's Ctrl-C away from them: they are ended by `cancel`, once
+    and in order. Should this process be killed outright, the pipe that it reads breaks, and a
+    program that writes into it ends by SIGPIPE.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._cancelled = False
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether `cancel` was called."""
+        return self._cancelled
+
+    def follow(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        read: Callable[[IO[bytes]], None],
+    ) -> int:
+        """Run `command`, let `read` consume its standard error, and return its exit status.
+
+        Raises `Interrupted` when `cancel` was called before or meanwhile.
+        """
+        with self._lock:
+            if self._cancelled:
+                raise Interrupted("interrupted before the build began")
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+            self._running.add(process)
+        try:
+            assert process.stderr is not None
+            with process.stderr as stream:
+                read(stream)
+            status = process.wait()
+        except BaseException:
+            _end([process])
+            raise
+        finally:
+            with self._lock:
+                self._running.discard(process)
+        if self._cancelled:
+            raise Interrupted("interrupted; run again to go on where this stopped")
+        return status
+
+    def cancel(self) -> None:
+        """End every program that runs; returns when all are gone. None starts afterwards."""
+        with self._lock:
+            self._cancelled = True
+            running = list(self._running)
+        _end(running)
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """SIGINT to the groups, SIGKILL to what is left of them after `GRACE` seconds."""
+    for process in processes:
+        _signal(process, signal.SIGINT)
+    deadline = time.monotonic() + GRACE
+    for process in processes:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, deadline - time.monotonic()))
+        # The leader may be gone and a child of it not.
+        _signal(process, signal.SIGKILL)
+        process.wait()
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)

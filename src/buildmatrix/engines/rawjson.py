@@ -1,0 +1,86 @@
+"""The stream that `docker buildx bake --progress=rawjson` writes to standard error.
+
+Each line is one JSON object of BuildKit's `client.SolveStatus` (moby/buildkit, client/graph.go):
+lists of vertexes (steps), statuses (transfers), logs (output, base64) and warnings. What buildx
+says after the stream, the source excerpt and the final `ERROR: ...`, is plain text on the same
+channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import IO
+
+import msgspec
+
+#: Bytes of one line. BuildKit splits what a step prints into logs of at most 32 KiB.
+MAX_LINE = 1 << 20
+
+
+class Vertex(msgspec.Struct, frozen=True):
+    """One step: it is sent again whenever it starts, ends or fails."""
+
+    digest: str
+    name: str = ""
+    started: datetime | None = None
+    completed: datetime | None = None
+    cached: bool = False
+    error: str = ""
+
+
+class Status(msgspec.Struct, frozen=True):
+    """How far one transfer of a step is, in bytes."""
+
+    id: str
+    vertex: str
+    current: int = 0
+    total: int = 0
+    completed: datetime | None = None
+
+
+class Log(msgspec.Struct, frozen=True):
+    """What a step printed; ends anywhere, also inside a line."""
+
+    vertex: str
+    data: bytes = b""
+
+
+class Objection(msgspec.Struct, frozen=True):
+    """A warning of the Dockerfile's frontend."""
+
+    short: bytes = b""
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One line of the stream."""
+
+    vertexes: tuple[Vertex, ...] = ()
+    statuses: tuple[Status, ...] = ()
+    logs: tuple[Log, ...] = ()
+    warnings: tuple[Objection, ...] = ()
+
+
+_decoder = msgspec.json.Decoder(Message)
+
+
+def messages(stream: IO[bytes]) -> Iterator[Message | str]:
+    """What the stream says: a `Message` per JSON line, any other line as its text.
+
+    Bounded in memory: of a line beyond `MAX_LINE` only the beginning is kept, as text.
+    """
+    while line := stream.readline(MAX_LINE):
+        if not line.endswith(b"\n") and len(line) == MAX_LINE:
+            _skip_rest_of_line(stream)
+        if line.startswith(b"{"):
+            try:
+                yield _decoder.decode(line)
+                continue
+            except msgspec.MsgspecError:
+                pass  # A step cannot write here, so this is buildx speaking in words.
+        yield line.decode(errors="replace").rstrip()
+
+
+def _skip_rest_of_line(stream: IO[bytes]) -> None:
+    while (rest := stream.readline(MAX_LINE)) and not rest.endswith(b"\n"):
+        pass

@@ -1,0 +1,153 @@
+"""The journal: what was built from what, so that the next run does only what is missing.
+
+One record per target. Its key is a digest of everything that goes into the image; a record with
+another key says nothing. Records appear whole or not at all, so a run may be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from buildmatrix.engines.disk import writing
+from buildmatrix.errors import Problem, SpecError
+from buildmatrix.pipeline.state import TargetFiles
+
+#: Part of every key: raised when the same inputs would give another image or inventory.
+VERSION = "buildmatrix/journal/1"
+#: What `render.dockerfile` keeps out of every build context, too.
+_JUNK_FOLDERS = {".git", "__pycache__"}
+_JUNK_SUFFIX = ".pyc"
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One target that was built and scanned."""
+
+    key: str
+    #: Digests of the image's manifest and configuration: Docker names an image by either.
+    digest: str
+    config: str | None
+    loaded: bool
+    tags: tuple[str, ...]
+    #: sha256 of the stored inventory.
+    inventory: str
+    #: Seconds that build and scan took.
+    seconds: float
+    #: Digests of smoke commands that this image passed.
+    smoke: tuple[str, ...] = ()
+
+    def is_at(self, present: Mapping[str, str]) -> bool:
+        """Whether all tags lead to this image; `present` is what `Engine.present` says."""
+        names = {self.digest, self.config or self.digest}
+        return all(present.get(tag) in names for tag in self.tags)
+
+
+def read(files: TargetFiles, key: str) -> Record | None:
+    """The record of a target, if it is about `key` and its inventory is still the one it names."""
+    try:
+        record = msgspec.json.decode(files.record.read_bytes(), type=Record)
+        if record.key != key or _sha256(files.inventory) != record.inventory:
+            return None
+    except (OSError, msgspec.MsgspecError):
+        return None  # Never written, deleted, or written by another version: build again.
+    return record
+
+
+def write(files: TargetFiles, record: Record) -> None:
+    """Store a record. Raises `BuildError` when the disk is full."""
+    passing = files.record.with_suffix(f".{os.getpid()}.tmp")
+    with writing(files.folder):
+        try:
+            passing.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1))
+            passing.replace(files.record)
+        finally:
+            passing.unlink(missing_ok=True)
+
+
+def forget(files: TargetFiles) -> None:
+    """Drop a record: the next run builds the target again."""
+    with writing(files.folder):
+        files.record.unlink(missing_ok=True)
+
+
+def inventory_digest(files: TargetFiles) -> str:
+    """The digest that a record names the stored inventory by."""
+    return _sha256(files.inventory)
+
+
+class Digests:
+    """Digests of files and folders, each read once however many targets use it."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._known: dict[str, str] = {}
+
+    def of(self, path: str) -> str:
+        """Digest of a file, or of all files below a folder with names, modes and contents.
+
+        Raises `SpecError` when it is not there: the image could not be built either.
+        """
+        if path not in self._known:
+            try:
+                self._known[path] = _tree_sha256(self._root / path)
+            except OSError as error:
+                raise SpecError(
+                    [
+                        Problem(
+                            f"{error.strerror or error}: it is to be copied into the image",
+                            str(Path(error.filename or path)),
+                            hint="see `copy` in the specification",
+                        )
+                    ]
+                ) from error
+        return self._known[path]
+
+
+def key(parts: Mapping[str, object]) -> str:
+    """Digest of everything that goes into an image: values that JSON can hold."""
+    text = json.dumps([VERSION, dict(parts)], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _tree_sha256(path: Path) -> str:
+    if path.is_file():
+        return _sha256(path)
+    digest = hashlib.sha256()
+    for name, kind, content in _entries(path):
+        digest.update(f"{len(os.fsencode(name))} {kind} {len(content)} ".encode())
+        digest.update(os.fsencode(name) + os.fsencode(content))
+    return digest.hexdigest()
+
+
+def _entries(folder: Path) -> Iterator[tuple[str, str, str]]:
+    """Every entry below `folder` in a fixed order: relative path, kind with mode, content."""
+    for directory, folders, files in os.walk(folder, onerror=_raise):
+        folders[:] = sorted(set(folders) - _JUNK_FOLDERS)
+        for name in sorted(
+            [*folders, *(name for name in files if not name.endswith(_JUNK_SUFFIX))]
+        ):
+            path = Path(directory, name)
+            relative = path.relative_to(folder).as_posix()
+            mode = path.lstat().st_mode
+            if path.is_symlink():
+                yield relative, "link", str(path.readlink())
+            elif path.is_dir():
+                yield relative, f"folder {mode:o}", ""
+            elif path.is_file():
+                yield relative, f"file {mode:o}", _sha256(path)
+            else:
+                yield relative, f"special {mode:o}", ""
+
+
+def _raise(error: OSError) -> None:
+    raise error

@@ -1,0 +1,84 @@
+"""The state folder: what belongs to one machine and may be deleted at any time.
+
+`<folder>/lock` is held by the run that works, `<folder>/<target>/` holds a target's record, log,
+inventory and what the engine needs in between.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from buildmatrix.engines.disk import writing
+from buildmatrix.progress import Progress
+
+#: The state folder, relative to the specification.
+FOLDER = ".buildmatrix/state"
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFiles:
+    """Where the files of one target are."""
+
+    folder: Path
+
+    @property
+    def record(self) -> Path:
+        """What the journal says of the target."""
+        return self.folder / "record.json"
+
+    @property
+    def log(self) -> Path:
+        """Everything that the last build printed."""
+        return self.folder / "build.log"
+
+    @property
+    def inventory(self) -> Path:
+        """What was found in the image that the record names."""
+        return self.folder / "inventory.json"
+
+    @property
+    def scan_output(self) -> Path:
+        """Folder that the scanner's output arrives in."""
+        return self.folder / "scan"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The state folder of one specification."""
+
+    folder: Path
+
+    def of(self, target: str) -> TargetFiles:
+        """The files of the target with this identifier."""
+        return TargetFiles(self.folder / target)
+
+    @contextmanager
+    def held(self, progress: Progress) -> Iterator[None]:
+        """Keep other runs out; waits, and says so, while another one is in.
+
+        The kernel lets go of the lock when its holder ends, however it ends.
+        """
+        with writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+                progress.note(
+                    f"another buildmatrix (process {holder or 'unknown'}) works in {self.folder}; "
+                    "waiting until it is done"
+                )
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with writing(self.folder):
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+            yield
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,729 @@
+"""Building, scanning and running with a real Docker engine, and breaking it on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import socketserver
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from buildmatrix import store
+from buildmatrix.engines.docker import DockerEngine
+from buildmatrix.engines.model import BuildJob, Surroundings
+from buildmatrix.errors import (
+    BuildError,
+    ComponentError,
+    Interrupted,
+    UndecidedError,
+    UsageError,
+)
+from buildmatrix.inventory.archive import scanner_archive
+from buildmatrix.progress import Silent
+
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("engine")]
+
+MIRROR = os.environ.get("BUILDMATRIX_MIRROR", "")
+NETWORK = os.environ.get("BUILDMATRIX_NETWORK", "")
+PYTHON = "python:3.11-slim-bookworm"
+UV = "ghcr.io/astral-sh/uv:0.13.8"
+HERE = Surroundings(mirror=MIRROR, network=NETWORK)
+
+SCANNER = f"""\
+ARG MIRROR=
+FROM ${{MIRROR}}{PYTHON} AS scanner
+RUN --network=none --mount=type=bind,from=rootfs,target=/rootfs,readonly \\
+    --mount=type=bind,source=scan.pyz,target=/scan.pyz \\
+    mkdir /out && python3 -I /scan.pyz /rootfs /out/inventory.json
+FROM scratch
+COPY --from=scanner /out/inventory.json /
+"""
+
+
+class Project:
+    """A folder with a bake file and a Dockerfile per target, each image with tags of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tag = f"buildmatrix-test/{uuid.uuid4().hex[:12]}"
+        self.targets: dict[str, object] = {}
+        (folder / "scan").mkdir(parents=True)
+        (folder / "scan/Dockerfile").write_text(SCANNER)
+        (folder / "scan/scan.pyz").write_bytes(scanner_archive())
+
+    def job(self, name: str, steps: str, base: str = "${MIRROR}" + PYTHON) -> BuildJob:
+        """A target whose Dockerfile has these steps."""
+        tags = (f"{self.tag}:{name}",)
+        (self.folder / f"{name}.Dockerfile").write_text(
+            f"ARG MIRROR=\nFROM {base}\n{textwrap.dedent(steps)}\n"
+        )
+        self.targets[name] = {"context": ".", "dockerfile": f"{name}.Dockerfile", "tags": tags}
+        rootfs = {"rootfs": f"target:{name}"}
+        self.targets[f"scan-{name}"] = {"context": "scan", "contexts": rootfs}
+        bake = self.folder / "docker-bake.json"
+        bake.write_text(json.dumps({"target": self.targets}))
+        state = self.folder / "state" / name
+        return BuildJob(
+            name, bake, name, f"scan-{name}", self.folder, tags, state / "log", state / "scan"
+        )
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    project = Project(tmp_path / "project")
+    yield project
+    listed = subprocess.run(
+        ["docker", "image", "ls", "--quiet", project.tag], capture_output=True, text=True
+    ).stdout.split()
+    if listed:
+        subprocess.run(["docker", "image", "rm", "--force", *listed], capture_output=True)
+
+
+class Steps(Silent):
+    """A progress that lets a test wait for a step or a line."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.changed = threading.Condition()
+
+    def step(self, target: str, text: str) -> None:
+        with self.changed:
+            self.seen.append(text)
+            self.changed.notify_all()
+
+    output = step
+
+    def wait_for(self, text: str, seconds: float = 60) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: any(text in s for s in self.seen), seconds)
+
+
+def bakes_of(folder: Path) -> list[int]:
+    """Processes that bake something of this folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and os.fsencode(folder) in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+def until(condition: Callable[[], bool], seconds: float = 20) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+# What works
+
+
+def test_the_engine_tells_its_versions() -> None:
+    assert "buildx" in DockerEngine().check()
+
+
+def test_two_targets_side_by_side_are_built_scanned_and_named_by_their_digest(
+    project: Project,
+) -> None:
+    jobs = [project.job(name, f"RUN echo {name} >/name\nENV N={name}") for name in ("a", "b")]
+    engine, outcomes = DockerEngine(), {}
+    threads = [
+        threading.Thread(
+            target=lambda j=job: outcomes.update({j.id: engine.build(j, HERE, Silent())})
+        )
+        for job in jobs
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    present = engine.present([tag for job in jobs for tag in job.tags])
+    assert outcomes["a"].digest != outcomes["b"].digest
+    for job in jobs:
+        outcome = outcomes[job.id]
+        assert present[job.tags[0]] in {outcome.digest, outcome.config}
+        assert outcome.environment["N"] == job.id
+        assert MIRROR + PYTHON in outcome.bases
+        assert store.read(outcome.inventory).stats.binaries > 100
+        assert "RUN echo" in job.log.read_text()
+
+
+def test_building_again_gives_the_same_digest_from_the_cache(project: Project) -> None:
+    job = project.job("a", "RUN date >/built")
+    engine = DockerEngine()
+    first = engine.build(job, HERE, Silent())
+    second = engine.build(job, HERE, Silent())
+
+    assert (first.digest, first.config) == (second.digest, second.config)
+    assert "cached" in job.log.read_text()
+
+
+def test_a_secret_reaches_the_step_and_not_the_image(project: Project, tmp_path: Path) -> None:
+    secret = tmp_path / "a, b"
+    secret.write_text("hush")
+    job = project.job("a", "RUN --mount=type=secret,id=ca wc -c </run/secrets/ca >/length")
+    DockerEngine().build(job, replace(HERE, secrets={"ca": secret}), Silent())
+    engine = DockerEngine()
+
+    run = engine.run(job.tags[0], ["sh", "-c", "cat /length; ls /run/secrets"], 30)
+    assert run.output.startswith("4\n")
+    assert "hush" not in run.output
+
+
+def test_progress_shows_steps_and_what_they_print(project: Project) -> None:
+    progress = Steps()
+    mark = uuid.uuid4().hex
+    DockerEngine().build(project.job("a", f"RUN echo said {mark}"), HERE, progress)
+
+    assert f"said {mark}" in progress.seen
+    assert "scan" in progress.seen
+    assert any(step.endswith(f"RUN echo said {mark}") for step in progress.seen)
+
+
+def test_an_image_that_was_built_elsewhere_is_scanned(project: Project, tmp_path: Path) -> None:
+    job = project.job("a", "RUN true")
+    engine = DockerEngine()
+    engine.build(job, HERE, Silent())
+    path = engine.scan(job.tags[0], tmp_path / "out", PYTHON, HERE)
+
+    assert store.read(path).stats.binaries > 100
+
+
+def test_facts_of_an_image(project: Project) -> None:
+    job = project.job("a", "ENV X=1\nLABEL org.example.k=v\nUSER 10001")
+    engine = DockerEngine()
+    engine.build(job, HERE, Silent())
+    facts = engine.image(job.tags[0])
+
+    assert facts is not None
+    assert (facts.environment["X"], facts.labels["org.example.k"], facts.user) == (
+        "1",
+        "v",
+        "10001",
+    )
+    assert facts.history
+    assert engine.image(f"{project.tag}:none") is None
+    assert engine.present([f"{project.tag}:none"]) == {}
+
+
+def test_a_container_has_no_network_no_writes_and_a_time_limit(project: Project) -> None:
+    job = project.job("a", 'ENTRYPOINT ["false"]')
+    engine = DockerEngine()
+    engine.build(job, HERE, Silent())
+    image = job.tags[0]
+
+    assert engine.run(image, ["ls", "/sys/class/net"], 30).output.split() == ["lo"]
+    assert engine.run(image, ["touch", "/x"], 30).exit_code != 0
+    assert engine.run(image, ["sh", "-c", "touch /tmp/x ~/y"], 30).exit_code == 0
+    assert engine.run(image, ["no-such-command"], 30).exit_code == 127
+    assert engine.run(image, ["printf", "%s|", "a  b", "$HOME"], 30).output == "a  b|$HOME|"
+    late = engine.run(image, ["sleep", "60"], 1)
+    assert late.timed_out
+    left = subprocess.run(
+        ["docker", "ps", "--all", "--quiet", "--filter", f"ancestor={image}"], capture_output=True
+    )
+    assert left.stdout == b""
+
+
+# What breaks
+
+
+def test_a_failing_step_is_named_with_its_command_output_and_log(project: Project) -> None:
+    job = project.job("a", "RUN echo almost; exit 7")
+    with pytest.raises(
+        BuildError, match=r"`echo almost; exit 7` failed \(exit code: 7\)"
+    ) as caught:
+        DockerEngine().build(job, HERE, Silent())
+
+    assert "| almost" in caught.value.message
+    assert caught.value.log == job.log
+    assert "exit code: 7" in job.log.read_text()
+
+
+def test_an_unknown_base_is_named(project: Project) -> None:
+    job = project.job("a", "RUN true", base=f"{MIRROR or 'docker.io/'}library/no-such-thing:1")
+    with pytest.raises(BuildError, match="no-such-thing:1"):
+        DockerEngine().build(job, HERE, Silent())
+
+
+def test_a_registry_that_is_down_is_named(project: Project) -> None:
+    job = project.job("a", "RUN true")
+    with pytest.raises(BuildError, match=f"localhost:1/{PYTHON}.*registry is down"):
+        DockerEngine().build(job, replace(HERE, mirror="localhost:1/"), Silent())
+
+
+class Unwell(BaseHTTPRequestHandler):
+    """A package index that answers 503 to everything."""
+
+    def do_GET(self) -> None:
+        self.send_error(503)
+
+    do_HEAD = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keep quiet."""
+
+
+@pytest.mark.skipif(NETWORK != "host", reason="the index of this test listens on loopback")
+def test_an_index_that_answers_503_is_blamed(project: Project) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Unwell) as index:
+        threading.Thread(target=index.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{index.server_port}"
+        steps = f"""
+            RUN python3 -m venv --without-pip /venv
+            RUN --mount=type=bind,from=uv,source=/uv,target=/uv \\
+                UV_HTTP_RETRIES=0 /uv pip install --no-cache --python /venv \\
+                "six @ {url}/six-1.17.0-py2.py3-none-any.whl"
+            """
+        job = project.job("a", steps)
+        project.targets["a"]["contexts"] = {"uv": f"docker-image://{MIRROR}{UV}"}  # type: ignore[index]
+        job.bake_file.write_text(json.dumps({"target": project.targets}))
+        with pytest.raises(BuildError, match="package index answered 503 Service Unavailable"):
+            DockerEngine().build(job, HERE, Silent())
+        index.shutdown()
+
+
+def test_a_scanner_that_fails_leaves_the_image_unread(project: Project) -> None:
+    job = project.job("a", "RUN true")
+    (project.folder / "scan/scan.pyz").write_bytes(b"no zip file")
+    with pytest.raises(UndecidedError, match="scanner failed"):
+        DockerEngine().build(job, HERE, Silent())
+
+
+def test_a_scanner_that_says_nothing_leaves_the_image_unread(project: Project) -> None:
+    job = project.job("a", "RUN true")
+    job.scan_output.mkdir(parents=True)
+    (job.scan_output / "inventory.json").write_text("of an earlier image")
+    (project.folder / "scan/Dockerfile").write_text("FROM scratch\nCOPY scan.pyz /\n")
+    with pytest.raises(UndecidedError, match=r"left no inventory\.json"):
+        DockerEngine().build(job, HERE, Silent())
+
+
+def test_no_daemon(project: Project, tmp_path: Path) -> None:
+    engine = DockerEngine({**os.environ, "DOCKER_HOST": f"unix://{tmp_path}/none.sock"})
+    for ask in (
+        engine.check,
+        lambda: engine.present(["a:1"]),
+        lambda: engine.image("a:1"),
+        lambda: engine.run("a:1", ["true"], 1),
+        lambda: engine.build(project.job("a", "RUN true"), HERE, Silent()),
+    ):
+        with pytest.raises(ComponentError, match=r"none\.sock"):
+            ask()
+
+
+def test_an_unknown_builder(project: Project) -> None:
+    with pytest.raises(UsageError, match="no builder 'no-such-builder'"):
+        DockerEngine().check("no-such-builder")
+
+
+class Wire(socketserver.ThreadingUnixStreamServer):
+    """A socket in front of the daemon's, that can be cut."""
+
+    daemon_threads = True
+    open_: list[socket.socket]
+
+    def cut(self) -> None:
+        self.shutdown()
+        self.server_close()
+        for end in self.open_:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+class Pipe(socketserver.BaseRequestHandler):
+    """One connection through a `Wire`."""
+
+    server: Wire
+
+    def handle(self) -> None:
+        with socket.socket(socket.AF_UNIX) as daemon:
+            daemon.connect(os.environ.get("DOCKER_HOST", "").removeprefix("unix://"))
+            self.server.open_ += [self.request, daemon]
+            back = threading.Thread(target=self.copy, args=(daemon, self.request), daemon=True)
+            back.start()
+            self.copy(self.request, daemon)
+            back.join()
+
+    @staticmethod
+    def copy(source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+
+@pytest.mark.skipif(
+    not os.environ.get("DOCKER_HOST", "").startswith("unix://"), reason="needs the daemon's socket"
+)
+def test_a_daemon_that_dies_is_told_and_the_next_run_goes_on(project: Project) -> None:
+    job = project.job("a", f"RUN echo {uuid.uuid4()}; sleep 8")
+    path = project.folder / "s"
+    with Wire(str(path), Pipe) as wire:
+        wire.open_ = []
+        threading.Thread(target=wire.serve_forever, daemon=True).start()
+        engine = DockerEngine({**os.environ, "DOCKER_HOST": f"unix://{path}"})
+        progress = Steps()
+
+        def cut() -> None:
+            progress.wait_for("sleep 8")
+            wire.cut()
+
+        cutter = threading.Thread(target=cut)
+        cutter.start()
+        with pytest.raises(ComponentError, match="connection to the builder broke off") as caught:
+            engine.build(job, HERE, progress)
+        cutter.join()
+
+    assert caught.value.log == job.log
+    assert DockerEngine().build(job, HERE, Silent()).digest
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
+def test_a_full_disk_of_our_own_is_named_and_the_next_run_goes_on(project: Project) -> None:
+    job = project.job("a", "RUN true")
+    job.log.parent.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16k,nr_inodes=64", "none", str(job.log.parent)]
+    subprocess.run(mount, check=True)
+    try:
+        with contextlib.suppress(OSError):
+            (job.log.parent / "filler").write_bytes(bytes(1 << 20))
+        with pytest.raises(BuildError, match=r"disk of .*/state/a is full"):
+            DockerEngine().build(job, HERE, Silent())
+    finally:
+        subprocess.run(["umount", str(job.log.parent)], check=True)
+
+    assert DockerEngine().build(job, HERE, Silent()).digest
+
+
+def test_cancel_ends_the_build_and_leaves_no_process(project: Project) -> None:
+    job = project.job("a", f"RUN echo {uuid.uuid4()}; sleep 120")
+    engine, progress, caught = DockerEngine(), Steps(), []
+
+    def build() -> None:
+        try:
+            engine.build(job, HERE, progress)
+        except Interrupted as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=build)
+    thread.start()
+    progress.wait_for("sleep 120")
+    started = time.monotonic()
+    engine.cancel()
+    thread.join(30)
+
+    assert len(caught) == 1
+    assert time.monotonic() - started < 15
+    assert until(lambda: not bakes_of(project.folder))
+
+
+# Publishing
+
+
+@pytest.fixture
+def registry_tag() -> str:
+    """An image name in the registry that the mirror prefix leads to."""
+    if not MIRROR.startswith("localhost:"):
+        pytest.skip("publishing needs the registry on loopback that scripts/test starts")
+    return f"{MIRROR}buildmatrix-test/{uuid.uuid4().hex[:12]}"
+
+
+def test_what_is_pushed_is_what_was_scanned(project: Project, registry_tag: str) -> None:
+    project.tag = registry_tag
+    job = project.job("a", f"RUN echo {uuid.uuid4()} >/x")
+    engine = DockerEngine()
+    outcome = engine.build(job, HERE, Silent())
+    pushed = engine.push([replace(job, config=outcome.config)], HERE, Silent())
+
+    assert pushed == {"a": outcome.digest}
+    subprocess.run(["docker", "buildx", "imagetools", "inspect", job.tags[0]], check=True)
+
+
+def test_an_image_that_was_not_scanned_is_not_pushed(project: Project, registry_tag: str) -> None:
+    project.tag = registry_tag
+    job = project.job("a", f"RUN echo {uuid.uuid4()} >/x")
+    engine = DockerEngine()
+    engine.build(job, HERE, Silent())
+
+    with pytest.raises(UndecidedError, match="nothing was pushed"):
+        engine.push([replace(job, config="sha256:" + "0" * 64)], HERE, Silent())
+    inspect = ["docker", "buildx", "imagetools", "inspect", job.tags[0]]
+    assert subprocess.run(inspect, capture_output=True).returncode != 0
+
+
+# The whole pipeline, in a process of its own that can be killed
+
+SPEC = """\
+schema = 1
+[project]
+name = "tiny"
+version = "1.0"
+image = "{image}"
+[defaults]
+python = ["3.11"]
+variant = ["one", "two"]
+requirements = ["base.in"]
+copy = [["app", "/app"]]
+user = {{ name = "app", uid = 10001 }}
+[backend.cpu]
+runtime = "any"
+base = "{python}"
+[[smoke]]
+name = "starts"
+level = "import"
+command = ["python", "/app/main.py"]
+timeout = "60s"
+[[smoke]]
+name = "works"
+level = "batch"
+command = ["false"]
+[tools]
+uv = "{uv}"
+scanner = "{python}"
+"""
+
+DRIVER = """
+import json, sys
+from dataclasses import asdict
+from pathlib import Path
+from buildmatrix.engines.docker import DockerEngine
+from buildmatrix.engines.model import Surroundings
+from buildmatrix.errors import BuildmatrixError
+from buildmatrix.pipeline.build import build
+from buildmatrix.pipeline.options import Options
+from buildmatrix.spec.load import load_spec
+
+class Lines:
+    def step(self, target, text): print("step", target, text, flush=True)
+    def output(self, target, line): print("output", target, line, flush=True)
+    def done(self, target, outcome, ok): print("done", target, outcome, flush=True)
+    def note(self, text): print("note", text, flush=True)
+
+spec = load_spec(Path(sys.argv[1]), backends={"cpu"})
+surroundings = Surroundings(mirror=sys.argv[2], network=sys.argv[3])
+options = Options(surroundings=surroundings, **json.loads(sys.argv[4]))
+try:
+    result = build(spec, spec.targets, options, DockerEngine(), Lines())
+except BuildmatrixError as error:
+    print("raised", error.message)
+    sys.exit(error.exit_code)
+targets = [asdict(target) for target in result.report.targets]
+print("result", json.dumps({"targets": targets, "sdk": "docker" in sys.modules}, default=dict))
+sys.exit(result.exit_code)
+"""
+
+
+class Matrix:
+    """Two targets, and the pipeline over them."""
+
+    ids = ("cpu-py311-one", "cpu-py311-two")
+
+    def __init__(self, folder: Path, image: str) -> None:
+        self.folder, self.image = folder, image
+        (folder / "app").mkdir(parents=True)
+        self.main("print('up')")
+        (folder / "base.in").write_text("")
+        self.spec = folder / "buildmatrix.toml"
+        self.spec.write_text(SPEC.format(image=image, python=PYTHON, uv=UV))
+
+    def main(self, text: str) -> None:
+        """What the image's program is."""
+        (self.folder / "app/main.py").write_text(text + "\n")
+
+    def start(self, **options: object) -> subprocess.Popen[str]:
+        """Begin a run."""
+        arguments = [str(self.spec), MIRROR, NETWORK, json.dumps(options)]
+        return subprocess.Popen(
+            [sys.executable, "-c", DRIVER, *arguments], stdout=subprocess.PIPE, text=True
+        )
+
+    def run(self, **options: object) -> tuple[int, list[str], dict[str, dict]]:
+        """Exit code, lines of the progress, target → result."""
+        process = self.start(**options)
+        out, _ = process.communicate(timeout=300)
+        lines = out.splitlines()
+        results = [json.loads(line[7:]) for line in lines if line.startswith("result ")]
+        targets = {t["id"]: t for t in results[0]["targets"]} if results else {}
+        self.sdk = results[0]["sdk"] if results else None
+        return process.returncode, lines, targets
+
+    def read_until(self, process: subprocess.Popen[str], text: str) -> None:
+        """Read the progress up to a line that holds `text`."""
+        assert process.stdout is not None
+        assert any(text in line for line in process.stdout)
+
+
+@pytest.fixture
+def matrix(tmp_path: Path) -> Iterator[Matrix]:
+    matrix = Matrix(tmp_path / "matrix", f"buildmatrix-test/{uuid.uuid4().hex[:12]}")
+    yield matrix
+    tags = [f"{matrix.image}:1.0-{target}" for target in matrix.ids]
+    subprocess.run(["docker", "image", "rm", "--force", *tags], capture_output=True)
+
+
+GREEN = {"lock": "passed", "build": "passed", "scan": "passed", "smoke": "passed"}
+
+
+def test_a_second_run_builds_nothing_and_takes_a_moment(matrix: Matrix) -> None:
+    code, lines, first = matrix.run()
+    assert code == 0, lines
+    assert {name: first[name]["gates"] for name in first} == dict.fromkeys(matrix.ids, GREEN)
+
+    started = time.monotonic()
+    code, lines, second = matrix.run()
+    seconds = time.monotonic() - started
+
+    assert code == 0, lines
+    assert not [line for line in lines if line.startswith(("step", "output"))]
+    assert all(target["cached"] and target["gates"] == GREEN for target in second.values())
+    assert [t["digest"] for t in second.values()] == [t["digest"] for t in first.values()]
+    assert not matrix.sdk, "a run that has nothing to do imports no Docker SDK"
+    assert seconds < 5
+
+
+def test_an_image_deleted_behind_our_back_is_built_again_and_only_that(matrix: Matrix) -> None:
+    matrix.run()
+    one, two = matrix.ids
+    remove = ["docker", "image", "rm", "--force", f"{matrix.image}:1.0-{one}"]
+    subprocess.run(remove, check=True, capture_output=True)
+    code, lines, again = matrix.run()
+
+    assert code == 0, lines
+    assert (again[one]["cached"], again[two]["cached"]) == (False, True)
+
+
+def test_state_deleted_in_part_costs_only_the_time(matrix: Matrix) -> None:
+    matrix.run()
+    (matrix.folder / ".buildmatrix/state" / matrix.ids[0] / "record.json").write_text("{")
+    (matrix.folder / ".buildmatrix/state" / matrix.ids[1] / "inventory.json").unlink()
+    code, lines, again = matrix.run()
+
+    assert code == 0, lines
+    assert not any(target["cached"] for target in again.values())
+
+
+def test_a_changed_file_builds_again(matrix: Matrix) -> None:
+    _, _, first = matrix.run()
+    matrix.main("print('changed')")
+    code, _, second = matrix.run()
+
+    assert code == 0
+    assert all(first[name]["digest"] != second[name]["digest"] for name in matrix.ids)
+
+
+def test_a_smoke_command_that_fails_fails_its_gate_until_it_is_mended(matrix: Matrix) -> None:
+    matrix.main("raise SystemExit('libcuda.so.1: cannot open shared object file')")
+    for _ in range(2):
+        code, lines, targets = matrix.run()
+        assert code == 1, lines
+        assert targets[matrix.ids[0]]["gates"] == {**GREEN, "smoke": "failed"}
+        assert "libcuda.so.1" in targets[matrix.ids[0]]["error"]
+    matrix.main("print('up')")
+
+    assert matrix.run()[0] == 0
+
+
+def test_smoke_that_was_not_asked_for_is_not_run(matrix: Matrix) -> None:
+    code, _, targets = matrix.run(smoke=False)
+
+    assert code == 0
+    assert {t["gates"]["smoke"] for t in targets.values()} == {"not-run"}
+
+
+def break_one(matrix: Matrix) -> None:
+    """Give the first target a base that does not exist."""
+    text = matrix.spec.read_text() + (
+        '[[override]]\nselect = ["*-one"]\n'
+        f'base = {{ build = "no-such-thing:1", final = "{PYTHON}" }}\n'
+    )
+    matrix.spec.write_text(text)
+
+
+def test_one_broken_target_costs_no_other_and_nothing_is_pushed(matrix: Matrix) -> None:
+    break_one(matrix)
+    code, lines, targets = matrix.run(push=True)
+    one, two = (targets[name] for name in matrix.ids)
+
+    assert code == 4, lines
+    assert one["gates"] == {**GREEN, "build": "failed", "scan": "not-run", "smoke": "not-run"}
+    assert "no-such-thing:1" in one["error"]
+    assert two["gates"] == GREEN
+    assert any(line.startswith("note nothing was pushed") for line in lines)
+
+
+def test_fail_fast_stops_what_has_not_begun(matrix: Matrix) -> None:
+    break_one(matrix)
+    code, lines, targets = matrix.run(fail_fast=True, jobs=1)
+
+    assert code == 4, lines
+    assert targets[matrix.ids[1]]["gates"]["build"] == "not-run"
+
+
+def test_a_lock_that_is_stale_fails_where_locks_are_fixed(matrix: Matrix) -> None:
+    code, lines, targets = matrix.run(locked=True)
+
+    assert code == 1, lines
+    assert {t["gates"]["lock"] for t in targets.values()} == {"failed"}
+    assert "run `buildmatrix lock`" in targets[matrix.ids[0]]["error"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["SIGINT", "SIGKILL"])
+def test_a_run_that_was_stopped_goes_on_where_it_was(matrix: Matrix, number: int) -> None:
+    one, two = matrix.ids
+    step = f"RUN echo {uuid.uuid4()}; sleep 10"
+    (matrix.folder / "slow.Dockerfile.j2").write_text(
+        '{% extends "cpu.Dockerfile.j2" %}\n{% block build_tools %}\n' + step + "\n{% endblock %}\n"
+    )
+    with matrix.spec.open("a") as spec:
+        spec.write('[[override]]\nselect = ["*-two"]\ntemplate = "slow.Dockerfile.j2"\n')
+
+    process = matrix.start()
+    matrix.read_until(process, f"done {one}")
+    process.send_signal(number)
+    rest, _ = process.communicate(timeout=30)
+
+    assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
+    if number == signal.SIGINT:
+        assert f"finished and kept: {one};" in rest
+    assert until(lambda: not bakes_of(matrix.folder))
+    code, lines, targets = matrix.run()
+    assert code == 0, lines
+    assert (targets[one]["cached"], targets[two]["cached"]) == (True, False)
+
+
+def test_two_runs_at_once_do_the_work_once(matrix: Matrix) -> None:
+    first = matrix.start()
+    matrix.read_until(first, "step")
+    code, lines, targets = matrix.run()
+    first.communicate(timeout=120)
+
+    assert (first.returncode, code) == (0, 0), lines
+    assert any(line.startswith(f"note another buildmatrix (process {first.pid})") for line in lines)
+    assert all(target["cached"] for target in targets.values())
+
+
+def test_without_an_engine_nothing_is_reported_as_passed(
+    matrix: Matrix, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    code, lines, _ = matrix.run()
+
+    assert code == 5
+    assert any("none.sock" in line for line in lines if line.startswith("raised"))

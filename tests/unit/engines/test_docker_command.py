@@ -1,0 +1,117 @@
+"""A machine without a usable engine. The docker command in here is a stand-in: a script of the
+test's own, because engines that are missing or too old cannot be had for real."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from buildmatrix.engines.docker import DockerEngine
+from buildmatrix.engines.model import BuildJob, Surroundings
+from buildmatrix.errors import BuildError, ComponentError, UsageError
+from buildmatrix.progress import Silent
+
+DATA = Path(__file__).parent / "data"
+BUILDX = 'case "$*" in "buildx version") echo "github.com/docker/buildx v0.29.1 a";;'
+
+
+def engine_with(folder: Path, script: str) -> DockerEngine:
+    docker = folder / "docker"
+    docker.write_text(f"#!/bin/sh\n{script}\n")
+    docker.chmod(0o755)
+    return DockerEngine({"PATH": f"{folder}:/usr/bin:/bin"})
+
+
+def test_no_docker_command(tmp_path: Path) -> None:
+    with pytest.raises(ComponentError, match=r"no docker command; install Docker 23\.0"):
+        DockerEngine({"PATH": str(tmp_path)}).check()
+
+
+def test_no_buildx_plugin(tmp_path: Path) -> None:
+    engine = engine_with(tmp_path, "echo 'docker: unknown command: docker buildx' >&2; exit 1")
+    with pytest.raises(ComponentError, match=r"no buildx plugin; install .* 0\.19 or newer"):
+        engine.check()
+
+
+def test_podman_behind_the_name_docker_is_no_buildx(tmp_path: Path) -> None:
+    with pytest.raises(ComponentError, match="no buildx plugin"):
+        engine_with(tmp_path, "echo 'buildah 1.33.7'").check()
+
+
+def test_buildx_too_old(tmp_path: Path) -> None:
+    engine = engine_with(tmp_path, "echo 'github.com/docker/buildx v0.12.1 30feaa1'")
+    with pytest.raises(ComponentError, match=r"buildx v0\.12\.1 is too old; install 0\.19"):
+        engine.check()
+
+
+def test_daemon_down(tmp_path: Path) -> None:
+    down = "Cannot connect to the Docker daemon at unix:///x.sock. Is the docker daemon running?"
+    engine = engine_with(
+        tmp_path, f"{BUILDX} *inspect*) echo 'Name: default\nDriver:\nError: {down}';; esac"
+    )
+    with pytest.raises(ComponentError, match=r"daemon does not answer at unix:///x\.sock"):
+        engine.check()
+
+
+def test_daemon_too_old(tmp_path: Path) -> None:
+    engine = engine_with(
+        tmp_path, f"{BUILDX} *inspect*) echo 'Driver: docker';; version*) echo 20.10.24;; esac"
+    )
+    with pytest.raises(ComponentError, match=r"version 20\.10\.24; 23\.0 or newer"):
+        engine.check()
+
+
+def test_socket_of_another_user(tmp_path: Path) -> None:
+    denied = "permission denied while trying to connect to the Docker daemon socket at unix:///x"
+    engine = engine_with(
+        tmp_path,
+        f"{BUILDX} *inspect*) echo 'Driver: docker';; *) echo '{denied}' >&2; exit 1;; esac",
+    )
+    with pytest.raises(ComponentError, match="group `docker`"):
+        engine.check()
+
+
+def test_unknown_builder(tmp_path: Path) -> None:
+    engine = engine_with(
+        tmp_path, f"{BUILDX} *) echo 'ERROR: no builder \"nope\" found' >&2; exit 1;; esac"
+    )
+    with pytest.raises(UsageError, match="no builder 'nope'"):
+        engine.check("nope")
+
+
+def test_a_damaged_cache_of_the_builder_is_mended_by_building_without_it(tmp_path: Path) -> None:
+    lost = (
+        "ERROR: target scan-a: failed to solve: failed to commit 77w to 3f9 during finalize: "
+        "failed to stat active key during commit: snapshot 77w does not exist: not found"
+    )
+    engine = engine_with(
+        tmp_path,
+        f"""
+        for word in "$@"; do case "$word" in
+            --metadata-file=*) metadata=${{word#*=}};;
+            --no-cache) whole=1;;
+            inspect) echo 'Driver: docker'; exit;;
+        esac; done
+        [ -n "$whole" ] || {{ echo '{lost}' >&2; exit 1; }}
+        cp '{DATA}/metadata.json' "$metadata"
+        echo '{{}}' >'{tmp_path}/scan/inventory.json'
+        """,
+    )
+    name = "cpu-py311-v2"
+    job = BuildJob(
+        name, tmp_path / "bake.json", name, f"scan-{name}", tmp_path, (), tmp_path / "log",
+        tmp_path / "scan",
+    )  # fmt: skip
+
+    assert engine.build(job, Surroundings(), Silent()).digest.startswith("sha256:")
+    assert "--no-cache" in job.log.read_text()
+    with pytest.raises(BuildError, match="does not exist"):
+        engine.push([job], Surroundings(), Silent())
+
+
+def test_another_builder_needs_no_daemon(tmp_path: Path) -> None:
+    engine = engine_with(
+        tmp_path, f"{BUILDX} *inspect*) echo 'Driver: kubernetes';; *) exit 1;; esac"
+    )
+    assert engine.check("cluster") == "buildx v0.29.1"

@@ -1,0 +1,121 @@
+"""Programs end with everything that they started, whatever ends them. Real programs, no engine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from buildmatrix.engines import process
+from buildmatrix.engines.process import Processes
+from buildmatrix.errors import Interrupted
+
+
+def until(condition: Callable[[], bool], seconds: float = 10) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def drain(stream: IO[bytes]) -> None:
+    for _ in stream:
+        pass
+
+
+def shell(processes: Processes, folder: Path, script: str) -> int:
+    return processes.follow(["sh", "-c", script], os.environ, folder, drain)
+
+
+def test_the_exit_status_and_standard_error_come_back(tmp_path: Path) -> None:
+    seen: list[bytes] = []
+    status = Processes().follow(
+        ["sh", "-c", "echo out; echo err >&2; exit 3"],
+        os.environ,
+        tmp_path,
+        seen.extend,
+    )
+
+    assert (status, seen) == (3, [b"err\n"])
+
+
+@pytest.mark.parametrize("trap", ["", "trap '' INT;"], ids=["obedient", "deaf"])
+def test_cancel_ends_the_program_and_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trap: str
+) -> None:
+    monkeypatch.setattr(process, "GRACE", 0.5)
+    processes = Processes()
+    raised: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            shell(processes, tmp_path, f"{trap} sleep 60 & echo $! >child; wait; sleep 60")
+        except Interrupted as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    child = tmp_path / "child"
+    assert until(lambda: child.is_file() and child.read_text().endswith("\n"))
+
+    processes.cancel()
+    thread.join(10)
+
+    assert not thread.is_alive()
+    assert len(raised) == 1
+    assert until(lambda: not alive(int(child.read_text())))
+
+
+def test_nothing_starts_after_cancel(tmp_path: Path) -> None:
+    processes = Processes()
+    processes.cancel()
+
+    with pytest.raises(Interrupted):
+        shell(processes, tmp_path, "touch started")
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_reader_that_fails_leaves_no_program_behind(tmp_path: Path) -> None:
+    def read(stream: IO[bytes]) -> None:
+        stream.readline()
+        raise OSError("the log cannot be written")
+
+    with pytest.raises(OSError, match="the log"):
+        Processes().follow(
+            ["sh", "-c", "echo $$ >pid; echo >&2; sleep 60"], os.environ, tmp_path, read
+        )
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
+def test_a_program_that_reports_ends_when_we_are_killed_outright(tmp_path: Path) -> None:
+    script = """
+import os, sys
+from pathlib import Path
+from buildmatrix.engines.process import Processes
+loop = "echo $$ >pid; while :; do echo tick >&2 || exit 1; sleep 0.05; done"
+Processes().follow(["sh", "-c", loop], os.environ, Path(sys.argv[1]), lambda s: [None for _ in s])
+"""
+    ours = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)])
+    pid = tmp_path / "pid"
+    assert until(lambda: pid.is_file() and pid.read_text().endswith("\n"))
+
+    ours.kill()
+    ours.wait()
+
+    assert until(lambda: not alive(int(pid.read_text())))

@@ -1,0 +1,191 @@
+"""The journal never says of an image what was said of another one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from buildmatrix.errors import SpecError
+from buildmatrix.pipeline import journal
+from buildmatrix.pipeline.journal import Digests, Record
+from buildmatrix.pipeline.state import TargetFiles
+
+KEY = "k" * 64
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> TargetFiles:
+    (tmp_path / "inventory.json").write_text("{}")
+    return TargetFiles(tmp_path)
+
+
+def record(files: TargetFiles, **changes: object) -> Record:
+    values: dict[str, object] = {
+        "key": KEY,
+        "digest": "sha256:manifest",
+        "config": "sha256:config",
+        "loaded": True,
+        "tags": ("registry.example.com/a:1", "registry.example.com/a:latest"),
+        "inventory": journal.inventory_digest(files),
+        "seconds": 1.5,
+    }
+    return Record(**{**values, **changes})  # type: ignore[arg-type]  # values are checked by use
+
+
+def test_a_record_comes_back_as_it_was_written(files: TargetFiles) -> None:
+    written = record(files, smoke=("a", "b"))
+    journal.write(files, written)
+
+    assert journal.read(files, KEY) == written
+
+
+def test_no_record_yet(files: TargetFiles) -> None:
+    assert journal.read(files, KEY) is None
+
+
+def test_a_record_of_other_inputs_says_nothing(files: TargetFiles) -> None:
+    journal.write(files, record(files))
+
+    assert journal.read(files, "x" * 64) is None
+
+
+def test_a_record_cut_off_at_any_byte_says_nothing(files: TargetFiles) -> None:
+    journal.write(files, record(files))
+    whole = files.record.read_bytes()
+    for length in range(len(whole) - 1):
+        files.record.write_bytes(whole[:length])
+        assert journal.read(files, KEY) is None
+
+
+@pytest.mark.parametrize("change", ["tampered", "gone"])
+def test_a_record_whose_inventory_is_not_its_own_says_nothing(
+    files: TargetFiles, change: str
+) -> None:
+    journal.write(files, record(files))
+    if change == "gone":
+        files.inventory.unlink()
+    else:
+        files.inventory.write_text('{"distributions": []}')
+
+    assert journal.read(files, KEY) is None
+
+
+def test_a_forgotten_record_is_gone_and_forgetting_twice_is_harmless(files: TargetFiles) -> None:
+    journal.write(files, record(files))
+    journal.forget(files)
+    journal.forget(files)
+
+    assert journal.read(files, KEY) is None
+
+
+def test_writing_leaves_no_other_file_behind(files: TargetFiles) -> None:
+    journal.write(files, record(files))
+
+    assert {path.name for path in files.folder.iterdir()} == {"inventory.json", "record.json"}
+
+
+@pytest.mark.parametrize("name", ["sha256:manifest", "sha256:config"])
+def test_an_image_is_there_when_all_tags_lead_to_it(files: TargetFiles, name: str) -> None:
+    tags = record(files).tags
+
+    assert record(files).is_at(dict.fromkeys(tags, name))
+    assert not record(files).is_at({tags[0]: name})
+    assert not record(files).is_at({tags[0]: name, tags[1]: "sha256:another"})
+    assert not record(files).is_at({})
+
+
+def test_an_image_of_unknown_configuration_is_missed_when_it_is_missing(files: TargetFiles) -> None:
+    assert not record(files, config=None).is_at({})
+
+
+@given(
+    st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=4),
+    st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=4),
+)
+def test_keys_are_equal_exactly_when_their_parts_are(
+    one: dict[str, str], other: dict[str, str]
+) -> None:
+    assert (journal.key(one) == journal.key(other)) == (one == other)
+    assert journal.key(one) == journal.key(dict(reversed(one.items())))
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    folder = tmp_path / "app"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "main.py").write_text("print()")
+    (folder / "sub" / "data.bin").write_bytes(bytes(1000))
+    (folder / "link").symlink_to("main.py")
+    return folder
+
+
+def digest(app: Path) -> str:
+    return Digests(app.parent).of("app")
+
+
+def test_the_same_files_have_the_same_digest_whatever_their_times(app: Path) -> None:
+    before = digest(app)
+    os.utime(app / "main.py", (0, 0))
+
+    assert digest(app) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda app: (app / "main.py").write_text("print(1)"),
+        lambda app: (app / "main.py").rename(app / "other.py"),
+        lambda app: (app / "main.py").chmod(0o755),
+        lambda app: (app / "sub" / "data.bin").unlink(),
+        lambda app: (app / "sub" / "new").touch(),
+        lambda app: (app / "empty").mkdir(),
+        lambda app: ((app / "link").unlink(), (app / "link").symlink_to("sub")),
+        lambda app: ((app / "link").unlink(), (app / "link").write_text("print()")),
+    ],
+    ids=["content", "name", "mode", "removed", "added", "folder", "link", "link-to-file"],
+)
+def test_a_change_that_reaches_the_image_changes_the_digest(app: Path, change) -> None:
+    before = digest(app)
+    change(app)
+
+    assert digest(app) != before
+
+
+def test_what_no_build_context_holds_does_not_count(app: Path) -> None:
+    before = digest(app)
+    (app / "__pycache__").mkdir()
+    (app / "__pycache__" / "main.cpython-311.pyc").touch()
+    (app / "sub" / "x.pyc").touch()
+    (app / ".git").mkdir()
+    (app / ".git" / "HEAD").touch()
+
+    assert digest(app) == before
+
+
+def test_links_out_of_the_folder_are_not_followed(app: Path, tmp_path: Path) -> None:
+    (app / "out").symlink_to(tmp_path / "secret")
+    before = digest(app)
+    (tmp_path / "secret").write_text("x")
+
+    assert digest(app) == before
+
+
+def test_special_files_are_not_opened(app: Path) -> None:
+    os.mkfifo(app / "pipe")
+
+    assert digest(app)
+
+
+def test_a_single_file_counts_by_its_content(app: Path) -> None:
+    digests = Digests(app)
+
+    assert digests.of("main.py") != digests.of("sub/data.bin")
+
+
+def test_a_folder_that_is_missing_is_named(app: Path) -> None:
+    with pytest.raises(SpecError, match=r"missing: .*copied into the image; see `copy`"):
+        Digests(app).of("missing")

@@ -1,0 +1,114 @@
+"""Which smoke commands run, and what a gate may say of those that did not.
+
+The engine is a stand-in here: it answers what the test wants to see handled. Real containers are
+in tests/integration/test_docker_engine.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from buildmatrix.engines.model import RunResult
+from buildmatrix.pipeline import smoke
+from buildmatrix.progress import Silent
+from buildmatrix.spec.model import Base, Position, Smoke, SmokeLevel, Target, User
+
+WHERE = Position("buildmatrix.toml", 12)
+
+
+class Answers:
+    """An engine that can only run commands, and knows how each ends."""
+
+    def __init__(self, *answers: RunResult) -> None:
+        self.answers = list(answers)
+        self.ran: list[tuple[str, ...]] = []
+
+    def run(self, reference: str, command: Sequence[str], timeout_s: float) -> RunResult:
+        self.ran.append(tuple(command))
+        return self.answers.pop(0)
+
+
+OK = RunResult(0, "fine", timed_out=False)
+
+
+def command(name: str, level: SmokeLevel = "import") -> Smoke:
+    return Smoke(name, level, ("python", "-c", name), 30.0, WHERE)
+
+
+def target(*commands: Smoke) -> Target:
+    return Target(
+        id="cpu-py311", project="p", backend="cpu", runtime="any", runtime_values={},
+        python="3.11", variant="", platform="linux/amd64", base=Base("b", "b"),
+        requirements=(), extras=(), pyproject=None, replace={}, drop=(), no_binary=(), index={},
+        torch=None, archs=(), system_packages=(), env={}, labels={}, template="t", copy=(),
+        command=(), user=User(), image="i", tags=("i:1",), lock="l", smoke=commands,
+    )  # fmt: skip
+
+
+def run(engine: Answers, *commands: Smoke, known: Sequence[str] = ()) -> smoke.SmokeOutcome:
+    return smoke.run(target(*commands), "i:1", "sha256:c", known, engine, Silent())  # type: ignore[arg-type]
+
+
+def test_import_commands_that_succeed_pass_the_gate() -> None:
+    engine = Answers(OK, OK)
+
+    assert run(engine, command("a"), command("b")).state == "passed"
+    assert engine.ran == [("python", "-c", "a"), ("python", "-c", "b")]
+
+
+@pytest.mark.parametrize("level", ["device", "batch"])
+def test_a_target_whose_only_commands_need_a_device_was_not_run(level: SmokeLevel) -> None:
+    assert run(Answers(), command("a", level)).state == "not-run"
+
+
+def test_a_target_without_commands_was_not_run() -> None:
+    assert run(Answers()).state == "not-run"
+
+
+def test_a_command_that_fails_fails_the_gate_and_is_quoted() -> None:
+    outcome = run(Answers(RunResult(1, "Traceback\nImportError: libcuda", False)), command("a"))
+
+    assert outcome.state == "failed"
+    assert outcome.error is not None
+    assert "'a' (buildmatrix.toml:12) failed with exit code 1" in outcome.error
+    assert "| ImportError: libcuda" in outcome.error
+
+
+def test_a_command_that_does_not_end_fails_the_gate() -> None:
+    outcome = run(Answers(RunResult(0, "", timed_out=True)), command("a"))
+
+    assert outcome.state == "failed"
+    assert "did not end within 30 s" in (outcome.error or "")
+
+
+def test_nothing_runs_after_a_failure() -> None:
+    engine = Answers(RunResult(1, "", False))
+    run(engine, command("a"), command("b"))
+
+    assert len(engine.ran) == 1
+
+
+def test_what_this_image_passed_before_is_not_run_again() -> None:
+    passed = run(Answers(OK, OK), command("a"), command("b")).passed
+    engine = Answers()
+
+    assert run(engine, command("a"), command("b"), known=passed).state == "passed"
+    assert engine.ran == []
+
+
+def test_another_command_is_run_although_the_image_is_the_same() -> None:
+    passed = run(Answers(OK), command("a")).passed
+    engine = Answers(OK)
+
+    assert run(engine, command("other"), known=passed).state == "passed"
+    assert engine.ran == [("python", "-c", "other")]
+
+
+def test_another_image_is_tried_again() -> None:
+    passed = run(Answers(OK), command("a")).passed
+    engine = Answers(OK)
+    smoke.run(target(command("a")), "i:1", "sha256:other", passed, engine, Silent())  # type: ignore[arg-type]
+
+    assert len(engine.ran) == 1

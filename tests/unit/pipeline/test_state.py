@@ -1,0 +1,81 @@
+"""Only one run works in a state folder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from buildmatrix.errors import BuildError
+from buildmatrix.pipeline.state import State
+from buildmatrix.progress import Silent
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from buildmatrix.pipeline.state import State
+from buildmatrix.progress import Silent
+with State(Path(sys.argv[1])).held(Silent()):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+class Notes(Silent):
+    """A progress that keeps its notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_the_folder_is_made(tmp_path: Path) -> None:
+    with State(tmp_path / "a" / "b").held(Silent()):
+        assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_a_second_run_says_whom_it_waits_for_and_goes_on_when_that_one_is_killed(
+    tmp_path: Path,
+) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    progress, got_in = Notes(), threading.Event()
+
+    def wait() -> None:
+        with State(tmp_path).held(progress):
+            got_in.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert not got_in.wait(0.3)
+    holder.kill()
+    holder.wait()
+
+    assert got_in.wait(10)
+    thread.join()
+    holder.stdout.close()
+    assert len(progress.notes) == 1
+    assert f"process {holder.pid}" in progress.notes[0]
+
+
+def test_nobody_waits_for_a_run_that_ended(tmp_path: Path) -> None:
+    progress = Notes()
+    for _ in range(2):
+        with State(tmp_path).held(progress):
+            pass
+
+    assert progress.notes == []
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "state").touch()
+    with pytest.raises(BuildError, match="state"), State(tmp_path / "state" / "x").held(Silent()):
+        pass
