@@ -53,8 +53,10 @@ def timed(runs: int, work: Callable[[], object], before: Callable[[], object] = 
 
 def quiet(command: Sequence[str], cwd: Path) -> None:
     """Run a command that must succeed; its output is shown only when it does not."""
+    # An installed package has its bytecode; a checkout gets it here, too.
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
-        command, check=False, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command, env=env, check=False, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     if done.returncode:
         sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout.decode()[-4000:]}")

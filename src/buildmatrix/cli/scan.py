@@ -1,0 +1,59 @@
+"""`buildmatrix scan`."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import click
+
+from buildmatrix.cli.options import Settings, option
+from buildmatrix.cli.output import check_formats, report_options, write_report
+from buildmatrix.cli.surroundings import engine, engine_options, surroundings
+from buildmatrix.spec.load import DEFAULT_TOOLS
+
+
+@click.command("scan", short_help="Read what lies in an image or a folder, and judge it.")
+@click.argument("source")
+@option("--backend", metavar="NAME", help="What it should be for; an image may say so itself.")
+@option("--runtime", metavar="VERSION", default="any", help="The backend's line, 12.8 for CUDA.")
+@option(
+    "--scanner", metavar="IMAGE", default=DEFAULT_TOOLS["scanner"], help="Image with a Python 3."
+)
+@engine_options
+@report_options
+@click.pass_obj
+def command(
+    _: Settings,
+    /,
+    source: str,
+    backend: str | None,
+    runtime: str,
+    scanner: str,
+    builder: str | None,
+    mirror: str,
+    network: str,
+    ca: Path | None,
+    netrc: Path | None,
+    formats: tuple[str, ...],
+    output: Path | None,
+    fail_on: Any,
+    strict: bool,
+    **__: Any,
+) -> int:
+    """Read SOURCE and judge it for a backend. Nothing of it is executed.
+
+    SOURCE is `dir:PATH` (a virtual environment, a site-packages or a root file system),
+    `wheel:PATH` or `docker:IMAGE`; without a prefix it is recognised.
+    """
+    from buildmatrix.pipeline.scan import scan
+    from buildmatrix.pipeline.source import parse, read
+    from buildmatrix.reports.model import exit_code
+
+    pairs = check_formats(formats)
+    parsed = parse(source)
+    facts = read(parsed, engine, scanner, surroundings(mirror, network, ca, netrc, builder))
+    report = scan(parsed, facts, backend, runtime, fail_on, date.today())
+    write_report(report, pairs, output)
+    return exit_code(report, fail_on, strict)

@@ -1,0 +1,52 @@
+"""The wheel alone, in an environment of its own: templates, catalogue and pages travel in it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from uv import find_uv_bin
+
+pytestmark = pytest.mark.network
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`buildmatrix` as `pip install` of the wheel leaves it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    uv = find_uv_bin()
+    subprocess.run([uv, "build", "-q", "--wheel", "--out-dir", folder, ROOT], check=True)
+    (wheel,) = folder.glob("*.whl")
+    environment = folder / "venv"
+    subprocess.run([uv, "venv", "-q", "--python", sys.executable, environment], check=True)
+    python = environment / "bin/python"
+    subprocess.run([uv, "pip", "install", "-q", "--python", python, wheel], check=True)
+    return environment / "bin/buildmatrix"
+
+
+def run(command: Path, folder: Path, *arguments: str) -> str:
+    done = subprocess.run([command, *arguments], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_wheel_takes_a_project_from_init_to_dockerfiles(command: Path, tmp_path: Path) -> None:
+    (tmp_path / "requirements.in").write_text("packaging\n")
+
+    run(command, tmp_path, "init")
+    run(command, tmp_path, "lock", "--select", "cpu*")
+    run(command, tmp_path, "generate", "--select", "cpu*")
+
+    assert list(tmp_path.glob(".buildmatrix/generated/cpu*/Dockerfile"))
+    assert (tmp_path / ".buildmatrix/generated/scan/scan.pyz").is_file()
+
+
+def test_the_wheel_holds_the_page_of_every_rule(command: Path, tmp_path: Path) -> None:
+    codes = [line.split()[0] for line in run(command, tmp_path, "rules").splitlines()]
+
+    assert len(codes) >= 20
+    for code in codes:
+        assert run(command, tmp_path, "rules", code).startswith(f"# {code}")
