@@ -33,7 +33,11 @@ class CudaBackend:
             )
         )
         program = _check(nvrtc.nvrtcCreateProgram(DENSE.encode(), b"dense.cu", 0, [], []))
-        _check(nvrtc.nvrtcCompileProgram(program, 1, [f"--gpu-architecture=sm_{major}{minor}".encode()]))
+        _check(
+            nvrtc.nvrtcCompileProgram(
+                program, 1, [f"--gpu-architecture=sm_{major}{minor}".encode()]
+            )
+        )
         cubin = b" " * int(_check(nvrtc.nvrtcGetCUBINSize(program)))  # type: ignore[call-overload]
         _check(nvrtc.nvrtcGetCUBIN(program, cubin))
         self._module = _check(driver.cuModuleLoadData(cubin))
