@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -78,6 +79,8 @@ def group(ctx: click.Context, file: Path, quiet: bool, verbose: bool, no_progres
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with the code that docs/contract.md promises."""
+    # A CI system that gives up sends SIGTERM: builds end and the journal is kept, as for Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         code = group.main(args=arguments, prog_name="buildmatrix", standalone_mode=False)
     except click.exceptions.Exit as stop:

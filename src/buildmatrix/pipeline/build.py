@@ -217,7 +217,8 @@ class _Run:
                 tags=target.references,
                 log=work.files.log,
                 scan_output=work.files.scan_output,
-                load=self.options.smoke and bool(smoke.runs_here(target)),
+                load=self.options.smoke
+                and bool(smoke.runs_here(target, self.judge.has_device(target.backend))),
             )
             work.key = journal.key(
                 {
@@ -321,6 +322,7 @@ class _Run:
             return
         outcome = smoke.run(
             work.target,
+            self.judge.has_device(work.target.backend),
             record.tags[0],
             record.config or record.digest,
             record.smoke,
@@ -400,7 +402,13 @@ class _Run:
             error="\n".join(work.errors) or None,
             seconds=record.seconds if record and not work.cached else 0.0,
             cached=work.cached,
+            smoke_not_run=self.smoke_not_run(work) if self.options.smoke else (),
         )
+
+    def smoke_not_run(self, work: _Work) -> tuple[str, ...]:
+        """Smoke commands that a machine with the device still has to run."""
+        commands = smoke.not_run_here(work.target, self.judge.has_device(work.target.backend))
+        return tuple(f"{command.name} ({command.level})" for command in commands)
 
 
 def _is_here(record: Record, job: BuildJob | None, present: Mapping[str, str]) -> bool:

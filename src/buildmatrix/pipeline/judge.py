@@ -34,6 +34,10 @@ class Judge:
         """Date of the catalogue that everything is judged by."""
         return str(self._catalogue.date)
 
+    def has_device(self, backend: str) -> bool:
+        """Whether a backend needs a device that this machine may not have."""
+        return self._catalogue.backends[backend].vendor is not None
+
     @property
     def backends(self) -> Collection[str]:
         """Backends that the catalogue knows."""

@@ -1,7 +1,8 @@
 """Smoke commands: what must succeed inside an image before it counts as good.
 
 Level `import` runs anywhere. The levels `device` and `batch` need a machine of a node class that
-has the device: here they are not run, and what was not run never counts as passed.
+has the device, unless the backend has none (cpu): here they are not run, and what was not run
+never counts as passed.
 """
 
 from __future__ import annotations
@@ -31,18 +32,19 @@ class SmokeOutcome:
     error: str | None = None
 
 
-def runs_here(target: Target) -> tuple[Smoke, ...]:
-    """The smoke commands of a target that need no device."""
-    return tuple(smoke for smoke in target.smoke if smoke.level == "import")
+def runs_here(target: Target, has_device: bool) -> tuple[Smoke, ...]:
+    """The smoke commands of a target that need no device; `has_device` is about its backend."""
+    return tuple(smoke for smoke in target.smoke if smoke.level == "import" or not has_device)
 
 
-def not_run_here(target: Target) -> tuple[Smoke, ...]:
+def not_run_here(target: Target, has_device: bool) -> tuple[Smoke, ...]:
     """The smoke commands of a target that only a machine with the device can run."""
-    return tuple(smoke for smoke in target.smoke if smoke.level != "import")
+    return tuple(smoke for smoke in target.smoke if smoke.level != "import" and has_device)
 
 
 def run(
     target: Target,
+    has_device: bool,
     reference: str,
     config: str,
     known: Iterable[str],
@@ -53,7 +55,7 @@ def run(
 
     `config` identifies the image. Stops at the first command that fails.
     """
-    commands = runs_here(target)
+    commands = runs_here(target, has_device)
     if not commands:
         return SmokeOutcome("not-run")
     known = set(known)

@@ -51,6 +51,7 @@ def _target(one: TargetResult) -> Json:
         "cached": one.cached,
         "log": one.log,
         "error": one.error,
+        "smoke_not_run": list(one.smoke_not_run),
     }
 
 

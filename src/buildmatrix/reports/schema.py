@@ -52,6 +52,7 @@ def _target() -> dict[str, Json]:
         cached={"type": "boolean"},
         log=_or_null(_TEXT),
         error=_or_null(_TEXT),
+        smoke_not_run=_list(_TEXT),
     )
 
 

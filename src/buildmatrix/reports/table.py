@@ -32,6 +32,7 @@ def render(report: Report, *, width: int, color: bool) -> str:
         *_findings(report, max(width, 40), paint),
         *_bad_distributions(report, max(width, 40), paint),
         *_unread(report, paint),
+        _smoke_not_run(report, max(width, 40), paint),
         [_summary(report, paint)],
     ]
     return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
@@ -205,6 +206,23 @@ def _unread(report: Report, paint: Painter) -> Iterator[list[str]]:
         paint("not read, so nothing is known about it", "bold"),
         *lines,
         *([f"{_INDENT}and {more} more"] if more > 0 else []),
+    ]
+
+
+def _smoke_not_run(report: Report, width: int, paint: Painter) -> list[str]:
+    """What a green smoke gate does not vouch for."""
+    targets: dict[tuple[str, ...], list[str]] = {}
+    for one in report.targets:
+        if one.smoke_not_run:
+            targets.setdefault(one.smoke_not_run, []).append(one.id)
+    return [
+        paint(line, "dim")
+        for names, ids in targets.items()
+        for line in _wrapped(
+            f"not run for want of a device: smoke {', '.join(names)} of {', '.join(ids)}",
+            width,
+            "",
+        )
     ]
 
 

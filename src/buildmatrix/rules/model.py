@@ -83,3 +83,5 @@ class TargetResult:
     seconds: float = 0.0
     #: True where the journal says that nothing had to be done.
     cached: bool = False
+    #: Smoke commands that were asked for and that this machine cannot run: `warmup (batch)`.
+    smoke_not_run: tuple[str, ...] = ()

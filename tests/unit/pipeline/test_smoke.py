@@ -47,8 +47,18 @@ def target(*commands: Smoke) -> Target:
     )  # fmt: skip
 
 
-def run(engine: Answers, *commands: Smoke, known: Sequence[str] = ()) -> smoke.SmokeOutcome:
-    return smoke.run(target(*commands), "i:1", "sha256:c", known, engine, Silent())  # type: ignore[arg-type]
+def run(
+    engine: Answers, *commands: Smoke, known: Sequence[str] = (), has_device: bool = True
+) -> smoke.SmokeOutcome:
+    return smoke.run(
+        target(*commands),
+        has_device,
+        "i:1",
+        "sha256:c",
+        known,
+        engine,  # type: ignore[arg-type]
+        Silent(),
+    )
 
 
 def test_import_commands_that_succeed_pass_the_gate() -> None:
@@ -61,6 +71,11 @@ def test_import_commands_that_succeed_pass_the_gate() -> None:
 @pytest.mark.parametrize("level", ["device", "batch"])
 def test_a_target_whose_only_commands_need_a_device_was_not_run(level: SmokeLevel) -> None:
     assert run(Answers(), command("a", level)).state == "not-run"
+
+
+@pytest.mark.parametrize("level", ["device", "batch"])
+def test_every_level_runs_where_the_backend_has_no_device(level: SmokeLevel) -> None:
+    assert run(Answers(OK), command("a", level), has_device=False).state == "passed"
 
 
 def test_a_target_without_commands_was_not_run() -> None:
@@ -109,6 +124,6 @@ def test_another_command_is_run_although_the_image_is_the_same() -> None:
 def test_another_image_is_tried_again() -> None:
     passed = run(Answers(OK), command("a")).passed
     engine = Answers(OK)
-    smoke.run(target(command("a")), "i:1", "sha256:other", passed, engine, Silent())  # type: ignore[arg-type]
+    smoke.run(target(command("a")), True, "i:1", "sha256:other", passed, engine, Silent())  # type: ignore[arg-type]
 
     assert len(engine.ran) == 1
