@@ -40,9 +40,12 @@ if [[ $(cat .venv/stamp 2>/dev/null) != "$stamp" ]]; then
 fi
 export PATH="$PWD/.venv/bin:$PATH"
 
-# stack_up: a Docker engine, a registry and base images, unless they are there; stopped on exit.
+# stack_up: a Docker engine, a registry and base images, unless they are there. What this call
+# starts is stopped on exit; what somebody else started goes on.
 stack_up() {
-  trap 'python3 -m scripts.stack down' EXIT
+  if ! python3 -m scripts.stack status | grep -q '"dockerd": [0-9]'; then
+    trap 'python3 -m scripts.stack down' EXIT
+  fi
   python3 -m scripts.stack up "$@"
   # On one line of its own: `eval "$(false)"` would hide a failure.
   local variables
