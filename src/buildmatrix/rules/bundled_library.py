@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from buildmatrix.catalogue.model import Evidence
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.findings import (
     by_owner,
@@ -29,13 +30,13 @@ def check(image: Image) -> Iterator[Finding]:
     )
     for owner, vendor, items in by_owner(libraries):
         name, version = split_owner(owner)
-        shown = listing(_shown(item.kind, item.detail) for item in items)
+        shown = listing(_shown(item) for item in items)
         bytes_there = f" ({size(total(items))})" if total(items) else ""
         yield finding(
             "BM201",
             image,
-            f"{holder(owner)} ships {shown}{bytes_there}, which belong to "
-            f"{title(items[0].backend, image.catalogue)} and serve nothing on {image.backend}",
+            f"{holder(owner)} ships what belongs to {title(items[0].backend, image.catalogue)} and "
+            f"is of no use on {image.backend}: {shown}{bytes_there}",
             vendor=vendor,
             owner=owner,
             path=items[0].path,
@@ -45,5 +46,9 @@ def check(image: Image) -> Iterator[Finding]:
         )
 
 
-def _shown(kind: str, detail: str) -> str:
-    return f"a static {detail}" if kind == "static" else detail
+def _shown(item: Evidence) -> str:
+    """A library by its name; a static one by what it was linked into."""
+    if item.kind != "static":
+        return item.detail
+    library, _, _ = item.detail.partition(" (")
+    return f"a static {library} in {item.path.rpartition('/')[2]}"
