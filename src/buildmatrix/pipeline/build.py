@@ -390,7 +390,8 @@ class _Run:
     def target_result(self, work: _Work) -> TargetResult:
         """The gates of one target."""
         record, target = work.record, work.target
-        log = work.files.log
+        # A log of an earlier run says nothing of this one.
+        log = work.files.log if work.gates["build"] != "not-run" else None
         return TargetResult(
             id=target.id,
             backend=target.backend,
@@ -398,7 +399,7 @@ class _Run:
             image=target.references[0] if target.tags else target.image,
             digest=work.pushed or (record.digest if record else None),
             size=work.scanned.stats.bytes_total if work.scanned else None,
-            log=log.relative_to(self.spec.root).as_posix() if log.is_file() else None,
+            log=log.relative_to(self.spec.root).as_posix() if log and log.is_file() else None,
             error="\n".join(work.errors) or None,
             seconds=record.seconds if record and not work.cached else 0.0,
             cached=work.cached,
