@@ -490,10 +490,6 @@ name = "starts"
 level = "import"
 command = ["python", "/app/main.py"]
 timeout = "60s"
-[[smoke]]
-name = "works"
-level = "batch"
-command = ["false"]
 [tools]
 uv = "{uv}"
 scanner = "{python}"
