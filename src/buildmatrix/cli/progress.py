@@ -103,11 +103,12 @@ class LiveTable:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table.grid(padding=(0, 1))
-        for _ in range(2):
-            table.add_column(no_wrap=True)
-        table.add_column(justify="right", no_wrap=True)
-        table.add_column(no_wrap=True, overflow="ellipsis")
+        # The last column gives way on a narrow terminal; the others keep their width.
+        table = Table.grid(padding=(0, 1), expand=True)
+        table.add_column(no_wrap=True, min_width=1)
+        table.add_column(no_wrap=True, min_width=max(map(len, self.rows), default=0))
+        table.add_column(no_wrap=True, min_width=5, justify="right")
+        table.add_column(no_wrap=True, ratio=1, overflow="ellipsis")
         with self._lock:
             now = time.monotonic()
             for target, row in self.rows.items():

@@ -23,6 +23,8 @@ TRANSFER = 10_000_000
 
 # `[image build 2/7] RUN ...`: buildx puts the bake target in front when there are several.
 _NAME = re.compile(r"\[(?P<where>[^\]]*)\]\s*(?P<what>.*)", re.DOTALL)
+# A step of buildx itself that is open as long as the export takes, and hides it.
+_BOOKKEEPING = "resolving provenance for metadata file"
 # What BuildKit reports for steps that it stopped because another one failed.
 _CANCELLED = re.compile(r"context canceled|code = Canceled|^Canceled$")
 
@@ -120,7 +122,7 @@ class Follower:
         if vertex.started and not step.started:
             step.started = True
             self._write(f"#{step.number} {step.name}")
-            if not vertex.completed:
+            if not vertex.completed and step.name != _BOOKKEEPING:
                 self._running[vertex.digest] = step_text(step.name)
         if vertex.completed and not step.ended:
             step.ended = True
