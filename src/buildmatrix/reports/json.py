@@ -97,6 +97,15 @@ def _evidence(item: Evidence) -> Json:
         "detail": item.detail,
         "offset": item.offset,
         "confidence": item.confidence,
+        "vendor": item.vendor,
+        "backend": item.backend,
+        "role": item.role,
+        "where": item.where,
+        "weight": item.weight,
+        "toolkit": item.toolkit,
+        "size": item.size,
+        "distribution": item.distribution,
+        "architectures": list(item.architectures),
     }
 
 

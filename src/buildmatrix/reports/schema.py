@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from buildmatrix.catalogue.model import Confidence, EvidenceKind
+from buildmatrix.catalogue.model import Confidence, EvidenceKind, Weight, Where
 from buildmatrix.reports.json import Json
 from buildmatrix.reports.model import SCHEMA, TOOL
 from buildmatrix.rules.model import GATES, GateState, Severity, VerdictName
@@ -88,6 +88,15 @@ def _finding() -> dict[str, Json]:
                 detail=_TEXT,
                 offset=_or_null(_COUNT),
                 confidence=_one_of(get_args(Confidence)),
+                vendor=_TEXT,
+                backend=_TEXT,
+                role=_TEXT,
+                where=_one_of(get_args(Where)),
+                weight=_one_of(get_args(Weight)),
+                toolkit=_or_null(_TEXT),
+                size=_COUNT,
+                distribution=_or_null(_TEXT),
+                architectures=_list(_TEXT),
             )
         ),
         chain=_list(_TEXT),

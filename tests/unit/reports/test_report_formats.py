@@ -212,6 +212,15 @@ def test_json_holds_what_the_contract_promises_in_its_order() -> None:
             "detail": ".nv_fatbin: sm_75",
             "offset": 4096,
             "confidence": "high",
+            "vendor": "nvidia",
+            "backend": "cuda",
+            "role": "kernel",
+            "where": "image",
+            "weight": "strong",
+            "toolkit": None,
+            "size": 48_000_000,
+            "distribution": "xgboost==3.4.1",
+            "architectures": [],
         }
     ]
     assert document["targets"][0]["gates"]["scan"] == "passed"

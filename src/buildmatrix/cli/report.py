@@ -1,0 +1,33 @@
+"""`buildmatrix report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from buildmatrix.cli.output import check_formats, report_options, write_report
+
+
+@click.command("report", short_help="Render a saved report again, or merge several.")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@report_options
+def command(
+    files: tuple[Path, ...],
+    formats: tuple[str, ...],
+    output: Path | None,
+    fail_on: Any,
+    strict: bool,
+) -> int:
+    """Render reports that `--format json` wrote; several become one.
+
+    The exit code is that of the findings and gates in them.
+    """
+    from buildmatrix.reports.model import exit_code
+    from buildmatrix.reports.saved import merge, read
+
+    pairs = check_formats(formats)
+    report = merge([read(path) for path in files])
+    write_report(report, pairs, output)
+    return exit_code(report, fail_on, strict)

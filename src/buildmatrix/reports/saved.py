@@ -1,0 +1,87 @@
+"""A saved report, read back: to render it again, or to merge the shards of a CI matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from buildmatrix.errors import UsageError
+from buildmatrix.inventory.model import Inventory, Stats, Unread
+from buildmatrix.reports.model import SCHEMA, Report, assemble
+from buildmatrix.rules.model import Finding, TargetResult, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class _Tool:
+    version: str
+    catalogue: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """What `reports.json` writes."""
+
+    schema: str
+    tool: _Tool
+    subject: str
+    targets: tuple[TargetResult, ...]
+    distributions: tuple[Verdict, ...]
+    findings: tuple[Finding, ...]
+    unread: tuple[Unread, ...]
+    stats: Stats
+
+
+def read(path: Path) -> Report:
+    """A report that `--format json` wrote. Raises `UsageError` for anything else."""
+    try:
+        document = msgspec.json.decode(path.read_bytes(), type=_Document)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(
+            f"{path} is no report of buildmatrix ({error}); write one with --format json={path}"
+        ) from error
+    if document.schema != SCHEMA:
+        raise UsageError(
+            f"{path} has the format {document.schema}, and this version reads {SCHEMA}; write it "
+            "again with this version"
+        )
+    return Report(
+        subject=document.subject,
+        catalogue=document.tool.catalogue,
+        targets=document.targets,
+        distributions=document.distributions,
+        findings=document.findings,
+        unread=document.unread,
+        stats=document.stats,
+        version=document.tool.version,
+    )
+
+
+def merge(reports: Sequence[Report]) -> Report:
+    """One report of several that are about different targets.
+
+    Raises `UsageError` when two of them are about one target: which of them counts?
+    """
+    if len(reports) == 1:
+        return reports[0]
+    ids = [target.id for report in reports for target in report.targets]
+    for id in ids:
+        if ids.count(id) > 1:
+            raise UsageError(f"{id} is in more than one report; merge only reports of one run")
+    merged = assemble(
+        _joined(report.subject for report in reports),
+        _joined(report.catalogue for report in reports),
+        targets=[target for report in reports for target in report.targets],
+        findings=[finding for report in reports for finding in report.findings],
+        verdicts=[verdict for report in reports for verdict in report.distributions],
+        inventories=[Inventory(unread=r.unread, stats=r.stats) for r in reports],
+    )
+    return replace(merged, version=_joined(report.version for report in reports))
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(texts))
