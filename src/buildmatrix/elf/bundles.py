@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from struct import Struct
 
-from buildmatrix.elf import zstd
+from buildmatrix.elf import codeobject, zstd
+from buildmatrix.elf import layout as abi
 from buildmatrix.elf.entries import Container, Entry
 from buildmatrix.elf.source import ByteSource
 
@@ -32,6 +33,8 @@ _TABLES = (4 << 10, 16 << 10)
 #: Compressed bytes that are read to get at the table. The first block of a zstd frame has at most
 #: 128 KiB.
 _HEAD = 160 << 10
+#: Bytes of an image that tell what it is.
+_IMAGE_HEAD = 512
 _MOST_ENTRIES = 512
 _LONGEST_ID = 512
 
@@ -118,9 +121,27 @@ def read_section(source: ByteSource, offset: int, size: int, name: str) -> Entry
     if meaning is None:
         return None
     container, kind, arch = meaning
-    start = source.read(offset, 4)
-    kind = {b"\x03\x02\x23\x07": "spirv", b"BC\xc0\xde": "bitcode"}.get(start, kind)
-    return Entry(container, kind, arch, offset, size)
+    packed = source.read(offset, min(size, _HEAD))
+    start, compressed = packed[:_IMAGE_HEAD], packed.startswith(zstd.MAGIC)
+    if compressed:
+        try:
+            start = zstd.head(packed, _IMAGE_HEAD)
+        except ValueError as problem:
+            note = f"compressed with zstd, and not readable: {problem}"
+            return Entry(container, kind, arch, offset, size, compressed=True, note=note)
+    return Entry(container, _image_kind(start) or kind, arch, offset, size, compressed=compressed)
+
+
+def _image_kind(start: bytes) -> str | None:
+    """What an image is by its first bytes; None where they do not tell.
+
+    Code for several GPUs of Intel is an ar(5) archive of objects, behind a member that pads.
+    """
+    if start.startswith(b"!<arch>\n"):
+        start = start[max(0, start.find(abi.MAGIC)) :]
+    if start.startswith(abi.MAGIC):
+        return codeobject.KINDS.get(int.from_bytes(start[18:20], "little"))
+    return {b"\x03\x02\x23\x07": "spirv", b"BC\xc0\xde": "bitcode"}.get(start[:4])
 
 
 def _inflate(packed: bytes, most: int) -> bytes:

@@ -11,15 +11,16 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from buildmatrix.elf import bundles, codeobject, fatbin, offloadbinary
+from buildmatrix.elf import bundles, codeobject, fatbin, offloadbinary, spirv
 from buildmatrix.elf import layout as abi
 from buildmatrix.elf.entries import Container, Entry
 from buildmatrix.elf.headers import Headers
 from buildmatrix.elf.model import DeviceCode
 from buildmatrix.elf.regions import Region, Window, device_regions
 from buildmatrix.elf.source import ByteSource
+from buildmatrix.elf.sums import Sums
 
 _Read = Callable[[ByteSource, int, int], Container | None]
 _READERS: dict[bytes, _Read] = {
@@ -28,20 +29,26 @@ _READERS: dict[bytes, _Read] = {
     bundles.COMPRESSED_MAGIC: bundles.read_compressed,
     offloadbinary.MAGIC: offloadbinary.read,
     abi.MAGIC: codeobject.read,
+    spirv.MAGIC: spirv.read,
 }
 _LONGEST_MAGIC = max(map(len, _READERS))
 _MAGICS = re.compile(b"|".join(map(re.escape, _READERS)))
-#: What is searched for in host data. One pass per pattern is six times as fast as one over all: a
-#: pattern that is one literal is searched for with memchr. OffloadBinary always has its section.
+#: What is searched for in host data, and how far behind the start of the magic number it lies. One
+#: pass per pattern is six times as fast as one over all: a pattern that is one literal is searched
+#: for with memchr on its first byte, which had better be rare. The last one is the second half of
+#: SPIR-V's number with the start of its version. OffloadBinary always has its section.
 _SEARCHED = tuple(
-    re.compile(re.escape(magic))
-    for magic in (fatbin.MAGIC, bundles.MAGIC, bundles.COMPRESSED_MAGIC, abi.MAGIC)
+    (re.compile(re.escape(pattern)), behind)
+    for pattern, behind in (
+        (fatbin.MAGIC, 0),
+        (bundles.COMPRESSED_MAGIC, 0),
+        (abi.MAGIC, 0),
+        (spirv.MAGIC[2:] + b"\0", 2),
+    )
 )
 
 #: Entries and containers counted in one file; libcufft has fifty thousand.
 MOST_ENTRIES = 1 << 20
-#: Different (format, kind, architecture); real files have up to a hundred.
-MOST_SUMS = 2048
 #: Magic numbers in host data that are looked at.
 MOST_CANDIDATES = 1 << 18
 #: Magic numbers in sections of device code without a container behind them; real files have none.
@@ -76,12 +83,18 @@ class CandidateFinder:
     def search(self, window: Window, region: Region) -> None:
         """Adds the magic numbers that begin in this window."""
         stop = window.stop + _LONGEST_MAGIC - 1
-        found = sorted(
-            match.start()
-            for pattern in _SEARCHED
-            for match in pattern.finditer(window.data, window.start, stop)
-            if match.start() < window.stop
-        )
+        found = [
+            match.start() - behind
+            for pattern, behind in _SEARCHED
+            for match in pattern.finditer(window.data, window.start + behind, stop)
+            if match.start() - behind < window.stop
+        ]
+        # A long pattern is found faster so.
+        at = window.data.find(bundles.MAGIC, window.start, stop)
+        while 0 <= at < window.stop:
+            found.append(at)
+            at = window.data.find(bundles.MAGIC, at + 1, stop)
+        found.sort()
         left = MOST_CANDIDATES - len(self.places)
         self.incomplete |= len(found) > left
         self.places += [(window.offset + start, region) for start in found[:left]]
@@ -93,29 +106,32 @@ class DeviceCodeFinder:
 
     source: ByteSource
     unread: list[str]
-    _sums: dict[tuple[str, str, str | None], DeviceCode] = field(default_factory=dict)
+    _sums: Sums = field(init=False)
     _starts: list[int] = field(default_factory=list)
     _ends: list[int] = field(default_factory=list)
     _entries: int = 0
     _failures: int = 0
     _opened: int = 0
 
+    def __post_init__(self) -> None:
+        self._sums = Sums(self.unread)
+
     def read_sections(self, headers: Headers, size: int) -> None:
         """Adds what the file itself and its sections for device code hold."""
         whole = codeobject.whole(headers.machine, headers.flags, headers.abi_version, size)
         if whole is not None:
-            self._add(whole, None)
+            self._sums.add(whole, None)
         moved = self._read_kpack(headers, size)
         for region in device_regions(headers, size):
             name = region.section or ""
             if name.startswith(bundles.MAGIC.decode()):
                 image = bundles.read_section(self.source, region.offset, region.size, name)
                 if image is not None:
-                    self._add(image, name)
-            elif not self._walk(region) and not moved:
+                    self._sums.add(image, name)
+            elif not self.read_region(region) and not moved:
                 container = next((f for s, f in _FORMATS.items() if name.startswith(s)), name)
                 note = "nothing in the section could be read"
-                self._add(
+                self._sums.add(
                     Entry(container, "unknown", None, region.offset, region.size, note=note), name
                 )
 
@@ -140,12 +156,10 @@ class DeviceCodeFinder:
 
     def found(self) -> tuple[DeviceCode, ...]:
         """The sums, in an order that depends on the bytes only."""
-        return tuple(
-            sorted(self._sums.values(), key=lambda s: (s.format, s.kind, s.arch or "", s.offset))
-        )
+        return self._sums.found()
 
-    def _walk(self, region: Region) -> bool:
-        """Reads all containers of a section; False when there is none."""
+    def read_region(self, region: Region) -> bool:
+        """Adds all containers of a region that is made of them; False when there is none."""
         any_found = False
         at = region.offset
         while (place := _next_magic(self.source, at, region.end)) is not None:
@@ -154,7 +168,9 @@ class DeviceCodeFinder:
                 at = place + 1
                 self._failures += 1
                 if self._failures > MOST_FAILURES:
-                    self.unread.append(f"section {region.section} is full of broken device code")
+                    self.unread.append(
+                        f"{region.section or 'the file'} is full of broken device code"
+                    )
                     break
                 continue
             any_found = True
@@ -184,34 +200,7 @@ class DeviceCodeFinder:
     def _count(self, container: Container, region: Region) -> None:
         self._entries += 1 + len(container.entries)
         for entry in container.entries:
-            self._add(entry, region.section)
-
-    def _add(self, entry: Entry, section: str | None) -> None:
-        key = (entry.format, entry.kind, entry.arch)
-        known = self._sums.get(key)
-        if known is not None:
-            self._sums[key] = replace(
-                known,
-                count=known.count + 1,
-                size=known.size + entry.size,
-                compressed=known.compressed + entry.compressed,
-                note=known.note or entry.note,
-            )
-        elif len(self._sums) < MOST_SUMS:
-            self._sums[key] = DeviceCode(
-                format=entry.format,
-                kind=entry.kind,
-                arch=entry.arch,
-                count=1,
-                size=entry.size,
-                offset=entry.offset,
-                section=section,
-                note=entry.note,
-                compressed=int(entry.compressed),
-            )
-        elif len(self._sums) == MOST_SUMS:
-            self.unread.append(f"only the first {MOST_SUMS} kinds of device code were counted")
-            self._sums[key] = DeviceCode(*key, 1, entry.size, entry.offset, section)
+            self._sums.add(entry, region.section)
 
     def _read_kpack(self, headers: Headers, size: int) -> bool:
         """Adds code that was moved to a `.kpack` file; `.hip_fatbin` is then full of zeros."""
@@ -224,9 +213,16 @@ class DeviceCodeFinder:
             if moved:
                 note = "the code was moved to a .kpack file"
                 entry = Entry("hip-kpack", "unknown", None, section.offset, 0, note=note)
-                self._add(entry, section.name)
+                self._sums.add(entry, section.name)
                 return True
         return False
+
+
+def read_containers(source: ByteSource, size: int, unread: list[str]) -> tuple[DeviceCode, ...]:
+    """All containers of a file that consists of them; trouble goes to `unread`."""
+    device = DeviceCodeFinder(source, unread)
+    device.read_region(Region(0, size, None, executable=False))
+    return device.found()
 
 
 def _next_magic(source: ByteSource, at: int, end: int) -> int | None:

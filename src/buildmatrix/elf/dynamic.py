@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from buildmatrix.elf import layout as abi
 from buildmatrix.elf.headers import Headers, text
@@ -28,6 +29,8 @@ class Dynamic:
     #: File offset and size of the dynamic string table; size 0 when there is none.
     strings_at: int = 0
     strings_size: int = 0
+    #: Every tag with its value, the last one where a tag occurs twice.
+    tags: Mapping[int, int] = field(default_factory=dict)
 
 
 def read_dynamic(source: CachedSource, headers: Headers) -> Dynamic:
@@ -46,9 +49,9 @@ def read_dynamic(source: CachedSource, headers: Headers) -> Dynamic:
     if strings_at is None:
         if any(tag in values for tag in wanted):
             headers.unread.append("the dynamic string table lies outside the file")
-        return Dynamic(flags_1=values.get(abi.DT_FLAGS_1, 0))
+        return Dynamic(flags_1=values.get(abi.DT_FLAGS_1, 0), tags=values)
 
-    strings = _Strings(source, strings_at, strings_size)
+    strings = Strings(source, strings_at, strings_size)
     dynamic = Dynamic(
         soname=strings.at(values.get(abi.DT_SONAME)),
         needed=tuple(
@@ -61,6 +64,7 @@ def read_dynamic(source: CachedSource, headers: Headers) -> Dynamic:
         flags_1=values.get(abi.DT_FLAGS_1, 0),
         strings_at=strings_at,
         strings_size=strings_size,
+        tags=values,
     )
     if strings.missing:
         headers.unread.append(
@@ -107,7 +111,7 @@ def _entries(
     return entries
 
 
-class _Strings:
+class Strings:
     """Strings of one table, bounded in length and in sum."""
 
     def __init__(self, source: CachedSource, offset: int, size: int) -> None:
@@ -119,6 +123,7 @@ class _Strings:
         self.missing = 0
 
     def at(self, index: int | None) -> str | None:
+        """The string that begins at `index`; None for None, and for what cannot be read."""
         if index is None:
             return None
         raw = self._raw(index)

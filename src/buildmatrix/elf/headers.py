@@ -41,7 +41,7 @@ class SectionHeader:
     flags: int
     offset: int
     size: int
-    #: Index of the section that this one refers to: for SHT_DYNAMIC its string table.
+    #: Index of the section that this one refers to: for SHT_DYNAMIC and symbols their strings.
     link: int
 
     @property
@@ -71,6 +71,8 @@ class Headers:
     machine: int
     #: e_flags, whose meaning belongs to the machine.
     flags: int
+    #: EI_OSABI: 0 for System V, 3 for GNU, and numbers of their own for device code.
+    os_abi: int
     #: EI_ABIVERSION, which says how `flags` are to be read in device code.
     abi_version: int
     sections: tuple[SectionHeader, ...] = ()
@@ -147,6 +149,7 @@ def read_headers(source: CachedSource) -> Headers | None:
         type=kind,
         machine=machine,
         flags=flags,
+        os_abi=start[7],
         abi_version=start[8],
         sections=tuple(_named(source, entries, names_index, unread)),
         segments=segments,

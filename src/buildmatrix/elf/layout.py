@@ -13,10 +13,12 @@ MAGIC = b"\x7fELF"
 
 # Section types and flags, chapter 4; values from 0x60000000 on are of GNU and LLVM.
 SHT_PROGBITS = 1
+SHT_SYMTAB = 2
 SHT_STRTAB = 3
 SHT_DYNAMIC = 6
 SHT_NOTE = 7
 SHT_NOBITS = 8
+SHT_DYNSYM = 11
 SHF_ALLOC = 0x2
 SHF_EXECINSTR = 0x4
 SHN_XINDEX = 0xFFFF
@@ -32,20 +34,42 @@ PN_XNUM = 0xFFFF
 # Dynamic tags, chapter 5; DT_FLAGS_1 from the LSB core specification 5.0.
 DT_NULL = 0
 DT_NEEDED = 1
+DT_HASH = 4
 DT_STRTAB = 5
+DT_SYMTAB = 6
 DT_STRSZ = 10
 DT_SONAME = 14
 DT_RPATH = 15
 DT_RUNPATH = 29
 DT_FLAGS_1 = 0x6FFFFFFB
+# GNU: the hash table of symbols, and the versions of symbols (LSB 5.0, "Symbol Versioning").
+DT_GNU_HASH = 0x6FFFFEF5
+DT_VERSYM = 0x6FFFFFF0
+DT_VERDEF = 0x6FFFFFFC
+DT_VERDEFNUM = 0x6FFFFFFD
+DT_VERNEED = 0x6FFFFFFE
+DT_VERNEEDNUM = 0x6FFFFFFF
 
+NT_GNU_ABI_TAG = 1
 NT_GNU_BUILD_ID = 3
+#: Of the owner FDO: https://systemd.io/ELF_DLOPEN_METADATA
+NT_FDO_DLOPEN = 0x407C0C0A
+
+# Symbols, chapter 4.
+SHN_UNDEF = 0
+STB_LOCAL = 0
+STB_WEAK = 2
+STT_SECTION = 3
+STT_FILE = 4
 
 EM_CUDA = 190
 EM_INTELGT = 205
 EM_AMDGPU = 224
 
 TYPES = {1: "rel", 2: "exec", 3: "dyn", 4: "core"}
+
+#: EI_OSABI. Device code has numbers of its own: 51 and 65 are CUDA's, 64 is AMD's HSA.
+OS_ABIS = {0: "sysv", 3: "gnu", 9: "freebsd", 51: "cuda", 64: "amdgpu_hsa", 65: "cuda"}
 
 #: e_machine numbers of the registry at sco.com that occur on Linux and in device code.
 MACHINES = {
@@ -97,6 +121,19 @@ class Layout:
     dynamic: Struct
     #: namesz, descsz, type.
     note: Struct
+    #: ELF64: name, info, other, shndx, value, size. ELF32: name, value, size, info, other, shndx.
+    symbol: Struct
+    #: One 32-bit, one 16-bit number.
+    number: Struct
+    half: Struct
+    #: vn_version, vn_cnt, vn_file, vn_aux, vn_next; the same in ELF32 and ELF64, as the next three.
+    verneed: Struct
+    #: vna_hash, vna_flags, vna_other, vna_name, vna_next.
+    vernaux: Struct
+    #: vd_version, vd_flags, vd_ndx, vd_cnt, vd_hash, vd_aux, vd_next.
+    verdef: Struct
+    #: vda_name, vda_next.
+    verdaux: Struct
 
 
 @cache
@@ -112,4 +149,11 @@ def layout(bits: int, little_endian: bool) -> Layout:
         segment=Struct(f"{order}IIQQQQQQ" if bits == 64 else f"{order}IIIIIIII"),
         dynamic=Struct(f"{order}{word}{word}"),
         note=Struct(f"{order}III"),
+        symbol=Struct(f"{order}IBBHQQ" if bits == 64 else f"{order}IIIBBH"),
+        number=Struct(f"{order}I"),
+        half=Struct(f"{order}H"),
+        verneed=Struct(f"{order}HHIII"),
+        vernaux=Struct(f"{order}IHHII"),
+        verdef=Struct(f"{order}HHHHIII"),
+        verdaux=Struct(f"{order}II"),
     )

@@ -12,13 +12,23 @@ from types import MappingProxyType
 from buildmatrix.elf.model import Mark
 from buildmatrix.elf.regions import Window
 
-#: Name of a mark and its bytes, at most `regions.AFTER` of them.
+#: Name of a mark and its bytes, at most `regions.AFTER` of them. Long ones are searched for faster.
 MARKS: Mapping[str, bytes] = MappingProxyType(
     {
         "cudart-error-string": b"CUDA driver version is insufficient for CUDA runtime version",
         "cudart-shared-memory": b"/cudart.shm.",
+        "cublaslt-log-variable": b"CUBLASLT_LOG_MASK",
+        "cusparse-error-string": b"Blocked Ell SpMM supports only GPU architectures",
+        "cufft-variable": b"CUFFT_DISABLE_CONTIGUOUS_SUBBATCHING",
+        # A fork for other hardware begins with another name.
+        "nccl-version-line": b"\0NCCL version 2.",
         "nvrtc-error-prefix": b"nvrtc: error: failed with an internal error",
         "nvjitlink-version-hint": b"may need newer version of nvJitLink library",
+        "hip-error-string": b"no ROCm-capable device is detected",
+        "sycl-cache-variable": b"SYCL_CACHE_DISABLE_PERSISTENT",
+        "ur-adapters-variable": b"UR_ADAPTERS_FORCE_LOAD",
+        "ocl-icd-variable": b"OCL_ICD_ASSUME_ICD_EXTENSION",
+        "openmp-double-start": b"Initializing %1$s, but found %2$s already initialized.",
         "mkl-error-prefix": b"MKL ERROR: %s.",
         "onednn-version-line": b"oneDNN v%d.%d.%d (commit %s)",
     }

@@ -23,12 +23,14 @@ class DeviceCode:
     """All device code of one format and architecture in one file, summed up."""
 
     #: Container: `nv-fatbin`, `hip-bundle`, `hip-ccob`, `hip-kpack`, `offload-bundle`,
-    #: `offload-binary`, `spirv`, `elf` (the object itself is device code).
+    #: `offload-binary`, `elf` (the object itself is device code). Of files that hold one program
+    #: the kind of file: `spirv`, `ptx`, `bitcode`, `triton`, and others of `elf.devicefile`.
     format: str
     #: What the entries are: `sass`, `ptx`, `lto-ir`, `amdgcn`, `spirv`, `zebin`, `bitcode`,
-    #: `unknown`.
+    #: `ir`, `unknown`.
     kind: str
     #: `sm_90`, `compute_120`, `gfx942:sramecc+:xnack-`, `spir64`; None where the bytes cannot say.
+    #: SPIR-V without a container: `spirv64` and `spirv32` for kernels, `spirv` for shaders.
     arch: str | None
     count: int
     #: Bytes on disk of all entries together.
@@ -65,6 +67,28 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
+class VersionNeed:
+    """The symbol versions that an object asks of one library: `GLIBC_2.17`, `libcudart.so.12`."""
+
+    library: str
+    versions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DlopenNote:
+    """Libraries that an object says it loads by itself, in a note made for that.
+
+    Source: https://systemd.io/ELF_DLOPEN_METADATA.
+    """
+
+    #: Names for one library, tried in this order.
+    sonames: tuple[str, ...]
+    feature: str | None = None
+    #: `required`, `recommended` or `suggested`.
+    priority: str = "recommended"
+
+
+@dataclass(frozen=True, slots=True)
 class Elf:
     """What the headers, the dynamic section and the sections of one ELF object say."""
 
@@ -82,9 +106,58 @@ class Elf:
     #: DT_FLAGS_1 (LSB 5.0); DF_1_NODEFLIB is 0x800.
     flags_1: int = 0
     build_id: str | None = None
+    #: EI_OSABI in words (`sysv`, `gnu`, ...), or its number.
+    os_abi: str = "sysv"
+    #: System and oldest kernel, from the ABI note of the GNU tools: `linux 3.2.0`.
+    abi_tag: str | None = None
+    #: In the order of the file (DT_VERNEED).
+    version_needs: tuple[VersionNeed, ...] = ()
+    #: Versions that the object's own symbols have (DT_VERDEF), the soname first.
+    version_definitions: tuple[str, ...] = ()
+    dlopen_notes: tuple[DlopenNote, ...] = ()
     sections: tuple[Section, ...] = ()
     device_code: tuple[DeviceCode, ...] = ()
     literals: tuple[Literal, ...] = ()
     marks: tuple[Mark, ...] = ()
     #: What could not be read, one sentence each; empty when everything was.
+    unread: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFile:
+    """A file that is no ELF of the host and holds device code, or may hold it."""
+
+    #: The suffix that such a file usually has: `cubin`, `fatbin`, `ptx`, `bc`, `spv`, `kpack`, `a`.
+    kind: str
+    device_code: tuple[DeviceCode, ...] = ()
+    #: Of the members of a static archive.
+    marks: tuple[Mark, ...] = ()
+    #: Objects in a static archive.
+    members: int = 0
+    #: What could not be read, one sentence each.
+    unread: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Undefined:
+    """A symbol that another object must define."""
+
+    name: str
+    #: The version asked for, and the library that it is asked of; None where versions are not used.
+    version: str | None = None
+    library: str | None = None
+    #: The loader goes on when nobody defines it.
+    weak: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Symbols:
+    """The symbols of one ELF object, for a person to read."""
+
+    #: In the order of the dynamic symbol table.
+    undefined: tuple[Undefined, ...] = ()
+    #: Names that others can link to.
+    defined: tuple[str, ...] = ()
+    #: Names of defined symbols that no other object sees, from `.symtab` or `.gnu_debugdata`.
+    local: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()

@@ -1,6 +1,7 @@
 """LLVM's OffloadBinary, the container of the new offloading model: `.llvm.offloading`.
 
-Source: llvm/include/llvm/Object/OffloadBinary.h, versions 1 and 2. Little-endian. No wheel on the
+Source: llvm/include/llvm/Object/OffloadBinary.h, versions 1 to 3. Version 1 holds one image, later
+ones several, and their table of strings has a further column. Little-endian. No wheel on the
 index held one when this was written, so the layout is checked against the source only.
 """
 
@@ -17,12 +18,15 @@ MAGIC = b"\x10\xff\x10\xad"
 _HEADER = Struct("<4sIQQQ")
 #: image kind, offload kind, flags, offset of strings, number of strings, offset of image, size.
 _ENTRY = Struct("<HHIQQQQ")
-#: offset of key, offset of value.
+#: offset of key, offset of value[, size of value].
 _PAIR = Struct("<QQ")
+_PAIR_SIZES = {1: 16, 2: 24, 3: 24}
 
 _KINDS = {2: "bitcode", 3: "sass", 5: "ptx", 6: "spirv"}
-_MOST_PAIRS = 64
+_MOST_PAIRS = 16
+_MOST_ENTRIES = 512
 _LONGEST = 256
+_TABLES = 256 << 10
 
 
 def read(source: ByteSource, offset: int, limit: int) -> Container | None:
@@ -30,29 +34,41 @@ def read(source: ByteSource, offset: int, limit: int) -> Container | None:
     head = source.read(offset, min(_HEADER.size, limit - offset))
     if len(head) < _HEADER.size:
         return None
-    magic, version, size, entry_at, _ = _HEADER.unpack(head)
-    if magic != MAGIC or not 1 <= version <= 3 or not _HEADER.size < size <= limit - offset:
+    magic, version, size, entries_at, number = _HEADER.unpack(head)
+    if magic != MAGIC or version not in _PAIR_SIZES or not _HEADER.size < size <= limit - offset:
         return None
-    raw = source.read(offset + entry_at, _ENTRY.size) if entry_at < size else b""
-    if len(raw) < _ENTRY.size:
-        return None
-    kind, _, _, strings_at, strings, _, _ = _ENTRY.unpack(raw)
-    facts = {}
-    for index in range(min(strings, _MOST_PAIRS)):
-        at = strings_at + index * _PAIR.size
-        pair = source.read(offset + at, _PAIR.size) if at < size else b""
-        if len(pair) < _PAIR.size:
+    # Entries and strings stand in front of the images.
+    tables = source.read(offset, min(size, _TABLES))
+    count = 1 if version == 1 else max(1, min(number, _MOST_ENTRIES))
+    entries = []
+    for index in range(count):
+        at = entries_at + index * _ENTRY.size
+        if at + _ENTRY.size > len(tables):
             break
-        key, value = (_string(source, offset, place, size) for place in _PAIR.unpack(pair))
+        kind, _, _, strings_at, strings, _, image_size = _ENTRY.unpack_from(tables, at)
+        facts = _facts(tables, strings_at, strings, _PAIR_SIZES[version])
+        triple = facts.get("triple", "").split("-", 1)[0]
+        arch = facts.get("arch") or triple or None
+        name = "amdgcn" if triple == "amdgcn" else _KINDS.get(kind, "unknown")
+        note = None if arch else "the container names neither an architecture nor a triple"
+        # A container with one image is counted whole, with its header and strings.
+        taken = size if count == 1 else min(image_size, size)
+        entries.append(Entry("offload-binary", name, arch, offset, taken, note=note))
+    return Container(tuple(entries), offset + size) if entries else None
+
+
+def _facts(tables: bytes, at: int, count: int, step: int) -> dict[str, str]:
+    """The table of strings of one entry."""
+    facts = {}
+    for _ in range(min(count, _MOST_PAIRS)):
+        if at + _PAIR.size > len(tables):
+            break
+        key, value = (_string(tables, place) for place in _PAIR.unpack_from(tables, at))
         facts[key] = value
-    triple = facts.get("triple", "").split("-", 1)[0]
-    arch = facts.get("arch") or triple or None
-    name = "amdgcn" if triple == "amdgcn" else _KINDS.get(kind, "unknown")
-    note = None if arch else "the container names neither an architecture nor a triple"
-    entry = Entry("offload-binary", name, arch, offset, size, note=note)
-    return Container((entry,), offset + size)
+        at += step
+    return facts
 
 
-def _string(source: ByteSource, base: int, at: int, size: int) -> str:
-    raw = source.read(base + at, min(_LONGEST, size - at)) if at < size else b""
+def _string(tables: bytes, at: int) -> str:
+    raw = tables[at : at + _LONGEST]
     return raw.partition(b"\0")[0].decode("ascii", "replace")

@@ -15,9 +15,10 @@ from buildmatrix.elf.headers import Headers, Malformed, read_headers, text
 from buildmatrix.elf.literals import MOST_NAMES, LiteralFinder
 from buildmatrix.elf.marks import MarkFinder
 from buildmatrix.elf.model import DeviceCode, Elf, Literal, Mark, Section
-from buildmatrix.elf.notes import read_build_id
+from buildmatrix.elf.notes import read_notes
 from buildmatrix.elf.regions import host_regions, windows
 from buildmatrix.elf.source import ByteSource, CachedSource
+from buildmatrix.elf.versions import read_versions
 
 __all__ = ["Malformed", "read_elf"]
 
@@ -40,6 +41,8 @@ def read_elf(source: ByteSource, size: int, *, deep: bool = True) -> Elf | None:
     if headers is None:
         return None
     dynamic = read_dynamic(cached, headers)
+    versions = read_versions(cached, headers, dynamic)
+    notes = read_notes(cached, headers)
     device_code: tuple[DeviceCode, ...] = ()
     literals: tuple[Literal, ...] = ()
     marks: tuple[Mark, ...] = ()
@@ -56,7 +59,12 @@ def read_elf(source: ByteSource, size: int, *, deep: bool = True) -> Elf | None:
         runpath=dynamic.runpath,
         interpreter=_interpreter(cached, headers),
         flags_1=dynamic.flags_1,
-        build_id=read_build_id(cached, headers),
+        build_id=notes.build_id,
+        os_abi=abi.OS_ABIS.get(headers.os_abi, str(headers.os_abi)),
+        abi_tag=notes.abi_tag,
+        version_needs=versions.needs,
+        version_definitions=versions.definitions,
+        dlopen_notes=notes.dlopen,
         sections=tuple(
             Section(s.name, s.offset, s.size, nobits=s.type == abi.SHT_NOBITS)
             for s in headers.sections

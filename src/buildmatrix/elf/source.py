@@ -95,10 +95,12 @@ class CachedSource:
             return b""
         first = offset // self.BLOCK
         last = (offset + length - 1) // self.BLOCK
+        start = offset - first * self.BLOCK
+        if first == last:
+            return self._block(first)[start : start + length]
         if last - first >= self.WIDEST:
             return self._source.read(offset, length)
         data = b"".join([self._block(number) for number in range(first, last + 1)])
-        start = offset - first * self.BLOCK
         return data[start : start + length]
 
     def _block(self, number: int) -> bytes:

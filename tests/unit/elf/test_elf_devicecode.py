@@ -217,3 +217,54 @@ def test_a_bare_cubin_in_read_only_data_is_found() -> None:
     data = cubin.build()
     (code,) = found(Part(".rodata", b"names\0\0\0" + data + b"\0after"))
     assert (code.format, code.kind, code.arch, code.size) == ("elf", "sass", "sm_80", len(data))
+
+
+def stored(content: bytes) -> bytes:
+    """A Zstandard frame of one block that is not compressed."""
+    head = b"\x28\xb5\x2f\xfd" + bytes([0x60]) + struct.pack("<H", len(content) - 256)
+    return head + (len(content) << 3 | 1).to_bytes(3, "little") + content
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "zstd"])
+@pytest.mark.parametrize(
+    ("image", "kind"),
+    [
+        (b"\x03\x02\x23\x07" + bytes(300), "spirv"),
+        (Image(machine=205).build() + bytes(300), "zebin"),
+        (
+            b"!<arch>\n" + b"pad_0/".ljust(48) + b"8         `\n" + bytes(8)
+            + b"64.12.60.7/".ljust(48) + b"400       `\n" + Image(machine=205).build() + bytes(300),
+            "zebin",
+        ),
+        (b"unknown" + bytes(300), "unknown"),
+    ],
+    ids=["SPIR-V", "object", "archive", "other"],
+)  # fmt: skip
+def test_an_image_ahead_of_time_is_told_from_spirv_also_when_it_is_compressed(
+    image: bytes, kind: str, packed: bool
+) -> None:
+    name = "__CLANG_OFFLOAD_BUNDLE__sycl-spir64_gen"
+    (code,) = found(Part(name, stored(image) if packed else image))
+    assert (code.kind, code.arch, code.compressed) == (kind, "spir64_gen", int(packed))
+
+
+def test_an_offload_binary_may_hold_several_images() -> None:
+    strings = b"triple\0spirv64-intel\0arch\0gfx942\0amdgcn-amd-amdhsa\0"
+    pairs_at, strings_at = 32 + 2 * 40, 32 + 2 * 40 + 3 * 24
+    place = {
+        text: strings_at + strings.index(text + b"\0") for text in strings.split(b"\0") if text
+    }
+    pairs = [
+        (place[b"triple"], place[b"spirv64-intel"]),
+        (place[b"triple"], place[b"amdgcn-amd-amdhsa"]),
+        (place[b"arch"], place[b"gfx942"]),
+    ]
+    size = strings_at + len(strings)
+    data = b"\x10\xff\x10\xad" + struct.pack("<IQQQ", 2, size, 32, 2)
+    data += struct.pack("<HHIQQQQ", 6, 8, 0, pairs_at, 1, 0, 10)
+    data += struct.pack("<HHIQQQQ", 1, 4, 0, pairs_at + 24, 2, 0, 20)
+    data += b"".join(struct.pack("<QQQ", *pair, 0) for pair in pairs) + strings
+    assert brief(found(Part(".llvm.offloading", data))) == [
+        ("offload-binary", "amdgcn", "gfx942", 1),
+        ("offload-binary", "spirv", "spirv64", 1),
+    ]

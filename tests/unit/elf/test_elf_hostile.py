@@ -10,7 +10,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from elf_images import Image, Part, bundle, compressed_bundle, fat_binary, fat_entry
+from elf_images import STRTAB, Image, Part, bundle, compressed_bundle, fat_binary, fat_entry
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +18,9 @@ from buildmatrix.elf import devicecode, zstd
 from buildmatrix.elf.model import Elf
 from buildmatrix.elf.reader import Malformed, read_elf
 from buildmatrix.elf.source import ByteSource, BytesSource
+from buildmatrix.elf.symbols import read_symbols
 
+SYMTAB = 2
 PLAIN = bundle({"hipv4-amdgcn-amd-amdhsa--gfx942": b"x" * 100})
 SEEDS = [
     Image(
@@ -238,3 +240,46 @@ def test_strings_that_all_point_at_one_long_string_are_bounded() -> None:
     assert any("too long" in why for why in elf.unread)
     assert seconds < 20
     assert peak < 60 << 20
+
+
+def spirv(*words: int) -> bytes:
+    return struct.pack(f"<{5 + len(words)}I", 0x07230203, 0x10000, 0, 9, 0, *words)
+
+
+CAPABILITY, MEMORY_MODEL, FUNCTION_END, NO_OPERATION = 2 << 16 | 17, 3 << 16 | 14, 65592, 65537
+
+
+def test_spirv_modules_within_one_another_are_walked_over_once() -> None:
+    # Behind each module come instructions without an end of a function, and the next one is hidden
+    # in the operands of one of them.
+    module = spirv(CAPABILITY, 6, MEMORY_MODEL, 2, 2, FUNCTION_END)
+    hidden = struct.pack("<I", (1 + len(module) // 4) << 16 | 1) + module
+    flood = module + (hidden + struct.pack("<16I", *[NO_OPERATION] * 16)) * 5_000
+    elf, seconds, peak = measured(Image(parts=[Part(".rodata", flood)]).build())
+    assert elf is not None
+    assert [(code.format, code.arch) for code in elf.device_code] == [("spirv", "spirv64")]
+    assert seconds < 20
+    assert peak < 20 << 20
+
+
+def test_a_flood_of_headers_of_spirv_is_bounded() -> None:
+    flood = spirv(CAPABILITY, 6, 400 << 16 | 10) * 15_000
+    elf, seconds, _ = measured(Image(parts=[Part(".rodata", flood)]).build())
+    assert elf is not None
+    assert elf.device_code == ()
+    assert seconds < 30
+
+
+def test_symbols_whose_names_never_end_are_bounded() -> None:
+    names = b"\0" + b"a" * (1 << 20)
+    table = bytes(24) + struct.pack("<IBBHQQ", 1, 0x12, 0, 1, 0, 0) * 100_000
+    parts = [Part(".strtab", names, STRTAB, 0), Part(".symtab", table, SYMTAB, 0)]
+    data = bytearray(Image(type=1, parts=parts).build())
+    sections_at = struct.unpack_from("<Q", data, 40)[0]
+    struct.pack_into("<I", data, sections_at + 2 * 64 + 40, 1)
+    started = time.perf_counter()
+    found = read_symbols(BytesSource(bytes(data)), len(data))
+    assert found is not None
+    assert found.defined == ()
+    assert any("names of symbols are left out" in why for why in found.unread)
+    assert time.perf_counter() - started < 20

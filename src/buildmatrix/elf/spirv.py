@@ -1,0 +1,103 @@
+"""SPIR-V modules that lie bare in a file or in data of the host.
+
+Source: Khronos, SPIR-V specification 1.6, sections 2.3 (physical layout) and 2.4 (logical layout).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from buildmatrix.elf.entries import Container, Entry
+from buildmatrix.elf.source import ByteSource
+
+MAGIC = b"\x03\x02\x23\x07"
+
+#: magic, version, generator, bound, schema.
+_HEADER = Struct("<4sIIII")
+_NEWEST = 0x00010F00
+_LARGEST_BOUND = 1 << 26
+
+_OP_MEMORY_MODEL = 14
+_OP_FUNCTION_END = 56
+#: OpExtension, OpExtInstImport, OpCapability: all that may precede the memory model.
+_DECLARATIONS = (10, 11, 17)
+#: Text is no instruction: its second byte makes a larger number.
+_OPCODES = 0x2000
+#: OpFunction, and OpLine and OpNoLine, which may precede it.
+_BETWEEN_FUNCTIONS = (54, 8, 317)
+
+#: Bytes in which the memory model must come.
+_PREAMBLE = 4 << 10
+#: Bytes of one module in data of the host; the largest seen has five million.
+_LONGEST = 8 << 20
+_STEP = 64 << 10
+
+#: Addressing models; the names are those of LLVM's targets.
+_ARCHS = {0: "spirv", 1: "spirv32", 2: "spirv64", 5348: "spirv"}
+
+
+def read(source: ByteSource, offset: int, limit: int) -> Container | None:
+    """The module at `offset`; `limit` is the end of the section or region that holds it."""
+    found = model(source, offset, limit)
+    if found is None:
+        return None
+    size = _size(source, offset, min(limit, offset + _LONGEST))
+    return Container((Entry("spirv", "spirv", found, offset, size),), offset + size)
+
+
+def model(source: ByteSource, offset: int, limit: int) -> str | None:
+    """What the module at `offset` is for; None when there is none.
+
+    The magic number and an instruction for the memory model behind nothing but declarations: no
+    other data looks like that, not even a parser of SPIR-V.
+    """
+    data = source.read(offset, min(_PREAMBLE, limit - offset))
+    if len(data) < _HEADER.size:
+        return None
+    magic, version, _, bound, schema = _HEADER.unpack_from(data)
+    if (
+        magic != MAGIC
+        or not 0x00010000 <= version <= _NEWEST
+        or version & 0xFF
+        or not 0 < bound <= _LARGEST_BOUND
+        or schema
+    ):
+        return None
+    at = _HEADER.size
+    while at + 8 <= len(data):
+        opcode, words = _instruction(data, at)
+        if opcode == _OP_MEMORY_MODEL and at > _HEADER.size:
+            return _ARCHS.get(int.from_bytes(data[at + 4 : at + 8], "little"))
+        if opcode not in _DECLARATIONS or not words:
+            return None
+        at += 4 * words
+    return None
+
+
+def _size(source: ByteSource, offset: int, limit: int) -> int:
+    """Bytes of a module: nothing follows its functions, so behind the last one it ends.
+
+    All that was walked over counts, or modules hidden in broken ones would cost the square.
+    """
+    at = offset + _HEADER.size
+    base, data = at, b""
+    ended = False
+    while at + 4 <= limit:
+        if not base <= at <= base + len(data) - 4:
+            base, data = at, source.read(at, min(_STEP, limit - at))
+            if len(data) < 4:
+                break
+        opcode, words = _instruction(data, at - base)
+        if not 0 < words <= (limit - at) // 4 or not 0 < opcode < _OPCODES:
+            break
+        if ended and opcode not in _BETWEEN_FUNCTIONS:
+            break
+        ended = opcode == _OP_FUNCTION_END
+        at += 4 * words
+    return at - offset
+
+
+def _instruction(data: bytes, at: int) -> tuple[int, int]:
+    """Opcode and number of words of an instruction."""
+    word = int.from_bytes(data[at : at + 4], "little")
+    return word & 0xFFFF, word >> 16
