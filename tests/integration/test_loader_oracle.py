@@ -28,8 +28,10 @@ LIBRARIES = ("liba.so", "libb.so", "libd.so", "libe.so")
 #: As ldd does it, inside of a chroot; the variable must not reach any program outside of it.
 TRACE = """
 import os, re, subprocess, sys
-root, interpreter, program, library_path = sys.argv[1:]
+root, interpreter, program, library_path, preload = sys.argv[1:]
 environment = {"LD_TRACE_LOADED_OBJECTS": "1"}
+if preload:
+    environment["LD_PRELOAD"] = preload
 if library_path:
     environment["LD_LIBRARY_PATH"] = library_path
 reading, writing = os.pipe()
@@ -44,6 +46,8 @@ with open(reading) as lines:
     for line in lines:
         if match := re.match(r"\\t(\\S+) => (?:not found|(\\S+) \\(0x)", line):
             print(match[1], match[2] and os.path.realpath(match[2]).lstrip("/"))
+        elif match := re.match(r"\\t(/opt/\\S+) \\(0x", line):
+            print(match[1], os.path.realpath(match[1]).lstrip("/"))
 sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 
@@ -69,6 +73,11 @@ class Toolchain:
     interpreter: str
     libc: Path
     as_root: tuple[str, ...]
+
+    def hwcaps(self) -> tuple[str, ...]:
+        """The glibc-hwcaps folders that ld.so searches on this machine, best first."""
+        listing = run(self.interpreter, "--help")
+        return tuple(re.findall(r"^  (\S+) \(supported, searched\)", listing, re.MULTILINE))
 
     def default_folders(self) -> tuple[str, str]:
         """The first and the last default folder of this C library that hold libraries."""
@@ -168,10 +177,10 @@ class Root:
         (self.path / "etc/ld.so.conf").write_text("include /etc/ld.so.conf.d/*.conf\n")
         run(*self.tools.as_root, shutil.which("ldconfig") or "", "-r", self.path)
 
-    def real(self, library_path: str = "") -> dict[str, set[str | None]]:
+    def real(self, library_path: str = "", preload: str = "") -> dict[str, set[str | None]]:
         """Requested name → files that ld.so loads for it; None where it finds nothing."""
         command = [*self.tools.as_root, sys.executable, "-c", TRACE, str(self.path)]
-        command += [self.tools.interpreter, f"/{PROGRAM}", library_path]
+        command += [self.tools.interpreter, f"/{PROGRAM}", library_path, preload]
         answers: dict[str, set[str | None]] = {}
         for line in run(*command).splitlines():
             name, path = line.split()
@@ -179,11 +188,15 @@ class Root:
         assert answers, "ld.so listed nothing"
         return answers
 
-    def model(self, library_path: str = "") -> Resolution:
+    def model(self, library_path: str = "", preload: str = "", *, cache: bool = True) -> Resolution:
         with DirectoryTree(self.path) as tree:
             inventory = collect(tree)
-        environment = {"LD_LIBRARY_PATH": library_path} if library_path else {}
-        return resolve(replace(inventory, environment=environment))
+        variables = {"LD_LIBRARY_PATH": library_path, "LD_PRELOAD": preload}
+        environment = {name: value for name, value in variables.items() if value}
+        inventory = replace(inventory, environment=environment)
+        if not cache:
+            inventory = replace(inventory, loader_cache=None)
+        return resolve(inventory, {"x86_64": self.tools.hwcaps()})
 
 
 def in_process(resolution: Resolution, program: str = PROGRAM) -> list[Needed]:
@@ -191,7 +204,9 @@ def in_process(resolution: Resolution, program: str = PROGRAM) -> list[Needed]:
     by_binary: dict[str, list[Needed]] = {}
     for entry in resolution.needed:
         by_binary.setdefault(entry.binary, []).append(entry)
-    ahead, seen, entries = [program], {program}, []
+    entries = list(resolution.preloaded)
+    ahead = [program, *(entry.found for entry in entries if entry.found is not None)]
+    seen = set(ahead)
     while ahead:
         for entry in by_binary.get(ahead.pop(), ()):
             entries.append(entry)
@@ -201,9 +216,16 @@ def in_process(resolution: Resolution, program: str = PROGRAM) -> list[Needed]:
     return entries
 
 
-def assert_same(root: Root, library_path: str = "") -> Resolution:
-    real = root.real(library_path)
-    resolution = root.model(library_path)
+def assert_same(root: Root, library_path: str = "", preload: str = "") -> Resolution:
+    """The model agrees with ld.so, with the tree's ld.so.cache and with what stands in for it."""
+    real = root.real(library_path, preload)
+    compare(real, root.model(library_path, preload, cache=False))
+    resolution = root.model(library_path, preload)
+    compare(real, resolution)
+    return resolution
+
+
+def compare(real: dict[str, set[str | None]], resolution: Resolution) -> None:
     modelled: dict[str, set[str | None]] = {}
     for entry in in_process(resolution):
         modelled.setdefault(entry.name, set()).add(entry.found)
@@ -215,7 +237,6 @@ def assert_same(root: Root, library_path: str = "") -> Resolution:
         assert modelled.get(name) == found, f"{name}: ld.so {found}, model {modelled.get(name)}"
     loaded = {path for paths in real.values() for path in paths}
     assert {path for paths in modelled.values() for path in paths} - {None} == loaded - {None}
-    return resolution
 
 
 @pytest.fixture
@@ -345,7 +366,74 @@ def test_a_merged_usr_is_followed(tmp_path: Path, toolchain: Toolchain) -> None:
     assert_same(root)
 
 
-FOLDERS = ("opt/one", "opt/two", "opt/app/lib", "opt/conf", "first", "last")
+@pytest.mark.parametrize("folder", ["opt/one", "opt/conf", "first"])
+def test_the_best_hwcaps_folder_that_the_processor_can_use_comes_first(
+    root: Root, toolchain: Toolchain, folder: str
+) -> None:
+    levels = toolchain.hwcaps()
+    if not levels:
+        lacking("the processor has no glibc-hwcaps level")
+    place = toolchain.default_folders()[0] if folder == "first" else folder
+    root.add(PROGRAM, Object(needed=("liba.so",), runpath=("/opt/one",)))
+    for level in (*levels, "x86-64-v9"):
+        root.add(f"{place}/glibc-hwcaps/{level}/liba.so", Object(soname="liba.so"))
+    root.add(f"{place}/liba.so", Object(soname="liba.so"))
+    root.configure("/opt/conf")
+    (entry,) = in_process(assert_same(root))
+    assert entry.found == f"{place}/glibc-hwcaps/{levels[0]}/liba.so"
+
+
+def test_a_cache_that_is_out_of_date_is_believed(root: Root) -> None:
+    root.add(PROGRAM, Object(needed=("liba.so", "libb.so")))
+    root.add("opt/conf/liba.so", Object(soname="liba.so"))
+    root.add("opt/conf/libb.so", Object(soname="libb.so"))
+    root.configure("/opt/conf")
+    (root.path / "opt/conf/liba.so").unlink()
+    root.add("opt/conf/libd.so", Object(soname="libb.so"))
+    real, resolution = root.real(), root.model()
+    compare(real, resolution)
+    assert rule_of(resolution, PROGRAM, "liba.so") is None
+    assert rule_of(resolution, PROGRAM, "libb.so") == "cache"
+
+
+@pytest.mark.parametrize("preload", ["libd.so", "/opt/two/libd.so", "libd.so:libmissing.so"])
+def test_what_is_preloaded_answers_before_any_search(root: Root, preload: str) -> None:
+    root.add(PROGRAM, Object(needed=("liba.so", "libd.so"), runpath=("/opt/one",)))
+    root.add("opt/one/liba.so", Object())
+    root.add("opt/one/libd.so", Object(soname="libd.so"))
+    root.add("opt/two/libd.so", Object(needed=("libe.so",), soname="libd.so"))
+    root.add("opt/two/libe.so", Object())
+    real = root.real("/opt/two", preload)
+    real.pop(MISSING, None)
+    resolution = root.model("/opt/two", preload)
+    entries = [one for one in resolution.preloaded if one.name != MISSING]
+    compare(real, replace(resolution, preloaded=tuple(entries)))
+    assert rule_of(resolution, PROGRAM, "libd.so") == "loaded"
+
+
+def test_libraries_of_ld_so_preload_join_every_program(root: Root) -> None:
+    root.add(PROGRAM, Object(needed=("liba.so",), runpath=("/opt/one",)))
+    root.add("opt/one/liba.so", Object(needed=("libb.so",)))
+    root.add("opt/two/libb.so", Object(soname="libb.so"))
+    preload = root.path / "etc/ld.so.preload"
+    preload.parent.mkdir(parents=True, exist_ok=True)
+    preload.write_text("# a comment\n/opt/two/libb.so\n")
+    resolution = assert_same(root)
+    assert rule_of(resolution, "opt/one/liba.so", "libb.so") == "loaded"
+    assert [one.found for one in resolution.preloaded] == ["opt/two/libb.so"]
+
+
+FOLDERS = (
+    "opt/one",
+    "opt/two",
+    "opt/app/lib",
+    "opt/conf",
+    "first",
+    "last",
+    "opt/one/glibc-hwcaps/x86-64-v2",
+    "opt/conf/glibc-hwcaps/x86-64-v2",
+    "first/glibc-hwcaps/x86-64-v3",
+)
 ENTRIES = (
     "$ORIGIN",
     "${ORIGIN}/../two",
@@ -405,7 +493,9 @@ def test_model_and_loader_agree_on_generated_trees(
     first, last = toolchain.default_folders()
     for path, spec in layout.items():
         folder, _, name = path.rpartition("/")
-        root.add(f"{ {'first': first, 'last': last}.get(folder, folder) }/{name}", spec)
+        head, slash, rest = folder.partition("/")
+        place = f"{ {'first': first, 'last': last}.get(head, head) }{slash}{rest}"
+        root.add(f"{place}/{name}", spec)
     root.link("opt/linked", "two")
     if configured:
         root.configure("/opt/conf")

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Protocol
 
 from buildmatrix.elf.model import Elf
 from buildmatrix.elf.reader import Malformed, read_elf
@@ -14,7 +15,16 @@ from buildmatrix.inventory import artefacts
 from buildmatrix.inventory.distributions import Ownership, read_distributions
 from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.model import Artefact, Binary, Inventory, Link, Stats
-from buildmatrix.inventory.system import library_folders, system_packages
+from buildmatrix.inventory.python_loading import read_python
+from buildmatrix.inventory.python_path import python_paths
+from buildmatrix.inventory.python_source import LARGEST_SOURCE, Outline, outline
+from buildmatrix.inventory.system import (
+    library_folders,
+    loader_cache,
+    musl_folders,
+    preloaded,
+    system_packages,
+)
 from buildmatrix.inventory.workers import spread
 from buildmatrix.trees.base import File, Tree, reason
 
@@ -23,11 +33,37 @@ ELF_MAGIC = b"\x7fELF"
 _LIBRARY_NAME = re.compile(r"\.so(\.|$)")
 
 
-def collect(tree: Tree, environment: Mapping[str, str] = MappingProxyType({})) -> Inventory:
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the bytes of one file are: at most one of the first four is set."""
+
+    elf: Elf | None = None
+    outline: Outline | None = None
+    artefact: str | None = None
+    unread: str | None = None
+    #: What it cost in this scan; 0 for what was recalled.
+    bytes_read: int = 0
+
+
+class Memory(Protocol):
+    """What earlier scans saw in the files of a tree; `buildmatrix.store` has one that lasts."""
+
+    def recall(self, file: File) -> Seen | None:
+        """What was seen in `file` when it had these bytes; None when that is not known."""
+
+    def keep(self, file: File, seen: Seen) -> None:
+        """Remember what was seen in `file`; called for all files, also those just recalled."""
+
+
+def collect(
+    tree: Tree,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    memory: Memory | None = None,
+) -> Inventory:
     """All facts of `tree`; `environment` is the one of the image's configuration.
 
-    What could not be read is in `Inventory.unread`. Raises OSError only when the root itself
-    cannot be listed.
+    Files that `memory` recalls are not opened again. What could not be read is in
+    `Inventory.unread`. Raises OSError only when the root itself cannot be listed.
     """
     started = time.monotonic()
     listing = Listing(tree)
@@ -37,7 +73,13 @@ def collect(tree: Tree, environment: Mapping[str, str] = MappingProxyType({})) -
     primary, hard_links = _one_name_each(listing, ownership)
     binaries: list[Binary] = []
     others: list[Artefact] = []
-    for path, seen in zip(primary, _inspect_all(listing, primary), strict=True):
+    outlines: dict[str, Outline] = {}
+    known = {} if memory is None else _recalled(listing, primary, memory)
+    fresh = _inspect_all(listing, [path for path in primary if path not in known])
+    for path in primary:
+        seen = known[path] if path in known else fresh[path]
+        if memory is not None:
+            memory.keep(listing.files[path], seen)
         listing.bytes_read += seen.bytes_read
         size, owner = listing.files[path].size, ownership.owners.get(path)
         if seen.unread is not None:
@@ -46,17 +88,29 @@ def collect(tree: Tree, environment: Mapping[str, str] = MappingProxyType({})) -
             binaries.append(Binary(path, size, seen.elf, owner))
             for why in seen.elf.unread:
                 listing.note(path, why)
+        elif seen.outline is not None:
+            outlines[path] = seen.outline
         elif seen.artefact is not None:
             others.append(Artefact(path, size, seen.artefact, owner))
 
+    python = read_python(
+        listing, ownership, distributions, [one.path for one in binaries], outlines
+    )
+
     return Inventory(
         distributions=distributions,
-        binaries=tuple(binaries),
+        binaries=tuple(python.reached(binary) for binary in binaries),
         artefacts=tuple(others),
+        python_loads=python.loads,
+        unparsed=python.unparsed,
+        python_paths=python_paths(listing, environment),
         links=tuple(_library_links(listing, binaries, hard_links)),
         system_packages=packages,
         shared_paths=ownership.shared,
         library_folders=folders,
+        loader_cache=loader_cache(listing),
+        preload=preloaded(listing),
+        musl_folders=musl_folders(listing),
         environment=dict(sorted(environment.items())),
         unread=tuple(sorted(set(listing.unread), key=lambda entry: (entry.path, entry.why))),
         stats=Stats(
@@ -65,18 +119,9 @@ def collect(tree: Tree, environment: Mapping[str, str] = MappingProxyType({})) -
             bytes_total=sum(listing.files[path].size for path in primary),
             bytes_read=listing.bytes_read,
             seconds=round(time.monotonic() - started, 3),
+            cached=len(known),
         ),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """What the bytes of one file are: at most one of the first three is set."""
-
-    elf: Elf | None = None
-    artefact: str | None = None
-    unread: str | None = None
-    bytes_read: int = 0
 
 
 def _one_name_each(listing: Listing, ownership: Ownership) -> tuple[list[str], dict[str, str]]:
@@ -100,28 +145,44 @@ def _one_name_each(listing: Listing, ownership: Ownership) -> tuple[list[str], d
     return sorted(primary), hard_links
 
 
-def _inspect_all(listing: Listing, paths: list[str]) -> list[_Seen]:
-    """What each file is, in the order of `paths`."""
+def _recalled(listing: Listing, paths: list[str], memory: Memory) -> dict[str, Seen]:
+    """What is known already of the files at `paths`."""
+    found = ((path, memory.recall(listing.files[path])) for path in paths)
+    return {path: seen for path, seen in found if seen is not None}
+
+
+def _inspect_all(listing: Listing, paths: list[str]) -> dict[str, Seen]:
+    """What each of `paths` is."""
     sizes = [listing.files[path].size for path in paths]
-    return spread(lambda index: _inspect(listing.tree, listing.files[paths[index]]), sizes)
+    seen = spread(lambda index: _inspect(listing.tree, listing.files[paths[index]]), sizes)
+    return dict(zip(paths, seen, strict=True))
 
 
-def _inspect(tree: Tree, file: File) -> _Seen:
+def _inspect(tree: Tree, file: File) -> Seen:
     if file.size < len(ELF_MAGIC):
-        return _Seen()
+        return Seen()
     try:
+        if file.path.endswith(".py"):
+            return _outlined(tree, file)
         with tree.open(file.path) as source:
             head = source.read(0, artefacts.HEAD)
             if head.startswith(ELF_MAGIC):
                 try:
-                    return _Seen(elf=read_elf(source, file.size), bytes_read=source.bytes_read)
+                    return Seen(elf=read_elf(source, file.size), bytes_read=source.bytes_read)
                 except Malformed as error:
-                    return _Seen(unread=error.reason, bytes_read=source.bytes_read)
-            return _Seen(
+                    return Seen(unread=error.reason, bytes_read=source.bytes_read)
+            return Seen(
                 artefact=artefacts.artefact_kind(file.path, head), bytes_read=source.bytes_read
             )
     except OSError as error:
-        return _Seen(unread=reason(error))
+        return Seen(unread=reason(error))
+
+
+def _outlined(tree: Tree, file: File) -> Seen:
+    """A Python file at a glance; of a very large one, its beginning. Raises OSError."""
+    with tree.open(file.path) as source:
+        data = source.read(0, min(file.size, LARGEST_SOURCE))
+        return Seen(outline=outline(data), bytes_read=source.bytes_read)
 
 
 def _library_links(

@@ -19,7 +19,7 @@ from email.parser import HeaderParser
 from urllib.parse import urlsplit, urlunsplit
 
 from buildmatrix.inventory.listing import Listing
-from buildmatrix.inventory.model import Distribution, SharedPath
+from buildmatrix.inventory.model import Distribution, EntryPoint, SharedPath
 from buildmatrix.inventory.names import distribution_name, owner_name
 from buildmatrix.trees.base import reason
 from buildmatrix.trees.wheel import installed
@@ -132,6 +132,7 @@ def _read(listing: Listing, folder: str) -> _Found:
             files=len(record),
             size=sum(listing.files[path].size for path in record),
             has_record=record_path in listing.files,
+            entry_points=_entry_points(_note(listing, f"{folder}/entry_points.txt") or ""),
         ),
         record,
     )
@@ -219,6 +220,19 @@ def _matching(listing: Listing, path: str, claimants: Mapping[str, str]) -> tupl
         for algorithm, hasher in hashers.items()
     }
     return tuple(sorted(owner for owner, digest in claimants.items() if digest in actual))
+
+
+def _entry_points(text: str) -> tuple[EntryPoint, ...]:
+    """The lines `name = value` below `[group]`, in order; others mean nothing to any reader."""
+    found: list[EntryPoint] = []
+    group = ""
+    for line in map(str.strip, text.splitlines()):
+        name, sign, value = (part.strip() for part in line.partition("="))
+        if line.startswith("[") and line.endswith("]"):
+            group = line[1:-1].strip()
+        elif sign and group and not line.startswith(("#", ";")):
+            found.append(EntryPoint(group, name, value))
+    return tuple(found)
 
 
 def _note(listing: Listing, path: str) -> str | None:

@@ -7,13 +7,20 @@ The order is that of ld.so(8) and of `_dl_map_object` in glibc's elf/dl-load.c:
    executable; all of it only when the object that asks has no DT_RUNPATH;
 3. LD_LIBRARY_PATH of the image's environment;
 4. DT_RUNPATH of the object that asks, and of no other;
-5. ld.so.cache, for which the folders that ldconfig makes it from stand in: those of ld.so.conf,
-   then the default folders; they answer to sonames, not to file names;
+5. ld.so.cache. Where a tree has none that can be read, the folders that ldconfig makes it from
+   stand in: those of ld.so.conf, then the default folders; they answer to sonames, not file names;
 6. the default folders. With DF_1_NODEFLIB in the object that asks, no default folder counts.
 
-A name with a slash is a path. Objects of another machine, class or byte order are passed over.
-Not modelled: glibc-hwcaps folders, LD_PRELOAD, set-user-ID programs, relative folders (they depend
-on where a process stands), and musl's own rules.
+In each folder its glibc-hwcaps folders come first. Libraries of LD_PRELOAD and of ld.so.preload
+join a program before those that it needs. A name with a slash is a path. Objects of another
+machine, class or byte order are passed over.
+Not modelled: set-user-ID programs, and relative folders (they depend on where a process stands).
+
+musl's loader (ldso/dynlink.c), which a program names as its interpreter, has rules of its own: the
+names of the C library's parts are the loader itself; a library is known by the name that it was
+asked for, never by its soname; LD_LIBRARY_PATH comes before the folders of DT_RUNPATH or DT_RPATH,
+which are one and inherited; then those of /etc/ld-musl-<architecture>.path; the first file of that
+name counts, whatever it is. It has no cache, no glibc-hwcaps and no ld.so.preload.
 
 What no program of the tree needs, such as a Python extension module, comes by dlopen: by whom is
 unknown, so it is traced alone, and no RPATH but its own and its libraries' is inherited.
@@ -21,17 +28,22 @@ unknown, so it is traced alone, and no RPATH but its own and its libraries' is i
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
-from buildmatrix.inventory.model import Binary, Inventory, Unread
+from buildmatrix.inventory.model import Binary, CachedLibrary, Inventory, PythonLoad, Unread
 from buildmatrix.inventory.paths import Paths
 
 Rule = Literal[
     "loaded", "path", "rpath", "inherited-rpath", "environment", "runpath", "cache", "default"
 ]
+
+#: Machine → glibc-hwcaps folders that its processors use, best first: what servers since 2015 have.
+HWCAPS: Mapping[str, tuple[str, ...]] = {"x86_64": ("x86-64-v3", "x86-64-v2")}
 
 DF_1_NODEFLIB = 0x800
 #: Folders that all traces together may look into: some seconds.
@@ -48,6 +60,13 @@ _MULTIARCH = {
     "s390": "s390x-linux-gnu",
 }
 _LIBC = "libc.so.6"
+#: Kind of library in ld.so.cache (glibc's sysdeps/generic/ldconfig.h), for machines with several.
+_CACHE_FLAGS = {("x86_64", 64): 0x0303, ("386", 32): 0x0003, ("aarch64", 64): 0x0A03}
+_HWCAPS_FOLDER = "/glibc-hwcaps/"
+_MUSL = "ld-musl-"
+_MUSL_DEFAULT = ("/lib", "/usr/local/lib", "/usr/lib")
+#: `reserved` of musl's load_library.
+_MUSL_OWN = re.compile(r"lib(?:c|pthread|rt|m|dl|util|xnet)\.")
 _TOKEN = re.compile(r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-9_]))")
 
 
@@ -67,6 +86,8 @@ class Needed:
     #: Files of the tree that have this name or soname, when it was not found: a package may load
     #: one of them by its path (ctypes) before it is needed, as torch does.
     anywhere: tuple[str, ...] = ()
+    #: `path:line` of a call in a Python file of the binary's distribution that names one of these.
+    preloaded_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +101,8 @@ class Resolution:
     is_root: bool
     #: Binaries that were not traced, with the reason.
     unread: tuple[Unread, ...] = ()
+    #: What LD_PRELOAD and ld.so.preload put into programs: `binary` is the first such program.
+    preloaded: tuple[Needed, ...] = ()
 
     @property
     def missing(self) -> tuple[Needed, ...]:
@@ -87,12 +110,15 @@ class Resolution:
         return tuple(n for n in self.needed if n.found is None and not n.anywhere)
 
 
-def resolve(inventory: Inventory) -> Resolution:
+def resolve(
+    inventory: Inventory, hwcaps: Mapping[str, tuple[str, ...]] = MappingProxyType(HWCAPS)
+) -> Resolution:
     """Resolve the NEEDED entries of all binaries of `inventory`.
 
     An entry that several processes resolve differently counts as found where one of them finds it.
+    `hwcaps` is what the processors can do, as in `HWCAPS`.
     """
-    return _Resolver(inventory).resolve()
+    return _Resolver(inventory, hwcaps).resolve()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +138,8 @@ class _System:
     folders: tuple[str, ...]
     #: What $LIB stands for.
     lib: str
+    #: Path of musl's loader, where that is the one.
+    musl: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +171,27 @@ class _Process:
 
 
 class _Resolver:
-    def __init__(self, inventory: Inventory) -> None:
+    def __init__(self, inventory: Inventory, hwcaps: Mapping[str, tuple[str, ...]]) -> None:
+        self._musl_folders = inventory.musl_folders
+        preload = re.split("[ :]", inventory.environment.get("LD_PRELOAD", ""))
+        self._preload = tuple(filter(None, preload))
+        self._preload_file = inventory.preload
+        self._preloads = _Preloads(inventory.python_loads)
+        self._preloaded: dict[str, Needed] = {}
+        self._cache: dict[str, list[CachedLibrary]] | None = None
+        if inventory.loader_cache is not None:
+            self._cache = {}
+            for entry in inventory.loader_cache:
+                self._cache.setdefault(entry.name, []).append(entry)
         self._binaries = {
             binary.path: binary
             for binary in inventory.binaries
             if binary.elf.type in ("exec", "dyn")
         }
         links = {link.path: link.target for link in inventory.links}
+        # Most trees have none of these folders, and need not be searched for them.
+        named = any("glibc-hwcaps" in name for name in (*self._binaries, *links, *links.values()))
+        self._hwcaps = hwcaps if named else {}
         self._paths = Paths(self._binaries, links)
         self._configured = tuple(f"/{folder}" for folder in inventory.library_folders)
         path = inventory.environment.get("LD_LIBRARY_PATH", "")
@@ -188,6 +230,7 @@ class _Resolver:
                     cut.add(path)
         return Resolution(
             needed=tuple(needed),
+            preloaded=tuple(self._preloaded.values()),
             is_root=any(name == _LIBC or name.startswith("ld-musl-") for name in self._by_name),
             unread=tuple(
                 Unread(
@@ -215,10 +258,16 @@ class _Resolver:
     def _trace(self, path: str) -> Iterable[str]:
         """Load `path` and all that it needs as ld.so does; returns the paths of all of it."""
         abi = _abi(self._binaries[path])
-        system = self._system(abi)
+        system = self._system(abi, self._binaries[path].elf.interpreter)
         environment = _expand(self._environment, f"/{_folder(path)}", system, abi)
         process = _Process(abi, system, environment, [], {})
-        self._join(process, path, f"/{path}", None)
+        program = self._join(process, path, f"/{path}", None)
+        if self._binaries[path].elf.interpreter is not None:
+            for name in (*self._preload, *(() if system.musl else self._preload_file)):
+                answer = self._load(process, program, name)
+                known = self._preloaded.get(name)
+                if known is None or (known.found is None and answer.found is not None):
+                    self._preloaded[name] = answer
         for asking in process.objects:  # grows while it is walked
             for name in asking.binary.elf.needed:
                 if self._lookups > MOST_LOOKUPS:
@@ -234,17 +283,21 @@ class _Resolver:
         binary = self._binaries[path]
         where = (_folder(place), process.system, process.abi)
         elf = binary.elf
+        if process.system.musl:
+            own = _expand_musl(elf.runpath or elf.rpath, _folder(place))
+        else:
+            own = () if elf.runpath else _expand(elf.rpath, *where)
         found = _Object(
             binary,
             origin=_folder(place),
-            rpath=() if elf.runpath else _expand(elf.rpath, *where),
-            runpath=_expand(elf.runpath, *where),
+            rpath=own,
+            runpath=() if process.system.musl else _expand(elf.runpath, *where),
             heir_of=loader if loader is None or loader.rpath else loader.heir_of,
         )
         self._lookups += len(elf.rpath) + len(elf.runpath)
         process.objects.append(found)
         process.loaded[path] = found
-        if elf.soname:
+        if elf.soname and not process.system.musl:
             process.loaded.setdefault(elf.soname, found)
         return found
 
@@ -254,22 +307,30 @@ class _Resolver:
         here = asking.binary.path
         if name in process.loaded:
             return Needed(here, name, process.loaded[name].binary.path, "loaded")
+        if process.system.musl and _MUSL_OWN.match(name):
+            return Needed(here, name, process.system.musl, "loaded")
         searched: dict[str, None] = {}
         for rule, place in self._places(process, asking, name):
             self._lookups += 1
             path = self._paths.file(place)
             if path is None or not self._fits(self._binaries[path], process.abi, name, rule):
-                searched[_folder(place) or "/"] = None
+                if _HWCAPS_FOLDER not in place:
+                    searched[_folder(place) or "/"] = None
+                if path is not None and process.system.musl:
+                    break
                 continue
             known = process.loaded.get(path)
             process.loaded[name] = known or self._join(process, path, place, asking)
             return Needed(here, name, path, rule)
-        return Needed(here, name, None, None, tuple(searched), self._having_name(name, process.abi))
+        anywhere = self._having_name(name, process.abi)
+        preload = self._preloads.place(asking.binary.owner, anywhere)
+        return Needed(here, name, None, None, tuple(searched), anywhere, preload)
 
-    @staticmethod
-    def _fits(binary: Binary, abi: _Abi, name: str, rule: Rule) -> bool:
+    def _fits(self, binary: Binary, abi: _Abi, name: str, rule: Rule) -> bool:
         if _abi(binary) != abi:
             return False
+        if rule == "cache" and self._cache is not None:
+            return True
         # ldconfig enters only what is named `lib*.so*` or `ld-*.so*`, and by its soname.
         return rule != "cache" or (
             name.startswith(("lib", "ld-")) and ".so" in name and binary.elf.soname in (None, name)
@@ -281,11 +342,57 @@ class _Resolver:
             for path in _expand((name,), asking.origin, process.system, process.abi):
                 yield "path", path
             return
+        levels = () if process.system.musl else self._hwcaps.get(process.abi.machine, ())
         for rule, folders in self._searches(process, asking):
+            if rule == "cache":
+                for place in self._cached(process, asking, folders, name):
+                    yield rule, place
+                continue
             for folder in folders:
-                yield rule, f"{folder.rstrip('/')}/{name}"
+                base = folder.rstrip("/")
+                for level in levels:
+                    yield rule, f"{base}/glibc-hwcaps/{level}/{name}"
+                yield rule, f"{base}/{name}"
+
+    def _cached(
+        self, process: _Process, asking: _Object, folders: Sequence[str], name: str
+    ) -> Iterator[str]:
+        """The path that ld.so.cache has for `name`; `folders` stand in where there is no cache."""
+        levels = self._hwcaps.get(process.abi.machine, ())
+        if self._cache is None:
+            for level in levels:
+                for folder in folders:
+                    # ldconfig makes no links in there: a soname leads to whatever file has it.
+                    real = self._paths.folder(f"{folder}{_HWCAPS_FOLDER}{level}")
+                    same = (path for path in self._by_name.get(name, ()) if _folder(path) == real)
+                    yield from (f"/{path}" for path in sorted(same))
+            yield from (f"{folder.rstrip('/')}/{name}" for folder in folders)
+            return
+        wanted = _CACHE_FLAGS.get((process.abi.machine, process.abi.bits))
+        order: tuple[str | None, ...] = (*levels, None)
+        entries = [
+            entry
+            for entry in self._cache.get(name, ())
+            if wanted in (None, entry.flags) and entry.hwcaps in order
+        ]
+        if not entries:
+            return
+        # The best one is the answer, also when its file is gone.
+        path = min(entries, key=lambda entry: order.index(entry.hwcaps)).path
+        default = tuple(f"{folder}/" for folder in process.system.folders)
+        if not (asking.binary.elf.flags_1 & DF_1_NODEFLIB and path.startswith(default)):
+            yield path
 
     def _searches(self, process: _Process, asking: _Object) -> Iterator[tuple[Rule, Sequence[str]]]:
+        if process.system.musl:
+            yield "environment", process.environment
+            yield "rpath", asking.rpath
+            above = asking.heir_of
+            while above is not None:
+                yield "inherited-rpath", above.rpath
+                above = above.heir_of
+            yield "default", process.system.folders
+            return
         if not asking.binary.elf.runpath:
             yield "rpath", asking.rpath
             above = asking.heir_of
@@ -314,13 +421,27 @@ class _Resolver:
             self._anywhere[key] = tuple(sorted(p for p in paths if _abi(self._binaries[p]) == abi))
         return self._anywhere[key]
 
-    def _system(self, abi: _Abi) -> _System:
+    def _system(self, abi: _Abi, interpreter: str | None) -> _System:
         """The layout of the tree's own C library, whose folder is one of the default folders."""
         if abi not in self._systems:
             self._systems[abi] = self._find_system(abi)
-        return self._systems[abi]
+        system = self._systems[abi]
+        if interpreter is None or (system.musl is not None) == (_MUSL in interpreter):
+            return system
+        if _MUSL in interpreter:
+            return self._musl_system(self._paths.file(interpreter) or interpreter.lstrip("/"))
+        return system
+
+    def _musl_system(self, loader: str) -> _System:
+        architecture = _name(loader).removeprefix(_MUSL).partition(".")[0]
+        folders = self._musl_folders.get(architecture, _MUSL_DEFAULT)
+        return _System(folders, "lib", loader)
 
     def _find_system(self, abi: _Abi) -> _System:
+        if not self._having_name(_LIBC, abi):
+            for name in sorted(self._by_name):
+                if name.startswith(_MUSL) and self._having_name(name, abi):
+                    return self._musl_system(self._having_name(name, abi)[0])
         multiarch = f"lib/{_MULTIARCH.get(abi.machine, abi.machine + '-linux-gnu')}"
         wide = "lib64" if abi.bits == 64 else "lib32"
         layouts = (
@@ -337,6 +458,28 @@ class _Resolver:
         return _System(tuple(everything), "lib")
 
 
+class _Preloads:
+    """Libraries that packages load by their paths before an extension module needs them."""
+
+    def __init__(self, loads: Iterable[PythonLoad]) -> None:
+        self._patterns: dict[str, list[tuple[re.Pattern[str], str]]] = {}
+        for load in loads:
+            for name in load.names if load.owner and load.call in ("CDLL", "LoadLibrary") else ():
+                # `*.so` is any library; `lib*.so.*[0-9]` is no name either.
+                if re.search(r"\w{3}", _name(name).removeprefix("lib").partition(".so")[0]):
+                    pattern = re.compile(fnmatch.translate("*/" + name.lstrip("*/")))
+                    place = f"{load.path}:{load.line}"
+                    self._patterns.setdefault(load.owner or "", []).append((pattern, place))
+
+    def place(self, owner: str | None, paths: Iterable[str]) -> str | None:
+        """Where `owner` loads one of `paths`, or None."""
+        for path in paths:
+            for pattern, place in self._patterns.get(owner or "", ()):
+                if pattern.match(f"/{path}"):
+                    return place
+        return None
+
+
 def _expand(entries: Sequence[str], origin: str, system: _System, abi: _Abi) -> tuple[str, ...]:
     """The absolute ones of `entries`, their tokens replaced (ld.so(8))."""
     values = {"ORIGIN": origin, "LIB": system.lib, "PLATFORM": abi.machine}
@@ -344,6 +487,14 @@ def _expand(entries: Sequence[str], origin: str, system: _System, abi: _Abi) -> 
         _TOKEN.sub(lambda match: values[match[1] or match[2]], entry) if "$" in entry else entry
         for entry in entries
     )
+    return tuple(folder for folder in expanded if folder.startswith("/"))
+
+
+def _expand_musl(entries: Sequence[str], origin: str) -> tuple[str, ...]:
+    """As `_expand`, for musl: it knows $ORIGIN only, and drops a path that asks for more."""
+    expanded = [re.sub(r"\$ORIGIN(?![A-Za-z0-9_])|\$\{ORIGIN\}", origin, one) for one in entries]
+    if any("$" in one for one in expanded):
+        return ()
     return tuple(folder for folder in expanded if folder.startswith("/"))
 
 

@@ -7,11 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from buildmatrix.elf.model import Elf
 
 #: Raised with every change of what an inventory says: older stored ones are then read again.
-SCHEMA = "buildmatrix/inventory/1"
+SCHEMA = "buildmatrix/inventory/2"
+
+#: How far the import of a distribution's top-level packages gets to a library:
+#: `import` it is loaded, and the import fails without it; `guarded` it is loaded or tried, and the
+#: import goes on without it (a try, or a condition that a run decides); `lazy` only a call, or the
+#: import of a submodule, loads it; `unknown` nothing in the Python files names it.
+Reach = Literal["import", "guarded", "lazy", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPoint:
+    """One line of entry_points.txt (entry points specification): what others load by its group."""
+
+    group: str
+    name: str
+    #: `package.module:attribute`
+    value: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +53,7 @@ class Distribution:
     files: int = 0
     size: int = 0
     has_record: bool = True
+    entry_points: tuple[EntryPoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +65,44 @@ class Binary:
     elf: Elf
     #: `name==version` of the distribution whose RECORD lists it, if any.
     owner: str | None = None
+    #: How the Python files of its distribution get to it by its name. What it links is reached as
+    #: far as it is itself.
+    reach: Reach = "unknown"
+    #: `path:line` of the statement that loads it, where `reach` is `import` or `guarded`.
+    reached_from: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PythonLoad:
+    """A call in a Python file that loads a library, or asks where it is, by a name."""
+
+    path: str
+    line: int
+    #: `CDLL`, `PyDLL`, `LoadLibrary`, `dlopen`, `load_library`, `load_op_library`, `find_library`,
+    #: `load_nvidia_dynamic_lib`; `register_fake` and `impl_abstract` load nothing, but fail where
+    #: no library has registered the operator of torch that they name.
+    call: str
+    #: Names or paths, with `*` for what only a run would tell and a leading `/` for the tree's
+    #: root; `name::operator` for operators; empty when the name is computed.
+    names: tuple[str, ...] = ()
+    level: Literal["module", "function"] = "function"
+    #: Whether a `try` of the same function or module catches the failure.
+    guarded: bool = False
+    #: Whether an import of the distribution gets there, and survives the failure.
+    reach: Reach = "lazy"
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unparsed:
+    """A Python file that was of interest and is no Python that this interpreter can parse.
+
+    Distributions ship templates, and files for Python 2 or for a newer Python: it is a fact, and no
+    failure of the scan.
+    """
+
+    path: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +128,33 @@ class Link:
     target: str
     #: No symbolic link but a hard one: the same file as `target`, which is listed.
     hard: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PythonPath:
+    """Where one interpreter of the tree finds distributions."""
+
+    #: Path of the interpreter; of a virtual environment, its `bin/python`.
+    interpreter: str
+    #: `3.12`
+    version: str
+    #: Site folders of sys.path, in order, with what `.pth` files add.
+    folders: tuple[str, ...] = ()
+    #: `path:line` of the lines in `.pth` files that this interpreter runs when it starts.
+    startup_code: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CachedLibrary:
+    """One entry of ld.so.cache."""
+
+    name: str
+    #: Absolute path in the tree.
+    path: str
+    #: What kind of library it is, as in glibc's sysdeps/generic/ldconfig.h.
+    flags: int
+    #: The glibc-hwcaps folder that it lies in (`x86-64-v3`), if any.
+    hwcaps: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +204,20 @@ class Inventory:
     distributions: tuple[Distribution, ...] = ()
     binaries: tuple[Binary, ...] = ()
     artefacts: tuple[Artefact, ...] = ()
+    python_loads: tuple[PythonLoad, ...] = ()
+    unparsed: tuple[Unparsed, ...] = ()
+    python_paths: tuple[PythonPath, ...] = ()
     links: tuple[Link, ...] = ()
     system_packages: tuple[SystemPackage, ...] = ()
     shared_paths: tuple[SharedPath, ...] = ()
     #: Folders named in ld.so.conf and its includes, in order.
     library_folders: tuple[str, ...] = ()
+    #: Entries of ld.so.cache in its order; None where the tree has none.
+    loader_cache: tuple[CachedLibrary, ...] | None = None
+    #: What ld.so.preload names, in order.
+    preload: tuple[str, ...] = ()
+    #: Architecture in musl's spelling → folders of its /etc/ld-musl-<architecture>.path, in order.
+    musl_folders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: Environment of the image's configuration; empty for other trees.
     environment: Mapping[str, str] = field(default_factory=dict)
     unread: tuple[Unread, ...] = ()

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from buildmatrix.inventory.listing import Listing
-from buildmatrix.inventory.model import SystemPackage
+from buildmatrix.inventory.loader_cache import LARGEST_CACHE, read_cache
+from buildmatrix.inventory.model import CachedLibrary, SystemPackage
 
 #: Bytes of a package manager's list; a full desktop has about 10 MB.
 LARGEST_STATUS = 64 << 20
@@ -22,6 +23,8 @@ DPKG_FOLDER = "var/lib/dpkg/status.d/"
 #: Alpine up to 3.22, and the later home.
 APK_INSTALLED = ("lib/apk/db/installed", "usr/lib/apk/db/installed")
 LD_SO_CONF = "etc/ld.so.conf"
+LD_SO_CACHE = "etc/ld.so.cache"
+LD_SO_PRELOAD = "etc/ld.so.preload"
 
 
 def system_packages(listing: Listing) -> tuple[SystemPackage, ...]:
@@ -60,6 +63,43 @@ def library_folders(listing: Listing) -> tuple[str, ...]:
     reader = _Configuration(listing)
     reader.read(LD_SO_CONF)
     return tuple(reader.folders)
+
+
+def loader_cache(listing: Listing) -> tuple[CachedLibrary, ...] | None:
+    """The entries of ld.so.cache; None when there is none, or none that can be read."""
+    path = listing.paths.file(LD_SO_CACHE)
+    data = None if path is None else listing.read(path, LARGEST_CACHE)
+    if path is None or data is None:
+        return None
+    try:
+        return read_cache(data)
+    except ValueError as error:
+        listing.note(path, f"{error}; the folders of ld.so.conf were taken instead")
+        return None
+
+
+def preloaded(listing: Listing) -> tuple[str, ...]:
+    """The names in ld.so.preload (ld.so(8)): separated by white space or colons."""
+    path = listing.paths.file(LD_SO_PRELOAD)
+    data = None if path is None else listing.read(path, LARGEST_CONFIGURATION)
+    lines = (data or b"").decode("utf-8", "backslashreplace").splitlines()
+    return tuple(
+        name for line in lines for name in re.split(r"[\s:]+", line.partition("#")[0]) if name
+    )
+
+
+def musl_folders(listing: Listing) -> dict[str, tuple[str, ...]]:
+    """Architecture → folders that musl's loader searches instead of its default ones."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in listing.names_in("etc"):
+        if name.startswith("ld-musl-") and name.endswith(".path"):
+            path = listing.paths.file(f"etc/{name}")
+            data = None if path is None else listing.read(path, LARGEST_CONFIGURATION)
+            if data is not None:
+                text = data.decode("utf-8", "backslashreplace")
+                architecture = name[len("ld-musl-") : -len(".path")]
+                found[architecture] = tuple(filter(None, re.split(r"[\n:]", text)))
+    return found
 
 
 class _Configuration:

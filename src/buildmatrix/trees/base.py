@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -31,6 +31,9 @@ class File:
     size: int
     #: Device and inode of a file with several names (hard links); None for a file with one name.
     identity: tuple[int, int] | None = None
+    #: Differs whenever the bytes may differ from those that had the same path and stamp before;
+    #: None where the tree cannot tell.
+    stamp: bytes | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

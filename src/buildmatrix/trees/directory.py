@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,9 +24,34 @@ DEEPEST = 128
 #: reading some of them has effects.
 KERNEL_MOUNTS = frozenset({"proc", "sys", "dev"})
 
+#: Device, inode, size, modification time and change time; the change time, in ns, comes last.
+_STAMP = struct.Struct("<5Q")
+_WORD = (1 << 64) - 1
+
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: should a FIFO take a file's place after the walk, opening it must not hang.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def stamp(status: os.stat_result) -> bytes:
+    """`File.stamp` of a file: what git's index looks at, too.
+
+    The kernel alone sets ctime, so no tool that sets modification times (installers do) can make a
+    changed file look like the old one.
+    """
+    return _STAMP.pack(
+        status.st_dev & _WORD,
+        status.st_ino & _WORD,
+        status.st_size,
+        status.st_mtime_ns & _WORD,
+        status.st_ctime_ns & _WORD,
+    )
+
+
+def changed_ns(stamp: bytes) -> int:
+    """When a file last changed by its stamp, in nanoseconds since 1970."""
+    *_, changed = _STAMP.unpack(stamp)
+    return int(changed)
 
 
 class DirectoryTree(Tree):
@@ -76,7 +102,7 @@ class DirectoryTree(Tree):
                     elif entry.is_file(follow_symlinks=False):
                         status = entry.stat(follow_symlinks=False)
                         identity = (status.st_dev, status.st_ino) if status.st_nlink > 1 else None
-                        yield File(path, status.st_size, identity)
+                        yield File(path, status.st_size, identity, stamp(status))
                 except OSError as error:
                     yield Trouble(path, reason(error))
         finally:

@@ -12,18 +12,21 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import IO, BinaryIO
 
 from buildmatrix.trees.base import File, Source, Symlink, Tree, Trouble, Unreadable
+from buildmatrix.trees.inflating import Inflating
 
 #: Bytes of the central directory; tensorflow's, with 20,000 entries, has 3 MB.
 LARGEST_DIRECTORY = 16 << 20
-#: Bytes of one inflated member, which is held in memory while it is read.
-LARGEST_MEMBER = 2 << 30
+#: Bytes of one inflated member; libtorch_cuda.so has 1.5 GB.
+LARGEST_MEMBER = 8 << 30
+#: Members up to this size are inflated into memory, once; larger ones are read through a window.
+LARGEST_HELD = 24 << 20
 #: All inflated members together may have this many times the bytes of the wheel, plus a little.
 #: Wheels inflate to 3 to 10 times their size; deflate's own limit is 1032 times.
 MOST_INFLATION = 64
@@ -38,6 +41,8 @@ CHUNK = 1 << 20
 SCHEMES = {"purelib": "", "platlib": "", "data": "", "scripts": "bin/", "headers": "include/"}
 
 _ENCRYPTED = 0x1
+#: Signature, ..., lengths of the name and of the extra field (application note 6.3, 4.3.7).
+_LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 # What zipfile and the decompressors raise on bytes that lie.
 _BROKEN = (
     zipfile.BadZipFile,
@@ -121,8 +126,9 @@ class WheelTree(Tree):
     def open(self, path: str) -> Iterator[Source]:
         """See `Tree.open`. Raises `Unreadable`, here or from `read`, for a member that lies.
 
-        Up to `HEAD` bytes are inflated at first. Who reads further gets the whole member inflated,
-        and its CRC checked, before any byte after the head is handed out.
+        A small part is inflated at first. Who reads further gets the whole member inflated, and
+        its CRC checked, before any byte after that part is handed out. Of a member larger than
+        `LARGEST_HELD` the bytes are not kept: they are inflated again where they are needed.
         """
         member = self._members.get(path)
         if member is None:
@@ -140,11 +146,35 @@ class WheelTree(Tree):
         except _BROKEN as error:
             raise Unreadable(f"broken member of the wheel: {error}") from error
         with stream:
-            source = _Member(stream, member.file_size)
+            source: _Member | Inflating | _Stored
+            if member.file_size <= LARGEST_HELD:
+                source = _Member(stream, member.file_size)
+            elif member.compress_type == zipfile.ZIP_DEFLATED:
+                source = Inflating(
+                    self._compressed(member), member.compress_size, member.file_size, member.CRC
+                )
+            elif member.compress_type == zipfile.ZIP_STORED:
+                source = _Stored(self._compressed(member), member)
+            else:
+                raise Unreadable(
+                    f"{member.file_size} bytes, neither stored nor deflated; the wheel format"
+                    " knows nothing else"
+                )
             try:
                 yield source
             finally:
-                self._allowance -= source.bytes_read
+                self._allowance -= min(source.bytes_read, member.file_size)
+
+    def _compressed(self, member: zipfile.ZipInfo) -> Callable[[int, int], bytes]:
+        """Reads the bytes that `member` is stored as; zipfile has checked its local header."""
+        descriptor = self._file.fileno()
+        header = os.pread(descriptor, _LOCAL_HEADER.size, member.header_offset)
+        *_, name, extra = _LOCAL_HEADER.unpack(header)
+        start = member.header_offset + _LOCAL_HEADER.size + name + extra
+        size = member.compress_size
+        return lambda offset, length: os.pread(
+            descriptor, max(0, min(length, size - offset)), start + offset
+        )
 
 
 def _unsafe(path: str) -> str | None:
@@ -183,6 +213,34 @@ class _Member:
             raise Unreadable(f"broken member of the wheel: {error}") from error
         if len(self._data) < min(wanted, self._size):
             raise Unreadable(f"ends after {len(self._data)} of {self._size} bytes")
+
+
+class _Stored:
+    """A large member that is not compressed."""
+
+    def __init__(self, stored: Callable[[int, int], bytes], member: zipfile.ZipInfo) -> None:
+        self._stored = stored
+        self._member = member
+        self._checked = False
+        self.bytes_read = 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        if not self._checked and offset + length > HEAD:
+            self._check()
+        data = self._stored(max(0, offset), length)
+        self.bytes_read += len(data)
+        return data
+
+    def _check(self) -> None:
+        crc = at = 0
+        while data := self._stored(at, CHUNK):
+            crc = zlib.crc32(data, crc)
+            at += len(data)
+        if at < self._member.file_size:
+            raise Unreadable(f"ends after {at} of {self._member.file_size} bytes")
+        if crc != self._member.CRC:
+            raise Unreadable("broken member of the wheel: bad CRC-32")
+        self._checked = True
 
 
 class _Positioned(io.BufferedIOBase):

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import io
 import struct
+import tracemalloc
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from buildmatrix.trees import wheel
+from buildmatrix.trees import inflating, wheel
 from buildmatrix.trees.base import File, Trouble, Unreadable
 from buildmatrix.trees.wheel import WheelTree, installed
 
@@ -155,3 +156,101 @@ def test_what_is_no_archive_is_told_in_one_sentence(tmp_path: Path, data: bytes)
     file.write_bytes(data)
     with pytest.raises(Unreadable, match="no readable ZIP archive"):
         WheelTree(file)
+
+
+def noise(size: int) -> bytes:
+    """Bytes that deflate makes half as long, the same each time."""
+    state, out = 1, bytearray()
+    while len(out) < size:
+        state = state * 6364136223846793005 + 1442695040888963407 & (1 << 64) - 1
+        out += f"{state:016x}".encode()
+    return bytes(out[:size])
+
+
+@pytest.fixture
+def small_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wheel, "LARGEST_HELD", 0)
+    monkeypatch.setattr(inflating, "BLOCK", 4096)
+    monkeypatch.setattr(inflating, "KEPT", 2)
+    monkeypatch.setattr(inflating, "SPACING", 16384)
+
+
+@pytest.mark.usefixtures("small_window")
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
+def test_a_large_member_is_read_anywhere_and_in_any_order(tmp_path: Path, method: int) -> None:
+    data = noise(200_001)
+    file = tmp_path / "a.whl"
+    with zipfile.ZipFile(file, "w", method) as archive:
+        archive.writestr("before", b"x")
+        archive.writestr("big", data)
+    with WheelTree(file) as tree, tree.open("big") as source:
+        for offset, length in (
+            (0, 64),
+            (199_990, 100),
+            (4090, 10),
+            (100_000, 30_000),
+            (4095, 2),
+            (16_384, 1),
+            (200_001, 5),
+        ):
+            assert source.read(offset, length) == data[offset : offset + length]
+        assert b"".join(source.read(at, 5000) for at in range(0, len(data), 5000)) == data
+
+
+@pytest.mark.usefixtures("small_window")
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
+def test_a_large_member_with_a_wrong_crc_is_told(tmp_path: Path, method: int) -> None:
+    file = tmp_path / "a.whl"
+    with zipfile.ZipFile(file, "w", method) as archive:
+        archive.writestr("big", noise(200_000))
+    data = bytearray(file.read_bytes())
+    at = data.rindex(b"PK\x01\x02") + 16
+    data[at : at + 4] = b"\0\0\0\0"
+    file.write_bytes(data)
+    with (
+        WheelTree(file) as tree,
+        tree.open("big") as source,
+        pytest.raises(Unreadable, match="CRC"),
+    ):
+        source.read(100_000, 1)
+
+
+@pytest.mark.usefixtures("small_window")
+@pytest.mark.parametrize("difference", [-1000, 1000])
+def test_a_large_member_of_another_size_than_it_says_is_told(
+    tmp_path: Path, difference: int
+) -> None:
+    file = make(tmp_path / "a.whl", {"big": noise(200_000)})
+    data = bytearray(file.read_bytes())
+    struct.pack_into("<I", data, data.rindex(b"PK\x01\x02") + 24, 200_000 + difference)
+    file.write_bytes(data)
+    with WheelTree(file) as tree, tree.open("big") as source, pytest.raises(Unreadable):
+        source.read(100_000, 1)
+
+
+@pytest.mark.usefixtures("small_window")
+def test_a_reader_that_goes_back_and_forth_is_stopped(tmp_path: Path) -> None:
+    file = make(tmp_path / "a.whl", {"big": noise(200_000)})
+    with (
+        WheelTree(file) as tree,
+        tree.open("big") as source,
+        pytest.raises(Unreadable, match="passes"),
+    ):
+        for _ in range(1000):
+            for offset in (60_000, 120_000, 180_000):
+                source.read(offset, 1)
+
+
+def test_a_large_member_takes_little_memory(tmp_path: Path) -> None:
+    file = tmp_path / "a.whl"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("big", noise(1 << 20) * 64)
+    tracemalloc.start()
+    try:
+        with WheelTree(file) as tree, tree.open("big") as source:
+            for at in range(0, 64 << 20, 1 << 20):
+                source.read(at, 1 << 20)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < wheel.LARGEST_HELD

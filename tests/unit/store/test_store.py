@@ -12,6 +12,7 @@ from buildmatrix.elf.model import DeviceCode, Elf, Literal, Mark, Section
 from buildmatrix.errors import UndecidedError
 from buildmatrix.inventory.codec import encode
 from buildmatrix.inventory.model import (
+    SCHEMA,
     Artefact,
     Binary,
     Distribution,
@@ -66,7 +67,7 @@ def test_the_same_inventory_gives_the_same_bytes() -> None:
 
 
 def test_an_empty_tree_still_names_its_schema() -> None:
-    assert encode(Inventory()) == b'{"schema":"buildmatrix/inventory/1"}'
+    assert encode(Inventory()) == b'{"schema":"%s"}' % SCHEMA.encode()
 
 
 def test_strings_that_are_no_text_stay_valid_json() -> None:
@@ -82,10 +83,10 @@ def test_strings_that_are_no_text_stay_valid_json() -> None:
         (b"[]", "broken"),
         (b"{}", "broken"),
         (b"\xff\xfe", "broken"),
-        (b'{"schema":"buildmatrix/inventory/1"', "broken"),
-        (b'{"schema":"buildmatrix/inventory/99"}', "this version reads 'buildmatrix/inventory/1'"),
-        (b'{"schema":"buildmatrix/inventory/1","binaries":[{"path":3}]}', "binaries"),
-        (b'{"schema":"buildmatrix/inventory/1","links":' + b"[" * 100_000, "broken"),
+        (b'{"schema":"' + SCHEMA.encode() + b'"', "broken"),
+        (b'{"schema":"buildmatrix/inventory/99"}', f"this version reads {SCHEMA!r}"),
+        (b'{"schema":"' + SCHEMA.encode() + b'","binaries":[{"path":3}]}', "binaries"),
+        (b'{"schema":"' + SCHEMA.encode() + b'","links":' + b"[" * 100_000, "broken"),
     ],
 )
 def test_what_is_no_inventory_of_this_schema_is_refused_in_one_sentence(

@@ -1,0 +1,293 @@
+"""What Python files say about loading: calls that load libraries, and what an import reaches."""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+from buildmatrix.inventory import python_program
+from buildmatrix.inventory.distributions import Ownership
+from buildmatrix.inventory.listing import Listing
+from buildmatrix.inventory.model import (
+    Binary,
+    Distribution,
+    PythonLoad,
+    Reach,
+    Unparsed,
+    Unread,
+)
+from buildmatrix.inventory.names import owner_name
+from buildmatrix.inventory.python_program import Function, Module, Program
+from buildmatrix.inventory.python_source import LARGEST_SOURCE, Outline
+from buildmatrix.inventory.python_values import UNKNOWN, Scope, scope_of, truth
+from buildmatrix.inventory.python_walk import (
+    RAISES,
+    Guard,
+    Loading,
+    Reached,
+    Walk,
+    asked_for,
+    defines_operators,
+    guard_of,
+    is_load,
+    is_silent,
+    load_names,
+    loading,
+    suppressed,
+    survives,
+)
+from buildmatrix.inventory.workers import spread
+from buildmatrix.trees.base import File, Tree, reason
+
+#: Folders that Python imports from, by their names on every system.
+_SITES = ("site-packages/", "dist-packages/")
+
+
+@dataclass(frozen=True, slots=True)
+class PythonFacts:
+    """What the Python files of a tree say."""
+
+    #: Sorted by path and line.
+    loads: tuple[PythonLoad, ...] = ()
+    unparsed: tuple[Unparsed, ...] = ()
+    #: Path of a binary → how an import gets to it.
+    reach: Mapping[str, Reached] = field(default_factory=dict)
+
+    def reached(self, binary: Binary) -> Binary:
+        """`binary` with its reach."""
+        found = self.reach.get(binary.path)
+        if found is None:
+            return binary
+        return replace(binary, reach=found.reach, reached_from=found.place or None)
+
+
+def read_python(
+    listing: Listing,
+    ownership: Ownership,
+    distributions: Sequence[Distribution],
+    binaries: Sequence[str],
+    outlines: Mapping[str, Outline],
+) -> PythonFacts:
+    """The facts of all Python files with an outline. What cannot be read is noted in `listing`."""
+    sites = {
+        owner_name(one.name, one.version): one.path[: one.path.rfind("/") + 1]
+        for one in distributions
+    }
+    groups: dict[tuple[str, str], tuple[dict[str, Outline], list[str]]] = {}
+    for path in chain(outlines, binaries):
+        owner = ownership.owners.get(path)
+        group = (owner, sites[owner]) if owner in sites else _unowned(path)
+        if group is not None:
+            sources, libraries = groups.setdefault(group, ({}, []))
+            if path in outlines:
+                sources[path] = outlines[path]
+            else:
+                libraries.append(path)
+    work: list[_Work] = []
+    left = python_program.MOST_SOURCE_IN_ALL
+    for (name, site), (sources, libraries) in sorted(groups.items(), key=lambda item: item[0]):
+        if libraries or any(one.loads for one in sources.values()):
+            size = sum(listing.files[path].size for path in sources)
+            # A module whose tree was dropped meanwhile is parsed, and counted, again.
+            budget = min(2 * size, python_program.MOST_SOURCE, left)
+            left -= budget
+            work.append(_Work(name, site, sources, libraries, budget))
+    done = spread(
+        lambda index: _facts(listing.tree, listing.files, work[index]),
+        # Parsing costs some twenty times what reading does.
+        [20 * one.budget for one in work],
+    )
+    facts = [found for found, _, _ in done]
+    for _, unread, bytes_read in done:
+        listing.unread.extend(unread)
+        listing.bytes_read += bytes_read
+    return PythonFacts(
+        tuple(
+            sorted(
+                (load for one in facts for load in one.loads),
+                key=lambda load: (load.path, load.line, load.call),
+            )
+        ),
+        tuple(sorted((one for found in facts for one in found.unparsed), key=lambda u: u.path)),
+        {path: reached for one in facts for path, reached in one.reach.items()},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One distribution whose files are looked at."""
+
+    #: `name==version`, or the top-level name of what no distribution owns.
+    name: str
+    site: str
+    sources: Mapping[str, Outline]
+    libraries: Sequence[str]
+    budget: int
+
+
+def _facts(
+    tree: Tree, files: Mapping[str, File], work: _Work
+) -> tuple[PythonFacts, list[Unread], int]:
+    """The facts of one distribution, what could not be read, and the bytes that were."""
+    unread: list[Unread] = []
+    too_large: dict[str, str] = {}
+    bytes_read = 0
+
+    def read(path: str) -> bytes | None:
+        nonlocal bytes_read
+        if files[path].size > LARGEST_SOURCE:
+            too_large[path] = f"larger than {LARGEST_SOURCE} bytes: only its beginning was searched"
+            return None
+        try:
+            data = tree.read_bytes(files[path].path, LARGEST_SOURCE)
+        except OSError as error:
+            unread.append(Unread(path, reason(error)))
+            return None
+        bytes_read += len(data)
+        return data
+
+    program = Program(work.site, work.sources, work.libraries, read, work.budget)
+    found, walk = _follow(program)
+    owner = work.name if "==" in work.name else None
+    unparsed = [Unparsed(path, why) for path, why in {**too_large, **program.unparsed}.items()]
+    if program.incomplete:
+        place = work.site + work.name
+        unparsed.append(Unparsed(place, "too much source: not all of its imports were followed"))
+    loads = tuple(_told(program, walk, load, owner) for load in found)
+    return PythonFacts(loads, tuple(unparsed), walk.binaries), unread, bytes_read
+
+
+def _unowned(path: str) -> tuple[str, str] | None:
+    """Top-level name and folder of a file in a site-packages that no RECORD lists."""
+    for site in _SITES:
+        at = path.rfind(site)
+        if at >= 0:
+            start = at + len(site)
+            return path[start:].partition("/")[0].partition(".")[0], path[:start]
+    return None
+
+
+def _follow(program: Program) -> tuple[list[PythonLoad], Walk]:
+    """Every call of the program that loads, and a walk over its imports."""
+    loads: list[PythonLoad] = []
+    where: dict[str, Loading] = {}
+    for path, outline in sorted(program.outlines.items()):
+        module = program.module(program.names[path]) if outline.loads else None
+        if module is None:
+            continue
+        try:
+            loads.extend(_Finder(program, module).all())
+            where[module.name] = loading(module)
+        except RecursionError:
+            program.unparsed[path] = "nested too deep to be followed"
+    walk = Walk(program, where)
+    walk.run()
+    return loads, walk
+
+
+def _told(program: Program, walk: Walk, load: PythonLoad, owner: str | None) -> PythonLoad:
+    """`load` with what the walk knows of it."""
+    reach, names = walk.loads.get((load.path, load.line), (_static_reach(program), frozenset()))
+    return replace(load, names=tuple(sorted(names)) or load.names, reach=reach, owner=owner)
+
+
+def _static_reach(program: Program) -> Reach:
+    return "unknown" if program.incomplete else "lazy"
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where in a file a node stands."""
+
+    scope: Scope
+    #: The body of the function or module.
+    body: Sequence[ast.stmt]
+    guards: tuple[Guard, ...] = ()
+    in_function: bool = False
+
+
+class _Finder:
+    """All calls of one module that load a library, wherever they stand."""
+
+    def __init__(self, program: Program, module: Module) -> None:
+        self._program = program
+        self._module = module
+
+    def all(self) -> Iterator[PythonLoad]:
+        """In the order of the syntax tree."""
+        body = self._module.tree.body
+        yield from self._block(body, _Place(self._module.scope, body))
+
+    def _block(self, body: Sequence[ast.AST], place: _Place) -> Iterator[PythonLoad]:
+        for node in body:
+            yield from self._node(node, place)
+
+    def _node(self, node: ast.AST, place: _Place) -> Iterator[PythonLoad]:
+        if isinstance(node, ast.stmt) and not self._holds_words(node):
+            return
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield from self._block(node.decorator_list, place)
+                yield from self._block(node.body, self._inside(node, place))
+                return
+            case ast.Lambda():
+                yield from self._node(node.body, replace(place, in_function=True, guards=()))
+                return
+            case ast.If() if truth(node.test) is not None:
+                yield from self._block(node.body if truth(node.test) else node.orelse, place)
+                return
+            case ast.Try():
+                guards = (*place.guards, guard_of(node, place.body))
+                yield from self._block(node.body, replace(place, guards=guards))
+                yield from self._block([*node.handlers, *node.orelse, *node.finalbody], place)
+                return
+            case ast.With() | ast.AsyncWith():
+                guards = place.guards
+                for item in node.items:
+                    guards = (*guards, *suppressed(item.context_expr))
+                    yield from self._node(item.context_expr, place)
+                yield from self._block(node.body, replace(place, guards=guards))
+                return
+            case ast.Call():
+                load = self._load(node, place)
+                if load is not None:
+                    yield load
+        yield from self._block(list(ast.iter_child_nodes(node)), place)
+
+    def _holds_words(self, node: ast.stmt) -> bool:
+        """Whether a word of a load stands anywhere in a statement: most have none."""
+        lines = self._module.loading_lines
+        first = node.lineno
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            first = min([first, *(one.lineno for one in node.decorator_list)])
+        at = bisect_left(lines, first)
+        return at < len(lines) and lines[at] <= (node.end_lineno or first)
+
+    def _inside(self, function: Function, place: _Place) -> _Place:
+        scope = scope_of(function.body, place.scope)
+        parameters = function.args
+        scope.bound = {
+            one.arg: UNKNOWN
+            for one in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)
+        }
+        return _Place(scope, function.body, in_function=True)
+
+    def _load(self, node: ast.Call, place: _Place) -> PythonLoad | None:
+        call = is_load(node)
+        if call is None or self._program.function(self._module, node.func) is not None:
+            return None
+        evaluator = self._program.evaluator(self._module, place.scope)
+        names = load_names(call, evaluator.value(asked_for(node)))
+        if is_silent(call) and (not names or defines_operators(self._module)):
+            return None
+        return PythonLoad(
+            path=self._module.path,
+            line=node.lineno,
+            call=call,
+            names=names,
+            level="function" if place.in_function else "module",
+            guarded=survives(RAISES[call], place.guards),
+        )

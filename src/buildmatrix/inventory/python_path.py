@@ -1,0 +1,145 @@
+"""Which folders the Python interpreters of a tree import distributions from, in order.
+
+Follows `site` of the standard library and Debian's patch of it. Lines of `.pth` files that begin
+with `import` would be run by Python: they are told of, and never run.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
+
+from buildmatrix.inventory.listing import Listing
+from buildmatrix.inventory.model import Distribution, PythonPath
+
+#: Bytes of a `.pth` file or a pyvenv.cfg.
+LARGEST_FILE = 1 << 20
+MOST_INTERPRETERS = 64
+MOST_FOLDERS = 1000
+
+_INTERPRETER = re.compile(r"^((?:.*/)?)bin/python(3\.\d+)$")
+_VERSION = re.compile(r"^(3\.\d+)")
+
+
+def python_paths(listing: Listing, environment: Mapping[str, str]) -> tuple[PythonPath, ...]:
+    """One entry for each interpreter and virtual environment, sorted by the interpreter's path."""
+    found: dict[str, PythonPath] = {}
+    before = [
+        folder.strip("/")
+        for folder in environment.get("PYTHONPATH", "").split(":")
+        if folder.startswith("/")
+    ]
+    sites = _Sites(listing)
+    for path in sorted((*listing.files, *listing.links)):
+        if len(found) >= MOST_INTERPRETERS:
+            break
+        if path.endswith("pyvenv.cfg") and posixpath.basename(path) == "pyvenv.cfg":
+            prefix = posixpath.dirname(path)
+            settings = _settings(listing, path)
+            version = _VERSION.match(settings.get("version", settings.get("version_info", "")))
+            if version is None:
+                continue
+            interpreter = posixpath.join(prefix, "bin/python")
+            own = [posixpath.join(prefix, f"lib/python{version[1]}/site-packages")]
+            if settings.get("include-system-site-packages", "").lower() == "true":
+                home = posixpath.dirname(settings.get("home", "").strip("/"))
+                own.extend(_folders_of(listing, home, version[1]))
+            found[interpreter] = sites.path(interpreter, version[1], [*before, *own])
+    for path in sorted((*listing.files, *listing.links)):
+        match = _INTERPRETER.match(path)
+        if match is None or len(found) >= MOST_INTERPRETERS:
+            continue
+        prefix, version_name = match[1].rstrip("/"), match[2]
+        if posixpath.join(prefix, "pyvenv.cfg") in listing.files:
+            continue
+        folders = _folders_of(listing, prefix, version_name)
+        if listing.paths.folder(posixpath.join(prefix, "bin")) == posixpath.join(prefix, "bin"):
+            found[path] = sites.path(path, version_name, [*before, *folders])
+    return tuple(found[path] for path in sorted(found))
+
+
+def first_on_path(
+    path: PythonPath, distributions: Iterable[Distribution]
+) -> Mapping[str, Distribution]:
+    """Name → the distribution that an import finds, where several have the same name."""
+    order = {folder: number for number, folder in enumerate(path.folders)}
+    visible = [one for one in distributions if posixpath.dirname(one.path) in order]
+    visible.sort(key=lambda one: order[posixpath.dirname(one.path)], reverse=True)
+    return {one.name: one for one in visible}
+
+
+def _folders_of(listing: Listing, prefix: str, version: str) -> list[str]:
+    """The site folders of the interpreter installed in `prefix`."""
+    upstream = posixpath.join(prefix, f"lib/python{version}/site-packages")
+    debian = "usr/lib/python3/dist-packages"
+    if prefix != "usr" or not listing.names_in(debian):
+        return [upstream]
+    return [
+        f"usr/local/lib/python{version}/dist-packages",
+        debian,
+        f"usr/lib/python{version}/dist-packages",
+    ]
+
+
+def _settings(listing: Listing, path: str) -> dict[str, str]:
+    """The `key = value` lines of a pyvenv.cfg (PEP 405)."""
+    data = listing.read(path, LARGEST_FILE)
+    lines = (data or b"").decode("utf-8", "backslashreplace").splitlines()
+    pairs = (line.partition("=") for line in lines)
+    return {key.strip().lower(): value.strip() for key, sign, value in pairs if sign}
+
+
+class _Sites:
+    """Adds to site folders what their `.pth` files name."""
+
+    def __init__(self, listing: Listing) -> None:
+        self._listing = listing
+        self._folders = _all_folders(listing)
+        self._read: dict[str, tuple[list[str], list[str]]] = {}
+
+    def path(self, interpreter: str, version: str, sites: list[str]) -> PythonPath:
+        folders: dict[str, None] = {}
+        code: list[str] = []
+        for site in sites:
+            if site not in self._folders:
+                continue
+            folders[site] = None
+            further, lines = self._pth(site)
+            for folder in further[: MOST_FOLDERS - len(folders)]:
+                folders.setdefault(folder)
+            code.extend(lines)
+        return PythonPath(interpreter, version, tuple(folders), tuple(code))
+
+    def _pth(self, site: str) -> tuple[list[str], list[str]]:
+        """Folders that the `.pth` files of `site` add, and places of lines that Python runs."""
+        if site in self._read:
+            return self._read[site]
+        further: list[str] = []
+        code: list[str] = []
+        for name in self._listing.names_in(site):
+            if not name.endswith(".pth") or name.startswith("."):
+                continue
+            path = self._listing.paths.file(f"{site}/{name}")
+            data = None if path is None else self._listing.read(path, LARGEST_FILE)
+            lines = (data or b"").decode("utf-8", "backslashreplace").splitlines()
+            for number, line in enumerate(lines, 1):
+                if line.startswith(("import ", "import\t")):
+                    code.append(f"{path}:{number}")
+                elif line.strip() and not line.startswith("#"):
+                    folder = posixpath.normpath(posixpath.join("/", site, line.rstrip()))
+                    if folder.lstrip("/") in self._folders:
+                        further.append(folder.lstrip("/"))
+        self._read[site] = (further, code)
+        return further, code
+
+
+def _all_folders(listing: Listing) -> set[str]:
+    """Every folder of the tree that holds a file or a link."""
+    folders: set[str] = set()
+    for path in (*listing.files, *listing.links):
+        folder = posixpath.dirname(path)
+        while folder and folder not in folders:
+            folders.add(folder)
+            folder = posixpath.dirname(folder)
+    return folders

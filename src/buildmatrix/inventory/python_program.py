@@ -1,0 +1,327 @@
+"""The Python files of one distribution: their modules, what they import, and whom they call."""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from buildmatrix.inventory.python_source import Outline, Unparsable, loading_lines, parse
+from buildmatrix.inventory.python_values import (
+    NOTHING,
+    UNKNOWN,
+    Evaluator,
+    Scope,
+    Value,
+    scope_of,
+)
+
+#: Bytes of source of which the syntax trees are kept; a tree takes some 20 times as much.
+KEPT_SOURCE = 1 << 20
+#: Bytes of source that are parsed for one distribution: a second.
+MOST_SOURCE = 6 << 20
+#: The same for all distributions of a tree together.
+MOST_SOURCE_IN_ALL = 48 << 20
+#: Names that lead to names in other modules.
+MOST_REEXPORTS = 4
+#: Calls inside of calls whose results are followed.
+DEEPEST_CALL = 6
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(slots=True)
+class Module:
+    """A parsed module."""
+
+    name: str
+    path: str
+    tree: ast.Module
+    scope: Scope
+    #: Numbers of the lines that hold a word of a load, sorted.
+    loading_lines: tuple[int, ...]
+    #: Functions and classes at the module's level, also inside of `if` and `try`.
+    functions: dict[str, Function] = field(default_factory=dict)
+    classes: dict[str, ast.ClassDef] = field(default_factory=dict)
+    #: Local name → absolute dotted name that it was imported from.
+    imported: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def package(self) -> str:
+        """What a relative import with one dot is relative to."""
+        is_package = posixpath.basename(self.path) == "__init__.py"
+        return self.name if is_package else self.name.rpartition(".")[0]
+
+
+class Program:
+    """The modules of one distribution, at most `budget` bytes of which are parsed.
+
+    `site` is the folder that its names begin at, with a slash at its end or empty; `read` gives
+    the bytes of a file, or None.
+    """
+
+    def __init__(
+        self,
+        site: str,
+        outlines: Mapping[str, Outline],
+        binaries: Iterable[str],
+        read: Callable[[str], bytes | None],
+        budget: int,
+    ) -> None:
+        self._read = read
+        self._budget = budget
+        self.binaries = sorted(binaries)
+        self.outlines = outlines
+        #: Dotted name → path, and the other way round.
+        self.modules = {_dotted(path, site): path for path in sorted(outlines)}
+        self.names = {path: name for name, path in self.modules.items()}
+        #: Dotted name → paths of the extension modules of that name.
+        self.extensions: dict[str, list[str]] = {}
+        for path in self.binaries:
+            if path.endswith(".so"):
+                self.extensions.setdefault(_dotted(path, site), []).append(path)
+        #: Folder without `__init__` → packages with one that it lies in.
+        self._gaps: dict[str, list[str]] = {}
+        for parent in sorted({name.rpartition(".")[0] for name in self.modules}):
+            while parent:
+                above, _, last = parent.rpartition(".")
+                if above in self.modules and parent not in self.modules:
+                    known = self._gaps.setdefault(last, [])
+                    if above not in known:
+                        known.append(above)
+                parent = above
+        self._kept: dict[str, tuple[Module, int]] = {}
+        #: Files that could not be parsed, with the reason.
+        self.unparsed: dict[str, str] = {}
+        #: Whether files were left out because there are too many.
+        self.incomplete = False
+
+    def roots(self) -> list[str]:
+        """Modules that users import first: those in no package that has an `__init__`.
+
+        A lone module below a folder without `__init__` is a script or an example;
+        `a/b/__init__.py` below a folder `a` without one is a package of a namespace.
+        """
+        packages = [name for name, path in self.modules.items() if path.endswith("/__init__.py")]
+        lone = [name for name in (*self.modules, *self.extensions) if "." not in name]
+        return sorted(
+            name
+            for name in {*packages, *lone}
+            if name.rpartition(".")[0] not in self.modules and self._importable(name)
+        )
+
+    def _importable(self, name: str) -> bool:
+        return name in self.modules or self.is_importable(name)
+
+    def is_importable(self, name: str) -> bool:
+        """Whether the extension `name` looks like a Python module, by its files (PEP 3149)."""
+        return any(
+            ".cpython-" in path or ".abi3." in path or not path.rpartition("/")[2].startswith("lib")
+            for path in self.extensions[name]
+        )
+
+    def owner_of(self, dotted: str) -> tuple[str, str] | None:
+        """The longest prefix that is a module or an extension, and the rest; None for foreign."""
+        for known in (dotted, *self._redirected(dotted)):
+            name, rest = known, ""
+            while name:
+                if name in self.modules or name in self.extensions:
+                    return name, rest
+                name, _, last = name.rpartition(".")
+                rest = f"{last}.{rest}".rstrip(".")
+        return None
+
+    def _redirected(self, dotted: str) -> Iterator[str]:
+        """Names of a package that a redirector puts in the place of another one's.
+
+        Such a package lies in a folder without `__init__` inside of a package that has one
+        (numba_cuda/numba/cuda stands for numba.cuda).
+        """
+        first = dotted.partition(".")[0]
+        for above in self._gaps.get(first, ()):
+            yield f"{above}.{dotted}"
+
+    def absolute(self, name: str, package: str) -> str:
+        """`..a.b` of a module in `package` as an absolute dotted name."""
+        level = len(name) - len(name.lstrip("."))
+        if not level:
+            return name
+        parts = package.split(".")
+        base = ".".join(parts[: max(0, len(parts) - level + 1)])
+        return f"{base}.{name[level:]}".strip(".")
+
+    def source(self, path: str) -> bytes | None:
+        """The bytes of a file of the distribution; None when they cannot be had."""
+        return self._read(path)
+
+    def module(self, name: str) -> Module | None:
+        """The parsed module `name`; None when there is none, or it cannot be had."""
+        if name in self._kept:
+            return self._kept[name][0]
+        path = self.modules.get(name)
+        if path is None or path in self.unparsed:
+            return None
+        data = self.source(path)
+        if data is None:
+            return None
+        if len(data) > self._budget:
+            self.incomplete = True
+            return None
+        self._budget -= len(data)
+        try:
+            module = self._module(name, path, data)
+        except Unparsable as error:
+            self.unparsed[path] = error.reason
+            return None
+        except RecursionError:
+            self.unparsed[path] = "nested too deep to be followed"
+            return None
+        while self._kept and sum(size for _, size in self._kept.values()) > KEPT_SOURCE:
+            del self._kept[next(iter(self._kept))]
+        self._kept[name] = (module, len(data))
+        return module
+
+    def _module(self, name: str, path: str, source: bytes) -> Module:
+        tree = parse(source)
+        module = Module(name, path, tree, scope_of(tree.body), loading_lines(source))
+        for node in _definitions(tree.body):
+            if isinstance(node, ast.ClassDef):
+                module.classes.setdefault(node.name, node)
+            else:
+                # `if x: def f(): ... else: def f(): ...`: the longer one is no fallback.
+                known = module.functions.get(node.name)
+                if known is None or len(node.body) > len(known.body):
+                    module.functions[node.name] = node
+        for statement in _statements(tree.body):
+            if isinstance(statement, ast.Import):
+                for alias in statement.names:
+                    local = alias.asname or alias.name.partition(".")[0]
+                    module.imported[local] = alias.name if alias.asname else local
+            elif isinstance(statement, ast.ImportFrom):
+                base = "." * statement.level + (statement.module or "")
+                origin = self.absolute(base, module.package)
+                for alias in statement.names:
+                    module.imported[alias.asname or alias.name] = f"{origin}.{alias.name}"
+        return module
+
+    def function(
+        self, module: Module, called: ast.expr, worth: Callable[[str], bool] = bool
+    ) -> tuple[Module, Function] | None:
+        """The function of this distribution that `called` names in `module`, if it is one.
+
+        For a class it is its `__init__`. Other modules are parsed where they are `worth` it.
+        """
+        match called:
+            case ast.Name(id=name):
+                return self._defined(module, name, 0, worth)
+            case ast.Attribute(value=ast.Name() | ast.Attribute()):
+                first, *rest = ast.unparse(called).split(".")
+                if first in module.imported:
+                    return self._global(".".join([module.imported[first], *rest]), 0, worth)
+        return None
+
+    def _defined(
+        self, module: Module, name: str, depth: int, worth: Callable[[str], bool]
+    ) -> tuple[Module, Function] | None:
+        if name in module.functions:
+            return module, module.functions[name]
+        if name in module.classes:
+            for node in module.classes[name].body:
+                if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+                    return module, node
+            return None
+        origin = module.imported.get(name)
+        return None if origin is None else self._global(origin, depth, worth)
+
+    def _global(
+        self, dotted: str, depth: int, worth: Callable[[str], bool]
+    ) -> tuple[Module, Function] | None:
+        owner = self.owner_of(dotted)
+        if owner is None or not owner[1] or "." in owner[1] or depth >= MOST_REEXPORTS:
+            return None
+        module = self.module(owner[0]) if worth(owner[0]) else None
+        return None if module is None else self._defined(module, owner[1], depth + 1, worth)
+
+    def evaluator(
+        self, module: Module, scope: Scope, depth: int = 0, outer: Evaluator | None = None
+    ) -> Evaluator:
+        """An evaluator that also follows calls of the distribution's own functions."""
+
+        def follow(call: ast.Call, evaluator: Evaluator) -> Value | None:
+            found = self.function(module, call.func)
+            if found is None:
+                return None
+            if depth >= DEEPEST_CALL:
+                return UNKNOWN
+            where, function = found
+            inner = scope_of(function.body, where.scope)
+            inner.bound = bind(function, call, evaluator)
+            results = self.evaluator(where, inner, depth + 1, evaluator)
+            value: Value = NOTHING
+            for result in _returned(function):
+                value |= results.value(result)
+            return value
+
+        return Evaluator(module.path, scope, follow, outer)
+
+
+def bind(function: Function, call: ast.Call, evaluator: Evaluator) -> Mapping[str, Value]:
+    """What each parameter of `function` stands for in `call`."""
+    arguments = function.args
+    names = [one.arg for one in (*arguments.posonlyargs, *arguments.args)]
+    if names[:1] == ["self"]:
+        names = names[1:]
+    bound: dict[str, Value] = {}
+    for name, default in zip(reversed(names), reversed(arguments.defaults), strict=False):
+        bound[name] = evaluator.value(default)
+    for one, given in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        bound[one.arg] = UNKNOWN if given is None else evaluator.value(given)
+    for name, argument in zip(names, call.args, strict=False):
+        bound[name] = evaluator.value(argument)
+    for word in call.keywords:
+        if word.arg is not None:
+            bound[word.arg] = evaluator.value(word.value)
+    return {**dict.fromkeys(names, UNKNOWN), **bound}
+
+
+def _returned(function: Function) -> Iterator[ast.expr]:
+    ahead: list[ast.AST] = list(function.body)
+    while ahead:
+        node = ahead.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+            continue
+        if isinstance(node, (ast.Return, ast.Yield)) and node.value is not None:
+            yield node.value
+        ahead.extend(ast.iter_child_nodes(node))
+
+
+def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """All statements, also inside of functions and classes; expressions are not looked into."""
+    ahead: list[ast.AST] = list(body)
+    while ahead:
+        node = ahead.pop()
+        if isinstance(node, ast.stmt):
+            yield node
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            ahead.extend(getattr(node, name, ()))
+
+
+def _definitions(body: Iterable[ast.stmt]) -> Iterator[Function | ast.ClassDef]:
+    ahead: list[ast.AST] = list(reversed(list(body)))
+    while ahead:
+        node = ahead.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node
+        elif isinstance(node, (ast.stmt, ast.ExceptHandler)):
+            ahead.extend(reversed(list(ast.iter_child_nodes(node))))
+
+
+def _dotted(path: str, site: str) -> str:
+    """The name that Python imports a file by: `a/b/__init__.py` is `a.b`."""
+    inside = path[len(site) :]
+    folder, _, file = inside.rpartition("/")
+    stem = file.partition(".")[0]
+    return ".".join(
+        part for part in (*folder.split("/"), "" if stem == "__init__" else stem) if part
+    )

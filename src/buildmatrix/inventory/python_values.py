@@ -1,0 +1,414 @@
+"""Which strings an expression of a Python file can stand for, as far as its text tells.
+
+A value is a set of patterns: strings in which `*` stands for what only a run would tell. A list,
+tuple, set or dictionary stands for all its elements. `{"*"}` is known to be nothing at all. The
+order of statements is not looked at: a name stands for everything that is ever assigned to it.
+
+`__file__` is the path of the module in the tree with a leading slash, so that a library that is
+looked up beside the module gets the path that it has in the tree.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+Value = frozenset[str]
+
+UNKNOWN: Value = frozenset({"*"})
+NOTHING: Value = frozenset()
+
+#: Patterns in one value; more say no more than "computed".
+MOST_PATTERNS = 64
+LONGEST_PATTERN = 1024
+#: Expressions inside of expressions, names that stand for names, and calls, all together.
+DEEPEST = 40
+#: Steps of one evaluation, and of the calls that it follows, all together.
+MOST_STEPS = 500
+
+#: Calls that give back what they are given, as far as a name is concerned.
+_SAME = frozenset(
+    {"str", "bytes", "list", "tuple", "set", "frozenset", "sorted", "reversed", "iter", "next"}
+    | {"enumerate", "fspath", "fsencode", "fsdecode", "abspath", "realpath", "normpath", "copy"}
+    | {"expanduser", "expandvars", "c_char_p", "Path", "PurePath", "PosixPath", "glob", "iglob"}
+)
+#: Methods that give back what they are called on.
+_SAME_METHOD = frozenset(
+    {"resolve", "absolute", "expanduser", "as_posix", "encode", "decode", "strip", "lstrip"}
+    | {"rstrip", "copy", "iterdir", "items", "values", "keys"}
+)
+_SAME_ATTRIBUTE = frozenset({"origin", "path", "location"})
+_PERCENT = re.compile(r"%(?:\([^)]*\))?[-+ #0]*\d*(?:\.\d+)?[a-zA-Z]|%%")
+_BRACES = re.compile(r"\{\{|\}\}|\{[^{}]*\}")
+
+
+@dataclass(slots=True)
+class Scope:
+    """The names of a module or a function, and all that is assigned to each."""
+
+    #: Name → expressions; of a loop variable, what is looped over.
+    assigned: dict[str, list[ast.expr]] = field(default_factory=dict)
+    #: Parameters of a call that is being followed.
+    bound: Mapping[str, Value] = field(default_factory=dict)
+    parent: Scope | None = None
+
+
+#: Finds what a name that is called, and defined elsewhere, gives back; None when it is not known.
+Follow = Callable[[ast.Call, "Evaluator"], Value | None]
+
+
+def scope_of(body: Iterable[ast.stmt], parent: Scope | None = None) -> Scope:
+    """The scope of a module's or function's body; functions inside of it have their own."""
+    scope = Scope(parent=parent)
+    ahead: list[ast.AST] = list(body)
+    loops: list[tuple[ast.expr, ast.expr]] = []
+    while ahead:
+        node = ahead.pop()
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                continue
+            case ast.Assign():
+                for target in node.targets:
+                    _assign(scope, target, node.value)
+            case ast.AnnAssign(value=ast.expr() as value) | ast.AugAssign(value=value):
+                _assign(scope, node.target, value)
+            case ast.NamedExpr():
+                _assign(scope, node.target, node.value)
+            case ast.For() | ast.AsyncFor() | ast.comprehension():
+                loops.append((node.target, node.iter))
+            case ast.withitem(optional_vars=ast.expr() as target):
+                _assign(scope, target, node.context_expr)
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend" | "insert")
+            ) if node.args:
+                scope.assigned.setdefault(name, []).append(node.args[-1])
+        ahead.extend(ast.iter_child_nodes(node))
+    for target, iterated in loops:
+        _loop(scope, target, iterated)
+    return scope
+
+
+def _loop(scope: Scope, target: ast.expr, iterated: ast.expr) -> None:
+    """A loop: over literal tuples each variable stands for its own column."""
+    lists = [iterated]
+    if isinstance(iterated, ast.Name):
+        lists = scope.assigned.get(iterated.id, lists)
+    rows = [row for one in lists if isinstance(one, (ast.List, ast.Tuple)) for row in one.elts]
+    if isinstance(target, ast.Tuple) and rows and all(isinstance(r, ast.Tuple) for r in rows):
+        for row in rows:
+            _assign(scope, target, row)
+    else:
+        _assign(scope, target, iterated)
+
+
+def _assign(scope: Scope, target: ast.expr, value: ast.expr) -> None:
+    match target:
+        case ast.Name(id=name):
+            scope.assigned.setdefault(name, []).append(value)
+        case ast.Tuple(elts=targets) | ast.List(elts=targets):
+            match value:
+                case ast.Tuple(elts=values) | ast.List(elts=values) if len(values) == len(targets):
+                    for one, its in zip(targets, values, strict=True):
+                        _assign(scope, one, its)
+                case _:
+                    for one in targets:
+                        _assign(scope, one, value)
+        case ast.Starred(value=inner):
+            _assign(scope, inner, value)
+
+
+class Evaluator:
+    """Evaluates expressions of the module at `path` in a scope; `outer` is who follows a call."""
+
+    def __init__(
+        self, path: str, scope: Scope, follow: Follow | None = None, outer: Evaluator | None = None
+    ) -> None:
+        self.path = path
+        self._scope = scope
+        self._follow = follow
+        self._depth = 0
+        self._steps: list[int] = [0] if outer is None else outer._steps
+        self._evaluated: set[tuple[int, str]] = set()
+
+    def value(self, node: ast.expr) -> Value:
+        """All strings that `node` can stand for."""
+        self._steps[0] += 1
+        if self._depth >= DEEPEST or self._steps[0] > MOST_STEPS:
+            return UNKNOWN
+        self._depth += 1
+        try:
+            return _limited(self._value(node))
+        finally:
+            self._depth -= 1
+
+    def inside(self, scope: Scope, node: ast.expr) -> Value:
+        """`node` in another scope of the same module."""
+        outer, self._scope = self._scope, scope
+        try:
+            return self.value(node)
+        finally:
+            self._scope = outer
+
+    def _value(self, node: ast.expr) -> Value:
+        match node:
+            case ast.Constant(value=str() | bytes() | int() as constant):
+                return _constant(constant)
+            case ast.Name(id="__file__"):
+                return frozenset({f"/{self.path}"})
+            case ast.Name(id=name):
+                return self._name(name)
+            case ast.JoinedStr(values=parts):
+                return _product([self.value(part) for part in parts])
+            case ast.FormattedValue(value=inner):
+                return self.value(inner)
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                if isinstance(left, (ast.List, ast.Tuple)) or isinstance(
+                    right, (ast.List, ast.Tuple)
+                ):
+                    return self.value(left) | self.value(right)
+                return _product([self.value(left), self.value(right)])
+            case ast.BinOp(left=left, op=ast.Div(), right=right):
+                return _joined([self.value(left), self.value(right)])
+            case ast.BinOp(left=left, op=ast.Mod(), right=right):
+                return self._percent(left, right)
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                known = truth(test)
+                if known is not None:
+                    return self.value(body if known else orelse)
+                return self.value(body) | self.value(orelse)
+            case (
+                ast.List(elts=parts)
+                | ast.Tuple(elts=parts)
+                | ast.Set(elts=parts)
+                | ast.BoolOp(values=parts)
+            ):
+                return self._union(parts)
+            case ast.Dict(keys=keys, values=values):
+                return self._union([*(key for key in keys if key is not None), *values])
+            case ast.Starred(value=inner) | ast.NamedExpr(value=inner) | ast.Await(value=inner):
+                return self.value(inner)
+            case ast.ListComp(elt=inner) | ast.SetComp(elt=inner) | ast.GeneratorExp(elt=inner):
+                scope = Scope(parent=self._scope)
+                for generator in node.generators:
+                    _assign(scope, generator.target, generator.iter)
+                return self.inside(scope, inner)
+            case ast.Subscript(value=ast.Attribute(value=inner, attr="parents"), slice=index):
+                number = index.value if isinstance(index, ast.Constant) else None
+                found = self.value(inner)
+                for _ in range(number + 1 if isinstance(number, int) and 0 <= number < 9 else 0):
+                    found = _map(posixpath.dirname, found)
+                return found if isinstance(number, int) else UNKNOWN
+            case ast.Subscript(value=inner):
+                return self.value(inner)
+            case ast.Attribute(value=inner, attr="parent"):
+                return _map(posixpath.dirname, self.value(inner))
+            case ast.Attribute(value=inner, attr="name"):
+                return _map(posixpath.basename, self.value(inner))
+            case ast.Attribute(value=inner, attr=attribute) if attribute in _SAME_ATTRIBUTE:
+                return self.value(inner)
+            case ast.Call():
+                return self._call(node)
+        return UNKNOWN
+
+    def _union(self, nodes: Sequence[ast.expr]) -> Value:
+        found: set[str] = set()
+        for node in nodes[:MOST_STEPS]:
+            found |= self.value(node)
+            if len(found) > MOST_PATTERNS:
+                return UNKNOWN
+        return frozenset(found)
+
+    def _name(self, name: str) -> Value:
+        scope: Scope | None = self._scope
+        while scope is not None:
+            if name in scope.bound:
+                return scope.bound[name]
+            if name in scope.assigned:
+                # `path = path / "lib"`: what is being evaluated adds nothing to itself.
+                if (id(scope), name) in self._evaluated:
+                    return NOTHING
+                self._evaluated.add((id(scope), name))
+                try:
+                    return frozenset().union(
+                        *(self.inside(scope, node) for node in scope.assigned[name][:MOST_PATTERNS])
+                    )
+                finally:
+                    self._evaluated.discard((id(scope), name))
+            scope = scope.parent
+        return UNKNOWN
+
+    def _percent(self, left: ast.expr, right: ast.expr) -> Value:
+        parts = [self.value(one) for one in right.elts] if isinstance(right, ast.Tuple) else None
+        whole = self.value(right) if parts is None else UNKNOWN
+        found: Value = NOTHING
+        for pattern in self.value(left):
+            pieces: list[Value] = []
+            end = 0
+            for number, spec in enumerate(_PERCENT.finditer(pattern)):
+                pieces.append(frozenset({pattern[end : spec.start()]}))
+                if spec[0] == "%%":
+                    pieces.append(frozenset({"%"}))
+                else:
+                    inserted = whole if parts is None else dict(enumerate(parts)).get(number)
+                    pieces.append(inserted or UNKNOWN)
+                end = spec.end()
+            found |= _product([*pieces, frozenset({pattern[end:]})])
+        return found
+
+    def _call(self, node: ast.Call) -> Value:
+        if self._follow is not None:
+            followed = self._follow(node, self)
+            if followed is not None:
+                return followed
+        arguments = [self.value(argument) for argument in node.args]
+        first = arguments[0] if arguments else UNKNOWN
+        match node.func:
+            case ast.Attribute(value=owner, attr="join") if not isinstance(owner, ast.Constant):
+                return _joined(arguments) if arguments else UNKNOWN
+            case ast.Attribute(attr="dirname"):
+                return _map(posixpath.dirname, first)
+            case ast.Attribute(attr="basename"):
+                return _map(posixpath.basename, first)
+            case ast.Attribute(value=owner, attr="joinpath"):
+                return _joined([self.value(owner), *arguments])
+            case ast.Attribute(value=owner, attr="glob" | "rglob") if not _is(owner, "glob"):
+                return _joined([self.value(owner), first])
+            case ast.Attribute(value=owner, attr="with_name"):
+                return _joined([_map(posixpath.dirname, self.value(owner)), first])
+            case ast.Attribute(value=owner, attr="format"):
+                return self._format(owner, node, arguments)
+            case ast.Attribute(value=owner, attr=method) if method in _SAME_METHOD:
+                return self.value(owner)
+            case ast.Attribute(attr="get" | "getenv") | ast.Name(id="getenv"):
+                return UNKNOWN | (arguments[1] if len(arguments) > 1 else NOTHING)
+            case ast.Attribute(attr="find_library") | ast.Name(id="find_library"):
+                return _map(lambda name: f"lib{name}.so*", first)
+            case ast.Attribute(attr="find_spec") | ast.Name(id="find_spec"):
+                return _map(lambda name: f"*/{name.rpartition('.')[2]}.*so", first)
+            case ast.Name(id=name) | ast.Attribute(attr=name) if name in _SAME:
+                return _joined(arguments) if len(arguments) > 1 and "Path" in name else first
+        return UNKNOWN
+
+    def _format(self, owner: ast.expr, node: ast.Call, arguments: Sequence[Value]) -> Value:
+        named = {word.arg: self.value(word.value) for word in node.keywords if word.arg}
+        found: Value = NOTHING
+        for pattern in self.value(owner):
+            pieces: list[Value] = []
+            end = position = 0
+            for spec in _BRACES.finditer(pattern):
+                pieces.append(frozenset({pattern[end : spec.start()]}))
+                end = spec.end()
+                if spec[0] in ("{{", "}}"):
+                    pieces.append(frozenset({spec[0][0]}))
+                    continue
+                key = re.split(r"[!:.\[]", spec[0][1:-1])[0]
+                if not key:
+                    key, position = str(position), position + 1
+                index = int(key) if key.isdecimal() and len(key) < 4 else len(arguments)
+                given = arguments[index] if index < len(arguments) else named.get(key, UNKNOWN)
+                pieces.append(given)
+            found |= _product([*pieces, frozenset({pattern[end:]})])
+        return found
+
+
+def truth(test: ast.expr) -> bool | None:
+    """Whether a condition holds on Linux when a module is imported; None when that is unknown."""
+    match test:
+        case ast.Constant(value=value):
+            return bool(value)
+        case ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"):
+            return False
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            known = truth(inner)
+            return None if known is None else not known
+        case ast.BoolOp(op=operator, values=values):
+            return _connected([truth(value) for value in values], isinstance(operator, ast.Or))
+        case ast.Compare(
+            left=left,
+            ops=[ast.Eq() | ast.NotEq() | ast.In() | ast.NotIn() as operator],
+            comparators=[right],
+        ):
+            actual, wanted = _platform(left), _literals(right)
+            if actual is None:
+                actual, wanted = _platform(right), _literals(left)
+            if actual is None or wanted is None:
+                return None
+            return (actual in wanted) is isinstance(operator, (ast.Eq, ast.In))
+        case ast.Call(func=ast.Attribute(value=inner, attr="startswith"), args=[prefix]):
+            actual, wanted = _platform(inner), _literals(prefix)
+            if actual is None or wanted is None:
+                return None
+            return any(actual.startswith(one) for one in wanted)
+    return None
+
+
+def _connected(known: Sequence[bool | None], any_of: bool) -> bool | None:
+    if any_of in known:
+        return any_of
+    return None if None in known else not any_of
+
+
+def _platform(node: ast.expr) -> str | None:
+    """The value that the standard library's word for the system has on Linux."""
+    text = ast.unparse(node) if isinstance(node, (ast.Attribute, ast.Name, ast.Call)) else ""
+    return {
+        "os.name": "posix",
+        "sys.platform": "linux",
+        "platform.system()": "Linux",
+        "platform.system().lower()": "linux",
+        "__name__": "module",
+    }.get(text[:40])
+
+
+def _literals(node: ast.expr) -> tuple[str, ...] | None:
+    parts = node.elts if isinstance(node, (ast.Tuple, ast.List, ast.Set)) else [node]
+    texts = [
+        part.value for part in parts if isinstance(part, ast.Constant) and type(part.value) is str
+    ]
+    return tuple(texts) if len(texts) == len(parts) else None
+
+
+def _constant(constant: str | bytes | int) -> Value:
+    text = constant.decode("utf-8", "replace") if isinstance(constant, bytes) else str(constant)
+    return frozenset({text}) if len(text) <= LONGEST_PATTERN else UNKNOWN
+
+
+def _is(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _limited(value: Value) -> Value:
+    if len(value) > MOST_PATTERNS or any(len(one) > LONGEST_PATTERN for one in value):
+        return UNKNOWN
+    return value
+
+
+def _map(function: Callable[[str], str], value: Value) -> Value:
+    return frozenset("*" if one == "*" else function(one) or "*" for one in value)
+
+
+def _product(parts: Sequence[Value]) -> Value:
+    """All ways to put one of each part behind one another."""
+    count = 1
+    for part in parts:
+        count *= len(part)
+        if count > MOST_PATTERNS:
+            return UNKNOWN
+    whole = ("".join(pieces) for pieces in itertools.product(*parts))
+    return _limited(frozenset(re.sub(r"\*+", "*", one) for one in whole))
+
+
+def _joined(parts: Sequence[Value]) -> Value:
+    """All ways to join one of each part to a path."""
+    count = 1
+    for part in parts:
+        count *= len(part)
+        if count > MOST_PATTERNS:
+            return UNKNOWN
+    return frozenset(
+        posixpath.normpath(posixpath.join(*pieces)) for pieces in itertools.product(*parts)
+    )

@@ -1,0 +1,229 @@
+"""Tar archives, and what lies inside of one, read in place.
+
+Formats: POSIX pax and GNU tar (the standard library reads them), gzip, Zstandard.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import IO, Literal, Protocol
+
+from buildmatrix.trees.base import Source, Unreadable
+
+#: Bytes that one read of the archive's structure may ask for: longer names and pax headers are
+#: lies.
+LARGEST_HEADER = 1 << 20
+#: Members of one archive; an image of a desktop has 300,000.
+MOST_MEMBERS = 2_000_000
+#: A compressed blob may inflate to this many times its size, plus a little. Layers inflate to 2 to
+#: 5 times theirs.
+MOST_INFLATION = 64
+SMALL_BLOB_ALLOWANCE = 256 << 20
+CHUNK = 1 << 20
+
+GZIP = b"\x1f\x8b"
+ZSTANDARD = b"\x28\xb5\x2f\xfd"
+_OTHERS = {b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x04\x22\x4d\x18": "lz4"}
+# What tarfile raises on bytes that lie.
+_BROKEN = (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError)
+
+
+class _Readable(Protocol):
+    def read(self, length: int, /) -> bytes: ...
+
+
+#: Opens a Zstandard stream. The standard library has one since Python 3.14 (compression.zstd).
+Zstandard = Callable[[io.BufferedIOBase], _Readable]
+
+
+class OpenFile:
+    """A `Source` over an open file, which somebody else closes."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.size = os.fstat(descriptor).st_size
+        self.bytes_read = 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `Source.read`."""
+        data = os.pread(self._descriptor, max(0, min(length, self.size - offset)), offset)
+        self.bytes_read += len(data)
+        return data
+
+
+@dataclass(slots=True)
+class Slice:
+    """A part of another source, as a `Source`: a member of an archive, a blob, a layer."""
+
+    source: Source
+    offset: int
+    size: int
+    bytes_read: int = 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `Source.read`. Raises `Unreadable` where the archive ends before the member does."""
+        length = min(length, self.size - offset)
+        if offset < 0 or length <= 0:
+            return b""
+        data = self.source.read(self.offset + offset, length)
+        if len(data) < length:
+            raise Unreadable("the archive ends inside of it: it is truncated")
+        self.bytes_read += len(data)
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One entry of an archive. `name` as stored; see `plain` for a path that can be trusted."""
+
+    name: str
+    kind: Literal["file", "folder", "symlink", "hardlink", "other"]
+    #: The bytes of a file; None for what is no file, and for a sparse one, which is not read.
+    data: Slice | None = None
+    #: Target of a link, as stored.
+    target: str = ""
+
+
+def members(archive: Slice) -> Iterator[Member]:
+    """The entries of the uncompressed tar archive in `archive`, in order.
+
+    Raises `Unreadable` when it is none, is cut short, or has more than `MOST_MEMBERS`.
+    """
+    try:
+        with tarfile.TarFile(
+            fileobj=_Stream(archive, LARGEST_HEADER), encoding="utf-8", errors="surrogateescape"
+        ) as tar:
+            count = 0
+            while (info := tar.next()) is not None:
+                # tarfile remembers every entry: 1.5 kB for each of maybe a million.
+                tar.members = []  # type: ignore[attr-defined]  # typeshed lacks this old idiom
+                count += 1
+                if count > MOST_MEMBERS:
+                    raise Unreadable(f"the archive has more than {MOST_MEMBERS} entries")
+                yield _member(info, archive)
+            # tarfile takes whatever is no header for the end; the end is a block of zeros.
+            block = archive.read(tar.offset, tarfile.BLOCKSIZE)
+            if block.strip(b"\0") or len(block) < tarfile.BLOCKSIZE:
+                raise Unreadable("the archive is truncated or broken: it has no end mark")
+    except _BROKEN as error:
+        raise Unreadable(f"no readable tar archive: {error}") from error
+
+
+def _member(info: tarfile.TarInfo, archive: Slice) -> Member:
+    if info.issym():
+        return Member(info.name, "symlink", target=info.linkname)
+    if info.islnk():
+        return Member(info.name, "hardlink", target=info.linkname)
+    if info.isdir():
+        return Member(info.name, "folder")
+    if info.isreg():
+        data = Slice(archive, info.offset_data, info.size)
+        return Member(info.name, "file", None if info.issparse() else data)
+    return Member(info.name, "other")
+
+
+def plain(name: str) -> str | None:
+    """A member's name as a path below the root, or None when it leads out of it.
+
+    A leading `/` or `./` means the root, as for every tool that unpacks images.
+    """
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    return None if ".." in parts or "\0" in name else "/".join(parts)
+
+
+class Spool:
+    """One unnamed file of this machine for everything that has to be inflated to be read.
+
+    No name of an archive ever reaches the file system, and the kernel frees the file with the
+    process, however that ends. Close it, or use a `with` statement of its owner.
+    """
+
+    def __init__(self, zstandard: Zstandard | None) -> None:
+        self._zstandard = zstandard
+        self._file: IO[bytes] | None = None
+
+    def close(self) -> None:
+        """Free the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def plain(self, blob: Slice) -> Slice:
+        """`blob` itself, or what it inflates to. Raises `Unreadable`, or OSError (disk full)."""
+        head = blob.read(0, 8)
+        for magic, name in _OTHERS.items():
+            if head.startswith(magic):
+                raise Unreadable(f"compressed with {name}; decompress it first")
+        if not head.startswith((GZIP, ZSTANDARD)):
+            return blob
+        raw = _Stream(blob, LARGEST_HEADER)
+        if head.startswith(GZIP):
+            return self._inflated(gzip.GzipFile(fileobj=raw), blob.size)
+        if self._zstandard is None:
+            raise Unreadable("compressed with Zstandard, which this Python cannot read")
+        return self._inflated(self._zstandard(raw), blob.size)
+
+    def _inflated(self, stream: _Readable, compressed: int) -> Slice:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(buffering=0, prefix="buildmatrix-")  # noqa: SIM115
+        start = size = os.fstat(self._file.fileno()).st_size
+        end = start + SMALL_BLOB_ALLOWANCE + MOST_INFLATION * compressed
+        try:
+            while chunk := stream.read(CHUNK):
+                if size + len(chunk) > end:
+                    raise Unreadable(
+                        f"it inflates to more than {MOST_INFLATION} times its size: a bomb"
+                    )
+                # Unbuffered files may take a part of what they are given.
+                rest = memoryview(chunk)
+                while rest:
+                    written = os.pwrite(self._file.fileno(), rest, size)
+                    rest, size = rest[written:], size + written
+        except gzip.BadGzipFile as error:
+            raise Unreadable(f"its compressed bytes are damaged: {error}") from error
+        except OSError:
+            raise
+        except Exception as error:
+            # The Zstandard error is a class of its own in each library that provides it.
+            raise Unreadable(f"its compressed bytes are damaged: {error}") from error
+        return Slice(OpenFile(self._file.fileno()), start, size - start)
+
+
+class _Stream(io.BufferedIOBase):
+    """A source as the file object that tarfile and decompressors want.
+
+    Without `limit`, the most bytes of one read, tarfile would read a pax header of any length.
+    """
+
+    def __init__(self, source: Slice, limit: int) -> None:
+        self._source = source
+        self._limit = limit
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._source.size}
+        self._position = max(0, base[whence] + offset)
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def read(self, length: int | None = -1) -> bytes:
+        if length is None or length < 0:
+            length = self._limit
+        if length > self._limit:
+            raise tarfile.ReadError(f"a header says that it has {length} bytes")
+        data = self._source.read(self._position, length)
+        self._position += len(data)
+        return data

@@ -1,0 +1,90 @@
+"""Which folders the interpreters of a tree import from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from buildmatrix.inventory.collect import collect
+from buildmatrix.inventory.model import Distribution, PythonPath
+from buildmatrix.inventory.python_path import first_on_path
+from buildmatrix.trees.directory import DirectoryTree
+
+
+def paths(
+    root: Path, files: dict[str, str], environment: dict[str, str] | None = None
+) -> dict[str, PythonPath]:
+    for path, text in files.items():
+        place = root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+    with DirectoryTree(root) as tree:
+        inventory = collect(tree, environment or {})
+    return {path.interpreter: path for path in inventory.python_paths}
+
+
+def test_debian_s_python_looks_into_the_local_folder_first(tmp_path: Path) -> None:
+    found = paths(
+        tmp_path,
+        {
+            "usr/bin/python3.11": "",
+            "usr/lib/python3/dist-packages/a.py": "",
+            "usr/local/lib/python3.11/dist-packages/b.py": "",
+        },
+    )
+    assert found["usr/bin/python3.11"].folders == (
+        "usr/local/lib/python3.11/dist-packages",
+        "usr/lib/python3/dist-packages",
+    )
+
+
+def test_a_virtual_environment_sees_the_base_s_folders_only_when_it_says_so(
+    tmp_path: Path,
+) -> None:
+    files = {
+        "usr/local/bin/python3.12": "",
+        "usr/local/lib/python3.12/site-packages/a.py": "",
+        "opt/venv/lib/python3.12/site-packages/b.py": "",
+    }
+    settings = "home = /usr/local/bin\nversion = 3.12.1\ninclude-system-site-packages = "
+    own = "opt/venv/lib/python3.12/site-packages"
+    for answer, expected in (
+        ("false", (own,)),
+        ("true", (own, "usr/local/lib/python3.12/site-packages")),
+    ):
+        found = paths(tmp_path, {**files, "opt/venv/pyvenv.cfg": settings + answer})
+        assert found["opt/venv/bin/python"].folders == expected
+        assert found["usr/local/bin/python3.12"].version == "3.12"
+
+
+def test_pth_files_add_folders_of_the_tree_and_their_code_is_told_and_not_run(
+    tmp_path: Path,
+) -> None:
+    site = "usr/local/lib/python3.12/site-packages"
+    found = paths(
+        tmp_path,
+        {
+            "usr/local/bin/python3.12": "",
+            "opt/more/x.py": "",
+            f"{site}/a.pth": "# comment\n/opt/more\n../../../../../../../etc/passwd\n/none\n",
+            f"{site}/b.pth": f"import os; open({str(tmp_path / 'ran')!r}, 'w')\n",
+        },
+    )
+    path = found["usr/local/bin/python3.12"]
+    assert path.folders == (site, "opt/more")
+    assert path.startup_code == (f"{site}/b.pth:1",)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_pythonpath_of_the_image_comes_first_and_decides_which_distribution_counts(
+    tmp_path: Path,
+) -> None:
+    site = "usr/local/lib/python3.12/site-packages"
+    files = {"usr/local/bin/python3.12": "", "opt/a/x.py": "", f"{site}/x.py": ""}
+    (path,) = paths(tmp_path, files, {"PYTHONPATH": "/opt/a:relative"}).values()
+    assert path.folders == ("opt/a", site)
+    torch = [
+        Distribution("torch", "1", f"{site}/torch-1.dist-info"),
+        Distribution("torch", "2", "opt/a/torch-2.dist-info"),
+        Distribution("torch", "3", "elsewhere/torch-3.dist-info"),
+    ]
+    assert first_on_path(path, torch)["torch"].version == "2"

@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from buildmatrix.errors import UsageError
+from buildmatrix.inventory.model import Inventory, Stats, SystemPackage, Unread
+from buildmatrix.store import facts
+from buildmatrix.store.facts import FactCache, default_folder
+from buildmatrix.trees.directory import DirectoryTree
+
+KNOWN = Inventory(system_packages=(SystemPackage("libc6", "2.36"),), stats=Stats(files=7))
+
+
+@pytest.fixture
+def notes() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def cache(tmp_path: Path, notes: list[str]) -> FactCache:
+    return FactCache(tmp_path / "cache", notes.append)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A folder with a real library, a text and a file of device code, none of them just changed."""
+    folder = tmp_path / "tree"
+    folder.mkdir()
+    library = next(Path(sys.prefix).rglob("*.so"))
+    shutil.copy(library, folder / "lib.so")
+    (folder / "a.txt").write_text("nothing of note")
+    (folder / "k.ptx").write_text(".version 8.0")
+    time.sleep(2 * facts.SETTLED_NS / 1e9)
+    return folder
+
+
+def scanned(cache: FactCache, root: Path) -> Inventory:
+    with DirectoryTree(root) as tree:
+        return cache.folder(root, tree)
+
+
+def same_facts(one: Inventory, other: Inventory) -> bool:
+    return (one.binaries, one.artefacts, one.unread) == (
+        other.binaries,
+        other.artefacts,
+        other.unread,
+    )
+
+
+def never() -> Inventory:
+    raise AssertionError("this was to come from the cache")
+
+
+def entries(cache: FactCache, tmp_path: Path) -> list[Path]:
+    return [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+
+
+# Folders
+
+
+def test_an_unchanged_folder_is_not_read_again(cache: FactCache, tree: Path) -> None:
+    first, second = scanned(cache, tree), scanned(cache, tree)
+    assert first.binaries and first.artefacts and first.stats.cached == 0
+    assert same_facts(first, second)
+    assert (second.stats.cached, second.stats.bytes_read) == (3, 0)
+
+
+def test_a_changed_file_is_read_again_and_only_that_one(cache: FactCache, tree: Path) -> None:
+    scanned(cache, tree)
+    (tree / "k.ptx").rename(tree / "k.txt")
+    os.truncate(tree / "lib.so", 40)
+    after = scanned(cache, tree)
+    assert after.binaries == after.artefacts == ()
+    assert [item.path for item in after.unread] == ["lib.so"]
+    assert after.stats.cached == 1
+
+
+def test_a_change_that_keeps_size_and_modification_time_is_seen(
+    cache: FactCache, tree: Path
+) -> None:
+    before = scanned(cache, tree)
+    times = (tree / "lib.so").stat()
+    data = bytearray((tree / "lib.so").read_bytes())
+    data[:4] = b"gone"
+    (tree / "lib.so").write_bytes(data)
+    os.utime(tree / "lib.so", ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert before.binaries and not scanned(cache, tree).binaries
+
+
+def test_a_file_that_changed_just_now_is_not_trusted_to_stay(cache: FactCache, tree: Path) -> None:
+    (tree / "new.so").write_bytes((tree / "lib.so").read_bytes())
+    assert scanned(cache, tree).stats.cached == 0
+    assert scanned(cache, tree).stats.cached == 3
+
+
+def test_what_could_not_be_read_is_tried_again(cache: FactCache, tree: Path) -> None:
+    os.truncate(tree / "lib.so", 10)
+    time.sleep(2 * facts.SETTLED_NS / 1e9)
+    assert scanned(cache, tree).unread
+    again = scanned(cache, tree)
+    assert again.unread and again.stats.cached == 2
+
+
+def test_a_name_that_is_no_text_is_remembered_too(cache: FactCache, tree: Path) -> None:
+    shutil.copy(tree / "lib.so", os.fsencode(tree) + b"/\xff.so")
+    time.sleep(2 * facts.SETTLED_NS / 1e9)
+    first = scanned(cache, tree)
+    second = scanned(cache, tree)
+    assert same_facts(first, second)
+    assert second.stats.cached == 4
+
+
+# Wheels and images
+
+
+def test_the_same_content_is_read_once(cache: FactCache) -> None:
+    assert cache.inventory("wheel 1", lambda: KNOWN) == KNOWN
+    again = cache.inventory("wheel 1", never)
+    assert again.system_packages == KNOWN.system_packages
+    assert (again.stats.cached, again.stats.bytes_read) == (7, 0)
+    assert cache.inventory("wheel 2", Inventory) == Inventory()
+
+
+def test_an_incomplete_inventory_is_read_again(cache: FactCache) -> None:
+    broken = Inventory(unread=(Unread("x", "permission denied"),))
+    assert cache.inventory("wheel 1", lambda: broken) == broken
+    assert cache.inventory("wheel 1", lambda: KNOWN) == KNOWN
+
+
+def test_another_scanner_reads_again(cache: FactCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.inventory("wheel 1", lambda: KNOWN)
+    monkeypatch.setattr(facts, "scanner", lambda: "another")
+    assert cache.inventory("wheel 1", Inventory) == Inventory()
+
+
+# What can happen to entries
+
+
+@pytest.mark.parametrize("damage", [b"", b"x", b"\0" * 4096])
+def test_a_damaged_entry_is_removed_and_read_again(
+    cache: FactCache, tmp_path: Path, notes: list[str], damage: bytes
+) -> None:
+    cache.inventory("wheel 1", lambda: KNOWN)
+    (entry,) = entries(cache, tmp_path)
+    entry.write_bytes(damage)
+    unread = Inventory(unread=(Unread("x", "so that nothing is written"),))
+    assert cache.inventory("wheel 1", lambda: unread) == unread
+    assert not entries(cache, tmp_path) and not notes
+
+
+def test_a_bit_that_flipped_is_noticed(cache: FactCache, tmp_path: Path) -> None:
+    cache.inventory("wheel 1", lambda: KNOWN)
+    (entry,) = entries(cache, tmp_path)
+    data = bytearray(entry.read_bytes())
+    data[-5] ^= 1
+    entry.write_bytes(data)
+    assert cache.inventory("wheel 1", lambda: KNOWN).stats.cached == 0
+
+
+def test_an_entry_that_holds_something_else_is_a_miss(cache: FactCache, tree: Path) -> None:
+    scanned(cache, tree)
+    cache._put(f"folder:{tree.resolve()}", b"no facts")
+    (tree / "new.txt").write_text("so that the folder as a whole is not known")
+    assert scanned(cache, tree).stats.cached == 0
+    assert scanned(cache, tree).stats.cached >= 3
+
+
+def test_the_least_recently_used_entries_go_first(tmp_path: Path, notes: list[str]) -> None:
+    data = Inventory(library_folders=tuple(f"{number:0100}" for number in range(100)))
+    size = len(facts.encode(data))
+    cache = FactCache(tmp_path / "cache", notes.append, limit=int(2.5 * size))
+    for number, name in enumerate(["a", "b"]):
+        cache.inventory(name, lambda: data)
+        os.utime(cache._place(f"inventory:{name}"), (number, number))
+    cache.inventory("a", never)
+    cache.inventory("c", lambda: data)
+    cache.inventory("a", never)
+    cache.inventory("c", never)
+    assert cache.inventory("b", lambda: data).stats.cached == 0
+
+
+def test_what_a_killed_run_left_is_removed_and_what_another_run_writes_is_not(
+    cache: FactCache, tmp_path: Path
+) -> None:
+    cache.inventory("wheel 1", lambda: KNOWN)
+    (entry,) = entries(cache, tmp_path)
+    old, young = entry.with_name(".x.old"), entry.with_name(".x.young")
+    old.touch()
+    young.touch()
+    os.utime(old, (0, 0))
+    cache.inventory("wheel 2", lambda: KNOWN)
+    assert not old.exists() and young.exists()
+
+
+def test_a_run_that_is_killed_while_it_writes_leaves_a_cache_that_works(
+    cache: FactCache, tmp_path: Path
+) -> None:
+    program = f"""
+import itertools
+from pathlib import Path
+from buildmatrix.inventory.model import Inventory
+from buildmatrix.store.facts import FactCache
+cache = FactCache(Path({str(tmp_path / "cache")!r}), print)
+big = Inventory(library_folders=tuple(str(number) for number in range(200_000)))
+print("ready", flush=True)
+for number in itertools.count():
+    cache._put(f"inventory:{{number % 3}}", {{0: b"{{}}"}}.get(number) or __import__(
+        "buildmatrix.inventory.codec", fromlist=["x"]).encode(big))
+"""
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(0.7)
+    process.kill()
+    process.wait()
+    assert entries(cache, tmp_path)
+    for number in range(3):
+        known = cache.inventory(str(number), lambda: KNOWN)
+        assert known == KNOWN or len(known.library_folders) == 200_000
+
+
+def test_runs_at_the_same_time_do_not_disturb_each_other(tmp_path: Path, tree: Path) -> None:
+    program = f"""
+from pathlib import Path
+from buildmatrix.store.facts import FactCache
+from buildmatrix.trees.directory import DirectoryTree
+root = Path({str(tree)!r})
+cache = FactCache(Path({str(tmp_path / "cache")!r}), print, limit=100_000)
+for number in range(20):
+    with DirectoryTree(root) as tree:
+        found = cache.folder(root, tree)
+    assert len(found.binaries) == 1 and len(found.artefacts) == 1 and not found.unread
+    cache.inventory(str(number % 5), lambda: found)
+    cache._put("folder:" + str(root), b"" if number % 3 else b"x")
+"""
+    runs = [
+        subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) for _ in range(4)
+    ]
+    assert [(run.communicate()[0], run.returncode) for run in runs] == [(b"", 0)] * 4
+
+
+# A cache that cannot be used
+
+
+@contextmanager
+def in_the_way(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("a file where the cache's folder should be")
+    yield
+    path.unlink()
+
+
+def test_a_cache_that_cannot_be_written_is_told_of_and_fails_nothing(
+    cache: FactCache, tmp_path: Path, notes: list[str]
+) -> None:
+    with in_the_way(tmp_path / "cache"):
+        assert cache.inventory("wheel 1", lambda: KNOWN) == KNOWN
+    (note,) = notes
+    assert "cannot be written" in note and "BUILDMATRIX_CACHE" in note
+
+
+def test_the_folder_follows_the_environment() -> None:
+    tail = Path("buildmatrix/facts")
+    assert default_folder({"BUILDMATRIX_CACHE": "/b", "XDG_CACHE_HOME": "/x"}) == "/b" / tail
+    assert default_folder({"XDG_CACHE_HOME": "/x"}) == "/x" / tail
+    assert default_folder({"XDG_CACHE_HOME": "relative"}) == Path.home() / ".cache" / tail
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
+    with pytest.raises(UsageError, match="BUILDMATRIX_CACHE"):
+        default_folder({})
