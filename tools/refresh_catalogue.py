@@ -47,6 +47,7 @@ ECOSYSTEMS = {
     "aws-neuron": Ecosystem("neuron", "aws"),
     "cambricon": Ecosystem("mlu", "cambricon"),
     "cpu": Ecosystem("cpu", None),
+    "directml": Ecosystem("directml", "microsoft"),
     "google-tpu": Ecosystem("tpu", "google"),
     "graphcore": Ecosystem("ipu", "graphcore"),
     "habana-gaudi": Ecosystem("hpu", "intel"),
@@ -61,9 +62,8 @@ ECOSYSTEMS = {
     "vulkan": Ecosystem("vulkan", "khronos"),
 }
 NOT_IMPORTED = {
-    "directml": "Windows and WSL only, and libdxcore.so belongs to three vendors",
-    "metal": "no Linux containers",
-    "others": "names from memory, several of them shared between vendors",
+    "metal": "macOS only: its libraries are no ELF files, and no Linux image can use them",
+    "others": "one data file for each accelerator in it",
     "elf-formats": "layouts: the readers in elf/ have them; sections are in the curated files",
     "false-positives": "in the curated files as exceptions; the census is a test, not data",
     "torch-matrix": "only the index routes go over",
@@ -103,6 +103,26 @@ CORRECTIONS: Mapping[tuple[str, str], tuple[Mapping[str, Any], str]] = {
     ("nvidia-cuda", "libcaffe2_nvrtc.so"): (
         {"weight": "weak"},
         "ROCm builds of torch have it too, as the note says",
+    ),
+    **{
+        ("nvidia-cuda", name): ({"kind": "pure"}, "bindings: they hold none of the libraries")
+        for name in ("cuda-bindings", "cuda-core")
+    },
+    **{
+        (ecosystem, name): ({"kind": "multi-backend"}, "holds the CPU's provider as well")
+        for ecosystem, name in (
+            ("nvidia-cuda", "onnxruntime-gpu"),
+            ("amd-rocm", "onnxruntime-rocm"),
+            ("amd-rocm", "onnxruntime-migraphx"),
+            ("huawei-ascend", "onnxruntime-cann"),
+            ("openvino", "onnxruntime-openvino"),
+            ("qualcomm-qnn", "onnxruntime-qnn"),
+            ("directml", "onnxruntime-directml"),
+        )
+    },
+    ("nvidia-cuda", "xformers"): (
+        {"kind": "default-build", "weight": "weak"},
+        "its own index has builds for other backends, and its import goes on without CUDA",
     ),
     ("nvidia-cuda", "libraft.so"): ({"weight": "weak"}, "also a consensus library of Debian"),
     ("nvidia-cuda", "apex"): ({"weight": "weak"}, "the index's apex is an unrelated package"),
@@ -144,6 +164,72 @@ LIBRARIES_LEFT_OUT = {
     ("amd-rocm", "libdxcore.so"): "WSL's, for several vendors",
     ("nvidia-cuda", "libdxcore.so"): "WSL's, for several vendors",
     ("intel-oneapi", "libOpenCL.so.1"): "a loader for all vendors; opencl has it",
+    ("cpu", "libumf.so.1"): "of use on an accelerator only; intel-oneapi has it",
+    **{
+        ("cpu", name): "a vendor's driver answers it: opengl.curated.toml has it"
+        for name in ("libGL.so.1", "libEGL.so.1")
+    },
+    ("directml", "libdxcore.so"): "drivers of several vendors look for it",
+    **{
+        ("hygon-dcu", name): "AMD's name too: only the vendor's folder tells"
+        for name in ("libamdhip64.so*", "libhsa-runtime64.so*", "librocm_smi64.so*")
+    },
+    **{
+        ("iluvatar", name): "NVIDIA's name: only the vendor's folder tells"
+        for name in ("libcuda.so.1(corex)", "libcudart.so.10.2(corex)")
+    },
+    ("amd-xdna", "libonnxruntime_providers_vitisai.so"): "every onnxruntime may hold it",
+    ("rockchip", "libonnxruntime_providers_rknpu.so"): "every onnxruntime may hold it",
+}
+#: Accelerators of which only names are known: entry of others.toml -> data file, our name for the
+#: backend, its vendor, and folders where everything is the vendor's.
+OTHERS: Mapping[str, tuple[str, str, str, tuple[str, ...]]] = {
+    "amd-xdna/vitis": ("amd-xdna", "xdna", "amd", ("opt/xilinx/xrt",)),
+    "biren": ("biren", "biren", "biren", ()),
+    "cerebras": ("cerebras", "cerebras", "cerebras", ()),
+    "enflame": ("enflame", "gcu", "enflame", ("opt/tops",)),
+    "furiosa": ("furiosa", "furiosa", "furiosa", ()),
+    "groq": ("groq", "groq", "groq", ()),
+    "hailo": ("hailo", "hailo", "hailo", ()),
+    "hygon-dcu": ("hygon-dcu", "dcu", "hygon", ("opt/dtk", "opt/hyhal")),
+    "iluvatar": ("iluvatar", "corex", "iluvatar", ("usr/local/corex",)),
+    "kunlunxin": ("kunlunxin", "kunlun", "kunlunxin", ()),
+    "metax": ("metax", "maca", "metax", ("opt/maca",)),
+    "rebellions": ("rebellions", "rbln", "rebellions", ()),
+    "rockchip-npu": ("rockchip", "rknpu", "rockchip", ()),
+    "sambanova": ("sambanova", "sambanova", "sambanova", ()),
+    "sophgo": ("sophgo", "sophon", "sophgo", ()),
+    "vastai": ("vastai", "vastai", "vastai", ()),
+}
+OTHERS_LEFT_OUT = {
+    "apple": "macOS only, as metal.toml",
+    "edge-tpu": "google-tpu.toml has it",
+}
+TITLES = {
+    "amd-xdna": "AMD XDNA / Vitis AI",
+    "hygon-dcu": "Hygon DCU",
+    "metax": "MetaX MACA",
+    "rockchip": "Rockchip NPU",
+    "vastai": "Vastai",
+}
+#: Names of theirs that prove nothing alone.
+COMMON_NAMES = {
+    "libmccl.so*": "MetaX's and Moore Threads' name",
+    "libmcr.so*": "a short name",
+    "libsail.so": "a common name",
+    "libtpu_runtime.so": "reads like another vendor's",
+    "mlx": "has builds for the CPU and for CUDA",
+    "sophon": "a common name",
+    "pycoral": "Python code; the library comes with the system",
+}
+#: Parts of an accelerator's stack that CPU packages bring: name -> why they are not neutral.
+CPU_SAFE_LEFT_OUT = dict.fromkeys(
+    ("libumf.so.1", "libur_loader.so.0", "libur_adapter_level_zero.so.0"),
+    "of use on an accelerator only; weak, because the CPU package mkl brings it",
+)
+#: Distributions that another ecosystem's facts have better: (ecosystem, name) -> why.
+DISTRIBUTIONS_LEFT_OUT = {
+    ("cpu", "openvino"): "its own file says which backend it is made for",
 }
 #: Ecosystems whose environment variables stand in their curated file.
 CURATED_ENVIRONMENT = ("amd-rocm", "intel-oneapi", "nvidia-cuda")
@@ -314,6 +400,9 @@ class Importer:
 
     def cpu_safe(self, fact: Fact) -> Iterator[Entry]:
         """`[[cpu_safe]]`: parts of an accelerator's stack that CPU packages bring."""
+        if why := CPU_SAFE_LEFT_OUT.get(fact["glob"]):
+            self.report.left_out(f"{self.name} cpu_safe {fact['glob']}", why)
+            return
         yield from self.library({**fact, "role": "util", "where": "image", "weight": "neutral"})
 
     def toolkits(self, name: str, by_toolkit: Mapping[str, str]) -> dict[str, str]:
@@ -337,6 +426,9 @@ class Importer:
     def distribution(self, fact: Fact) -> Iterator[Entry]:
         """`[[distributions]]`."""
         name = fact["name"]
+        if why := DISTRIBUTIONS_LEFT_OUT.get((self.name, name)):
+            self.report.left_out(f"{self.name} {name}", why)
+            return
         entry: Entry = {"kind": KINDS[fact["kind"]], "weight": fact["weight"]}
         toolkit = self.toolkit(name)
         if toolkit:
@@ -432,6 +524,45 @@ class Importer:
                     yield {"names": [name], **self.common(fact)}
 
 
+def others(facts: Fact) -> Iterator[tuple[str, Ecosystem, Fact]]:
+    """The accelerators of others.toml in the form that other files of facts have."""
+    for fact in facts["accelerators"]:
+        if fact["name"] not in OTHERS:
+            continue
+        name, backend, vendor, folders = OTHERS[fact["name"]]
+        origin = {"source": fact["source"], "confidence": "memory"}
+        yield (
+            name,
+            Ecosystem(backend, vendor),
+            {
+                "title": TITLES.get(name, name.replace("-", " ").capitalize()),
+                "date": facts["date"],
+                "backend": backend,
+                "sources": facts["sources"],
+                "sonames": [
+                    {
+                        "glob": soname,
+                        "role": "runtime",
+                        "where": "image",
+                        "weight": "weak" if soname in COMMON_NAMES else "strong",
+                        **origin,
+                    }
+                    for soname in fact.get("sonames", ())
+                ],
+                "distributions": [
+                    {
+                        "name": distribution,
+                        "kind": "native",
+                        "weight": "weak" if distribution in COMMON_NAMES else "strong",
+                        **origin,
+                    }
+                    for distribution in fact.get("distributions", ())
+                ],
+                "paths": [{"glob": f"/{folder}", **origin} for folder in folders],
+            },
+        )
+
+
 def braces(text: str) -> list[str]:
     """`a/{b,c}/d` -> `a/b/d`, `a/c/d`."""
     match = re.search(r"\{([^{}]*)\}", text)
@@ -506,9 +637,10 @@ def routes(facts: Mapping[str, Fact]) -> dict[str, list[Entry]]:
     return result
 
 
-def written(name: str, facts: Fact, tables: Mapping[str, list[Entry]], sources: Fact) -> str:
+def written(
+    ecosystem: Ecosystem, facts: Fact, tables: Mapping[str, list[Entry]], sources: Fact
+) -> str:
     """The text of one data file."""
-    ecosystem = ECOSYSTEMS[name]
     head: Entry = {"schema": 1, "backend": ecosystem.backend}
     if ecosystem.vendor:
         head["vendor"] = ecosystem.vendor
@@ -558,20 +690,27 @@ def generate(folder: Path, report: Report) -> dict[str, str]:
     facts = {path.stem: tomllib.loads(path.read_text()) for path in sorted(folder.glob("*.toml"))}
     for name in sorted(facts.keys() - ECOSYSTEMS.keys()):
         report.left_out(f"{name}.toml", NOT_IMPORTED.get(name, "unknown ecosystem"))
+    ecosystems = dict(ECOSYSTEMS)
+    for accelerator in facts["others"]["accelerators"]:
+        name = accelerator["name"]
+        if name not in OTHERS:
+            report.left_out(f"others.toml {name}", OTHERS_LEFT_OUT.get(name, "unknown accelerator"))
+    for name, ecosystem, fact in others(facts["others"]):
+        ecosystems[name], facts[name] = ecosystem, fact
     backends = {
         alias: ecosystem.backend
-        for name, ecosystem in ECOSYSTEMS.items()
+        for name, ecosystem in ecosystems.items()
         for alias in (facts[name]["backend"], *facts[name].get("backend_aliases", ()))
     } | {"gpu": "gpu"}
-    tables = {name: Importer(name, facts[name], backends, report).tables() for name in ECOSYSTEMS}
+    tables = {name: Importer(name, facts[name], backends, report).tables() for name in ecosystems}
     for name, entries in routes(facts).items():
         tables[name]["indexes"] = entries
     add_replacements(facts["cpu"], tables, report)
     files = {}
-    for name in ECOSYSTEMS:
+    for name, ecosystem in ecosystems.items():
         merged = {table: grouped(entries) for table, entries in tables[name].items()}
         sources = facts["torch-matrix"]["sources"] | facts[name]["sources"]
-        files[f"{name}.toml"] = written(name, facts[name], merged, sources)
+        files[f"{name}.toml"] = written(ecosystem, facts[name], merged, sources)
     return files
 
 

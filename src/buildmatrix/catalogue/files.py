@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from buildmatrix.catalogue import format as tables
 from buildmatrix.catalogue.load import Catalogue, Owned
-from buildmatrix.catalogue.lookup import LibraryMatch, distribution, library
+from buildmatrix.catalogue.lookup import LibraryMatch, common_names, distribution, library
 from buildmatrix.catalogue.model import (
     Confidence,
     DistributionMatch,
@@ -15,9 +15,15 @@ from buildmatrix.catalogue.model import (
     Weight,
     Where,
 )
-from buildmatrix.catalogue.names import demangle, library_names, library_patterns, matches_any
+from buildmatrix.catalogue.names import (
+    demangle,
+    library_names,
+    library_patterns,
+    matches_any,
+    opened_library,
+)
 from buildmatrix.elf.model import DeviceCode
-from buildmatrix.inventory.model import Artefact, Binary
+from buildmatrix.inventory.model import Artefact, Binary, PythonLoad
 
 #: Roles of evidence whose entries have none of their own.
 KERNEL_ROLE = "kernel"
@@ -58,6 +64,31 @@ class FileMatcher:
             or list(self._device_file(artefact))
             or self._in_folder(artefact)
         )
+
+    def python_load(self, load: PythonLoad) -> Iterator[Evidence]:
+        """The libraries that a call in a Python file names.
+
+        A name with a part that only a run would tell says less, and so does a call that no import
+        gets to.
+        """
+        on_import = load.reach in ("import", "guarded")
+        names = (opened_library(load.call, text) for text in load.names)
+        for name in dict.fromkeys(name for name in names if name is not None):
+            computed = "*" in name
+            for match in self._library(name):
+                sure = match.owned.confidence
+                yield from self._evidence(
+                    "python-dlopen",
+                    load,
+                    match.owned,
+                    name=name,
+                    detail=name,
+                    role=match.owned.entry.role,
+                    where=match.owned.entry.where,
+                    weight="weak" if computed or not on_import else match.weight,
+                    toolkit=match.toolkit,
+                    confidence=_LOWER[sure] if computed else sure,
+                )
 
     # The file itself
 
@@ -183,8 +214,15 @@ class FileMatcher:
     # What the file asks for
 
     def _needed(self, binary: Binary) -> Iterator[Evidence]:
+        """What the file links. A common name counts beside one that is the same backend's alone."""
+        sure = {
+            match.owned.backend
+            for name in binary.elf.needed
+            for match in self._library(name)
+            if match.weight == "strong"
+        }
         for name in binary.elf.needed:
-            for match in self._library(name):
+            for match in self._library(name) or common_names(name, sure, self._catalogue):
                 yield from self._evidence(
                     "needed",
                     binary,
@@ -217,6 +255,7 @@ class FileMatcher:
                 weight=entry.weight,
                 confidence=owned.confidence if marks else _LOWER[owned.confidence],
                 offset=min((mark.offset for mark in marks), default=None),
+                size=min(entry.size, binary.size),
             )
 
     def _dlopen(self, binary: Binary) -> Iterator[Evidence]:
@@ -256,7 +295,7 @@ class FileMatcher:
     def _evidence(
         self,
         kind: EvidenceKind,
-        file: File,
+        file: File | PythonLoad,
         owned: Owned[tables.Entry],
         *,
         name: str,
@@ -283,7 +322,8 @@ class FileMatcher:
                 and matches_any(rule.files, demangle(_file_name(file)))
                 and matches_any(rule.paths, file.path)
             ):
-                weight = rule.weight or weight
+                if rule.weight is not None:
+                    weight, confidence = rule.weight, _LOWER[confidence or owned.confidence]
                 where = rule.where or where
         if weight == "neutral" or owned.vendor is None:
             return
@@ -318,7 +358,7 @@ class FileMatcher:
         return match.toolkit if match is not None and match.backend == backend else None
 
 
-def _file_name(file: File) -> str:
+def _file_name(file: File | PythonLoad) -> str:
     return file.path.rpartition("/")[2]
 
 

@@ -66,6 +66,8 @@ class Distribution(Entry, frozen=True):
     #: By backend: `ACTION [TARGET][; NOTE]`, see `model.Replacement`.
     replace: dict[str, str] = {}
     tolerated_in: tuple[str, ...] = ()
+    #: For a meta package that installs nothing but by its extras: extra -> distributions.
+    extras: dict[str, tuple[str, ...]] | None = None
 
 
 class LocalVersion(Entry, frozen=True):
@@ -141,6 +143,8 @@ class Static(Entry, frozen=True):
     sections: tuple[str, ...] = ()
     literals: tuple[str, ...] = ()
     weight: Weight = "strong"
+    #: Bytes that it adds to a file, about.
+    size: int = 0
 
 
 class Tool(Entry, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -10,6 +11,7 @@ from buildmatrix.catalogue import format as tables
 from buildmatrix.catalogue.load import Catalogue, Owned, replacement
 from buildmatrix.catalogue.model import DistributionMatch, Weight
 from buildmatrix.catalogue.names import (
+    demangle,
     library_names,
     matches,
     matches_any,
@@ -53,6 +55,17 @@ def library(name: str, path: str | None, catalogue: Catalogue) -> tuple[LibraryM
             owned, "weak" if shared else owned.entry.weight, _toolkit(owned.entry.toolkits, name)
         )
         for owned in claims
+    )
+
+
+def common_names(
+    name: str, backends: Collection[str], catalogue: Catalogue
+) -> tuple[LibraryMatch, ...]:
+    """Entries for `name` that count only in a vendor's folder, of these backends; weak here."""
+    return tuple(
+        LibraryMatch(owned, "weak", _toolkit(owned.entry.toolkits, name))
+        for owned in catalogue.libraries.find(demangle(name))
+        if owned.entry.under and owned.backend in backends and owned.entry.weight != "neutral"
     )
 
 
@@ -124,6 +137,7 @@ def _by_name(entries: list[Owned[tables.Distribution]], version: str) -> Distrib
         entry=best.glob,
         confidence=best.confidence,
         tolerated_in=best.entry.tolerated_in,
+        extras=next((entry.extras for entry in same if entry.extras is not None), None),
     )
 
 

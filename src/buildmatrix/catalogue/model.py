@@ -98,6 +98,8 @@ class DistributionMatch:
     confidence: Confidence
     #: Backends on which its presence is expected although its bytes belong to another one.
     tolerated_in: tuple[str, ...] = ()
+    #: For a meta package that installs nothing but by its extras: extra -> distributions.
+    extras: Mapping[str, tuple[str, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,22 @@ def _compiled(glob: str) -> re.Pattern[str]:
     return re.compile(translate(glob))
 
 
+#: Calls in Python that look for a library by its bare name: `cuda` for `libcuda.so`.
+_BARE_NAMES = ("find_library", "load_nvidia_dynamic_lib")
+
+
+def opened_library(call: str, text: str) -> str | None:
+    """The file name of the library that a call in Python means; None for what is no library.
+
+    `call` and `text` as in `inventory.model.PythonLoad`: `cudart` in `load_nvidia_dynamic_lib` is
+    `libcudart.so`, and `torchvision::nms` is an operator.
+    """
+    if "::" in text:
+        return None
+    name = demangle(text.rpartition("/")[2])
+    return f"lib{name}.so" if call in _BARE_NAMES and ".so" not in name else name
+
+
 def matches(glob: str, text: str) -> bool:
     """Whether the whole of `text` fits `glob`; upper and lower case differ."""
     return glob == "*" or glob == text or _compiled(glob).match(text) is not None

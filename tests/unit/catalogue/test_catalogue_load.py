@@ -131,3 +131,9 @@ def test_two_vendors_for_one_backend_are_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["use", "remove torch", "index", "", "install x"])
 def test_an_order_that_says_too_little_or_too_much_is_none(text: str) -> None:
     assert replacement(text) is None
+
+
+def test_the_page_of_the_catalogue_lists_every_backend() -> None:
+    page = (Path(__file__).parents[3] / "docs/catalogue.md").read_text(encoding="utf-8")
+    for backend in load().backends.values():
+        assert f"| `{backend.name}` | {backend.vendor or ''} | {backend.title} |" in page

@@ -49,7 +49,7 @@ def test_vendors_libraries_are_told_by_name(name: str, backend: str) -> None:
     "name",
     [
         *("libicudata.so.73", "libcups.so.2", "libcurl.so.4", "libgomp.so.1", "libacl.so.1"),
-        *("libmkl_core.so.3", "libiomp5.so", "libtbb.so.12", "libur_adapter_level_zero.so.0"),
+        *("libmkl_core.so.3", "libiomp5.so", "libtbb.so.12", "libopenvino.so.2641"),
         *("libtorch_cpu.so", "libc10.so", "libonnxruntime.so.1.31.1", "libdrm_amdgpu.so.1"),
         *("libc.so.6", "libcudalike.so", "_nrt_python.cpython-311-x86_64-linux-gnu.so"),
         *("libstub_cudart.so", "libscipy_openblas64_-fdde5778.so", "libruntime.so"),
@@ -71,7 +71,7 @@ def test_a_mangled_name_is_the_same_library(name: str, digest: str, mark: str) -
 
 
 @given(
-    st.sampled_from(["libgomp.so", "libumf.so.1", "libmkl_rt.so", "libdrm.so.2", "libc10.so"]),
+    st.sampled_from(["libgomp.so", "libhwloc.so.15", "libmkl_rt.so", "libdrm.so.2", "libc10.so"]),
     st.lists(st.integers(0, 99).map(str), max_size=3),
 )
 def test_neutral_wins_in_every_version(name: str, components: list[str]) -> None:
@@ -82,6 +82,29 @@ def test_a_common_name_counts_only_in_the_vendors_folder() -> None:
     assert owners("libruntime.so", "usr/lib/libruntime.so") == set()
     path = "usr/local/Ascend/ascend-toolkit/latest/lib64/libruntime.so"
     assert owners("libruntime.so", path) == {("npu", "strong")}
+
+
+def test_what_the_cpu_package_mkl_brings_of_an_accelerators_is_context_only() -> None:
+    assert owners("libumf.so.1") == owners("libur_adapter_level_zero.so.0") == {("oneapi", "weak")}
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        *(("libhailort.so.4", "hailo"), ("libtopsrt.so", "gcu"), ("libmcruntime.so", "maca")),
+        *(("libbmrt.so.1", "sophon"), ("libfuriosa_runtime.so", "furiosa")),
+        *(("libd3d12core.so", "directml"), ("libxrt_core.so.2", "xdna")),
+    ],
+)
+def test_accelerators_of_which_only_names_are_known_are_told_apart(name: str, backend: str) -> None:
+    assert owners(name) == {(backend, "strong")}
+
+
+def test_an_import_that_survives_without_cuda_does_not_make_a_wheel_cudas_alone() -> None:
+    for name in ("xformers", "torchao"):
+        match = distribution(name, "1.0", CATALOGUE)
+        assert match is not None
+        assert (match.kind, match.weight) == ("default-build", "weak")
 
 
 @pytest.mark.parametrize(

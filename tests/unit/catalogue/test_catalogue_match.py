@@ -13,6 +13,8 @@ from buildmatrix.inventory.model import (
     Binary,
     Distribution,
     Inventory,
+    PythonLoad,
+    Reach,
     SystemPackage,
 )
 
@@ -133,6 +135,15 @@ def test_needed_libraries_are_evidence_and_the_cpu_ones_are_not() -> None:
     ]
 
 
+def test_a_common_name_counts_beside_one_that_is_the_same_vendors_alone() -> None:
+    assert of_file("x.so", elf("libgraph.so")) == []
+    found = of_file("torch_npu/_C.so", elf("libgraph.so", "libascendcl.so"))
+    assert {(item.detail, item.weight) for item in found} == {
+        ("libascendcl.so", "strong"),
+        ("libgraph.so", "weak"),
+    }
+
+
 def test_openmp_offload_of_the_cpu_package_is_quiet_and_the_same_elsewhere_is_not() -> None:
     facts = elf("libsycl.so.9")
     assert of_file("lib/libomptarget.sycl.wrap.so", facts, owner="intel-openmp==2026.2.0") == []
@@ -182,6 +193,18 @@ def test_a_section_for_device_code_counts_even_when_nothing_in_it_was_read() -> 
     assert of_file("x.so", elf(sections=(Section(".gnu.offload_funcs", 512, 8),))) == []
 
 
+def test_device_code_among_the_data_of_tests_is_context_only() -> None:
+    inventory = Inventory(artefacts=(Artefact("numba/cuda/tests/data/jitlink.ptx", 896, "ptx"),))
+    (found,) = evidence(inventory, CATALOGUE)
+    assert (found.weight, found.confidence) == ("weak", "medium")
+
+
+def test_tables_beside_device_code_are_known_and_no_evidence() -> None:
+    sections = tuple(Section(name, 64, 24) for name in (".nvFatBinSegment", ".tgtimg"))
+    assert all(CATALOGUE.sections.find(section.name) for section in sections)
+    assert of_file("x.so", elf(sections=sections)) == []
+
+
 # Static
 
 
@@ -189,8 +212,17 @@ def test_a_mark_proves_a_static_runtime_except_in_the_runtime_itself() -> None:
     marks = (Mark("cudart-error-string", 77),)
     (found,) = of_file("cuda/bindings/runtime.so", elf(marks=marks))
     assert (found.kind, found.backend, found.offset) == ("static", "cuda", 77)
+    (large,) = of_file("x.so", elf(marks=marks), size=9_000_000)
+    assert 500_000 < large.size < 1_000_000
     runtime = of_file("lib/libcudart.so.12", elf(soname="libcudart.so.12", marks=marks))
     assert [item.kind for item in runtime] == ["bundled"]
+
+
+def test_a_static_compiler_without_names_still_counts_and_mkl_does_not() -> None:
+    marks = (Mark("nvrtc-error-prefix", 9), Mark("mkl-error-prefix", 40))
+    (found,) = of_file("warp/bin/warp.so", elf(marks=marks), size=200_000_000)
+    assert (found.kind, found.role, found.backend) == ("static", "compiler", "cuda")
+    assert found.size > 5_000_000
 
 
 def test_registration_and_the_drivers_name_tell_of_a_static_runtime_unless_one_is_needed() -> None:
@@ -242,6 +274,38 @@ def test_stubs_with_a_name_of_their_own_give_lazy_evidence_only() -> None:
     literal = Literal("libcudart.so", 10, ".rodata", True)
     facts = elf(soname="libstub_cudart.so", literals=(literal,))
     assert [item.kind for item in of_file("tilelang/lib/libstub_cudart.so", facts)] == ["dlopen"]
+
+
+# Names in Python
+
+
+def of_call(call: str, *names: str, reach: Reach = "import") -> list[tuple[str, str, str]]:
+    load = PythonLoad("x/_lib.py", 7, call, names, reach=reach, owner="x==1")
+    found = evidence(Inventory(python_loads=(load,)), CATALOGUE)
+    assert {(item.kind, item.path, item.distribution) for item in found} <= {
+        ("python-dlopen", "x/_lib.py", "x==1")
+    }
+    return [(item.detail, item.weight, item.confidence) for item in found]
+
+
+def test_a_library_that_python_code_opens_is_evidence() -> None:
+    assert of_call("CDLL", "/opt/rocm/lib/libamd_smi.so") == [("libamd_smi.so", "strong", "high")]
+    assert of_call("CDLL", "libc.so.6") == []
+
+
+def test_a_bare_name_stands_for_the_library_only_where_the_call_takes_bare_names() -> None:
+    assert of_call("load_nvidia_dynamic_lib", "cudart") == [("libcudart.so", "strong", "high")]
+    assert of_call("find_library", "cuda") == [("libcuda.so", "strong", "high")]
+    assert of_call("CDLL", "cuda") == []
+
+
+def test_names_that_a_run_computes_and_calls_that_no_import_gets_to_prove_less() -> None:
+    assert of_call("CDLL", "*/cublas/lib/libcublas.so.*") == [
+        ("libcublas.so.*", "weak", "medium"),
+    ]
+    for reach in ("lazy", "unknown"):
+        assert of_call("CDLL", "libcuda.so.1", reach=reach) == [("libcuda.so.1", "weak", "high")]
+    assert of_call("register_fake", "torchvision::nms") == []
 
 
 # Tools and other files

@@ -59,3 +59,26 @@ def test_a_table_that_nobody_reads_is_reported(tool: ModuleType) -> None:
     subject = importer(tool, devices=[{"path": "/dev/x"}])
     assert subject.tables() == {}
     assert subject.report.lines == ["left out: nvidia-cuda [[devices]], 1 facts: for smoke tests"]
+
+
+def test_an_accelerator_of_which_only_names_are_known_becomes_a_backend(tool: ModuleType) -> None:
+    facts = {
+        "date": "2026-11-20",
+        "sources": {"hami": "device plugins"},
+        "accelerators": [
+            {
+                "name": "hygon-dcu",
+                "sonames": ["libgalaxyhip.so*", "libamdhip64.so*"],
+                "distributions": ["torch+das*"],
+                "source": ["hami"],
+            },
+            {"name": "apple", "distributions": ["mlx"], "source": ["hami"]},
+        ],
+    }
+    ((name, ecosystem, fact),) = tool.others(facts)
+    assert (name, ecosystem.backend, ecosystem.vendor) == ("hygon-dcu", "dcu", "hygon")
+    report = tool.Report()
+    tables = tool.Importer(name, fact, {}, report).tables()
+    assert [entry["names"] for entry in tables["libraries"]] == [["libgalaxyhip.so*"]]
+    assert [entry["paths"] for entry in tables["roots"]] == [["opt/dtk/*"], ["opt/hyhal/*"]]
+    assert any("libamdhip64" in line for line in report.lines)

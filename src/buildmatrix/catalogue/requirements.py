@@ -1,0 +1,114 @@
+"""What a distribution requires, and whose that is.
+
+`Requires-Dist` lines of the core metadata, with environment markers (PEP 508) evaluated for the
+target and not for the machine that asks. Extras of meta packages are followed: a requirement for
+`cuda-toolkit[cublas]` brings cuBLAS, one for `cuda-toolkit` brings nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from packaging.markers import Marker, default_environment
+from packaging.requirements import InvalidRequirement, Requirement
+
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.lookup import distribution
+from buildmatrix.catalogue.model import DistributionMatch
+from buildmatrix.catalogue.names import normalise
+from buildmatrix.inventory.model import Distribution
+
+#: `unconditional` is always installed; `marker` where its environment marker holds; `extra` only
+#: when somebody asks for the extra.
+RequirementKind = Literal["unconditional", "marker", "extra"]
+
+_EXTRA = re.compile(r"\bextra\b\s*(==|in\b|!=)|==\s*extra\b")
+_PYTHON = re.compile(r"python(3\.\d+)/")
+_LINUX = {
+    "os_name": "posix",
+    "platform_system": "Linux",
+    "sys_platform": "linux",
+    "platform_machine": "x86_64",
+    "implementation_name": "cpython",
+    "platform_python_implementation": "CPython",
+    "extra": "",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Required:
+    """One requirement line of a distribution."""
+
+    kind: RequirementKind
+    #: Normalised.
+    name: str
+    extras: tuple[str, ...]
+    #: Whether it is installed on the target when no extra is asked for.
+    active: bool
+    #: The line as the metadata has it.
+    line: str
+    #: What the catalogue says about `name`, whatever its version.
+    match: DistributionMatch | None
+
+    @property
+    def brings(self) -> tuple[str, ...]:
+        """Names of what is installed for it, itself first; a meta package brings its extras'."""
+        known = self.match.extras if self.match is not None else None
+        if known is None:
+            return (self.name,)
+        return tuple(dict.fromkeys(name for extra in self.extras for name in known.get(extra, ())))
+
+
+def requirements(
+    item: Distribution,
+    catalogue: Catalogue,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[Required, ...]:
+    """The requirements of `item`, in the order of its metadata.
+
+    `environment` has the values of environment markers; default: Linux on x86-64, with the
+    interpreter that `item` is installed for. Lines that are no requirements are left out, as
+    installers do.
+    """
+    values = {**_environment(item), **(environment or {})}
+    return tuple(_required(item.requires, values, catalogue))
+
+
+def _required(
+    lines: tuple[str, ...], environment: Mapping[str, str], catalogue: Catalogue
+) -> Iterator[Required]:
+    for line in lines:
+        try:
+            requirement = Requirement(line)
+        except InvalidRequirement:
+            continue
+        marker = requirement.marker
+        name = normalise(requirement.name)
+        yield Required(
+            kind=_kind(marker),
+            name=name,
+            extras=tuple(sorted(requirement.extras)),
+            active=marker is None or marker.evaluate(dict(environment)),
+            line=line,
+            match=distribution(name, "", catalogue),
+        )
+
+
+def _kind(marker: Marker | None) -> RequirementKind:
+    if marker is None:
+        return "unconditional"
+    return "extra" if _EXTRA.search(str(marker)) else "marker"
+
+
+def _environment(item: Distribution) -> dict[str, str]:
+    """Values of environment markers for the interpreter that `item` is installed for."""
+    values = {key: str(value) for key, value in default_environment().items()}
+    values.update(_LINUX)
+    python = _PYTHON.search(item.path)
+    if python is not None:
+        values["python_version"] = python[1]
+        values["python_full_version"] = f"{python[1]}.0"
+    return values
