@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
-from rulecases import elf, file, image, sass, verdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rulecases import SITE, elf, file, hip, image, sass, verdict
+
+from buildmatrix.elf.model import DeviceCode
+from buildmatrix.inventory.model import Binary, Inventory, PythonLoad, Reach
+
+
+def reached(binary: Binary, how: Reach) -> Binary:
+    return replace(binary, reach=how)
+
+
+def opens(tree: Inventory, names: Sequence[str], owner: str, reach: Reach) -> Inventory:
+    """`tree` with a call of `CDLL` in the Python code of `owner`."""
+    call = PythonLoad(
+        f"{SITE}/demo/_lib.py",
+        12,
+        "CDLL",
+        tuple(names),
+        reach=reach,
+        owner=owner.replace(" ", "=="),
+    )
+    return replace(tree, python_loads=(call,))
 
 
 def test_xgboost_is_bloat_on_cpu_and_fine_on_cuda() -> None:
@@ -97,3 +120,149 @@ def test_a_requirement_for_torch_is_judged_by_the_torch_that_is_installed() -> N
     smuggled = image(installed=["demo 1", "torch 2.9.0"], requires=requires)
     assert verdict("cpu", clean, "demo").verdict == "ok"
     assert verdict("cpu", smuggled, "demo").verdict == "bloat"
+
+
+def test_an_import_that_survives_without_the_foreign_library_is_optional() -> None:
+    extension = file("torchao/_C.abi3.so", elf(needed=["libcudart.so.13"]), "torchao 0.18.0")
+    for how in ("guarded", "lazy"):
+        tree = image(reached(extension, how))
+        assert verdict("cpu", tree, "torchao").verdict == "optional"
+    assert verdict("cpu", image(reached(extension, "import")), "torchao").verdict == "broken"
+
+
+def test_an_extension_that_no_python_code_names_is_not_imported_where_others_are_named() -> None:
+    tree = image(
+        reached(file("cupy/_core.abi3.so", elf(), "demo 1"), "import"),
+        file("cupy/cufft.abi3.so", elf(needed=["libcufft.so.11"]), "demo 1"),
+    )
+    assert verdict("cpu", tree, "demo").verdict == "optional"
+
+
+def test_what_an_imported_extension_links_is_imported_too() -> None:
+    owner = "tensorflow-rocm 2.14"
+    tree = image(
+        reached(file("tf/_pywrap.so", elf(needed=["libtf_cc.so.2"]), owner), "import"),
+        file("tf/libtf_cc.so.2", elf("libtf_cc.so.2", needed=["libamdhip64.so.6"]), owner),
+    )
+    one = verdict("cpu", tree, "tensorflow-rocm")
+    assert one.verdict == "broken"
+    assert "libamdhip64.so.6" in one.reason
+    assert verdict("rocm", tree, "tensorflow-rocm").verdict == "ok"
+
+
+def test_a_library_that_python_code_opens_on_import_breaks_it_where_it_is_missing() -> None:
+    names = ["/opt/rocm/lib/libamd_smi.so", "libamd_smi.so"]
+    tree = opens(image(installed=["amdsmi 7.0.2"]), names, "amdsmi 7.0.2", "import")
+    one = verdict("cpu", tree, "amdsmi")
+    assert one.verdict == "broken"
+    assert "libamd_smi.so (usr/lib/python3.11/site-packages/demo/_lib.py:12)" in one.reason
+    assert verdict("rocm", tree, "amdsmi").verdict == "ok"
+
+
+def test_a_library_that_python_code_opens_on_import_and_finds_breaks_nothing() -> None:
+    there = image(
+        file("usr/lib/libamd_smi.so", elf("libamd_smi.so.26")), installed=["amdsmi 7.0.2"]
+    )
+    tree = opens(there, ["libamd_smi.so"], "amdsmi 7.0.2", "import")
+    assert verdict("cpu", tree, "amdsmi").verdict == "bloat"
+
+
+def test_a_library_that_python_code_opens_when_asked_to_is_optional() -> None:
+    for how in ("guarded", "lazy"):
+        tree = opens(image(installed=["demo 1"]), ["libcuda.so.1"], "demo 1", how)
+        assert verdict("cpu", tree, "demo").verdict == "optional"
+
+
+def test_computed_names_are_dormant() -> None:
+    names = ["*/cublas/lib/libcublas.so.*"]
+    tree = opens(image(installed=["torch 2.13.0+cpu"]), names, "torch 2.13.0+cpu", "lazy")
+    assert verdict("cpu", tree, "torch").verdict == "ok"
+
+
+def test_a_requirement_supplies_the_libraries_of_its_own_vendor_only() -> None:
+    tree = image(
+        file("torch_npu/_C.abi3.so", elf(needed=["libascendcl.so"]), "torch-npu 2.14.0"),
+        requires={"torch-npu": ["torch==2.14.0"]},
+        root=False,
+    )
+    assert verdict("cpu", tree, "torch-npu").verdict == "broken"
+
+
+def test_a_wheel_alone_does_not_say_which_torch_it_will_meet() -> None:
+    requires = {"demo": ["torch>=2", 'nvidia-ml-py; sys_platform == "linux"']}
+    assert verdict("cpu", image(installed=["demo 1"], requires=requires), "demo").verdict == "ok"
+
+
+def test_an_empty_meta_package_is_no_burden_and_its_extras_are() -> None:
+    def judged(line: str) -> str:
+        tree = image(installed=["demo 1"], requires={"demo": [line]}, root=False)
+        return verdict("cpu", tree, "demo").verdict
+
+    assert judged("cuda-toolkit==13.*") == "ok"
+    assert judged("cuda-toolkit[cublas]==13.*") == "bloat"
+
+
+def test_what_can_use_other_backends_too_makes_its_users_optional() -> None:
+    tree = image(installed=["mitsuba 3.9.1"], requires={"mitsuba": ["drjit==1.5.0"]}, root=False)
+    assert verdict("cpu", tree, "mitsuba").verdict == "optional"
+    assert verdict("cuda", tree, "mitsuba").verdict == "ok"
+
+
+def test_a_plugin_beside_the_cpu_code_is_optional_although_the_name_is_a_vendors() -> None:
+    tree = image(
+        file(
+            "onnxruntime/capi/libonnxruntime_providers_migraphx.so",
+            elf(needed=["libamdhip64.so.7"]),
+            "onnxruntime-migraphx 1.27.1",
+        )
+    )
+    assert verdict("cpu", tree, "onnxruntime-migraphx").verdict == "optional"
+    assert verdict("rocm", tree, "onnxruntime-migraphx").verdict == "ok"
+
+
+def test_a_little_of_another_vendors_is_no_matter_on_the_own_backend() -> None:
+    owner = "triton 3.9.0"
+    tree = image(
+        file("triton/amd.so", elf(device_code=hip("gfx942", size=900_000)), owner),
+        file("triton/ptxas", elf(), owner, size=90_000_000),
+    )
+    assert verdict("cuda", tree, "triton").verdict == "ok"
+    assert verdict("rocm", tree, "triton").verdict == "bloat"
+
+
+def test_loaders_for_all_vendors_are_optional_everywhere_and_windows_are_not_meant() -> None:
+    tree = image(
+        file("cv2/cv2.abi3.so", elf(literals=["libOpenCL.so.1"]), "cv 1"),
+        file("gl/gl.abi3.so", elf(literals=["libGL.so.1", "libEGL.so.1"]), "gl 1"),
+    )
+    for backend in ("cpu", "cuda", "rocm", "oneapi"):
+        assert verdict(backend, tree, "cv").verdict == "optional"
+        assert verdict(backend, tree, "gl").verdict == "ok"
+
+
+def test_the_threshold_is_about_what_a_layer_carries() -> None:
+    loose = sass("sm_90a", size=8_800_000)
+    packed = tuple(replace(code, compressed=code.count) for code in loose)
+
+    def judged(code: Sequence[DeviceCode]) -> str:
+        extension = file("demo/_C.abi3.so", elf(device_code=code), "demo 1")
+        return verdict("cpu", image(extension), "demo").verdict
+
+    assert judged(loose) == "optional"
+    assert judged(packed) == "bloat"
+
+
+def test_a_static_compiler_is_bloat_without_any_name() -> None:
+    tree = image(
+        file("warp/bin/warp.so", elf(marks=["nvrtc-error-prefix"]), "demo 1", size=200_000_000)
+    )
+    assert verdict("cpu", tree, "demo").verdict == "bloat"
+
+
+def test_what_packages_for_this_backend_bring_is_expected() -> None:
+    tree = image(
+        file("libumf.so.1", elf("libumf.so.1", literals=["libcuda.so.1"]), "umf 1.1.0"),
+        installed=["mkl 2026.2.0"],
+    )
+    assert verdict("cpu", tree, "umf").verdict == "ok"
+    assert verdict("cuda", tree, "umf").verdict == "optional"

@@ -1,0 +1,147 @@
+"""What buildmatrix says about a wheel, in the sets of `corpus_truth`."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+from corpus_truth import BACKENDS, Facts
+
+import buildmatrix
+from buildmatrix import store
+from buildmatrix.catalogue.load import Catalogue, load
+from buildmatrix.catalogue.match import evidence
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.catalogue.requirements import requirements
+from buildmatrix.inventory.collect import collect
+from buildmatrix.inventory.model import Distribution, Inventory
+from buildmatrix.rules.model import Verdict
+from buildmatrix.rules.verdicts import verdicts
+from buildmatrix.spec.model import Policy
+from buildmatrix.trees.wheel import WheelTree
+
+_SM = re.compile(r"(sm|compute)_(\d+)[a-z]*")
+
+
+def inventory_of(wheel: Path, kept: Path | None = None) -> Inventory:
+    """The facts of a wheel; read from the folder `kept` where the same reader left them."""
+    if kept is None:
+        with WheelTree(wheel) as tree:
+            return collect(tree)
+    path = kept / f"{wheel.stem}-{_reader()}.json"
+    if not path.exists():
+        kept.mkdir(parents=True, exist_ok=True)
+        store.write(path, inventory_of(wheel))
+    return store.read(path)
+
+
+@lru_cache(maxsize=1)
+def _reader() -> str:
+    """Digest of the code that facts depend on."""
+    root = Path(buildmatrix.__file__).parent
+    digest = hashlib.sha256()
+    for folder in ("elf", "inventory", "trees"):
+        for path in sorted((root / folder).glob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def facts(inventory: Inventory, seen: Sequence[Evidence], catalogue: Catalogue) -> dict[str, Facts]:
+    """The scored facts; see `corpus_truth.TrueWheel.facts`."""
+    return {
+        "bundled": frozenset(
+            (one.path, one.vendor) for one in seen if one.kind == "bundled" and one.role != "folder"
+        ),
+        "needed": frozenset(
+            (one.path, one.detail, one.vendor) for one in seen if one.kind == "needed"
+        ),
+        "sections": frozenset(
+            (binary.path, section.name)
+            for binary in inventory.binaries
+            for section in binary.elf.sections
+            if catalogue.sections.find(section.name)
+        ),
+        "static": frozenset(_static(inventory, seen, catalogue)),
+        "dlopen": frozenset(
+            (one.path, one.detail.rpartition("/")[2], one.vendor)
+            for one in seen
+            if one.kind == "dlopen"
+        ),
+        "gpu": frozenset(
+            (binary.path, architecture)
+            for binary in inventory.binaries
+            for code in binary.elf.device_code
+            if (architecture := _architecture(code.arch)) is not None
+        ),
+        "requires": frozenset(
+            (one.kind, one.name)
+            for item in inventory.distributions
+            for one in requirements(item, catalogue)
+            if one.match is not None
+            and one.match.vendor is not None
+            and (one.match.weight != "neutral" or one.match.kind == "multi-backend")
+        ),
+    }
+
+
+def _static(
+    inventory: Inventory, seen: Sequence[Evidence], catalogue: Catalogue
+) -> Iterator[tuple[str, str]]:
+    """Runtimes of accelerators as evidence has them, and neutral ones by their marks."""
+    for one in seen:
+        if one.kind == "static":
+            yield one.path, one.detail.partition(" ")[0]
+    names = {
+        mark: owned.entry.name
+        for owned in catalogue.static
+        if owned.vendor is None
+        for mark in owned.entry.marks
+    }
+    for binary in inventory.binaries:
+        for mark in binary.elf.marks:
+            if mark.name in names:
+                yield binary.path, names[mark.name]
+
+
+def _architecture(name: str | None) -> str | None:
+    """`sm_90a` as `sm_90`, `gfx90a:xnack+` as `gfx90a`: the truth has no features."""
+    if name is None:
+        return None
+    match = _SM.fullmatch(name)
+    if match is not None:
+        return f"{match[1]}_{match[2]}"
+    return name.partition(":")[0] if name.startswith("gfx") else None
+
+
+def judged(
+    inventory: Inventory, seen: Sequence[Evidence], *, installed: bool
+) -> dict[str, Verdict]:
+    """The verdict on the only distribution of a wheel, by backend.
+
+    `installed` judges it beside what it requires, as the default index would serve that.
+    """
+    (item,) = inventory.distributions
+    if installed:
+        others = [
+            Distribution(one.name, "", f"{one.name}.dist-info")
+            for one in requirements(item, load())
+            if one.active
+        ]
+        inventory = replace(inventory, distributions=(item, *others))
+    return {
+        backend: next(
+            one
+            for one in verdicts(backend, inventory, seen, Policy(), load())
+            if one.name == item.name
+        )
+        for backend in BACKENDS
+    }
+
+
+def evidence_of(inventory: Inventory) -> tuple[Evidence, ...]:
+    """All evidence in a wheel."""
+    return evidence(inventory, load())

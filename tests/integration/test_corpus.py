@@ -1,0 +1,47 @@
+"""Small wheels of the corpus: what buildmatrix says is what independent tools and imports say."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "corpus"))
+
+from check_corpus import score
+from corpus_fetch import fetch, wheel_folder
+from corpus_scan import inventory_of
+from corpus_truth import TrueWheel, read_truth
+
+pytestmark = pytest.mark.network
+
+#: One for each way in which a wheel can hide or seem to hide something, 16 MB together: opened by
+#: Python code on import, guarded, unguarded, by requirement, statically, by a mangled copy, a name
+#: in code that loads nothing, and nothing at all.
+SMALL = (
+    "amdsmi",
+    "cryptography",
+    "dpctl",
+    "psutil",
+    "rmm-cu12",
+    "torchao",
+    "pyopencl",
+    "xgboost-cpu",
+)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_wheel_comes_out_as_it_is(name: str) -> None:
+    wheel = _wheel(name)
+    result = score(wheel, inventory_of(fetch(wheel, wheel_folder())))
+
+    said = {backend: verdict.verdict for backend, verdict in result.verdicts.items()}
+    assert said == wheel.verdicts
+    for field in ("bundled", "needed", "sections", "dlopen", "gpu", "requires"):
+        assert (field, result.missed[field], result.false[field]) == (field, set(), set())
+    assert result.unread == ()
+
+
+def _wheel(name: str) -> TrueWheel:
+    return next(wheel for wheel in read_truth() if wheel.name == name)
