@@ -27,6 +27,7 @@ COMMANDS = {
     "generate": "Write Dockerfiles and docker-bake.json.",
     "build": "Run the whole pipeline: lock, build, scan, smoke, push.",
     "scan": "Read what lies in an image or a folder, and judge it.",
+    "inspect": "Tell what one binary or wheel says.",
     "smoke": "Run the smoke commands of a target that was built.",
     "doctor": "Tell what this machine can do: engine, resolver, devices.",
     "rules": "List every rule, or print the page of one.",

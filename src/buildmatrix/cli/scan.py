@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +13,22 @@ from buildmatrix.cli.options import Settings, option
 from buildmatrix.cli.output import check_formats, report_options, write_report
 from buildmatrix.cli.surroundings import engine, engine_options, surroundings
 from buildmatrix.spec.load import DEFAULT_TOOLS
+
+if TYPE_CHECKING:
+    from buildmatrix.store.facts import FactCache
+
+cache_option = option(
+    "--no-cache", is_flag=True, help="Read everything again, and remember nothing."
+)
+
+
+def fact_cache(no_cache: bool) -> FactCache | None:
+    """The cache of facts of this user; None when it is not wanted."""
+    from buildmatrix.store.facts import FactCache, default_folder
+
+    if no_cache:
+        return None
+    return FactCache(default_folder(os.environ), lambda text: click.echo(text, err=True))
 
 
 @click.command("scan", short_help="Read what lies in an image or a folder, and judge it.")
@@ -21,6 +38,7 @@ from buildmatrix.spec.load import DEFAULT_TOOLS
 @option(
     "--scanner", metavar="IMAGE", default=DEFAULT_TOOLS["scanner"], help="Image with a Python 3."
 )
+@cache_option
 @engine_options
 @report_options
 @click.pass_obj
@@ -31,6 +49,7 @@ def command(
     backend: str | None,
     runtime: str,
     scanner: str,
+    no_cache: bool,
     builder: str | None,
     mirror: str,
     network: str,
@@ -45,7 +64,8 @@ def command(
     """Read SOURCE and judge it for a backend. Nothing of it is executed.
 
     SOURCE is `dir:PATH` (a virtual environment, a site-packages or a root file system),
-    `wheel:PATH` or `docker:IMAGE`; without a prefix it is recognised.
+    `wheel:PATH`, `docker:IMAGE`, `tar:FILE` (docker save or an OCI archive) or `oci:LAYOUT`;
+    without a prefix it is recognised, and the interpreter of a virtual environment stands for it.
     """
     from buildmatrix.pipeline.scan import scan
     from buildmatrix.pipeline.source import parse, read
@@ -53,7 +73,8 @@ def command(
 
     pairs = check_formats(formats)
     parsed = parse(source)
-    facts = read(parsed, engine, scanner, surroundings(mirror, network, ca, netrc, builder))
+    around = surroundings(mirror, network, ca, netrc, builder)
+    facts = read(parsed, engine, scanner, around, fact_cache(no_cache))
     report = scan(parsed, facts, backend, runtime, fail_on, date.today())
     write_report(report, pairs, output)
     return exit_code(report, fail_on, strict)

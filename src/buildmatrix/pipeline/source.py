@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from io import BufferedIOBase
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from buildmatrix import store
 from buildmatrix.engines.model import Engine, Surroundings
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.trees.base import Tree
+from buildmatrix.pipeline.environments import environment_of, environment_tree
+from buildmatrix.trees.base import Tree, reason
+
+if TYPE_CHECKING:
+    from buildmatrix.store.facts import FactCache
 
 #: Label of an image that buildmatrix built, and that says what it is for.
 BACKEND_LABEL = "dev.buildmatrix.backend"
+#: Names of archives, which `docker save` and its like write.
+_ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz|tar\.zst|oci)$")
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A SOURCE of the contract: `dir:PATH`, `wheel:PATH`, `docker:IMAGE`."""
+    """A SOURCE of the contract: `dir:PATH`, `wheel:PATH`, `docker:IMAGE`, `oci:`, `tar:`."""
 
     kind: str
     name: str
@@ -39,7 +49,7 @@ class Facts:
 
 
 def parse(text: str) -> Source:
-    """Recognise a SOURCE, said outright (`dir:`, `wheel:`, `docker:`) or by its looks.
+    """Recognise a SOURCE, said outright (`dir:`, `wheel:`, `docker:`, ...) or by its looks.
 
     Raises `UsageError`.
     """
@@ -49,71 +59,123 @@ def parse(text: str) -> Source:
             raise UsageError(f"{text} names nothing; write {kind}: and what to read")
         return Source(kind, name)
     path = Path(text)
+    environment = environment_of(path)
+    if environment is not None:
+        return Source("dir", str(environment))
     if path.is_dir():
-        return Source("dir", text)
-    if path.suffix == ".whl" and path.is_file():
+        return Source("oci" if (path / "oci-layout").is_file() else "dir", text)
+    if path.is_file() and path.suffix == ".whl":
         return Source("wheel", text)
+    if path.is_file() and _ARCHIVE.search(path.name):
+        return Source("tar", text)
     if path.exists():
         raise UsageError(
-            f"{text} is neither a folder nor a wheel; write what it is: dir: or wheel:"
+            f"{text} is neither a folder, a wheel nor a saved image; write what it is: "
+            f"{', '.join(f'{kind}:' for kind in _READERS)}"
         )
-    if text.startswith((".", "/")) or text.endswith(".whl"):
+    if text.startswith((".", "/")) or text.endswith(".whl") or _ARCHIVE.search(text):
         raise UsageError(f"there is no {text}")
     return Source("docker", text)
 
 
 def read(
-    source: Source, engine: Callable[[], Engine], scanner: str, surroundings: Surroundings
+    source: Source,
+    engine: Callable[[], Engine],
+    scanner: str,
+    surroundings: Surroundings,
+    cache: FactCache | None = None,
 ) -> Facts:
     """Read all facts of a source; nothing of it is executed.
 
-    `engine` is asked for only when the source is an image; `scanner` is the image that the scan
-    runs in. Raises `UndecidedError` for what cannot be read.
+    `engine` is asked for only when the source is an image of its own; `scanner` is the image that
+    the scan then runs in. What `cache` knows is not read again. Raises `UndecidedError` for what
+    cannot be read.
     """
     if source.kind == "docker":
-        return _image(source.name, engine(), scanner, surroundings)
-    return Facts(_tree(source))
-
-
-def _tree(source: Source) -> Inventory:
-    from buildmatrix.inventory.collect import collect
-
+        return _image(source.name, engine(), scanner, surroundings, cache)
     try:
-        with _READERS[source.kind](Path(source.name)) as tree:
-            return collect(tree)
+        return _READERS[source.kind](Path(source.name), cache)
     except OSError as error:
-        why = error.strerror or str(error)
-        raise UndecidedError(f"{source} cannot be read: {why}") from error
+        raise UndecidedError(f"{source} cannot be read: {reason(error)}") from error
 
 
-def _image(name: str, engine: Engine, scanner: str, surroundings: Surroundings) -> Facts:
+def _image(
+    name: str, engine: Engine, scanner: str, surroundings: Surroundings, cache: FactCache | None
+) -> Facts:
     image = engine.image(name)
     if image is None:
         raise UndecidedError(f"there is no image {name} on this machine; pull or build it first")
-    with tempfile.TemporaryDirectory(prefix="buildmatrix-") as folder:
-        inventory = store.read(engine.scan(name, Path(folder), scanner, surroundings))
+
+    def scan() -> Inventory:
+        with tempfile.TemporaryDirectory(prefix="buildmatrix-") as folder:
+            return store.read(engine.scan(name, Path(folder), scanner, surroundings))
+
+    inventory = scan() if cache is None else cache.inventory(f"image {image.digest}", scan)
     # The layers cannot say what the image's configuration does.
     return Facts(replace(inventory, environment=image.environment), image.labels.get(BACKEND_LABEL))
 
 
-def _directory(path: Path) -> AbstractContextManager[Tree]:
+def _folder(path: Path, cache: FactCache | None) -> Facts:
+    from buildmatrix.inventory.collect import collect
+
+    with _open_folder(path) as tree:
+        return Facts(collect(tree) if cache is None else cache.folder(path, tree))
+
+
+def _open_folder(path: Path) -> AbstractContextManager[Tree]:
     from buildmatrix.trees.directory import DirectoryTree
 
-    return DirectoryTree(path)
+    return DirectoryTree(path) if environment_of(path) is None else environment_tree(path)
 
 
-def _wheel(path: Path) -> AbstractContextManager[Tree]:
+def _wheel(path: Path, cache: FactCache | None) -> Facts:
+    from buildmatrix.inventory.collect import collect
+    from buildmatrix.store.facts import digest
     from buildmatrix.trees.wheel import WheelTree
 
-    return WheelTree(path)
+    def scan() -> Inventory:
+        with WheelTree(path) as tree:
+            return collect(tree)
+
+    return Facts(scan() if cache is None else cache.inventory(f"wheel {digest(path)}", scan))
 
 
-def _no_tree(path: Path) -> AbstractContextManager[Tree]:
+def _archive(path: Path, cache: FactCache | None) -> Facts:
+    from buildmatrix.inventory.collect import collect
+    from buildmatrix.store.facts import digest
+    from buildmatrix.trees.archive_image import SavedImage
+
+    with SavedImage(path, _zstandard) as image:
+        configuration = image.configuration
+
+        def scan() -> Inventory:
+            return collect(image.tree(), configuration.environment)
+
+        # A layout names its blobs by digests, which its writer may have made up.
+        if cache is None or path.is_dir():
+            inventory = scan()
+        else:
+            inventory = cache.inventory(f"archive {digest(path)}", scan)
+    return Facts(inventory, configuration.labels.get(BACKEND_LABEL))
+
+
+def _zstandard(stream: BufferedIOBase) -> BufferedIOBase:
+    """The standard library's reader, or the same one for Pythons before 3.14."""
+    if sys.version_info >= (3, 14):
+        from compression.zstd import ZstdFile
+    else:
+        from backports.zstd import ZstdFile
+    return ZstdFile(stream)
+
+
+def _no_reader(path: Path, _: FactCache | None) -> Facts:
     raise AssertionError(f"{path} is read by an engine")
 
 
-_READERS: Mapping[str, Callable[[Path], AbstractContextManager[Tree]]] = {
-    "dir": _directory,
+_READERS: Mapping[str, Callable[[Path, FactCache | None], Facts]] = {
+    "dir": _folder,
     "wheel": _wheel,
-    "docker": _no_tree,
+    "docker": _no_reader,
+    "tar": _archive,
+    "oci": _archive,
 }

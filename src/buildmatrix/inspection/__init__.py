@@ -1,0 +1,1 @@
+"""What one file says, told to a person: `buildmatrix inspect`."""
