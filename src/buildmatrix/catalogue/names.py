@@ -97,6 +97,10 @@ def matches_any(globs: Iterable[str], text: str) -> bool:
     return any(matches(glob, text) for glob in globs)
 
 
+#: Texts whose values an index remembers.
+_REMEMBERED = 10_000
+
+
 class GlobIndex(Generic[T]):
     """Values by glob. A look-up costs a few dictionary accesses, however many globs there are.
 
@@ -115,9 +119,20 @@ class GlobIndex(Generic[T]):
                 beginning = glob[: wildcard.start()]
                 self._beginnings.setdefault(beginning, []).append((glob, value))
         self._lengths = sorted({len(beginning) for beginning in self._beginnings}, reverse=True)
+        self._found: dict[str, Sequence[T]] = {}
 
     def find(self, text: str) -> Sequence[T]:
         """The values of all globs that fit `text`, the most exact glob first."""
+        found = self._found.get(text)
+        if found is None:
+            # The same names come back in every binary of every target. Others may be made up by
+            # the thousand, so the memory ends.
+            if len(self._found) >= _REMEMBERED:
+                self._found.clear()
+            found = self._found[text] = self._find(text)
+        return found
+
+    def _find(self, text: str) -> Sequence[T]:
         found = list(self._exact.get(text, ()))
         for length in self._lengths:
             fitting = [

@@ -7,6 +7,7 @@ from datetime import date
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
+from buildmatrix.inventory.loader import resolve
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.lock.model import Lock
 from buildmatrix.reports.model import FailOn, fails
@@ -54,10 +55,11 @@ class Judge:
         """What lies in an image, and what each distribution in it is on this backend."""
         policy = self._spec.policy
         seen = evidence(inventory, self._catalogue)
-        findings = check_image(target, inventory, seen, lock, self._catalogue, policy)
+        led = resolve(inventory)
+        findings = check_image(target, inventory, seen, lock, self._catalogue, policy, led)
         return (
             waivers.apply(findings, self._spec.waivers, self._today),
-            verdicts(target.backend, inventory, seen, policy, self._catalogue),
+            verdicts(target.backend, inventory, seen, policy, self._catalogue, led),
         )
 
     def stale_waivers(

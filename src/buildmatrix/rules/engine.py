@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence
+from buildmatrix.inventory.loader import Resolution
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.lock.model import Lock
 from buildmatrix.rules import (
@@ -78,9 +79,13 @@ def check_image(
     lock: Lock | None,
     catalogue: Catalogue,
     policy: Policy,
+    resolution: Resolution | None = None,
 ) -> tuple[Finding, ...]:
-    """What lies in the target's image. `lock` gives the chains up to the requirement lines."""
-    image = built(target, inventory, evidence, lock, catalogue, policy)
+    """What lies in the target's image. `lock` gives the chains up to the requirement lines.
+
+    `resolution` is that of the inventory, for a caller that has it already.
+    """
+    image = built(target, inventory, evidence, lock, catalogue, policy, resolution)
     declared = (one for rule in OF_DISTRIBUTIONS for one in rule(image))
     seen = (one for rule in OF_IMAGES for one in rule(image))
     return in_order((*declared, *seen))

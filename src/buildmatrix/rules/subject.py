@@ -103,16 +103,13 @@ class Image(Subject):
 
     inventory: Inventory
     evidence: tuple[Evidence, ...]
+    #: Where each NEEDED entry leads.
+    resolution: Resolution
 
     @cached_property
     def foreign(self) -> tuple[Evidence, ...]:
         """The evidence of other vendors."""
         return tuple(item for item in self.evidence if self.is_foreign(item))
-
-    @cached_property
-    def resolution(self) -> Resolution:
-        """Where each NEEDED entry leads."""
-        return resolve(self.inventory)
 
     @cached_property
     def missing(self) -> frozenset[tuple[str, str]]:
@@ -142,6 +139,7 @@ def built(
     lock: Lock | None,
     catalogue: Catalogue,
     policy: Policy,
+    resolution: Resolution | None = None,
 ) -> Image:
     """The target as its image is."""
     indexes = {package.name: package.index for package in lock.packages} if lock else {}
@@ -149,7 +147,16 @@ def built(
         Present(item.name, item.version, item.path, item.size, indexes.get(item.name))
         for item in sorted(inventory.distributions, key=lambda item: (item.name, item.path))
     )
-    return Image(target, catalogue, policy, lock, present, inventory, tuple(evidence))
+    return Image(
+        target,
+        catalogue,
+        policy,
+        lock,
+        present,
+        inventory,
+        tuple(evidence),
+        resolution or resolve(inventory),
+    )
 
 
 def _download(wheels: Iterable[Wheel], platform: str) -> int | None:

@@ -18,7 +18,7 @@ from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.names import demangle, opened_library
 from buildmatrix.catalogue.requirements import requirements
-from buildmatrix.inventory.loader import resolve
+from buildmatrix.inventory.loader import Resolution, resolve
 from buildmatrix.inventory.model import Distribution, Inventory, PythonLoad, Reach
 from buildmatrix.rules.belonging import is_foreign, title
 from buildmatrix.rules.findings import total
@@ -49,10 +49,14 @@ def verdicts(
     evidence: Sequence[Evidence],
     policy: Policy,
     catalogue: Catalogue | None = None,
+    resolution: Resolution | None = None,
 ) -> tuple[Verdict, ...]:
-    """One verdict per installed distribution, sorted by name."""
+    """One verdict per installed distribution, sorted by name.
+
+    `resolution` is that of the inventory, for a caller that has it already.
+    """
     catalogue = catalogue or load()
-    resolution = resolve(inventory)
+    resolution = resolution or resolve(inventory)
     loads: dict[str, list[PythonLoad]] = {}
     for call in inventory.python_loads:
         if call.owner is not None and call.reach == "import" and call.call in _LOADING:
