@@ -7,6 +7,7 @@ from datetime import date
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
+from buildmatrix.errors import Problem, SpecError
 from buildmatrix.inventory.loader import resolve
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.lock.model import Lock
@@ -14,6 +15,7 @@ from buildmatrix.reports.model import FailOn, fails
 from buildmatrix.rules import waivers
 from buildmatrix.rules.engine import check_image, check_lock
 from buildmatrix.rules.model import Finding, GateState, Verdict
+from buildmatrix.rules.registry import BY_CODE
 from buildmatrix.rules.verdicts import verdicts
 from buildmatrix.spec.model import Spec, Target
 
@@ -25,6 +27,19 @@ class Judge:
     """Judges the locks and images of one specification."""
 
     def __init__(self, spec: Spec, fail_on: FailOn, today: date) -> None:
+        """Raises `SpecError` for waivers of rules that do not exist."""
+        problems = [
+            Problem(
+                f"there is no rule {waiver.rule}",
+                waiver.position.file,
+                waiver.position.line,
+                hint="`buildmatrix rules` lists all of them",
+            )
+            for waiver in spec.waivers
+            if waiver.rule not in BY_CODE
+        ]
+        if problems:
+            raise SpecError(problems)
         self._spec = spec
         self._fail_on = fail_on
         self._today = today

@@ -80,7 +80,7 @@ def _stale(
             yield _finding(
                 waiver,
                 "note",
-                f"the waiver for {waiver.rule} covers nothing any more",
+                f"the waiver for {waiver.rule} ({waiver.position}) covers nothing",
                 "delete it",
             )
 

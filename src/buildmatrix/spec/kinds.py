@@ -243,4 +243,7 @@ COMMAND = Kind("a command", "python -m inferno", limit=MAX_TEXT, further=_comman
 LATEST = Kind("what to take only the latest of", "runtime", choices=("runtime",))
 INHERIT = Kind("how to inherit", "append", choices=("append", "replace"))
 SIZE = Kind("a size", "3GB", r"[0-9]{1,9}(?:\.[0-9]{1,3})? ?(?:B|[kKMGT]B|[KMGT]iB)", 20)
-DURATION = Kind("a duration", "180s", r"[0-9]{1,6}(?:\.[0-9]{1,3})?(?:ms|s|m|h)", 12)
+#: Not zero: nothing ends within no time.
+DURATION = Kind(
+    "a duration", "180s", r"(?=[0-9.]*[1-9])[0-9]{1,6}(?:\.[0-9]{1,3})?(?:ms|s|m|h)", 12
+)
