@@ -683,7 +683,8 @@ def test_a_lock_that_is_stale_fails_where_locks_are_fixed(matrix: Matrix) -> Non
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["SIGINT", "SIGKILL"])
 def test_a_run_that_was_stopped_goes_on_where_it_was(matrix: Matrix, number: int) -> None:
     one, two = matrix.ids
-    step = f"RUN echo {uuid.uuid4()}; sleep 10"
+    # Long enough for the other target to end first on a machine that is busy.
+    step = f"RUN echo {uuid.uuid4()}; for i in $(seq 30); do echo $i; sleep 1; done"
     (matrix.folder / "slow.Dockerfile.j2").write_text(
         '{% extends "cpu.Dockerfile.j2" %}\n{% block build_tools %}\n' + step + "\n{% endblock %}\n"
     )

@@ -1,4 +1,9 @@
-"""Images and containers of a Docker daemon, through the Docker SDK (imported on first use)."""
+"""Images and containers of a Docker daemon, through the Docker SDK.
+
+The SDK is slow to import: whoever needs this module imports it on first use. All imports of the SDK
+stand at its top, so that threads which get here at once wait for each other; imports spread over
+functions met half-made modules.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,17 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+
+import docker
+import requests
+from docker import DockerClient
+from docker.errors import APIError, ImageNotFound
+from docker.models.containers import Container
+from docker.types import LogConfig
 
 from buildmatrix.engines.model import ImageFacts, RunResult
 from buildmatrix.engines.text import plain
 from buildmatrix.errors import BuildError, ComponentError, Interrupted
-
-if TYPE_CHECKING:
-    from docker import DockerClient
-    from docker.models.containers import Container
 
 #: Bounds of a container that runs a command of the user's: memory in bytes, processes.
 MEMORY = 8 << 30
@@ -29,9 +36,6 @@ _INTERVAL = 0.1
 
 @contextmanager
 def _client(host: str, environment: Mapping[str, str]) -> Iterator[DockerClient]:
-    import docker
-    import requests
-
     try:
         options = docker.utils.kwargs_from_env(environment=dict(environment))
         options["base_url"] = host
@@ -49,8 +53,6 @@ def _client(host: str, environment: Mapping[str, str]) -> Iterator[DockerClient]
 
 def inspect(host: str, environment: Mapping[str, str], reference: str) -> ImageFacts | None:
     """The facts of an image that the daemon has, or None."""
-    from docker.errors import ImageNotFound
-
     with _client(host, environment) as client:
         try:
             image = client.images.get(reference)
@@ -86,9 +88,6 @@ def run(
     system in memory, and the home folder, where libraries keep caches. Raises `Interrupted` as soon
     as `cancelled` says so.
     """
-    from docker.errors import ImageNotFound
-    from docker.types import LogConfig
-
     with _client(host, environment) as client:
         try:
             container = client.containers.create(
@@ -118,8 +117,6 @@ def run(
 
 
 def _result(container: Container, timeout_s: float, cancelled: Callable[[], bool]) -> RunResult:
-    from docker.errors import APIError
-
     try:
         container.start()
     except APIError as error:
