@@ -10,8 +10,10 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -36,8 +38,36 @@ COMMANDS = {
 }
 
 
+class _ReaderGone(Exception):
+    """Nobody reads the output any more; click would make exit code 1 of it."""
+
+
+@contextmanager
+def _watching_reader() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise _ReaderGone from error
+
+
 class LazyGroup(click.Group):
     """A group whose commands live in modules of their own and are imported when they are called."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Parse the arguments; `--help` prints here."""
+        with _watching_reader():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        with _watching_reader():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All commands, in the order of the work."""
@@ -86,8 +116,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = group.main(args=arguments, prog_name="buildmatrix", standalone_mode=False)
     except click.exceptions.Exit as stop:
         code = stop.exit_code
-    except click.Abort:
-        code = EXIT_INTERRUPTED
     except click.ClickException as error:
         error.show()
         code = error.exit_code
@@ -96,12 +124,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if error.log is not None:
             click.echo(f"log: {error.log}", err=True)
         code = error.exit_code
-    except KeyboardInterrupt:
+    except (click.Abort, KeyboardInterrupt):
         click.echo("buildmatrix: interrupted", err=True)
         code = EXIT_INTERRUPTED
-    except BrokenPipeError:
+    except _ReaderGone:
         # The reader went away (`| head`): nobody is left to tell, and Python must not try at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(nowhere, stream.fileno())
         code = 0
     except Exception:
         # 1 would say that there are findings: a crash says nothing about the images.

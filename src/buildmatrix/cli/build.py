@@ -7,7 +7,13 @@ from typing import Any
 
 import click
 
-from buildmatrix.cli.options import Settings, load_targets, option, selection_options
+from buildmatrix.cli.options import (
+    Settings,
+    load_targets,
+    option,
+    progress_options,
+    selection_options,
+)
 from buildmatrix.cli.output import check_formats, report_options, write_report
 from buildmatrix.cli.progress import progress
 from buildmatrix.cli.surroundings import engine, engine_options, surroundings
@@ -24,6 +30,7 @@ from buildmatrix.cli.surroundings import engine, engine_options, surroundings
 @option("--jobs", type=click.IntRange(1), default=3, show_default=True, help="Targets at a time.")
 @engine_options
 @report_options
+@progress_options
 @click.pass_obj
 def command(
     settings: Settings,
@@ -55,7 +62,7 @@ def command(
     from buildmatrix.pipeline.build import build
     from buildmatrix.pipeline.options import Options
 
-    pairs = check_formats(formats)
+    pairs = check_formats(formats, output)
     spec, targets = load_targets(settings, globs, subset)
     options = Options(
         surroundings=surroundings(mirror, network, ca, netrc, builder),

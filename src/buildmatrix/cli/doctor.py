@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import click
 
+from buildmatrix.cli.options import say
 from buildmatrix.cli.surroundings import engine
 from buildmatrix.errors import BuildmatrixError, ComponentError
 
@@ -37,8 +38,8 @@ def command() -> int:
     code = 0
     for name, check in CHECKS.items():
         try:
-            click.echo(f"ok       {name}: {check()}")
+            say(f"ok       {name}: {check()}")
         except BuildmatrixError as error:
-            click.echo(f"missing  {name}: {error.message}")
+            say(f"missing  {name}: {error.message}")
             code = ComponentError.exit_code
     return code

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from buildmatrix.cli.options import Settings, load_targets, option, selection_options
+from buildmatrix.cli.options import Settings, load_targets, option, say, selection_options
 from buildmatrix.errors import UsageError
 from buildmatrix.lock.model import Lock
 
@@ -46,7 +46,7 @@ def command(
     if check:
         changed = differences(spec, files)
         for line in changed:
-            click.echo(line)
+            say(line)
         return 1 if changed else 0
     write(spec, files)
     if not settings.quiet:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from pathlib import Path
 
 import click
 
-from buildmatrix.cli.options import Settings, option, write
-from buildmatrix.cli.output import WIDTH
+from buildmatrix.cli.options import Settings, option, width_and_color, write
 from buildmatrix.cli.scan import cache_option, fact_cache
 from buildmatrix.errors import EXIT_OK, UndecidedError
 
@@ -51,9 +47,7 @@ def command(
     if format_ == "json":
         text = json.render(inspections)
     else:
-        tty = output is None and sys.stdout.isatty()
-        color = (tty or bool(os.environ.get("FORCE_COLOR"))) and not os.environ.get("NO_COLOR")
-        width = shutil.get_terminal_size().columns if tty else WIDTH
+        width, color = width_and_color(output)
         text = table.render(inspections, width=width, color=color)
     write(text, output)
     return UndecidedError.exit_code if any(one.unread for one in inspections) else EXIT_OK

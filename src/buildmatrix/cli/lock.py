@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import click
 
-from buildmatrix.cli.options import Settings, load_targets, option, selection_options
+from buildmatrix.cli.options import (
+    Settings,
+    load_targets,
+    option,
+    progress_options,
+    say,
+    selection_options,
+)
 from buildmatrix.cli.progress import progress
 from buildmatrix.errors import BuildmatrixError, most_severe
 
@@ -23,6 +30,7 @@ from buildmatrix.errors import BuildmatrixError, most_severe
 )
 @option("--jobs", type=click.IntRange(1), default=4, show_default=True, help="Targets at a time.")
 @option("--offline", is_flag=True, help="Use caches only.")
+@progress_options
 @click.pass_obj
 def command(
     settings: Settings,
@@ -45,7 +53,7 @@ def command(
     if check:
         for id, reason in reasons.items():
             if reason:
-                click.echo(f"{id}: {reason}")
+                say(f"{id}: {reason}")
         return 1 if any(reasons.values()) else 0
     stale = [t for t in targets if reasons[t.id] or upgrades]
     with progress(settings) as display:
@@ -60,8 +68,9 @@ def command(
     failures = {id: r for id, r in results.items() if isinstance(r, BuildmatrixError)}
     for target in targets:
         if target.id in failures:
-            click.echo(f"{target.id}: {failures[target.id].message}", err=True)
+            message = failures[target.id].message.removeprefix(f"{target.id}: ")
+            click.echo(f"{target.id}: {message}", err=True)
         elif not settings.quiet:
             state = "locked" if target.id in results else "current"
-            click.echo(f"{target.id}: {state} {target.lock}")
+            say(f"{target.id}: {state} {target.lock}")
     return most_severe([failure.exit_code for failure in failures.values()])

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.spec.model import Spec, Target
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+#: Columns of a table that goes to a file or a pipe.
+WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,28 @@ selection_options = stacked(
 )
 
 
+def _louder_or_quieter(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value and parameter.name is not None:
+        ctx.obj = replace(ctx.obj, **{parameter.name: True})
+    if ctx.obj.quiet and ctx.obj.verbose:
+        raise click.UsageError("--quiet and --verbose exclude each other; give one of them")
+
+
+#: The same as before the command: where people expect them.
+progress_options = stacked(
+    *(
+        option(
+            *names, is_flag=True, expose_value=False, callback=_louder_or_quieter, help=description
+        )
+        for names, description in (
+            (("-q", "--quiet"), "Only results and errors."),
+            (("-v", "--verbose"), "Every line that a step prints."),
+            (("--no-progress",), "Plain lines instead of a live display."),
+        )
+    )
+)
+
+
 def load(settings: Settings) -> Spec:
     """The specification, checked against the backends that the catalogue knows."""
     from buildmatrix.catalogue.load import load as load_catalogue
@@ -67,10 +96,46 @@ def load_targets(
     return spec, select(spec, globs, subset)
 
 
+def say(text: str, *, color: bool | None = None) -> None:
+    """Print on standard output. Raises `UndecidedError` when it takes nothing more."""
+    from buildmatrix.trees.base import reason
+
+    try:
+        click.echo(text, nl=not text.endswith("\n"), color=color)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UndecidedError(f"standard output cannot be written: {reason(error)}") from error
+
+
 def write(text: str, output: Path | None) -> None:
-    """Machine output: to a file, or to standard output for None and `-`."""
+    """Machine output: to a file, or to standard output for None and `-`.
+
+    Folders that are missing are made below the current one only. Raises `UsageError` for a path
+    that cannot be a file, and `UndecidedError` for one that takes nothing.
+    """
+    from buildmatrix.trees.base import reason
+
     if output is None or str(output) == "-":
-        click.echo(text, nl=not text.endswith("\n"))
-    else:
-        output.parent.mkdir(parents=True, exist_ok=True)
+        # Whoever rendered it knows whether colours are wanted; click would take them out of a pipe.
+        say(text, color=True)
+        return
+    try:
+        if not output.is_absolute():
+            output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(text, encoding="utf-8")
+    except (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError) as error:
+        raise UsageError(
+            f"{output} cannot be written: {reason(error)}; name a file in a folder that exists"
+        ) from error
+    except OSError as error:
+        raise UndecidedError(f"{output} cannot be written: {reason(error)}") from error
+
+
+def width_and_color(output: Path | None) -> tuple[int, bool]:
+    """How a table is to look where it goes: no colours in a file; FORCE_COLOR is for pipes."""
+    if output is not None and str(output) != "-":
+        return WIDTH, False
+    tty = sys.stdout.isatty()
+    color = (tty or bool(os.environ.get("FORCE_COLOR"))) and not os.environ.get("NO_COLOR")
+    return shutil.get_terminal_size().columns if tty else WIDTH, color

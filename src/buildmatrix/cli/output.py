@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import importlib
-import os
-import shutil
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 
-from buildmatrix.cli.options import option, stacked, write
+from buildmatrix.cli.options import option, stacked, width_and_color, write
 from buildmatrix.errors import UsageError
 from buildmatrix.reports.model import Report
 
 #: Format → module of `buildmatrix.reports` with a function `render`.
 FORMATS = ("table", "json", "markdown", "sarif")
-
-#: Columns of a table that goes to a file or a pipe.
-WIDTH = 100
 
 report_options = stacked(
     option(
@@ -43,7 +37,9 @@ report_options = stacked(
 )
 
 
-def check_formats(formats: Sequence[str]) -> tuple[tuple[str, Path | None], ...]:
+def check_formats(
+    formats: Sequence[str], output: Path | None
+) -> tuple[tuple[str, Path | None], ...]:
     """Format and file of each `--format`; said before the work starts, not after it."""
     pairs = []
     for text in formats or ("table",):
@@ -55,6 +51,10 @@ def check_formats(formats: Sequence[str]) -> tuple[tuple[str, Path | None], ...]
         pairs.append((name, Path(path) if path else None))
     if sum(path is None for _, path in pairs) > 1:
         raise UsageError("several formats for one output; give all but one a file: --format F=PATH")
+    if output is not None and all(path is not None for _, path in pairs):
+        raise UsageError(
+            f"-o {output} would stay unwritten: every --format has a file of its own; drop one"
+        )
     return tuple(pairs)
 
 
@@ -64,14 +64,13 @@ def write_report(
     """Render and write a report in every format that was asked for."""
     for name, path in formats:
         place = path or output
-        write(_render(name, report, to_terminal=place is None), place)
+        write(_render(name, report, place), place)
 
 
-def _render(name: str, report: Report, *, to_terminal: bool) -> str:
+def _render(name: str, report: Report, place: Path | None) -> str:
     module = importlib.import_module(f"buildmatrix.reports.{name}")
     render: Callable[..., str] = module.render
     if name != "table":
         return render(report)
-    tty = to_terminal and sys.stdout.isatty()
-    color = (tty or bool(os.environ.get("FORCE_COLOR"))) and not os.environ.get("NO_COLOR")
-    return render(report, width=shutil.get_terminal_size().columns if tty else WIDTH, color=color)
+    width, color = width_and_color(place)
+    return render(report, width=width, color=color)

@@ -27,7 +27,7 @@ def command(
     from buildmatrix.reports.model import exit_code
     from buildmatrix.reports.saved import merge, read
 
-    pairs = check_formats(formats)
+    pairs = check_formats(formats, output)
     report = merge([read(path) for path in files])
     write_report(report, pairs, output)
     return exit_code(report, fail_on, strict)

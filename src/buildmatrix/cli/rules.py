@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from buildmatrix.cli.options import say
+
 
 @click.command("rules", short_help="List every rule, or print the page of one.")
 @click.argument("code", required=False)
@@ -13,8 +15,9 @@ def command(code: str | None) -> None:
     from buildmatrix.rules.registry import RULES
 
     if code is not None:
-        click.echo(rule_page(code))
+        codes = {rule.name: rule.code for rule in RULES}
+        say(rule_page(codes.get(code.lower(), code)))
         return
     width = max(len(rule.name) for rule in RULES)
     for rule in RULES:
-        click.echo(f"{rule.code}  {rule.name.ljust(width)}  {rule.severity:7}  {rule.summary}")
+        say(f"{rule.code}  {rule.name.ljust(width)}  {rule.severity:7}  {rule.summary}")

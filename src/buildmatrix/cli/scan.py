@@ -71,7 +71,7 @@ def command(
     from buildmatrix.pipeline.source import parse, read
     from buildmatrix.reports.model import exit_code
 
-    pairs = check_formats(formats)
+    pairs = check_formats(formats, output)
     parsed = parse(source)
     around = surroundings(mirror, network, ca, netrc, builder)
     facts = read(parsed, engine, scanner, around, fact_cache(no_cache))

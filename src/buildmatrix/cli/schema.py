@@ -7,6 +7,8 @@ import json
 
 import click
 
+from buildmatrix.cli.options import say
+
 
 @click.command("schema", short_help="Print a JSON schema.")
 @click.argument("what", type=click.Choice(["spec", "report"]))
@@ -14,4 +16,4 @@ def command(what: str) -> None:
     """Print the JSON schema of the specification (for editors) or of a report."""
     package = {"spec": "spec", "report": "reports"}[what]
     schema = importlib.import_module(f"buildmatrix.{package}.schema").schema
-    click.echo(json.dumps(schema(), indent=2))
+    say(json.dumps(schema(), indent=2))

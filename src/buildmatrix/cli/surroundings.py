@@ -43,6 +43,12 @@ def surroundings(
     mirror: str, network: str, ca: Path | None, netrc: Path | None, builder: str | None
 ) -> Surroundings:
     """What the options say, checked."""
+    if mirror and (not mirror.endswith("/") or any(map(str.isspace, mirror))):
+        written = "".join(mirror.split()).rstrip("/") or "mirror.example.com"
+        raise UsageError(
+            f"--mirror {mirror!r} is no prefix of image names; write it without spaces and "
+            f"with / at its end: --mirror {written}/"
+        )
     secrets = {name: path for name, path in (("ca", ca), ("netrc", netrc)) if path is not None}
     for name, path in secrets.items():
         if not path.is_file():

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from buildmatrix.cli.options import Settings, load_targets, option, selection_options
+from buildmatrix.cli.options import Settings, load_targets, option, say, selection_options
 from buildmatrix.spec.model import Spec, Target
 
 
@@ -67,6 +67,6 @@ def command(settings: Settings, globs: tuple[str, ...], subset: str | None, styl
 
     spec, targets = load_targets(settings, globs, subset)
     if style == "github":
-        click.echo(github_matrix(targets))
+        say(github_matrix(targets))
     else:
-        click.echo(_json(spec, targets) if style == "json" else _table(spec, targets))
+        say(_json(spec, targets) if style == "json" else _table(spec, targets))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from buildmatrix import store
 from buildmatrix.engines.model import Engine, Surroundings
-from buildmatrix.errors import UndecidedError, UsageError
+from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.pipeline.environments import environment_of, environment_tree
 from buildmatrix.trees.base import Tree, reason
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Label of an image that buildmatrix built, and that says what it is for.
 BACKEND_LABEL = "dev.buildmatrix.backend"
+#: Kinds of SOURCE that the contract names and that nothing reads yet.
+_LATER = ("pypi", "lock", "requirements", "report")
 #: Names of archives, which `docker save` and its like write.
 _ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz|tar\.zst|oci)$")
 
@@ -53,7 +55,13 @@ def parse(text: str) -> Source:
 
     Raises `UsageError`.
     """
+    if not text.strip():
+        raise UsageError("SOURCE is empty; name a folder, a wheel, a saved image or an image")
     kind, colon, name = text.partition(":")
+    if colon and kind in _LATER:
+        raise UsageError(
+            f"{kind}: is not supported yet; write one of {', '.join(f'{one}:' for one in _READERS)}"
+        )
     if colon and kind in _READERS:
         if not name:
             raise UsageError(f"{text} names nothing; write {kind}: and what to read")
@@ -91,18 +99,32 @@ def read(
     the scan then runs in. What `cache` knows is not read again. Raises `UndecidedError` for what
     cannot be read.
     """
-    if source.kind == "docker":
-        return _image(source.name, engine(), scanner, surroundings, cache)
     try:
-        return _READERS[source.kind](Path(source.name), cache)
+        if source.kind == "docker":
+            facts = _image(source.name, engine(), scanner, surroundings, cache)
+        else:
+            facts = _READERS[source.kind](Path(source.name), cache)
     except OSError as error:
         raise UndecidedError(f"{source} cannot be read: {reason(error)}") from error
+    found = facts.inventory
+    if not (found.distributions or found.binaries or found.artefacts or found.unread):
+        raise UndecidedError(f"{source} holds no distribution and no binary: nothing to judge")
+    return facts
 
 
 def _image(
     name: str, engine: Engine, scanner: str, surroundings: Surroundings, cache: FactCache | None
 ) -> Facts:
-    image = engine.image(name)
+    try:
+        image = engine.image(name)
+    except BuildmatrixError as error:
+        # The daemon's words (distribution/reference, ErrReferenceInvalidFormat).
+        if "invalid reference format" not in error.message:
+            raise
+        raise UsageError(
+            f"{name!r} is no name of an image; write NAME:TAG in lower case, or the path of a "
+            "folder that exists"
+        ) from error
     if image is None:
         raise UndecidedError(f"there is no image {name} on this machine; pull or build it first")
 

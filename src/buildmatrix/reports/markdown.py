@@ -34,7 +34,9 @@ def _body(report: Report) -> Iterator[str]:
         yield ""
     for target in report.targets:
         if target.error is not None:
-            yield f"- {_plain(target.id)}: {_plain(target.error)}"
+            first, *rest = target.error.split("\n")
+            yield f"- {_plain(target.id)}: {_plain(first)}"
+            yield from (f"  <br>{_plain(line.strip())}" for line in rest if line.strip())
     if not report.findings:
         yield "No findings."
     for finding in report.findings:

@@ -12,6 +12,8 @@ from buildmatrix.rules.model import GATES, Finding, GateState, Severity, TargetR
 from buildmatrix.rules.text import count, listing, size
 
 _INDENT = "  "
+#: Margin of the lines that a failed command printed, in an error.
+_QUOTED = "  | "
 _STATES: dict[GateState, tuple[str, Style]] = {
     "passed": ("ok", "green"),
     "failed": ("FAILED", "red"),
@@ -85,10 +87,16 @@ def _findings(report: Report, width: int, paint: Painter) -> Iterator[list[str]]
 
 
 def _error(target: TargetResult, width: int, paint: Painter) -> list[str]:
-    lines = _wrapped(target.error or "", width, _INDENT)
+    lines = [part for line in (target.error or "").split("\n") for part in _error_line(line, width)]
     if target.log is not None:
         lines.append(f"{_INDENT}log: {printable(target.log)}")
     return [paint(line, "red") for line in lines]
+
+
+def _error_line(line: str, width: int) -> list[str]:
+    """One line of an error, wrapped; what a command printed keeps its margin `  | `."""
+    margin = _QUOTED if line.startswith(_QUOTED) else ""
+    return _wrapped(line.removeprefix(margin), width, _INDENT + margin) or [_INDENT + margin]
 
 
 def _alike(findings: Iterable[Finding]) -> list[list[Finding]]:

@@ -364,3 +364,17 @@ def test_markdown_takes_names_literally() -> None:
     text = markdown.render(report(finding(message="<img src=x> | `x` [y](z)", chain=())))
     assert "\\<img src=x\\> \\| \\`x\\` \\[y\\](z)" in text
     assert "| cpu-py311-server | ok | ok | ok | ok | 412.0 MB |" in text
+
+
+def test_lines_that_a_failed_command_printed_keep_their_lines_and_margin() -> None:
+    long = "word " * 30
+    error = f"smoke command 'a' failed with exit code 1\n  | Traceback:\n  | {long.strip()}"
+    failed = TargetResult("cpu", "cpu", {"smoke": "failed"}, error=error)
+    text = table.render(report(targets=(failed,)), width=80, color=False)
+    assert "  smoke command 'a' failed with exit code 1\n    | Traceback:\n    | word" in text
+    assert max(len(line) for line in text.splitlines() if "word" in line) <= 80
+    assert all(line.startswith("    | ") for line in text.splitlines() if "word" in line)
+    assert "\\n" not in text
+    document = markdown.render(report(targets=(failed,)))
+    assert "- cpu: smoke command 'a' failed with exit code 1\n  <br>\\| Traceback:\n" in document
+    assert "\\n" not in document

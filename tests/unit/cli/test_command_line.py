@@ -1,0 +1,198 @@
+"""What the command line does around the commands: output, exit codes, usage errors."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from buildmatrix import cli
+from buildmatrix.cli import surroundings
+from buildmatrix.cli.output import check_formats, write_report
+from buildmatrix.errors import UndecidedError, UsageError
+from buildmatrix.pipeline import smoke, source
+from buildmatrix.reports.model import Report, assemble
+from buildmatrix.rules.model import TargetResult
+
+
+def buildmatrix(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "buildmatrix", *arguments],
+        cwd=cwd,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+    )
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    printed = capsys.readouterr()
+    return int(stop.value.code or 0), printed.out, printed.err
+
+
+def report() -> Report:
+    one = TargetResult("cpu", "cpu", {"lock": "failed"}, error="it failed")
+    return assemble("demo", "2026-11-20", targets=(one,))
+
+
+def test_a_reader_that_goes_away_gives_exit_code_0(tmp_path):
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "buildmatrix", "rules"],
+        cwd=tmp_path,
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_ctrl_c_within_a_command_says_interrupted(capsys, monkeypatch):
+    rules = importlib.import_module("buildmatrix.cli.rules")
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rules, "say", interrupted)
+    code, _, errors = run(capsys, "rules")
+    assert code == 130
+    assert errors.strip() == "buildmatrix: interrupted"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_standard_output_on_a_full_disk_is_one_sentence_and_exit_code_3(tmp_path):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "buildmatrix", "rules"],
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 3
+    assert done.stderr == (
+        "buildmatrix: standard output cannot be written: no space left on device\n"
+    )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_file_on_a_full_disk_is_undecided_and_named():
+    with pytest.raises(UndecidedError, match="/dev/full cannot be written: no space left"):
+        write_report(report(), (("json", None),), Path("/dev/full"))
+
+
+def test_a_folder_is_no_file_for_a_report(tmp_path):
+    with pytest.raises(UsageError, match="cannot be written: is a directory"):
+        write_report(report(), (("json", None),), tmp_path)
+
+
+def test_parents_are_made_below_the_current_folder_only(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_report(report(), (("json", None),), Path("new/report.json"))
+    assert Path("new/report.json").is_file()
+    with pytest.raises(UsageError, match="name a file in a folder that exists"):
+        write_report(report(), (("json", None),), tmp_path / "other" / "report.json")
+    assert not (tmp_path / "other").exists()
+
+
+def test_an_output_that_no_format_would_go_to_is_a_usage_error():
+    with pytest.raises(UsageError, match=r"-o a\.txt would stay unwritten"):
+        check_formats(["json=b.json"], Path("a.txt"))
+    assert check_formats(["json=b.json", "table"], Path("a.txt"))
+
+
+def test_a_file_gets_no_colours_and_a_pipe_keeps_those_that_are_forced(tmp_path):
+    write_report(report(), (("json", tmp_path / "saved.json"),), None)
+    saved = str(tmp_path / "saved.json")
+    forced = buildmatrix("report", saved, cwd=tmp_path, FORCE_COLOR="1", NO_COLOR="")
+    assert "\x1b[" in forced.stdout
+    assert "\x1b[" not in buildmatrix("report", saved, cwd=tmp_path, FORCE_COLOR="").stdout
+    buildmatrix("report", saved, "-o", "out.txt", cwd=tmp_path, FORCE_COLOR="1", NO_COLOR="")
+    assert "\x1b[" not in (tmp_path / "out.txt").read_text()
+
+
+def test_smoke_runs_every_target_that_matches_and_the_worst_exit_code_counts(capsys, monkeypatch):
+    command = importlib.import_module("buildmatrix.cli.smoke")
+    targets = [
+        SimpleNamespace(id=id, backend="cpu", references=(f"demo:{id}",), smoke=())
+        for id in ("cpu-a", "cpu-b", "cpu-c")
+    ]
+    states = {"cpu-a": "passed", "cpu-b": "failed", "cpu-c": "passed"}
+    docker = SimpleNamespace(image=lambda _: SimpleNamespace(digest="sha256:00"))
+    monkeypatch.setattr(command, "load_targets", lambda *_: (None, targets))
+    monkeypatch.setattr(command, "engine", lambda: docker)
+    monkeypatch.setattr(smoke, "run", lambda target, *_: smoke.SmokeOutcome(states[target.id]))
+    code, printed, _ = run(capsys, "smoke", "cpu*", "-q")
+    assert code == 1
+    assert printed.splitlines() == ["cpu-a: passed", "cpu-b: failed", "cpu-c: passed"]
+
+
+@pytest.mark.parametrize("text", ["pypi:numpy==2.1", "lock:a.toml", "requirements:a", "report:b"])
+def test_a_source_that_nothing_reads_yet_is_a_usage_error(text):
+    with pytest.raises(UsageError, match="is not supported yet; write one of dir:"):
+        source.parse(text)
+
+
+def test_an_empty_source_is_a_usage_error():
+    with pytest.raises(UsageError, match="SOURCE is empty"):
+        source.parse("")
+
+
+def test_a_folder_that_holds_nothing_to_judge_is_undecided(capsys, tmp_path):
+    code, _, errors = run(capsys, "scan", str(tmp_path), "--backend", "cpu", "--no-cache")
+    assert code == 3
+    assert "nothing to judge" in errors
+    assert errors.count("\n") == 1
+
+
+def test_a_name_that_no_image_can_have_is_a_usage_error():
+    def image(_: str) -> None:
+        raise UndecidedError("invalid reference format: repository name must be lowercase")
+
+    with pytest.raises(UsageError, match="'Demo' is no name of an image"):
+        source.read(
+            source.Source("docker", "Demo"),
+            lambda: SimpleNamespace(image=image),
+            "scanner",
+            surroundings.surroundings("", "", None, None, None),
+        )
+
+
+@pytest.mark.parametrize("mirror", ["registry.example.com/hub", "registry.example.com /hub/"])
+def test_a_mirror_that_is_no_prefix_is_a_usage_error_that_says_what_to_write(mirror):
+    with pytest.raises(UsageError, match=r": --mirror registry\.example\.com/hub/$"):
+        surroundings.surroundings(mirror, "", None, None, None)
+
+
+def test_lock_names_the_target_of_an_error_once(capsys, monkeypatch):
+    command = importlib.import_module("buildmatrix.cli.lock")
+    status = importlib.import_module("buildmatrix.lock.status")
+    resolve = importlib.import_module("buildmatrix.lock.resolve")
+    target = SimpleNamespace(id="cpu", lock="pylock.cpu.toml")
+    monkeypatch.setattr(command, "load_targets", lambda *_: (None, (target,)))
+    monkeypatch.setattr(status, "staleness", lambda *_: "missing")
+    error = UndecidedError("cpu: no versions fit")
+    monkeypatch.setattr(resolve, "lock_targets", lambda *_, **__: {"cpu": error})
+    assert run(capsys, "lock") == (3, "", "cpu: no versions fit\n")
+
+
+def test_quiet_is_taken_after_the_command_too_and_excludes_verbose(capsys, monkeypatch):
+    command = importlib.import_module("buildmatrix.cli.lock")
+    monkeypatch.setattr(command, "load_targets", lambda *_: (None, ()))
+    assert run(capsys, "lock", "-q", "--no-progress")[0] == 0
+    code, _, errors = run(capsys, "-q", "lock", "-v")
+    assert code == 2
+    assert "exclude each other" in errors
+
+
+def test_a_rule_is_found_by_its_name(capsys):
+    assert run(capsys, "rules", "foreign-device-code") == run(capsys, "rules", "BM401")
