@@ -203,7 +203,7 @@ class _Run:
             write(self.spec, files)
         bake = f"{self.spec.output}/docker-bake.json"
         entries = msgspec.json.decode(files[bake])["target"]
-        digests = journal.Digests(self.spec.root)
+        digests = journal.Digests(self.spec.root, self.spec.output)
         for work in locked:
             target = work.target
             names = bake_name(target.id), scan_name(target.id)

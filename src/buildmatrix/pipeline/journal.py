@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import posixpath
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -17,12 +18,10 @@ import msgspec
 from buildmatrix.engines.disk import writing
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.pipeline.state import TargetFiles
+from buildmatrix.render.ignore import FOLDER, Ignored, rules
 
 #: Part of every key: raised when the same inputs would give another image or inventory.
 VERSION = "buildmatrix/journal/1"
-#: What `render.dockerfile` keeps out of every build context, too.
-_JUNK_FOLDERS = {".git", "__pycache__"}
-_JUNK_SUFFIX = ".pyc"
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,10 +80,15 @@ def inventory_digest(files: TargetFiles) -> str:
 
 
 class Digests:
-    """Digests of files and folders, each read once however many targets use it."""
+    """Digests of files and folders, each read once however many targets use it.
 
-    def __init__(self, root: Path) -> None:
+    What the generated `.dockerignore` files keep out of the context does not count; `output` is
+    the folder of generated files.
+    """
+
+    def __init__(self, root: Path, output: str = FOLDER) -> None:
         self._root = root
+        self._ignored = Ignored(rules(root, output))
         self._known: dict[str, str] = {}
 
     def of(self, path: str) -> str:
@@ -94,7 +98,7 @@ class Digests:
         """
         if path not in self._known:
             try:
-                self._known[path] = _tree_sha256(self._root / path)
+                self._known[path] = _tree_sha256(self._root, path, self._ignored)
             except OSError as error:
                 raise SpecError(
                     [
@@ -119,23 +123,32 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _tree_sha256(path: Path) -> str:
-    if path.is_file():
-        return _sha256(path)
+def _tree_sha256(root: Path, path: str, ignored: Ignored) -> str:
+    if (root / path).is_file():
+        return _sha256(root / path)
     digest = hashlib.sha256()
-    for name, kind, content in _entries(path):
+    for name, kind, content in _entries(root, path, ignored):
         digest.update(f"{len(os.fsencode(name))} {kind} {len(content)} ".encode())
         digest.update(os.fsencode(name) + os.fsencode(content))
     return digest.hexdigest()
 
 
-def _entries(folder: Path) -> Iterator[tuple[str, str, str]]:
-    """Every entry below `folder` in a fixed order: relative path, kind with mode, content."""
+def _entries(root: Path, copied: str, ignored: Ignored) -> Iterator[tuple[str, str, str]]:
+    """Every entry that the folder `copied` has in the context, in a fixed order.
+
+    Relative path, kind with mode, content.
+    """
+    folder = root / copied
     for directory, folders, files in os.walk(folder, onerror=_raise):
-        folders[:] = sorted(set(folders) - _JUNK_FOLDERS)
-        for name in sorted(
-            [*folders, *(name for name in files if not name.endswith(_JUNK_SUFFIX))]
-        ):
+        place = posixpath.join(copied, Path(directory).relative_to(folder).as_posix())
+        left_out = {
+            name
+            for name in (*folders, *files)
+            if ignored(posixpath.normpath(posixpath.join(place, name)))
+        }
+        present = sorted({*folders, *files} - left_out)
+        folders[:] = sorted(set(folders) - (set() if ignored.has_exceptions else left_out))
+        for name in present:
             path = Path(directory, name)
             relative = path.relative_to(folder).as_posix()
             mode = path.lstat().st_mode

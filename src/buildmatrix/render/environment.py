@@ -6,7 +6,8 @@ name in them is an error, and what they print is checked by `quoting.plain`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from jinja2 import (
@@ -16,6 +17,7 @@ from jinja2 import (
     TemplateNotFound,
     TemplateSyntaxError,
     UndefinedError,
+    nodes,
 )
 from jinja2.exceptions import SecurityError, TemplateRuntimeError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -59,6 +61,7 @@ def render(
     Raises `SpecError` that names the template, the subject and what to change.
     """
     try:
+        _check_blocks(environment, template)
         return environment.get_template(template).render(variables)
     except TemplateNotFound as error:
         name = str(error.name or template)
@@ -73,6 +76,39 @@ def render(
         raise _error(f"{subject}: {error}", template, hint="see docs/templates.md") from error
     except (SecurityError, TemplateRuntimeError, TypeError, ValueError, RecursionError) as error:
         raise _error(f"{subject}: cannot be rendered: {error}", template) from error
+
+
+def _check_blocks(environment: ImmutableSandboxedEnvironment, template: str) -> None:
+    """Jinja prints nothing of a block that no parent has: a misspelt one would have no effect."""
+    chain: dict[str, nodes.Template] = {}
+    name: str | None = template
+    while name is not None and name not in chain:
+        assert environment.loader is not None
+        source, path, _ = environment.loader.get_source(environment, name)
+        chain[name] = environment.parse(source, name, path)
+        extends = chain[name].find(nodes.Extends)
+        if extends is not None and not isinstance(extends.template, nodes.Const):
+            return  # Which template it is, only rendering tells.
+        name = str(extends.template.as_const()) if extends is not None else None
+    known: set[str] = set()
+    for child in list(chain)[:0:-1]:
+        known |= {block.name for block in chain[child].find_all(nodes.Block)}
+        user = list(chain)[list(chain).index(child) - 1]
+        for block in _outer_blocks(chain[user]):
+            if block.name not in known:
+                near = difflib.get_close_matches(block.name, sorted(known), n=1)
+                hint = f"did you mean `{near[0]}`?" if near else "see docs/templates.md"
+                message = f"`{child}` has no block `{block.name}`"
+                raise _error(message, user, line=block.lineno, hint=hint)
+
+
+def _outer_blocks(node: nodes.Node) -> Iterator[nodes.Block]:
+    """Blocks that are in no other block; one inside another is printed with it."""
+    for child in node.iter_child_nodes():
+        if isinstance(child, nodes.Block):
+            yield child
+        else:
+            yield from _outer_blocks(child)
 
 
 def _error(

@@ -21,7 +21,8 @@ def generate(
 ) -> Mapping[str, bytes]:
     """Path (relative to the specification) → content of every generated file.
 
-    Depends on the specification, the templates and the locks, and on nothing of this machine.
+    Depends on the specification, the templates, the locks and the project's `.dockerignore`, and
+    on nothing of this machine.
     Raises `SpecError` for a template or a value that cannot be used.
     """
     from buildmatrix.inventory.archive import scanner_archive
@@ -34,7 +35,7 @@ def generate(
             raise UsageError(f"{target.id} has no lock; run `buildmatrix lock` first.")
         folder = f"{spec.output}/{target.id}"
         files[f"{folder}/Dockerfile"] = dockerfile(environment, spec, target, lock).encode()
-        files[f"{folder}/Dockerfile.dockerignore"] = dockerignore(target).encode()
+        files[f"{folder}/Dockerfile.dockerignore"] = dockerignore(spec, target).encode()
     scan = render(environment, SCAN_TEMPLATE, {"tools": spec.tools}, subject="scan")
     files[f"{spec.output}/docker-bake.json"] = bake_file(spec, targets).encode()
     files[f"{spec.output}/scan/Dockerfile"] = scan.encode()

@@ -11,6 +11,9 @@ from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.subject import Image
 from buildmatrix.rules.text import listing
 
+#: What the `env` block of `base.Dockerfile.j2` sets in every image.
+OF_TEMPLATES = ("PATH", "PYTHONUNBUFFERED", "VIRTUAL_ENV")
+
 
 def check(image: Image) -> Iterator[Finding]:
     """One finding per vendor, and one for all variables that the policy forbids."""
@@ -44,8 +47,17 @@ def check(image: Image) -> Iterator[Finding]:
 
 
 def _fix(image: Image, names: list[str]) -> Fix:
-    return Fix(
-        "base",
-        f"take {listing(names)} out of `env`, or take a base image ({image.target.base.final} is "
-        "the present one) that does not set it",
-    )
+    ours = [name for name in names if name in OF_TEMPLATES]
+    others = [name for name in names if name not in OF_TEMPLATES]
+    advice = []
+    if ours:
+        advice.append(
+            f"{listing(ours)}: the generated Dockerfile sets this; replace the `env` block in a "
+            "template of your own (docs/templates.md), or allow it under [policy]"
+        )
+    if others:
+        advice.append(
+            f"take {listing(others)} out of `env`, or take a base image "
+            f"({image.target.base.final} is the present one) that does not set it"
+        )
+    return Fix("base", "; ".join(advice))

@@ -166,6 +166,29 @@ def test_what_no_build_context_holds_does_not_count(app: Path) -> None:
     assert digest(app) == before
 
 
+def test_what_buildmatrix_writes_does_not_count_where_everything_is_copied(app: Path) -> None:
+    before = Digests(app, "docker").of(".")
+    (app / ".buildmatrix" / "state").mkdir(parents=True)
+    (app / ".buildmatrix" / "state" / "record.json").touch()
+    assert Digests(app, "docker").of(".") == before
+
+    (app / "docker").mkdir()
+    before = Digests(app, "docker").of(".")
+    (app / "docker" / "docker-bake.json").touch()
+    assert Digests(app, "docker").of(".") == before
+
+
+def test_what_the_projects_ignore_rules_leave_out_does_not_count(app: Path) -> None:
+    (app.parent / ".dockerignore").write_text("**/.env\napp/sub\n!app/sub/kept\n")
+    before = digest(app)
+    (app / ".env").touch()
+    (app / "sub" / "new").touch()
+    assert digest(app) == before
+
+    (app / "sub" / "kept").touch()
+    assert digest(app) != before
+
+
 def test_links_out_of_the_folder_are_not_followed(app: Path, tmp_path: Path) -> None:
     (app / "out").symlink_to(tmp_path / "secret")
     before = digest(app)

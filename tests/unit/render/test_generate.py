@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from dockerfile_reader import instructions, pairs
@@ -15,7 +16,9 @@ from buildmatrix.render.bake import bake_file
 from buildmatrix.render.dockerfile import dockerfile, dockerignore
 from buildmatrix.render.environment import builtin_templates, make_environment
 from buildmatrix.render.generate import differences, generate, write
+from buildmatrix.render.ignore import Ignored
 from buildmatrix.render.names import bake_name, scan_name
+from buildmatrix.rules import foreign_environment
 from buildmatrix.spec.model import Spec, Target
 
 
@@ -172,20 +175,153 @@ def test_compilers_are_installed_only_where_something_is_built_from_source(tmp_p
     assert "build-essential" not in from_source.split(" AS final\n")[1]
 
 
-def test_the_context_holds_only_the_lock_and_what_is_copied() -> None:
-    assert dockerignore(CUDA).splitlines()[1:] == [
+def ignore_lines(root: Path, one: Target, **more: str) -> list[str]:
+    return dockerignore(spec_of(root, one, **more), one).splitlines()[1:]
+
+
+def in_context(root: Path, one: Target, path: str) -> bool:
+    return not Ignored(ignore_lines(root, one))(path)
+
+
+def test_the_context_holds_only_the_lock_and_what_is_copied(tmp_path: Path) -> None:
+    assert ignore_lines(tmp_path, CUDA) == [
         "*",
-        "!locks/pylock.cuda12.8-py312-server.toml",
         "!images/app",
         "**/.git",
         "**/__pycache__",
         "**/*.pyc",
+        "**/.buildmatrix",
+        "!locks/pylock.cuda12.8-py312-server.toml",
     ]
 
 
-def test_copying_the_whole_repository_allows_all_of_it() -> None:
-    lines = dockerignore(dataclasses.replace(CUDA, copy=((".", "/app"),))).splitlines()
-    assert "*" not in lines
+ALL = dataclasses.replace(CUDA, copy=((".", "/app"),))
+
+
+def test_copying_the_whole_repository_allows_all_of_it(tmp_path: Path) -> None:
+    assert "*" not in ignore_lines(tmp_path, ALL)
+    assert in_context(tmp_path, ALL, "src/main.py")
+
+
+def test_what_buildmatrix_writes_is_never_copied(tmp_path: Path) -> None:
+    assert not in_context(tmp_path, ALL, ".buildmatrix/state/x/record.json")
+    elsewhere = Ignored(ignore_lines(tmp_path, ALL, output="ci/[docker]"))
+    assert elsewhere("ci/[docker]/cuda/Dockerfile")
+    assert elsewhere("ci/[docker]/docker-bake.json")
+    assert not elsewhere("ci/[docker]/app/main.py")
+
+
+def test_the_projects_own_ignore_rules_apply_inside_copied_folders(tmp_path: Path) -> None:
+    (tmp_path / ".dockerignore").write_text(
+        "# secrets\r\n\n**/.env\n/images/app/local\nlocks\n*.md\n!README.md\n"
+    )
+    for one in (CUDA, ALL):
+        assert not in_context(tmp_path, one, "images/app/.env")
+        assert not in_context(tmp_path, one, "images/app/local/settings.py")
+        assert in_context(tmp_path, one, "images/app/main.py")
+        assert in_context(tmp_path, one, one.lock)
+    assert not in_context(tmp_path, ALL, "NOTES.md")
+    assert in_context(tmp_path, ALL, "README.md")
+
+
+def test_ignore_rules_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / ".dockerignore").write_bytes(b"\xff\xfe")
+    with pytest.raises(SpecError, match=r"\.dockerignore: cannot be read: is not UTF-8"):
+        ignore_lines(tmp_path, ALL)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching", "other"),
+    [
+        ("*.env", "a.env", "x/a.env"),
+        ("**/*.env", "x/y/a.env", "a.envy"),
+        ("x/**/z", "x/y/z", "xz"),
+        ("x/**", "x/y", "x"),
+        ("a?c", "abc", "a/c"),
+        ("[a-c]1", "b1", "d1"),
+        ("[^a]1", "b1", "a1"),
+        (r"a\*", "a*", "ab"),
+        ("./x/", "x/y", "y/x"),
+        ("a.b", "a.b/c", "axb"),
+    ],
+)
+def test_an_ignore_pattern_matches_what_it_does_for_docker(
+    pattern: str, matching: str, other: str
+) -> None:
+    assert Ignored([pattern])(matching)
+    assert not Ignored([pattern])(other)
+
+
+def working_folder(root: Path, *copy: tuple[str, str]) -> str:
+    (root / "src").mkdir(exist_ok=True)
+    (root / "src/m.py").touch()
+    found = instructions(text_of(root, dataclasses.replace(CUDA, copy=copy)))
+    (arguments,) = [arguments for keyword, arguments in found if keyword == "WORKDIR"]
+    return arguments
+
+
+def test_the_working_folder_is_never_a_copied_file(tmp_path: Path) -> None:
+    assert working_folder(tmp_path, ("src/m.py", "/app/m.py")) == '"/app"'
+    assert working_folder(tmp_path, ("src/m.py", "/app/")) == '"/app"'
+    assert working_folder(tmp_path, ("src/m.py", "/m.py")) == '"/"'
+    assert working_folder(tmp_path, ("src/m.py", "/etc/m.py"), ("src", "/srv")) == '"/srv"'
+
+
+def test_a_change_of_the_source_code_reruns_no_command(tmp_path: Path) -> None:
+    for one in BACKENDS:
+        found = instructions(text_of(tmp_path, one))
+        environment = found.index(("COPY", "--from=build /opt/venv /opt/venv"))
+        assert found[environment + 1] == ("RUN", '/opt/venv/bin/python -c ""')
+        assert "RUN" not in [keyword for keyword, _ in found[environment + 2 :]]
+        assert "useradd" in found[environment - 1][1]
+
+
+def test_a_group_that_the_base_lacks_is_reported(tmp_path: Path) -> None:
+    assert 'so the user is not in it:" video >&2' in text_of(tmp_path, CUDA)
+
+
+def test_a_misspelt_block_is_an_error_with_the_nearest_name(tmp_path: Path) -> None:
+    (tmp_path / "own.j2").write_text(
+        "{% extends 'cuda.Dockerfile.j2' %}\n{% block finale %}\nRUN x\n{% endblock %}"
+    )
+    with pytest.raises(SpecError) as caught:
+        text_of(tmp_path, dataclasses.replace(CUDA, template="own.j2"))
+    assert caught.value.message == (
+        "own.j2:2: `cuda.Dockerfile.j2` has no block `finale`; did you mean `final`?"
+    )
+
+
+def test_a_template_may_offer_blocks_of_its_own_to_templates_that_extend_it(tmp_path: Path) -> None:
+    (tmp_path / "ours.j2").write_text(
+        "{% extends 'cpu.Dockerfile.j2' %}{% block final %}{{ super() -}}"
+        "{% block extras %}{% endblock %}{% endblock %}"
+    )
+    (tmp_path / "mine.j2").write_text(
+        "{% extends 'ours.j2' %}{% block extras %}\nRUN extras\n{% endblock %}"
+    )
+    assert "RUN extras" in text_of(tmp_path, dataclasses.replace(CPU, template="mine.j2"))
+
+
+def test_torch_extensions_are_compiled_for_the_architectures_as_they_are_declared(
+    tmp_path: Path,
+) -> None:
+    one = dataclasses.replace(CUDA, archs=("sm_80", "sm_90a", "compute_120"))
+    text = text_of(tmp_path, one)
+    assert 'TORCH_CUDA_ARCH_LIST="8.0;9.0a;12.0+PTX"' in text
+    assert 'NV_VARIANT_PROVIDER_FORCE_SM_ARCH="12.0"' in text
+
+
+def test_the_rule_on_variables_knows_those_that_the_template_sets(tmp_path: Path) -> None:
+    text = text_of(tmp_path, CPU).replace("$PATH", "")
+    (arguments,) = [arguments for keyword, arguments in instructions(text) if keyword == "ENV"]
+    assert set(pairs(arguments)) == set(foreign_environment.OF_TEMPLATES)
+
+
+def test_the_fix_for_a_variable_of_the_template_names_its_block() -> None:
+    image = SimpleNamespace(target=CPU)
+    both = foreign_environment._fix(image, ["PATH", "TOKEN"]).text  # type: ignore[arg-type]
+    assert both.startswith("PATH: the generated Dockerfile sets this; replace the `env` block")
+    assert "take TOKEN out of `env`" in both
 
 
 def test_a_template_of_the_users_own_can_replace_any_block(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def unescape(word: str) -> str:
 def test_user_and_group_names_stay_one_shell_word(name: str) -> None:
     text = rendered_or_refused({"user": User(name, 10001, (name,))})
     if text is not None:
-        words = shlex.split(arguments_of(text, "RUN")[-1])
+        words = shlex.split(arguments_of(text, "RUN")[-2])
         assert words.count(name) + words.count(name + ";") >= 3
 
 
@@ -164,7 +164,7 @@ def test_a_name_that_is_no_name_is_refused(keys: dict[str, str]) -> None:
 def test_a_copied_path_adds_no_line_to_the_ignore_file(source: str) -> None:
     one: Target = dataclasses.replace(CUDA, copy=((source, "/app"),))
     try:
-        text = dockerignore(one)
+        text = dockerignore(spec_of(Path("/nonexistent"), one), one)
     except SpecError:
         return
     allowed = [line for line in text.split("\n") if line.startswith("!")]
