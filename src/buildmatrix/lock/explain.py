@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from buildmatrix.errors import UndecidedError
+from buildmatrix.errors import BuildmatrixError, Problem, SpecError, UndecidedError
 from buildmatrix.lock.plan import PROJECT
 from buildmatrix.lock.urls import redact
 from buildmatrix.spec.model import Target
@@ -16,13 +16,20 @@ from buildmatrix.spec.model import Target
 #: What uv puts in front of a line, now and in older releases.
 _LEAD = re.compile(r"^\s*(?:error:|cause:|Caused by:|×|├─▶|╰─▶|│)\s*")
 _TLS = re.compile(r"certificate|UnknownIssuer|InvalidContentType|tls handshake", re.IGNORECASE)
+#: What uv says of a requirements file that it cannot parse, with the place.
+_UNPARSED = re.compile(r"((?:Unexpected|Expected) .*): (\S[^:]*):(\d+):(\d+)")
 _LONGEST = 700
 
 
-def explain(target: Target, stderr: str) -> UndecidedError:
+def explain(target: Target, stderr: str) -> BuildmatrixError:
     """The error to raise for a `uv pip compile` that failed with `stderr`."""
     lines = [_LEAD.sub("", line).strip() for line in redact(stderr).splitlines()]
     lines = [line for line in lines if line and not line.startswith("warning:")]
+    for line in lines:
+        if wrong := _UNPARSED.fullmatch(line):
+            what, file, number, column = wrong.groups()
+            hint = "write it as uv reads it"
+            return SpecError([Problem(_cut(what), file, int(number), int(column), hint)])
     return UndecidedError(f"{target.id}: {_sentence(target, lines)}")
 
 

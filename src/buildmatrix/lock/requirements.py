@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
@@ -27,6 +28,8 @@ _INCLUDE = re.compile(r"(-r|--requirement|-c|--constraint)(?:\s*=\s*|\s+|(?<=-[r
 _EDITABLE = re.compile(r"(-e|--editable)\b")
 #: Options behind a requirement, `--hash=sha256:...`.
 _TRAILING_OPTIONS = re.compile(r"\s--?[a-z].*$")
+_HASHES = re.compile(r"(\s+--hash(=|\s+)\S+)+\s*")
+_SHA256 = re.compile(r"\s--hash(?:=|\s+)sha256:([0-9A-Fa-f]{64})(?!\S)")
 _ARCHIVE = re.compile(r"\.(whl|zip|tar\.gz|tar\.bz2|tgz)$")
 
 
@@ -39,6 +42,8 @@ class Line:
     #: Normalised name of the distribution.
     name: str
     requirement: Requirement
+    #: The sha256 hashes that the line allows, in hex; empty where it allows all.
+    hashes: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -52,13 +57,18 @@ class Asked:
     files: dict[str, bytes] = field(default_factory=dict)
     #: Requirements, without constraints and lines that name no distribution.
     lines: list[Line] = field(default_factory=list)
+    #: Requirements and constraints that say which hashes they allow.
+    hashed: list[Line] = field(default_factory=list)
+    #: Files that were begun, each with whether as constraints: the two readings differ.
+    begun: set[tuple[str, bool]] = field(default_factory=set)
 
 
 def read_asked(root: Path, target: Target) -> Asked:
     """Read the requirement files and the `pyproject.toml` of `target`.
 
     Raises `SpecError` with all problems: a file that is missing or is no text, a line that is no
-    requirement, a requirement that names something on this machine.
+    requirement, a requirement that names something on this machine, a `pyproject.toml` that does
+    not say what it requires or does not support the target's Python.
     """
     asked = Asked()
     problems: list[Problem] = []
@@ -67,21 +77,25 @@ def read_asked(root: Path, target: Target) -> Asked:
     if target.pyproject is not None:
         _read_pyproject(root, posixpath.normpath(target.pyproject), target, asked, problems)
     if problems:
-        raise SpecError(problems)
+        raise SpecError(list(dict.fromkeys(problems)))
     return asked
 
 
 def _read_file(
     root: Path, file: str, asked: Asked, problems: list[Problem], *, constraint: bool
 ) -> None:
-    if file in asked.files:
+    if (file, constraint) in asked.begun:
         return
+    asked.begun.add((file, constraint))
     text = _text(root, file, asked, problems)
     if text is None:
         return
-    for number, line in _logical_lines(text):
+    for number, line, joined in _logical_lines(text):
         include = _INCLUDE.fullmatch(line)
-        if include is not None:
+        if joined:
+            problem = "this line goes on in the next one, and only its hashes can"
+            problems.append(Problem(problem, file, number, hint="write it in one line"))
+        elif include is not None:
             option, name = include.group(1), include.group(2).strip("\"' ")
             if "://" in name:
                 problem = f"`{name}` is read from the network, so a lock cannot follow it"
@@ -97,6 +111,9 @@ def _read_file(
             )
         elif _EDITABLE.match(line):
             problems.append(_local(line, file, number))
+        elif line == "--require-hashes":
+            hint = "take it out: the hashes of a line are checked, and every locked file has one"
+            problems.append(Problem("`--require-hashes` cannot be obeyed", file, number, hint=hint))
         elif not line.startswith("-"):
             _read_line(line, file, number, asked, problems, constraint=constraint)
 
@@ -105,10 +122,23 @@ def _read_line(
     line: str, file: str, number: int, asked: Asked, problems: list[Problem], *, constraint: bool
 ) -> None:
     text = _TRAILING_OPTIONS.sub("", line)
+    options = line[len(text) :]
+    hashes = frozenset(found.lower() for found in _SHA256.findall(options))
+    if options and not _HASHES.fullmatch(options):
+        problem = f"`{options.strip()}` is no option of a requirement"
+        problems.append(Problem(problem, file, number, hint="only `--hash=sha256:...` can be here"))
+        return
+    if options and not hashes:
+        problem = "the hashes of this line cannot be checked: none of them is a sha256"
+        problems.append(Problem(problem, file, number, hint="write `--hash=sha256:...`"))
+        return
     try:
         requirement = Requirement(text)
     except InvalidRequirement as error:
         if "://" in text and not text.startswith("file:"):
+            if hashes:
+                problem = "the hashes of this line cannot be checked: it names no distribution"
+                problems.append(Problem(problem, file, number, hint="write `NAME @ URL`"))
             return  # A bare URL: uv takes the name from the metadata behind it.
         if text.startswith((".", "/", "~", "file:")) or _ARCHIVE.search(text):
             problems.append(_local(text, file, number))
@@ -121,8 +151,12 @@ def _read_line(
     url = requirement.url
     if url is not None and (url.startswith("file:") or "://" not in url):
         problems.append(_local(text, file, number))
-    elif not constraint:
-        asked.lines.append(Line(file, number, canonicalize_name(requirement.name), requirement))
+        return
+    said = Line(file, number, canonicalize_name(requirement.name), requirement, hashes)
+    if not constraint:
+        asked.lines.append(said)
+    if hashes:
+        asked.hashed.append(said)
 
 
 def _read_pyproject(
@@ -132,14 +166,22 @@ def _read_pyproject(
     if text is None:
         return
     try:
-        project = tomllib.loads(text).get("project", {})
+        project = tomllib.loads(text).get("project")
     except tomllib.TOMLDecodeError as error:
         problems.append(Problem(f"this is no TOML: {error}", file))
+        return
+    if not isinstance(project, dict):
+        hint = "write one, or name a requirements file instead"
+        problems.append(Problem("there is no table `[project]`", file, hint=hint))
+        return
+    wrong = list(_problems_of_project(project, target, file, text))
+    problems += wrong
+    if wrong:
         return
     optional = {
         canonicalize_name(key): value for key, value in _table(project, "optional-dependencies")
     }
-    wanted = [*_strings(project.get("dependencies") if isinstance(project, dict) else None)]
+    wanted = [*_strings(project.get("dependencies"))]
     for extra in target.extras:
         if canonicalize_name(extra) not in optional:
             known = ", ".join(sorted(optional)) or "none"
@@ -151,6 +193,49 @@ def _read_pyproject(
     for requirement in wanted:
         number = _line_of(requirement, text)
         _read_line(requirement, file, number, asked, problems, constraint=False)
+
+
+def _problems_of_project(
+    project: dict[str, object], target: Target, file: str, text: str
+) -> Iterator[Problem]:
+    """What keeps a `[project]` table from saying what `target` is to install."""
+    dynamic = _strings(project.get("dynamic"))
+    for key in ("name", "version"):
+        if not isinstance(project.get(key), str) and (key == "name" or key not in dynamic):
+            line = _line_of_key(key if key in project else None, text)
+            problem = f"`[project]` needs a `{key}` that is a string"
+            yield Problem(problem, file, line, hint=f'write `{key} = "..."`')
+    for key in ("dependencies", *(["optional-dependencies"] if target.extras else [])):
+        if key in dynamic:
+            problem = f"`{key}` is dynamic, so this file does not say what to install"
+            hint = f"write `{key}` here, or name a requirements file instead"
+            yield Problem(problem, file, _line_of_key("dynamic", text), hint=hint)
+    lists = [("dependencies", project.get("dependencies", []))]
+    optional = project.get("optional-dependencies", {})
+    if isinstance(optional, dict):
+        lists += optional.items()
+    else:
+        line = _line_of_key("optional-dependencies", text)
+        hint = "write `[project.optional-dependencies]`"
+        yield Problem("`optional-dependencies` is no table", file, line, hint=hint)
+    for key, value in lists:
+        if not isinstance(value, list) or len(_strings(value)) != len(value):
+            hint = f'write `{key} = ["..."]`'
+            problem = f"`{key}` is no array of strings"
+            yield Problem(problem, file, _line_of_key(key, text), hint=hint)
+    wanted = project.get("requires-python", "")
+    line = _line_of_key("requires-python", text)
+    try:
+        pythons = SpecifierSet(wanted) if isinstance(wanted, str) else None
+    except InvalidSpecifier:
+        pythons = None
+    if pythons is None:
+        problem, hint = f"`requires-python` is {wanted!r}", 'write `requires-python = ">=3.11"`'
+        yield Problem(f"{problem}, and must be a version specifier", file, line, hint=hint)
+    elif not any(pythons.contains(f"{target.python}.{patch}") for patch in range(100)):
+        problem = f"`requires-python` is `{wanted}`, and {target.id} has Python {target.python}"
+        hint = f"allow {target.python} here, or exclude the target"
+        yield Problem(problem, file, line, hint=hint)
 
 
 def _text(root: Path, file: str, asked: Asked, problems: list[Problem]) -> str | None:
@@ -170,21 +255,28 @@ def _text(root: Path, file: str, asked: Asked, problems: list[Problem]) -> str |
     return text
 
 
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments, continuations joined, each with the number of its first part."""
+def _logical_lines(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Lines without comments, continuations joined, each with the number of its first part.
+
+    The last value is True where something else than hashes was joined, which uv does not do.
+    """
     start, parts = 1, list[str]()
-    for number, physical in enumerate(text.splitlines(), 1):
+    # The empty line ends a continuation at the end of the file.
+    for number, physical in enumerate([*text.splitlines(), ""], 1):
         if not parts:
             start = number
         if physical.endswith("\\") and not physical.lstrip().startswith("#"):
             parts.append(physical[:-1])
             continue
-        line = _COMMENT.sub("", "".join([*parts, physical])).strip()
+        parts.append(physical)
+        line = _COMMENT.sub("", "".join(parts)).strip()
+        added = [_COMMENT.sub("", part).strip() for part in parts[1:]]
+        joined = len(parts) > 1 and not (
+            all(not more or more.startswith("--hash") for more in added) and _HASHES.search(line)
+        )
         parts = []
         if line:
-            yield start, line
-    if joined := _COMMENT.sub("", "".join(parts)).strip():
-        yield start, joined
+            yield start, line, joined
 
 
 def _local(text: str, file: str, number: int) -> Problem:
@@ -201,6 +293,15 @@ def _line_of(requirement: str, text: str) -> int:
         if f'"{requirement}"' in line or f"'{requirement}'" in line:
             return number
     return 1
+
+
+def _line_of_key(key: str | None, text: str) -> int | None:
+    """The first line that sets `key` or is the table of that name."""
+    if key is None:
+        return None
+    sets = re.compile(rf"""\s*(\[\s*project\s*\.\s*)?["']?{re.escape(key)}["']?\s*[\]=]""")
+    lines = enumerate(text.splitlines(), 1)
+    return next((number for number, line in lines if sets.match(line)), None)
 
 
 def _strings(value: object) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 import tempfile
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -78,17 +79,21 @@ def _lock(
     asked = read_asked(spec.root, target)
     inputs = input_values(spec.root, target, asked)
     environment = marker_environment(target)
-    lines = [
-        line
-        for line in asked.lines
-        if line.requirement.marker is None or line.requirement.marker.evaluate(environment)
-    ]
+    lines, hashed = (
+        [
+            line
+            for line in some
+            if line.requirement.marker is None or line.requirement.marker.evaluate(environment)
+        ]
+        for some in (asked.lines, asked.hashed)
+    )
     with tempfile.TemporaryDirectory(prefix="buildmatrix-lock-") as folder:
         compiler = Compiler(uv, spec.root, target, Path(folder), flags)
         plan, graph = _settle(compiler, target, first_plan(target, lines), kept, progress)
         progress.step(target.id, "lock: collecting hashes")
         body = compiler.pylock(plan, graph)
     _check_indexes(target, graph)
+    _check_hashes(target, body, hashed)
     origins = {
         name: Origin(
             node.index, tuple(sorted(set(_askers(node, node.via, plan, lines, spec.root))))
@@ -129,6 +134,23 @@ def _check_indexes(target: Target, graph: Mapping[str, Node]) -> None:
             f"{target.id}: {name} would come from {redact(node.index or 'elsewhere')} and not "
             f"from {redact(wanted)}; name it in a requirement file."
         )
+
+
+def _check_hashes(target: Target, body: str, hashed: Sequence[Line]) -> None:
+    """Hold the hashes of the user's lines against uv's lock `body`; uv itself ignores them."""
+    packages = {package["name"]: package for package in tomllib.loads(body).get("packages", [])}
+    for line in hashed:
+        package = packages.get(line.name, {})
+        files = package.get("wheels") or [package[k] for k in ("sdist", "archive") if k in package]
+        for file in files:
+            sha256 = file.get("hashes", {}).get("sha256", "none")
+            if sha256 not in line.hashes:
+                name = file.get("name") or posixpath.basename(file.get("url", line.name))
+                raise UndecidedError(
+                    f"{target.id}: {line}: the index has {name} with sha256 {sha256}, which this "
+                    "line does not allow; add that hash if you trust the file, or ask for another "
+                    "version."
+                )
 
 
 def _askers(

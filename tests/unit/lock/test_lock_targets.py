@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from lock_cases import spec_of, target
-from package_index import PackageIndex
+from package_index import PackageIndex, wheel_bytes
 
 from buildmatrix.errors import BuildmatrixError, SpecError, UndecidedError, UsageError
 from buildmatrix.lock.model import Lock, Package
@@ -336,10 +337,16 @@ def test_settings_beside_the_specification_count_and_are_an_input(
         ("./dist/app-1.0-py3-none-any.whl\n", "requirements.in:1: `./dist/app"),
         ("-r missing.in\n", "missing.in: cannot be read: no such file or directory"),
         ("-r https://wheels.example.com/all.txt\n", "is read from the network"),
+        ("six\nnumpy \\\n  >=2\n", "requirements.in:2: this line goes on in the next one"),
+        ("numpy>=2 \\\n\n", "requirements.in:1: this line goes on in the next one"),
+        ("numpy>=2 --foo=1\n", "requirements.in:1: `--foo=1` is no option of a requirement"),
+        ("numpy --hash=md5:12\n", "requirements.in:1: the hashes of this line cannot be checked"),
+        ("numpy\n--require-hashes\n", "requirements.in:2: `--require-hashes` cannot be obeyed"),
+        ("numpy\n--foo\n", "requirements.in:2:1: Unexpected '-'"),
     ],
 )
 def test_a_line_that_cannot_be_locked_is_named_with_its_place(
-    tmp_path: Path, text: str, said: str
+    tmp_path: Path, index: PackageIndex, text: str, said: str
 ) -> None:
     write(tmp_path, text)
     problem = error(tmp_path, target())
@@ -360,3 +367,80 @@ def test_an_extra_that_does_not_exist_is_named_with_those_that_do(tmp_path: Path
     )
     one = target(requirements=(), pyproject="pyproject.toml", extras=("coda",))
     assert "there is no extra `coda`; extras here: cuda" in error(tmp_path, one).message
+
+
+@pytest.mark.parametrize(
+    ("project", "said"),
+    [
+        ('dynamic = ["dependencies"]', "pyproject.toml:4: `dependencies` is dynamic"),
+        (
+            'dynamic = ["optional-dependencies"]',
+            "pyproject.toml:4: `optional-dependencies` is dynamic",
+        ),
+        ('dependencies = "numpy"', "pyproject.toml:4: `dependencies` is no array of strings"),
+        ("dependencies = [1]", "pyproject.toml:4: `dependencies` is no array of strings"),
+        (
+            'requires-python = ">=3.12"',
+            "pyproject.toml:4: `requires-python` is `>=3.12`, and cpu-py311-server has Python 3.11",
+        ),
+        ('requires-python = "new"', "pyproject.toml:4: `requires-python` is 'new'"),
+    ],
+)
+def test_a_pyproject_that_does_not_say_what_to_install_is_named_with_its_line(
+    tmp_path: Path, project: str, said: str
+) -> None:
+    write(tmp_path, f'[project]\nname = "a"\nversion = "1"\n{project}\n', "pyproject.toml")
+    problem = error(
+        tmp_path, target(requirements=(), pyproject="pyproject.toml", extras=("boost",))
+    )
+    assert isinstance(problem, SpecError)
+    assert said in problem.message
+
+
+def test_a_pyproject_without_a_project_table_is_an_error_and_no_empty_lock(tmp_path: Path) -> None:
+    write(tmp_path, "[tool.ruff]\n", "pyproject.toml")
+    problem = error(tmp_path, target(requirements=(), pyproject="pyproject.toml"))
+    assert isinstance(problem, SpecError)
+    assert "pyproject.toml: there is no table `[project]`" in problem.message
+
+
+def test_a_python_that_a_later_patch_satisfies_is_accepted(
+    tmp_path: Path, index: PackageIndex
+) -> None:
+    write(
+        tmp_path,
+        '[project]\nname = "a"\ndynamic = ["version"]\nrequires-python = ">=3.11.4"\n'
+        'dependencies = ["numpy"]\n',
+        "pyproject.toml",
+    )
+    packages = lock(tmp_path, target(requirements=(), pyproject="pyproject.toml"))
+    assert packages["numpy"].via == ("pyproject.toml:5",)
+
+
+def test_a_file_of_constraints_that_is_required_too_is_blamed_by_its_lines(
+    tmp_path: Path, index: PackageIndex
+) -> None:
+    write(tmp_path, "-c base.in\n-r base.in\n")
+    write(tmp_path, "# arrays\nnumpy\n", "base.in")
+    assert lock(tmp_path, target())["numpy"].via == ("base.in:2",)
+
+
+def test_a_hash_that_the_index_has_is_accepted_on_a_continued_line(
+    tmp_path: Path, index: PackageIndex
+) -> None:
+    sha256 = hashlib.sha256(wheel_bytes("numpy", "2.1")[1]).hexdigest()
+    hashes = f"--hash=sha256:{'0' * 64} \\\n  --hash=sha256:{sha256}"
+    write(tmp_path, f"numpy==2.1 \\\n  {hashes} \\\n  # mine\n")
+    assert lock(tmp_path, target())["numpy"].via == ("requirements.in:1",)
+
+
+@pytest.mark.parametrize("text", ["numpy==2.1 --hash=sha256:{}\n", "numpy\n-c limits.txt\n"])
+def test_a_hash_that_the_index_does_not_have_leaves_no_lock(
+    tmp_path: Path, index: PackageIndex, text: str
+) -> None:
+    write(tmp_path, text.format("0" * 64))
+    write(tmp_path, f"numpy==2.1 --hash=sha256:{'0' * 64}\n", "limits.txt")
+    problem = error(tmp_path, target())
+    assert isinstance(problem, UndecidedError)
+    assert ":1: the index has numpy-2.1-py3-none-any.whl with sha256 " in problem.message
+    assert not (tmp_path / target().lock).exists()
