@@ -128,14 +128,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         click.echo("buildmatrix: interrupted", err=True)
         code = EXIT_INTERRUPTED
     except _ReaderGone:
-        # The reader went away (`| head`): nobody is left to tell, and Python must not try at exit.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for stream in (sys.stdout, sys.stderr):
-            os.dup2(nowhere, stream.fileno())
+        # The reader went away (`| head`): nobody is left to tell.
         code = 0
     except Exception:
         # 1 would say that there are findings: a crash says nothing about the images.
         traceback.print_exc()
         click.echo("buildmatrix: this is a bug in buildmatrix; please report it", err=True)
         code = UndecidedError.exit_code
+    _let_go()
     sys.exit(code or 0)
+
+
+def _let_go() -> None:
+    """Drop what could not be written: Python would try again at exit, and end with 120 or noise."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
