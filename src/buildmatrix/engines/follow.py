@@ -122,8 +122,12 @@ class Follower:
         if vertex.started and not step.started:
             step.started = True
             self._write(f"#{step.number} {step.name}")
-            if not vertex.completed and step.name != _BOOKKEEPING:
-                self._running[vertex.digest] = step_text(step.name)
+            text = step_text(step.name)
+            if text != _BOOKKEEPING and not vertex.cached:
+                # A short step may begin and end within one message: it is shown all the same.
+                self._show(text)
+                if not vertex.completed:
+                    self._running[vertex.digest] = text
         if vertex.completed and not step.ended:
             step.ended = True
             self._running.pop(vertex.digest, None)
@@ -134,10 +138,12 @@ class Follower:
             self._flush(step)
             self.failed = FailedStep(step.name, plain(vertex.error), tuple(step.tail))
         if self._running:
-            current = next(reversed(self._running.values()))
-            if current != self._shown:
-                self._shown = current
-                self._progress.step(self._target, current)
+            self._show(next(reversed(self._running.values())))
+
+    def _show(self, text: str) -> None:
+        if text != self._shown:
+            self._shown = text
+            self._progress.step(self._target, text)
 
     def _output(self, log: Log) -> None:
         step = self._steps.get(log.vertex)
