@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from cuda.bindings import driver, nvrtc
 
@@ -9,9 +11,9 @@ from inferno.backends.kernel import BLOCK, DENSE, grid
 from inferno.model import Array
 
 
-def _check(result: tuple[object, ...]) -> object:
+def _check(result: tuple[Any, ...]) -> Any:
     error, *values = result
-    if int(error) != 0:  # type: ignore[call-overload]
+    if int(error) != 0:
         raise RuntimeError(f"CUDA: {error}")
     return values[0] if len(values) == 1 else tuple(values)
 
@@ -38,7 +40,7 @@ class CudaBackend:
                 program, 1, [f"--gpu-architecture=sm_{major}{minor}".encode()]
             )
         )
-        cubin = b" " * int(_check(nvrtc.nvrtcGetCUBINSize(program)))  # type: ignore[call-overload]
+        cubin = b" " * int(_check(nvrtc.nvrtcGetCUBINSize(program)))
         _check(nvrtc.nvrtcGetCUBIN(program, cubin))
         self._module = _check(driver.cuModuleLoadData(cubin))
         self._kernel = _check(driver.cuModuleGetFunction(self._module, b"dense"))
@@ -46,7 +48,7 @@ class CudaBackend:
     def device(self) -> str:
         """The name that the driver reports."""
         name = _check(driver.cuDeviceGetName(128, self._device))
-        return bytes(name).split(b"\0")[0].decode()  # type: ignore[call-overload]
+        return bytes(name).split(b"\0")[0].decode()
 
     def dense(self, x: Array, weights: Array, bias: Array, *, relu: bool) -> Array:
         """One launch; arrays are copied there and back."""
