@@ -8,7 +8,6 @@ outputs) is not in it: the mirror is a variable, the rest comes by `--set`.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 from buildmatrix.render.names import bake_name, scan_name
 from buildmatrix.spec.model import Spec, Target
@@ -16,8 +15,13 @@ from buildmatrix.spec.model import Spec, Target
 _MIRROR = "BUILDMATRIX_MIRROR"
 
 
-def bake_file(spec: Spec, targets: Sequence[Target]) -> str:
-    """The bake file for `targets`; `docker buildx bake` without arguments builds all images."""
+def bake_file(spec: Spec) -> str:
+    """The bake file of all targets; `docker buildx bake` without arguments builds all images.
+
+    It is the same whichever targets a run selects: a file that depends on the last `--select` could
+    not be checked against the specification.
+    """
+    targets = spec.targets
     definition = {
         "variable": {_MIRROR: {"default": ""}},
         "group": {"default": {"targets": sorted(bake_name(target.id) for target in targets)}},

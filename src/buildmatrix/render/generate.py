@@ -37,7 +37,7 @@ def generate(
         files[f"{folder}/Dockerfile"] = dockerfile(environment, spec, target, lock).encode()
         files[f"{folder}/Dockerfile.dockerignore"] = dockerignore(spec, target).encode()
     scan = render(environment, SCAN_TEMPLATE, {"tools": spec.tools}, subject="scan")
-    files[f"{spec.output}/docker-bake.json"] = bake_file(spec, targets).encode()
+    files[f"{spec.output}/docker-bake.json"] = bake_file(spec).encode()
     files[f"{spec.output}/scan/Dockerfile"] = scan.encode()
     files[f"{spec.output}/scan/scan.pyz"] = scanner_archive()
     return {path: files[path] for path in sorted(files)}

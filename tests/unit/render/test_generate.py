@@ -71,6 +71,7 @@ def test_a_selection_leaves_the_files_of_other_targets_alone(tmp_path: Path) -> 
     some = generate(spec, [CPU], {CPU.id: lock_of(CPU)})
     write(spec, some)
     assert (tmp_path / ".buildmatrix/generated/cuda12.8-py312-server/Dockerfile").is_file()
+    assert differences(spec, files_of(spec)) == ()
 
 
 def test_files_of_other_people_in_the_output_folder_are_left_alone(tmp_path: Path) -> None:
@@ -98,7 +99,7 @@ def test_a_target_without_a_lock_says_what_to_run(tmp_path: Path) -> None:
 
 
 def test_the_bake_file_builds_all_images_and_scans_each(tmp_path: Path) -> None:
-    definition = json.loads(bake_file(spec_of(tmp_path, *BACKENDS), BACKENDS))
+    definition = json.loads(bake_file(spec_of(tmp_path, *BACKENDS)))
     assert definition["group"]["default"]["targets"] == sorted(bake_name(t.id) for t in BACKENDS)
     image = definition["target"]["cuda12_8-py312-server"]
     assert image["dockerfile"] == ".buildmatrix/generated/cuda12.8-py312-server/Dockerfile"
@@ -111,7 +112,7 @@ def test_the_bake_file_builds_all_images_and_scans_each(tmp_path: Path) -> None:
 
 def test_the_bake_file_takes_values_literally(tmp_path: Path) -> None:
     one = dataclasses.replace(CPU, image="acme/${env.HOME}", tags=("1",))
-    assert json.loads(bake_file(spec_of(tmp_path, one), [one]))["target"][bake_name(one.id)][
+    assert json.loads(bake_file(spec_of(tmp_path, one)))["target"][bake_name(one.id)][
         "tags"
     ] == ["acme/$${env.HOME}:1"]
 
