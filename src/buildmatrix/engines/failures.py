@@ -172,6 +172,29 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "the package index cannot be reached from the build step ({url}); check the builder's "
         "network, proxy and certificates (--network, --ca)",
     ),
+    # apt-get install (apt-private/private-install.cc).
+    _symptom(
+        "output",
+        r"E: Unable to locate package python(?P<version>3\.\d+)\b",
+        BuildError,
+        "the base image has no Python {version}, and its distribution has no package of it; choose "
+        "a base that has (Ubuntu 22.04: 3.10, Debian 12: 3.11, Ubuntu 24.04: 3.12, Debian 13: "
+        "3.13), or another `python`",
+    ),
+    _symptom(
+        "output",
+        r"E: Unable to locate package (?P<name>\S+)",
+        BuildError,
+        "the distribution of the base image has no package {name}; check `system-packages`",
+    ),
+    # shadow, src/useradd.c.
+    _symptom(
+        "output",
+        r"useradd: user '(?P<name>[^']*)' already exists",
+        BuildError,
+        "the base image has a user {name} already, under another number; write another `name` "
+        "under `user`, or the `uid` that it has there",
+    ),
     # strerror(ENOSPC) of the C library, Rust's and Python's.
     _symptom("output", r"(?:.*: )?No space left on device.*", BuildError, _FULL),
 )
