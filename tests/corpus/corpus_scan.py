@@ -75,7 +75,8 @@ def facts(inventory: Inventory, seen: Sequence[Evidence], catalogue: Catalogue) 
             (binary.path, architecture)
             for binary in inventory.binaries
             for code in binary.elf.device_code
-            if (architecture := _architecture(code.arch)) is not None
+            # Programs as text lie outside of the sections that the truth was read from.
+            if code.format != "ptx-text" and (architecture := _architecture(code.arch)) is not None
         ),
         "requires": frozenset(
             (one.kind, one.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from buildmatrix.catalogue import format as tables
 from buildmatrix.catalogue.load import Catalogue, Owned
@@ -22,16 +22,20 @@ from buildmatrix.catalogue.names import (
     matches_any,
     opened_library,
 )
-from buildmatrix.elf.model import DeviceCode
-from buildmatrix.inventory.model import Artefact, Binary, PythonLoad
+from buildmatrix.elf.model import DeviceCode, Mark
+from buildmatrix.inventory.model import Artefact, Binary, ClosedFile, PythonLoad
 
 #: Roles of evidence whose entries have none of their own.
 KERNEL_ROLE = "kernel"
+#: Device code in a static archive, which only a linker takes.
+LINKED_ROLE = "link"
+#: Roles by the kind of file; any other is loaded as it is.
+_ROLES = {"a": LINKED_ROLE, "bc": "compiler"}
 FOLDER_ROLE = "folder"
 
 _LOWER: dict[Confidence, Confidence] = {"high": "medium", "medium": "low", "low": "low"}
 
-File = Binary | Artefact
+File = Binary | Artefact | ClosedFile
 
 
 class FileMatcher:
@@ -48,21 +52,33 @@ class FileMatcher:
         itself = [
             *self._bundled(binary),
             *self._tool(binary),
-            *self._device_code(binary),
+            *self._device_code(binary, _loadable(binary)),
             *self._unread_device_code(binary),
         ]
         yield from itself or self._in_folder(binary)
         yield from self._needed(binary)
-        yield from self._static(binary)
+        yield from self._static(binary, binary.elf.marks, _own_names(binary))
         yield from self._dlopen(binary)
 
     def artefact(self, artefact: Artefact) -> Iterator[Evidence]:
         """Everything that one file says that is no ELF file."""
+        name = _file_name(artefact)
         yield from (
             list(self._tool(artefact))
-            or list(self._library_file(artefact, _file_name(artefact)))
-            or list(self._device_file(artefact))
+            or list(self._library_file(artefact, name))
+            or [
+                *self._device_code(artefact, artefact.device_code),
+                *self._static(artefact, artefact.marks, {demangle(name)}),
+            ]
             or self._in_folder(artefact)
+        )
+
+    def closed(self, file: ClosedFile) -> Iterator[Evidence]:
+        """What the name of a file says that was not opened; less sure than its bytes would be."""
+        yield from (
+            list(self._tool(file))
+            or list(self._library_file(file, _file_name(file)))
+            or self._in_folder(file)
         )
 
     def python_load(self, load: PythonLoad) -> Iterator[Evidence]:
@@ -111,6 +127,7 @@ class FileMatcher:
                 where=match.owned.entry.where,
                 weight=match.weight,
                 toolkit=match.toolkit,
+                confidence=_LOWER[match.owned.confidence] if isinstance(file, ClosedFile) else None,
                 size=file.size,
             )
 
@@ -127,19 +144,6 @@ class FileMatcher:
                 where=owned.entry.where,
                 weight=owned.entry.weight,
                 size=file.size,
-            )
-
-    def _device_file(self, artefact: Artefact) -> Iterator[Evidence]:
-        for owned in self._catalogue.artefacts.find(artefact.kind)[:1]:
-            yield from self._evidence(
-                "device-code",
-                artefact,
-                owned,
-                name=_file_name(artefact),
-                detail=f"{artefact.kind} file",
-                role=KERNEL_ROLE,
-                weight=owned.entry.weight,
-                size=artefact.size,
             )
 
     def _in_folder(self, file: File) -> Iterator[Evidence]:
@@ -165,30 +169,35 @@ class FileMatcher:
 
     # Device code
 
-    def _device_code(self, binary: Binary) -> Iterator[Evidence]:
-        """One evidence per backend. Objects for the linker (`.o`) are not loaded by anyone."""
-        by_backend: dict[str, tuple[Owned[tables.DeviceCode], list[DeviceCode]]] = {}
-        for code in binary.elf.device_code:
-            if binary.elf.type == "rel" and code.format != "elf":
-                continue
+    def _device_code(self, file: File, found: Iterable[DeviceCode]) -> Iterator[Evidence]:
+        """One evidence per backend and weight. A file of bitcode is a tool: compilers link it."""
+        kind = file.kind if isinstance(file, Artefact) else None
+        name = _file_name(file)
+        groups: dict[tuple[str, Weight], tuple[Owned[tables.DeviceCode], list[DeviceCode]]] = {}
+        for code in found:
             owned = _owner(code, self._catalogue.device_code)
             if owned is not None:
-                by_backend.setdefault(owned.backend, (owned, []))[1].append(code)
-        for owned, codes in by_backend.values():
+                key = owned.backend, owned.entry.weight
+                groups.setdefault(key, (owned, []))[1].append(code)
+        for owned, codes in groups.values():
             first = min(codes, key=lambda code: code.offset)
             architectures = tuple(sorted({code.arch for code in codes if code.arch is not None}))
-            where = first.section or first.format
+            strong = owned.entry.weight == "strong"
+            where = f".{kind} file" if kind else (strong and first.section) or first.format
             yield from self._evidence(
-                "device-code",
-                binary,
+                "tool" if kind == "bc" else "device-code",
+                file,
                 owned,
-                name=_file_name(binary),
-                detail=f"{where}: {' '.join(architectures) or 'architectures unknown'}",
-                role=KERNEL_ROLE,
+                name=name,
+                detail=name
+                if kind == "bc"
+                else f"{where}: {' '.join(architectures) or 'architectures unknown'}",
+                role=_ROLES.get(kind or "", KERNEL_ROLE),
                 weight=owned.entry.weight,
                 offset=first.offset,
                 size=sum(code.size for code in codes),
-                architectures=architectures,
+                # What is weak serves no GPU: it must not stand in for kernels that are missing.
+                architectures=architectures if strong else (),
             )
 
     def _unread_device_code(self, binary: Binary) -> Iterator[Evidence]:
@@ -214,14 +223,18 @@ class FileMatcher:
     # What the file asks for
 
     def _needed(self, binary: Binary) -> Iterator[Evidence]:
-        """What the file links. A common name counts beside one that is the same backend's alone."""
+        """What the file links. A common name counts beside one that is the same backend's alone.
+
+        Where the dynamic section was not read, its string table says it less surely.
+        """
+        names = binary.elf.needed or binary.elf.linked_names
         sure = {
             match.owned.backend
-            for name in binary.elf.needed
+            for name in names
             for match in self._library(name)
             if match.weight == "strong"
         }
-        for name in binary.elf.needed:
+        for name in names:
             for match in self._library(name) or common_names(name, sure, self._catalogue):
                 yield from self._evidence(
                     "needed",
@@ -233,29 +246,27 @@ class FileMatcher:
                     where=match.owned.entry.where,
                     weight=match.weight,
                     toolkit=match.toolkit,
+                    confidence=None if binary.elf.needed else _LOWER[match.owned.confidence],
                 )
 
-    def _static(self, binary: Binary) -> Iterator[Evidence]:
-        names = _own_names(binary)
-        for owned in self._catalogue.static:
+    def _static(self, file: File, found: Iterable[Mark], names: set[str]) -> Iterator[Evidence]:
+        """Runtimes that were linked in; a library does not hold itself."""
+        places = {mark.name: mark.offset for mark in found}
+        for owned in self._catalogue.static if places else ():
             entry = owned.entry
-            if _any_library(entry.shared, names):
+            marks = [mark for mark in places if mark in entry.marks]
+            if not marks or _any_library(entry.shared, names):
                 continue
-            marks = [mark for mark in binary.elf.marks if mark.name in entry.marks]
-            if not marks and not _static_by_use(binary, entry):
-                continue
-            seen = [mark.name for mark in marks] or [*entry.sections, *entry.literals]
             yield from self._evidence(
                 "static",
-                binary,
+                file,
                 owned,
                 name=entry.name,
-                detail=f"{entry.name} ({', '.join(seen)})",
+                detail=f"{entry.name} ({', '.join(marks)})",
                 role=entry.role,
                 weight=entry.weight,
-                confidence=owned.confidence if marks else _LOWER[owned.confidence],
-                offset=min((mark.offset for mark in marks), default=None),
-                size=min(entry.size, binary.size),
+                offset=min(places[mark] for mark in marks),
+                size=min(entry.size, file.size),
             )
 
     def _dlopen(self, binary: Binary) -> Iterator[Evidence]:
@@ -362,6 +373,13 @@ def _file_name(file: File | PythonLoad) -> str:
     return file.path.rpartition("/")[2]
 
 
+def _loadable(binary: Binary) -> Iterator[DeviceCode]:
+    """The device code of a file. Objects for the linker (`.o`) are not loaded by anyone."""
+    for code in binary.elf.device_code:
+        if binary.elf.type != "rel" or code.format == "elf":
+            yield code
+
+
 def _own_names(binary: Binary) -> set[str]:
     names = {demangle(_file_name(binary))}
     if binary.elf.soname:
@@ -394,16 +412,3 @@ def _owner(
     if any(owned.entry.weight == "neutral" for owned in fitting):
         return None
     return fitting[0] if fitting else None
-
-
-def _static_by_use(binary: Binary, entry: tables.Static) -> bool:
-    """Whether sections and literals together tell of the runtime, and nothing shared is needed."""
-    if not entry.sections or not entry.literals:
-        return False
-    sections = {section.name for section in binary.elf.sections if section.size}
-    texts = {literal.text.rpartition("/")[2] for literal in binary.elf.literals}
-    return (
-        sections.issuperset(entry.sections)
-        and texts.issuperset(entry.literals)
-        and not _any_library(entry.shared, set(binary.elf.needed))
-    )

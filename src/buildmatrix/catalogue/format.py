@@ -7,6 +7,7 @@ builds them, so whoever holds one need not check again. Globs are those of `fnma
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -129,19 +130,13 @@ class DeviceCode(Entry, frozen=True):
 
 
 class Static(Entry, frozen=True):
-    """What proves that a runtime was linked in statically.
-
-    Any of `marks` does. So do all of `sections` and `literals` together in a file that needs none
-    of `shared`.
-    """
+    """What proves that a runtime was linked in statically: any of `marks`."""
 
     name: str
     role: str
     #: The runtime as a shared library: it has its own marks, and is not linked into itself.
     shared: tuple[str, ...]
-    marks: tuple[str, ...] = ()
-    sections: tuple[str, ...] = ()
-    literals: tuple[str, ...] = ()
+    marks: tuple[str, ...]
     weight: Weight = "strong"
     #: Bytes that it adds to a file, about.
     size: int = 0
@@ -156,19 +151,14 @@ class Tool(Entry, frozen=True):
     weight: Weight = "strong"
 
 
-class Artefact(Entry, frozen=True):
-    """Kinds of files (`inventory.model.Artefact.kind`) that are device code by themselves."""
-
-    kinds: tuple[str, ...]
-    weight: Weight = "strong"
-
-
 class Route(Entry, frozen=True):
     """Places that serve builds of a family of distributions."""
 
     family: str
     #: Name of the place, as uv knows it -> toolkit line; empty where it stands for none.
-    routes: dict[str, str]
+    routes: dict[str, str] = {}
+    #: Release of the family (`2.6`) -> names of the places that serve builds of it.
+    releases: dict[str, tuple[str, ...]] = {}
 
 
 class ExceptionRule(Entry, frozen=True):
@@ -213,6 +203,15 @@ class DataFile(
     device_code: tuple[DeviceCode, ...] = ()
     static: tuple[Static, ...] = ()
     tools: tuple[Tool, ...] = ()
-    artefacts: tuple[Artefact, ...] = ()
     indexes: tuple[Route, ...] = ()
     exceptions: tuple[ExceptionRule, ...] = ()
+
+
+def entries(file: DataFile) -> Iterator[tuple[str, int, Entry]]:
+    """All entries of a file, with the name of their table and their number in it."""
+    for field in msgspec.structs.fields(file):
+        value = getattr(file, field.name)
+        if isinstance(value, tuple):
+            for number, entry in enumerate(value):
+                if isinstance(entry, Entry):
+                    yield field.encode_name, number, entry

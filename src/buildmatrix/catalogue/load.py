@@ -6,7 +6,6 @@ entries of all of them count.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,16 +13,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-import msgspec
-import tomli
-
 from buildmatrix.catalogue import format as tables
+from buildmatrix.catalogue.datafile import read, read_file
 from buildmatrix.catalogue.model import (
     BackendEntry,
     Confidence,
     IndexRoute,
-    Replacement,
-    ReplacementAction,
+    Release,
 )
 from buildmatrix.catalogue.names import GlobIndex, library_patterns
 from buildmatrix.errors import Problem, SpecError
@@ -37,13 +33,6 @@ CONFIDENCE: Mapping[tables.Basis, Confidence] = {
     "documented": "high",
     "inferred": "medium",
     "memory": "low",
-}
-
-_ACTIONS: Mapping[str, ReplacementAction] = {
-    "use": "use",
-    "remove": "remove",
-    "index": "index",
-    "keep": "keep",
 }
 
 
@@ -81,105 +70,34 @@ class Catalogue:
     device_code: Sequence[Owned[tables.DeviceCode]]
     static: Sequence[Owned[tables.Static]]
     tools: GlobIndex[Owned[tables.Tool]]
-    artefacts: GlobIndex[Owned[tables.Artefact]]
     exceptions: Sequence[Owned[tables.ExceptionRule]]
+    #: By name: what the look-ups above are made of.
+    files: Mapping[str, tables.DataFile]
 
 
 def load(extra: Sequence[Path] = ()) -> Catalogue:
     """The catalogue of buildmatrix, and the user's own data files with it.
 
-    Read once per process. A file that is missing or broken raises `SpecError`, which names it.
+    Read once per process. A file that is missing or broken raises `SpecError`, which names it and
+    the line.
     """
     return _load(tuple(extra))
 
 
 @lru_cache(maxsize=8)
 def _load(extra: tuple[Path, ...]) -> Catalogue:
-    own = resources.files("buildmatrix.catalogue") / "data"
-    files = {
+    return catalogue({**_own(), **{str(path): read_file(path) for path in extra}})
+
+
+@lru_cache(maxsize=1)
+def _own() -> Mapping[str, tables.DataFile]:
+    """The files that come with buildmatrix, by name."""
+    folder = resources.files("buildmatrix.catalogue") / "data"
+    return {
         item.name: read(item.name, item.read_bytes())
-        for item in sorted(own.iterdir(), key=lambda item: item.name)
+        for item in sorted(folder.iterdir(), key=lambda item: item.name)
         if item.name.endswith(".toml")
     }
-    for path in extra:
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise _broken(str(path), f"the catalogue file cannot be read: {reason}") from error
-        files[str(path)] = read(str(path), data)
-    return catalogue(files)
-
-
-def read(name: str, data: bytes) -> tables.DataFile:
-    """One data file; `name` is what errors call it. Raises `SpecError` for everything wrong."""
-    try:
-        content = tomli.loads(data.decode())
-    except (tomli.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise _broken(name, f"this is no TOML: {error}") from error
-    if content.get("schema") != tables.SCHEMA:
-        raise _broken(name, f"`schema` must be {tables.SCHEMA}", "see docs/catalogue.md")
-    try:
-        file = msgspec.convert(content, tables.DataFile)
-    except msgspec.ValidationError as error:
-        raise _broken(
-            name, str(error), "docs/catalogue.md lists what each table may hold"
-        ) from error
-    problems = [Problem(message, name) for message in _problems(file)]
-    if problems:
-        raise SpecError(problems)
-    return file
-
-
-def _broken(file: str, message: str, hint: str | None = None) -> SpecError:
-    return SpecError([Problem(message, file, hint=hint)])
-
-
-def _entries(file: tables.DataFile) -> Iterator[tuple[str, tables.Entry]]:
-    for field in msgspec.structs.fields(file):
-        value = getattr(file, field.name)
-        if isinstance(value, tuple):
-            for entry in value:
-                if isinstance(entry, tables.Entry):
-                    yield field.encode_name, entry
-
-
-def _problems(file: tables.DataFile) -> Iterator[str]:
-    """What the types of the format cannot say."""
-    for table, entry in _entries(file):
-        for key in entry.source:
-            if key not in file.sources:
-                yield f"[[{table}]] names the source {key!r}, which [sources] does not have"
-    for local in file.local_versions:
-        yield from _bad_pattern("local-versions", local.pattern)
-    for variable in file.environment:
-        if variable.toolkit is not None:
-            yield from _bad_pattern("environment", variable.toolkit)
-    for distribution in file.distributions:
-        for text in distribution.replace.values():
-            if replacement(text) is None:
-                yield (
-                    f"[[distributions]] has the replacement {text!r}; write `use NAME`, `remove`, "
-                    "`index NAME` or `keep`, and behind a `;` what else is to be said"
-                )
-
-
-def _bad_pattern(table: str, pattern: str) -> Iterator[str]:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        yield f"[[{table}]] has the regular expression {pattern!r}, which is none: {error}"
-
-
-@lru_cache(maxsize=1024)
-def replacement(text: str) -> Replacement | None:
-    """The replacement that a data file writes as `ACTION [TARGET][; NOTE]`; None if it is none."""
-    order, _, note = text.partition(";")
-    word, _, target = order.strip().partition(" ")
-    action = _ACTIONS.get(word)
-    if action is None or (action in ("use", "index")) != bool(target):
-        return None
-    return Replacement(action, target or None, note.strip() or None)
 
 
 def catalogue(named: Mapping[str, tables.DataFile]) -> Catalogue:
@@ -199,8 +117,8 @@ def catalogue(named: Mapping[str, tables.DataFile]) -> Catalogue:
         device_code=_sequence(files, lambda file: file.device_code),
         static=_sequence(files, lambda file: file.static),
         tools=_index(files, lambda file: file.tools, _names),
-        artefacts=_index(files, lambda file: file.artefacts, lambda entry: entry.kinds),
         exceptions=_sequence(files, lambda file: file.exceptions),
+        files=dict(named),
     )
 
 
@@ -252,15 +170,17 @@ def _backends(files: Mapping[str, tables.DataFile]) -> Mapping[str, BackendEntry
         if known is None:
             known = BackendEntry(file.backend, file.vendor, file.title)
         elif known.vendor != file.vendor:
-            raise _broken(
-                name,
+            message = (
                 f"the backend {file.backend!r} belongs to {known.vendor!r} in another data file, "
-                f"and to {file.vendor!r} here",
+                f"and to {file.vendor!r} here"
             )
+            hint = "a file that adds to a backend has its `vendor`, too"
+            raise SpecError([Problem(message, name, hint=hint)])
         backends[file.backend] = replace(
             known,
             aliases=(*known.aliases, *(name for name in file.aliases if name != file.backend)),
             indexes=(*known.indexes, *_routes(file)),
+            releases=(*known.releases, *_releases(file)),
             images=tuple(
                 dict.fromkeys(
                     (*known.images, *(name for image in file.images for name in image.names))
@@ -274,3 +194,9 @@ def _routes(file: tables.DataFile) -> Iterator[IndexRoute]:
     for entry in file.indexes:
         for name, toolkit in entry.routes.items():
             yield IndexRoute(entry.family, name, toolkit or None)
+
+
+def _releases(file: tables.DataFile) -> Iterator[Release]:
+    for entry in file.indexes:
+        for version, routes in entry.releases.items():
+            yield Release(entry.family, version, routes)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from buildmatrix.catalogue import format as tables
-from buildmatrix.catalogue.load import Catalogue, Owned, replacement
+from buildmatrix.catalogue.datafile import replacement
+from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.model import DistributionMatch, Weight
 from buildmatrix.catalogue.names import (
     demangle,

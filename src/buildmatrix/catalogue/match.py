@@ -39,6 +39,12 @@ def evidence(inventory: Inventory, catalogue: Catalogue) -> tuple[Evidence, ...]
         *_environment(inventory.environment, catalogue),
         *(item for binary in inventory.binaries for item in files.binary(binary)),
         *(item for artefact in inventory.artefacts for item in files.artefact(artefact)),
+        *(
+            item
+            for file in inventory.closed
+            if not file.path.endswith(".py")
+            for item in files.closed(file)
+        ),
         *(item for load in inventory.python_loads for item in files.python_load(load)),
     ]
     found.sort(key=lambda item: (item.path, item.kind, item.backend, item.detail))

@@ -114,6 +114,17 @@ class IndexRoute:
 
 
 @dataclass(frozen=True, slots=True)
+class Release:
+    """One release of a family, and where builds of it for one backend are served."""
+
+    family: str
+    #: The first two numbers of its versions: `2.6`.
+    version: str
+    #: Names as in `IndexRoute.name`; older ones may have no route there any more.
+    routes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class BackendEntry:
     """One backend that the data files know."""
 
@@ -124,5 +135,7 @@ class BackendEntry:
     #: Other names that people use for it: `xpu`, `sycl` for `oneapi`.
     aliases: tuple[str, ...] = ()
     indexes: tuple[IndexRoute, ...] = ()
+    #: Releases that have a build for this backend; nothing is known of what is not listed.
+    releases: tuple[Release, ...] = ()
     #: Globs of image repositories that are made for it: `nvidia/cuda`, `rocm/*`.
     images: tuple[str, ...] = ()

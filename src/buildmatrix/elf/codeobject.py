@@ -22,6 +22,17 @@ _SRAMECC = {0x800: ":sramecc-", 0xC00: ":sramecc+"}
 
 #: EF_AMDGPU_MACH, the lowest 8 bits of e_flags.
 _GFX = {
+    0x20: "gfx600",
+    0x21: "gfx601",
+    0x22: "gfx700",
+    0x23: "gfx701",
+    0x24: "gfx702",
+    0x25: "gfx703",
+    0x26: "gfx704",
+    0x28: "gfx801",
+    0x29: "gfx802",
+    0x2A: "gfx803",
+    0x2B: "gfx810",
     0x2C: "gfx900",
     0x2D: "gfx902",
     0x2E: "gfx904",
@@ -36,9 +47,13 @@ _GFX = {
     0x37: "gfx1031",
     0x38: "gfx1032",
     0x39: "gfx1033",
+    0x3A: "gfx602",
+    0x3B: "gfx705",
+    0x3C: "gfx805",
     0x3D: "gfx1035",
     0x3E: "gfx1034",
     0x3F: "gfx90a",
+    0x40: "gfx940",
     0x41: "gfx1100",
     0x42: "gfx1013",
     0x43: "gfx1150",
@@ -47,7 +62,9 @@ _GFX = {
     0x46: "gfx1101",
     0x47: "gfx1102",
     0x48: "gfx1200",
+    0x49: "gfx1250",
     0x4A: "gfx1151",
+    0x4B: "gfx941",
     0x4C: "gfx942",
     0x4E: "gfx1201",
     0x4F: "gfx950",
@@ -60,6 +77,9 @@ _GFX = {
     0x59: "gfx12-generic",
     0x5F: "gfx9-4-generic",
 }
+
+
+_UNKNOWN = "the header does not name an architecture that is known"
 
 
 def arch(machine: int, flags: int, abi_version: int) -> str | None:
@@ -80,8 +100,7 @@ def whole(machine: int, flags: int, abi_version: int, size: int) -> Entry | None
     if machine not in KINDS:
         return None
     found = arch(machine, flags, abi_version)
-    note = None if found else "the header does not name an architecture that is known"
-    return Entry("elf", KINDS[machine], found, 0, size, note=note)
+    return Entry("elf", KINDS[machine], found, 0, size, note=None if found else _UNKNOWN)
 
 
 def read(source: ByteSource, offset: int, limit: int) -> Container | None:
@@ -104,4 +123,5 @@ def read(source: ByteSource, offset: int, limit: int) -> Container | None:
     )
     size = min(offset + end, limit) - offset
     found = arch(machine, flags, head[8])
-    return Container((Entry("elf", KINDS[machine], found, offset, size),), offset + size)
+    note = None if found else _UNKNOWN
+    return Container((Entry("elf", KINDS[machine], found, offset, size, note=note),), offset + size)

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
-from buildmatrix.elf import bundles, codeobject, fatbin, offloadbinary, spirv
+from buildmatrix.elf import bundles, codeobject, fatbin, offloadbinary, ptx, spirv
 from buildmatrix.elf import layout as abi
 from buildmatrix.elf.entries import Container, Entry
 from buildmatrix.elf.headers import Headers
 from buildmatrix.elf.model import DeviceCode
 from buildmatrix.elf.regions import Region, Window, device_regions
+from buildmatrix.elf.sieve import Sieve
 from buildmatrix.elf.source import ByteSource
 from buildmatrix.elf.sums import Sums
 
@@ -30,22 +32,26 @@ _READERS: dict[bytes, _Read] = {
     offloadbinary.MAGIC: offloadbinary.read,
     abi.MAGIC: codeobject.read,
     spirv.MAGIC: spirv.read,
+    ptx.MAGIC: ptx.read,
 }
 _LONGEST_MAGIC = max(map(len, _READERS))
 _MAGICS = re.compile(b"|".join(map(re.escape, _READERS)))
-#: What is searched for in host data, and how far behind the start of the magic number it lies. One
-#: pass per pattern is six times as fast as one over all: a pattern that is one literal is searched
-#: for with memchr on its first byte, which had better be rare. The last one is the second half of
-#: SPIR-V's number with the start of its version. OffloadBinary always has its section.
-_SEARCHED = tuple(
-    (re.compile(re.escape(pattern)), behind)
-    for pattern, behind in (
-        (fatbin.MAGIC, 0),
-        (bundles.COMPRESSED_MAGIC, 0),
-        (abi.MAGIC, 0),
-        (spirv.MAGIC[2:] + b"\0", 2),
-    )
+#: What is searched for in host data, and how far behind the start of its container it lies. Of
+#: SPIR-V it is the second half of the number with the start of the version; the text of PTX begins
+#: somewhere before (`place_of`). OffloadBinary always has its section.
+NEEDLES: Mapping[bytes, int] = MappingProxyType(
+    {
+        fatbin.MAGIC: 0,
+        bundles.COMPRESSED_MAGIC: 0,
+        bundles.MAGIC: 0,
+        abi.MAGIC: 0,
+        spirv.MAGIC[2:] + b"\0": 2,
+        ptx.SEARCHED: 0,
+    }
 )
+_SIEVE = Sieve(NEEDLES, anchors=b".CL")
+#: Between two containers that follow each other; padding is of zeros.
+_LONGEST_GAP = 64
 
 #: Entries and containers counted in one file; libcufft has fifty thousand.
 MOST_ENTRIES = 1 << 20
@@ -55,6 +61,8 @@ MOST_CANDIDATES = 1 << 18
 MOST_FAILURES = 1 << 13
 #: Compressed bundles that are opened: at 1 ms each in real files, at 12 ms in hostile ones.
 MOST_OPENED = 1 << 11
+#: Bytes that are searched for anything; a file with holes may claim to be of any size.
+MOST_SEARCHED = 4 << 30
 #: Bytes read in the search for the next container: first, and at most.
 _FIRST_STEP = 4 << 10
 _LARGEST_STEP = 1 << 20
@@ -72,6 +80,38 @@ _WRAPPER_SIZE = 24
 _MOST_WRAPPERS = 64
 
 
+@dataclass(slots=True)
+class Spent:
+    """What reading cost so far; the members of one archive share it."""
+
+    #: Compressed bundles that were opened.
+    opened: int = 0
+    #: Bytes that were searched.
+    searched: int = 0
+
+    def search(self, count: int, unread: list[str]) -> int:
+        """How many of `count` more bytes may be searched; that it is not all goes to `unread`."""
+        granted = min(count, MOST_SEARCHED - self.searched)
+        self.searched += granted
+        if granted < count:
+            unread.append(f"only the first {MOST_SEARCHED} bytes of data were searched")
+        return granted
+
+
+def place_of(needle: bytes, begin: int, window: Window) -> int | None:
+    """Where the container of a needle at `begin` of a window begins in it; None for no start.
+
+    A container is found in the window in which it begins; a program in PTX may have begun before.
+    """
+    if needle == ptx.SEARCHED:
+        if begin >= window.stop:
+            return None
+        place = window.data.rfind(ptx.MAGIC, max(0, begin - ptx.BEFORE), begin)
+        return place if place >= 0 else None
+    place = begin - NEEDLES[needle]
+    return place if window.start <= place < window.stop else None
+
+
 class CandidateFinder:
     """Collects the places in host data where a container may begin."""
 
@@ -81,23 +121,14 @@ class CandidateFinder:
         self.incomplete = False
 
     def search(self, window: Window, region: Region) -> None:
-        """Adds the magic numbers that begin in this window."""
-        stop = window.stop + _LONGEST_MAGIC - 1
-        found = [
-            match.start() - behind
-            for pattern, behind in _SEARCHED
-            for match in pattern.finditer(window.data, window.start + behind, stop)
-            if match.start() - behind < window.stop
-        ]
-        # A long pattern is found faster so.
-        at = window.data.find(bundles.MAGIC, window.start, stop)
-        while 0 <= at < window.stop:
-            found.append(at)
-            at = window.data.find(bundles.MAGIC, at + 1, stop)
-        found.sort()
+        """Adds the places in this window."""
+        stop = window.stop + max(NEEDLES.values())
+        hits = _SIEVE.hits(window.data, window.start, stop)
+        places = (place_of(needle, begin, window) for begin, needle in hits)
+        found = sorted(place for place in places if place is not None)
         left = MOST_CANDIDATES - len(self.places)
         self.incomplete |= len(found) > left
-        self.places += [(window.offset + start, region) for start in found[:left]]
+        self.places += [(window.offset + place, region) for place in found[:left]]
 
 
 @dataclass(slots=True)
@@ -106,12 +137,15 @@ class DeviceCodeFinder:
 
     source: ByteSource
     unread: list[str]
+    spent: Spent = field(default_factory=Spent)
     _sums: Sums = field(init=False)
     _starts: list[int] = field(default_factory=list)
     _ends: list[int] = field(default_factory=list)
     _entries: int = 0
     _failures: int = 0
-    _opened: int = 0
+    #: Places in host data that were looked at, and whether no more are.
+    _tried: int = 0
+    _full: bool = False
 
     def __post_init__(self) -> None:
         self._sums = Sums(self.unread)
@@ -135,19 +169,37 @@ class DeviceCodeFinder:
                     Entry(container, "unknown", None, region.offset, region.size, note=note), name
                 )
 
-    def read_candidates(self, candidates: CandidateFinder) -> None:
-        """Adds the containers among the candidates, which come in file order."""
-        covered = 0
-        for offset, region in candidates.places:
-            if offset >= covered and (container := self._read(offset, region.end)):
-                self._count(container, region)
-                self._starts.append(offset)
-                self._ends.append(container.end)
-                covered = container.end
-                if self._is_full():
-                    break
-        if candidates.incomplete:
+    def take(self, offset: int, region: Region) -> int:
+        """Adds the container that may begin at `offset`, and those directly behind it.
+
+        Returns the offset behind the last one, or `offset`. They come in file order.
+        """
+        end = offset
+        place: int | None = offset
+        while place is not None and self._may_try():
+            container = self.read_at(place, region.end)
+            if container is None:
+                break
+            self.count(container, region)
+            self._starts.append(place)
+            self._ends.append(container.end)
+            end = container.end
+            head = self.source.read(end, min(_LONGEST_GAP, region.end - end))
+            packed = head.lstrip(b"\0")
+            place = end + len(head) - len(packed) if _MAGICS.match(packed) else None
+        return end
+
+    def _may_try(self) -> bool:
+        """Whether one more place is looked at; that it is not is told once."""
+        if self._full:
+            return False
+        self._tried += 1
+        if self._tried > MOST_CANDIDATES:
             self.unread.append(f"more than {MOST_CANDIDATES} places look like device code")
+            self._full = True
+        elif self.is_full():
+            self._full = True
+        return not self._full
 
     def holds(self, offset: int) -> bool:
         """Whether a container that was found in host data covers the byte at `offset`."""
@@ -161,9 +213,10 @@ class DeviceCodeFinder:
     def read_region(self, region: Region) -> bool:
         """Adds all containers of a region that is made of them; False when there is none."""
         any_found = False
+        before = self._failures
         at = region.offset
-        while (place := _next_magic(self.source, at, region.end)) is not None:
-            container = self._read(place, region.end)
+        while (place := self._next_magic(at, region.end)) is not None:
+            container = self.read_at(place, region.end)
             if container is None:
                 at = place + 1
                 self._failures += 1
@@ -171,33 +224,58 @@ class DeviceCodeFinder:
                     self.unread.append(
                         f"{region.section or 'the file'} is full of broken device code"
                     )
-                    break
+                    return any_found
                 continue
             any_found = True
-            self._count(container, region)
+            self.count(container, region)
             at = container.end
-            if self._is_full():
+            if self.is_full():
                 break
+        if any_found and self._failures > before:
+            self.unread.append(
+                f"{region.section or 'the file'} holds {self._failures - before} pieces of device"
+                " code that are damaged or cut short"
+            )
         return any_found
 
-    def _read(self, offset: int, limit: int) -> Container | None:
+    def _next_magic(self, at: int, end: int) -> int | None:
+        """Where the next magic number begins; containers follow each other, so mostly at once."""
+        step = _FIRST_STEP
+        while at < end:
+            data = self.source.read(at, min(step, end - at))
+            found = _MAGICS.search(data)
+            passed = found.start() if found else len(data)
+            if self.spent.search(passed, self.unread) < passed:
+                return None
+            if found:
+                return at + found.start()
+            if len(data) < _LONGEST_MAGIC:
+                return None
+            at += len(data) - _LONGEST_MAGIC + 1
+            step = min(4 * step, _LARGEST_STEP)
+        return None
+
+    def read_at(self, offset: int, limit: int) -> Container | None:
+        """The container at `offset`, not counted yet; `limit` is the end of what may hold it."""
         head = self.source.read(offset, min(_LONGEST_MAGIC, limit - offset))
         found = _MAGICS.match(head)
         if found is None:
             return None
         if found.group() == bundles.COMPRESSED_MAGIC:
-            self._opened += 1
-            opened = self._opened <= MOST_OPENED
+            self.spent.opened += 1
+            opened = self.spent.opened <= MOST_OPENED
             return bundles.read_compressed(self.source, offset, limit, opened=opened)
         return _READERS[found.group()](self.source, offset, limit)
 
-    def _is_full(self) -> bool:
+    def is_full(self) -> bool:
+        """Whether no more are counted; that is then told."""
         if self._entries < MOST_ENTRIES:
             return False
         self.unread.append(f"only the first {MOST_ENTRIES} pieces of device code were read")
         return True
 
-    def _count(self, container: Container, region: Region) -> None:
+    def count(self, container: Container, region: Region) -> None:
+        """Adds the entries of a container."""
         self._entries += 1 + len(container.entries)
         for entry in container.entries:
             self._sums.add(entry, region.section)
@@ -218,23 +296,13 @@ class DeviceCodeFinder:
         return False
 
 
-def read_containers(source: ByteSource, size: int, unread: list[str]) -> tuple[DeviceCode, ...]:
-    """All containers of a file that consists of them; trouble goes to `unread`."""
-    device = DeviceCodeFinder(source, unread)
-    device.read_region(Region(0, size, None, executable=False))
-    return device.found()
+def read_containers(
+    source: ByteSource, size: int, unread: list[str], spent: Spent | None = None
+) -> tuple[DeviceCode, ...] | None:
+    """All containers of a file that consists of them; None when it holds not one.
 
-
-def _next_magic(source: ByteSource, at: int, end: int) -> int | None:
-    """Where the next magic number begins; containers follow each other, so mostly at once."""
-    step = _FIRST_STEP
-    while at < end:
-        data = source.read(at, min(step, end - at))
-        found = _MAGICS.search(data)
-        if found:
-            return at + found.start()
-        if len(data) < _LONGEST_MAGIC:
-            return None
-        at += len(data) - _LONGEST_MAGIC + 1
-        step = min(4 * step, _LARGEST_STEP)
-    return None
+    Containers may be there and hold nothing but code of the host. Trouble goes to `unread`.
+    """
+    device = DeviceCodeFinder(source, unread, spent or Spent())
+    found = device.read_region(Region(0, size, None, executable=False))
+    return device.found() if found else None

@@ -20,7 +20,7 @@ from buildmatrix.elf import (
     spirv,
 )
 from buildmatrix.elf import layout as abi
-from buildmatrix.elf.devicecode import read_containers
+from buildmatrix.elf.devicecode import Spent, read_containers
 from buildmatrix.elf.entries import Entry
 from buildmatrix.elf.headers import Malformed
 from buildmatrix.elf.model import DeviceCode, DeviceFile, Mark
@@ -52,7 +52,7 @@ _OBJECTS = {abi.EM_CUDA: "cubin", abi.EM_AMDGPU: "hsaco", abi.EM_INTELGT: "zebin
 
 #: Suffixes that only device code has, whatever the bytes look like (compressed, encrypted, newer):
 #: of compilers, of MIGraphX, and of Triton's cache.
-_SUFFIXES = frozenset(
+SUFFIXES = frozenset(
     {"cubin", "fatbin", "hipfb", "hsaco", "kpack", "ltoir", "ptx", "spv", "mxr",
      "ttir", "ttgir", "llir", "amdgcn", "zebin"}
 )  # fmt: skip
@@ -108,14 +108,17 @@ def kind_of(name: str, head: bytes) -> str | None:
         if head.startswith(magic):
             return kind
     suffix = name.rpartition(".")[2].lower()
-    return suffix if suffix in _SUFFIXES else None
+    return suffix if suffix in SUFFIXES else None
 
 
-def read_device_file(source: ByteSource, size: int, name: str) -> DeviceFile | None:
+def read_device_file(
+    source: ByteSource, size: int, name: str, spent: Spent | None = None
+) -> DeviceFile | None:
     """What the file `name` says; None when it is none that matters (see `kind_of`).
 
     Code whose architecture the bytes do not tell has a note with the reason; trouble is told in
-    `DeviceFile.unread`. Time and memory are bounded.
+    `DeviceFile.unread`. Time and memory are bounded; for a part of a file, `spent` is what the
+    other parts cost.
 
     Raises:
         OSError: the source could not be read.
@@ -127,8 +130,8 @@ def read_device_file(source: ByteSource, size: int, name: str) -> DeviceFile | N
         return _read_archive(source, size)
     if kind in ("fatbin", "hipfb", "offload"):
         unread: list[str] = []
-        found = read_containers(source, size, unread)
-        if found:
+        found = read_containers(source, size, unread, spent)
+        if found is not None:
             return DeviceFile(kind, found, unread=tuple(unread))
         entries: Iterable[Entry] = (_unknown(kind, size, "there is no container in the file"),)
     elif kind in ("cubin", "hsaco", "zebin"):
@@ -200,19 +203,20 @@ def _read_archive(source: ByteSource, size: int) -> DeviceFile:
     sums = Sums(troubles)
     marks: dict[str, Mark] = {}
     unread: dict[str, None] = {}
+    spent = Spent()
     count = 0
     for member in archive.members(source, size, troubles):
         count += 1
         try:
             inner = archive.MemberSource(source, member)
-            elf = read_elf(inner, member.size)
+            elf = read_elf(inner, member.size, spent=spent)
         except Malformed as problem:
             if len(unread) < _MOST_UNREAD:
                 unread.setdefault(f"a member: {problem.reason}")
             continue
         # A member may be bitcode or a fat binary by itself; archives in archives link nothing.
         plain = elf is None and kind_of("", inner.read(0, HEAD)) != "a"
-        found = read_device_file(inner, member.size, "") if plain else elf
+        found = read_device_file(inner, member.size, "", spent) if plain else elf
         if found is None:
             continue
         for code in found.device_code:

@@ -130,21 +130,24 @@ class Strings:
         if raw is None:
             self.missing += 1
             return None
-        self._budget -= len(raw)
         return text(raw)
 
     def _raw(self, index: int) -> bytes | None:
         most = min(self._size - index, LONGEST_STRING, self._budget)
         length = 256
+        raw = b""
         while most > 0:
             length = min(length, most)
             raw = self._source.read(self._offset + index, length)
             end = raw.find(b"\0")
             if end >= 0:
+                self._budget -= end
                 return raw[:end]
             if len(raw) < length or length == most:
-                return None
+                break
             length *= 8
+        # Looking for an end that does not come costs as much as a long string.
+        self._budget -= len(raw)
         return None
 
 

@@ -9,6 +9,7 @@ that names kind and architecture, so that nothing has to be decompressed. Little
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from struct import Struct
 
 from buildmatrix.elf.entries import Container, Entry
@@ -21,6 +22,9 @@ _CONTAINER = Struct("<4sHHQ")
 #: kind, version, header size, padded payload size, compressed size, options offset, minor, major,
 #: architecture, name offset, name length, flags.
 _ENTRY = Struct("<HHIQIIHHIIIQ")
+
+#: Bytes of an entry's header that are read.
+HEADER = _ENTRY.size
 
 _KINDS = {1: "ptx", 2: "sass", 8: "lto-ir"}
 #: An LZ4 block, a Zstandard frame (CUDA 12.8 and later).
@@ -37,6 +41,28 @@ _MOST_ENTRIES = 1 << 14
 
 def read(source: ByteSource, offset: int, limit: int) -> Container | None:
     """The container at `offset`; `limit` is the end of the section or region that holds it."""
+    found = begin(source, offset, limit)
+    if found is None:
+        return None
+    entries, end = tuple(found.entries), found.end
+    # The magic number alone proves nothing: constants of a parser look like it.
+    if all(entry.kind == "unknown" for entry in entries):
+        return None
+    return Container(entries, end)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A container whose entries are still to be read."""
+
+    #: Each is read when it is asked for: `HEADER` bytes from where the one before it ends.
+    entries: Iterator[Entry]
+    start: int
+    end: int
+
+
+def begin(source: ByteSource, offset: int, limit: int) -> Begun | None:
+    """The container at `offset`, of which only the header was read."""
     head = source.read(offset, min(_CONTAINER.size, limit - offset))
     if len(head) < _CONTAINER.size:
         return None
@@ -48,11 +74,7 @@ def read(source: ByteSource, offset: int, limit: int) -> Container | None:
     if start > limit:
         return None
     stop = min(end, limit)
-    entries = tuple(_entries(source, start, stop, cut=end > limit))
-    # The magic number alone proves nothing: constants of a parser look like it.
-    if all(entry.kind == "unknown" for entry in entries):
-        return None
-    return Container(entries, stop)
+    return Begun(_entries(source, start, stop, cut=end > limit), start, stop)
 
 
 def _entries(source: ByteSource, at: int, end: int, *, cut: bool) -> Iterator[Entry]:
@@ -77,7 +99,7 @@ def _entries(source: ByteSource, at: int, end: int, *, cut: bool) -> Iterator[En
             offset=at,
             size=header_size + size,
             compressed=bool(flags & _COMPRESSED),
-            note=f"entry kind {kind} is not known" if name == "unknown" else None,
+            note=_note(kind, name, arch),
         )
         at += header_size + size
     if cut:
@@ -86,6 +108,12 @@ def _entries(source: ByteSource, at: int, end: int, *, cut: bool) -> Iterator[En
 
 def _unreadable(at: int, end: int, why: str) -> Entry:
     return Entry("nv-fatbin", "unknown", None, at, end - at, note=why)
+
+
+def _note(kind: int, name: str, arch: int) -> str | None:
+    if name == "unknown":
+        return f"entry kind {kind} is not known"
+    return None if 0 < arch <= _LARGEST_ARCH else "an entry names no architecture"
 
 
 def _arch(kind: str, number: int, flags: int) -> str | None:

@@ -52,7 +52,7 @@ class SectionHeader:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One program header; `size` is the size in the file, in bytes."""
+    """One program header; `size` is the size in the file, in bytes, and `memory` the one there."""
 
     type: int
     flags: int
@@ -60,6 +60,7 @@ class Segment:
     address: int
     size: int
     align: int
+    memory: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,9 @@ class Headers:
     abi_version: int
     sections: tuple[SectionHeader, ...] = ()
     segments: tuple[Segment, ...] = ()
+    #: Where the section headers begin, 0 for nowhere, and their bytes, as the header says.
+    sections_at: int = 0
+    sections_size: int = 0
     #: What could not be read; every reader of the file adds to it.
     unread: list[str] = field(default_factory=list)
 
@@ -153,6 +157,8 @@ def read_headers(source: CachedSource) -> Headers | None:
         abi_version=start[8],
         sections=tuple(_named(source, entries, names_index, unread)),
         segments=segments,
+        sections_at=sections_at,
+        sections_size=section_size * section_count,
         unread=unread,
     )
 
@@ -176,10 +182,10 @@ def _table(
 
 def _segment(row: tuple[int, ...], bits: int) -> Segment:
     if bits == 64:
-        kind, flags, offset, address, _, size, _, align = row
+        kind, flags, offset, address, _, size, memory, align = row
     else:
-        kind, offset, address, _, size, _, flags, align = row
-    return Segment(kind, flags, offset, address, size, align)
+        kind, offset, address, _, size, memory, flags, align = row
+    return Segment(kind, flags, offset, address, size, align, memory)
 
 
 def _named(

@@ -62,7 +62,9 @@ def _archs(table: _Value) -> list[str]:
     archs = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
     if not archs:
         raise ValueError("the table of contents names no architecture")
-    return [name[:_LONGEST_ARCH] for name in dict.fromkeys(archs[:_MOST_ARCHS])]
+    if len(archs) > _MOST_ARCHS:
+        raise ValueError(f"the table of contents names more than {_MOST_ARCHS} architectures")
+    return [name[:_LONGEST_ARCH] for name in dict.fromkeys(archs)]
 
 
 class _Decoder:

@@ -66,6 +66,7 @@ EM_CUDA = 190
 EM_INTELGT = 205
 EM_AMDGPU = 224
 
+ET_CORE = 4
 TYPES = {1: "rel", 2: "exec", 3: "dyn", 4: "core"}
 
 #: EI_OSABI. Device code has numbers of its own: 51 and 65 are CUDA's, 64 is AMD's HSA.

@@ -27,38 +27,49 @@ LONGEST_STEM = 200
 
 _NAME = (string.ascii_letters + string.digits + "_.+-").encode()
 _PATH = _NAME + b"/@$"
-_SO = b".so"
-#: A pattern of one literal is searched for with memchr, twice as fast as bytes.find.
-_SEARCHED = re.compile(re.escape(_SO))
+SO = b".so"
+#: A pattern of one literal is searched for twice as fast as by bytes.find.
+_SEARCHED = re.compile(re.escape(SO))
 _VERSION = re.compile(rb"(?:\.[0-9]{1,8}){0,4}")
 _WORD = re.compile(rb"[a-z0-9_]")
 
 
 class LiteralFinder:
-    """Collects the names from the windows of all regions of one file."""
+    """Collects the names from the windows of all regions of one file.
 
-    def __init__(self) -> None:
-        self._found: dict[bytes, Literal] = {}
+    With `everywhere`, every place of a name is kept: for who cannot tell yet which ones count.
+    """
+
+    def __init__(self, *, everywhere: bool = False) -> None:
+        self._everywhere = everywhere
+        self._found: dict[tuple[bytes, int], Literal] = {}
         self._hits = 0
+        #: Offset behind the last name.
+        self._handled = 0
         #: True when the file holds more than is looked at.
         self.incomplete = False
 
     def search(self, window: Window, region: Region) -> None:
         """Adds the names that begin their `.so` in this window."""
-        data = window.data
-        handled = 0
-        for hit in _SEARCHED.finditer(data, window.start, window.stop + len(_SO) - 1):
-            self.incomplete |= self._hits >= MOST_HITS or len(self._found) >= MOST_NAMES
+        for hit in _SEARCHED.finditer(window.data, window.start, window.stop + len(SO) - 1):
             if self.incomplete:
                 return
-            self._hits += 1
-            span = _name(data, hit.start(), handled)
-            if span is None:
-                continue
-            begin, handled = span
-            # In code, the second half of a name that was split into operands looks like a name.
-            if not region.executable or data.startswith(b"lib", begin):
-                self._add(data, begin, handled, window, region)
+            self.look(window, region, hit.start())
+
+    def look(self, window: Window, region: Region, dot: int) -> None:
+        """Adds the name around the `.so` at `dot` of this window; they come in file order."""
+        self.incomplete |= self._hits >= MOST_HITS or len(self._found) >= MOST_NAMES
+        if self.incomplete:
+            return
+        self._hits += 1
+        span = _name(window.data, dot, self._handled - window.offset)
+        if span is None:
+            return
+        begin, end = span
+        self._handled = window.offset + end
+        # In code, the second half of a name that was split into operands looks like a name.
+        if not region.executable or window.data.startswith(b"lib", begin):
+            self._add(window.data, begin, end, window, region)
 
     def literals(self) -> tuple[Literal, ...]:
         """The names in the order of the file, each once."""
@@ -66,13 +77,15 @@ class LiteralFinder:
 
     def _add(self, data: bytes, begin: int, end: int, window: Window, region: Region) -> None:
         name = data[begin:end]
-        known = self._found.get(name)
+        offset = window.offset + begin
+        key = (name, offset if self._everywhere else 0)
+        known = self._found.get(key)
         if known is not None and known.exact:
             return
         exact = _exact(data, begin, end)
         if known is None or exact:
             text = name.decode("ascii")
-            self._found[name] = Literal(text, window.offset + begin, region.section, exact)
+            self._found[key] = Literal(text, offset, region.section, exact)
 
 
 def _name(data: bytes, dot: int, handled: int) -> tuple[int, int] | None:
@@ -80,13 +93,13 @@ def _name(data: bytes, dot: int, handled: int) -> tuple[int, int] | None:
 
     `handled` is the end of the name before it, which a table without NUL runs into this one.
     """
-    version_at = dot + len(_SO)
+    version_at = dot + len(SO)
     matched = _VERSION.match(data, version_at)
     end = matched.end() if matched else version_at
     versioned = end > version_at
     if not versioned and _WORD.match(data, end) and not data.startswith(b"lib", end):
         return None
-    before = data[max(handled, dot - LONGEST_STEM) : dot]
+    before = data[max(handled, dot - LONGEST_STEM, 0) : dot]
     begin = dot - len(before) + len(before.rstrip(_NAME))
     if begin == dot:
         return None

@@ -11,8 +11,9 @@ from types import MappingProxyType
 
 from buildmatrix.elf.model import Mark
 from buildmatrix.elf.regions import Window
+from buildmatrix.elf.sieve import Sieve
 
-#: Name of a mark and its bytes, at most `regions.AFTER` of them. Long ones are searched for faster.
+#: Name of a mark and its bytes, at most `regions.AFTER` of them.
 MARKS: Mapping[str, bytes] = MappingProxyType(
     {
         "cudart-error-string": b"CUDA driver version is insufficient for CUDA runtime version",
@@ -26,30 +27,39 @@ MARKS: Mapping[str, bytes] = MappingProxyType(
         "nvjitlink-version-hint": b"may need newer version of nvJitLink library",
         "hip-error-string": b"no ROCm-capable device is detected",
         "sycl-cache-variable": b"SYCL_CACHE_DISABLE_PERSISTENT",
-        "ur-adapters-variable": b"UR_ADAPTERS_FORCE_LOAD",
+        # UR_ADAPTERS_FORCE_LOAD is also in the adapters that the loader loads.
+        "ur-loader-variable": b"UR_ADAPTERS_SEARCH_PATH",
+        # Two loaders of different origin; OCL_ICD_VENDORS, which both have, is set by callers too.
         "ocl-icd-variable": b"OCL_ICD_ASSUME_ICD_EXTENSION",
+        "khronos-icd-variable": b"OCL_ICD_FILENAMES",
         "openmp-double-start": b"Initializing %1$s, but found %2$s already initialized.",
         "mkl-error-prefix": b"MKL ERROR: %s.",
+        "mkl-verbose-warning": b"MKL_VERBOSE WARNING: %s",
+        "mkl-verbose-end": b"MKL_VERBOSE END %s()",
         "onednn-version-line": b"oneDNN v%d.%d.%d (commit %s)",
     }
 )
 
 
-class MarkFinder:
-    """Collects the first occurrence of each mark from the windows of one file."""
+_NAMES = {needle: name for name, needle in MARKS.items()}
+_SIEVE = Sieve(_NAMES, anchors=b".CL")
 
-    def __init__(self, marks: Mapping[str, bytes] = MARKS) -> None:
-        self._missing = dict(marks)
-        self._found: list[Mark] = []
+
+class MarkFinder:
+    """Collects the first occurrence of each mark from the windows of one file, in file order."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Mark] = {}
 
     def search(self, window: Window) -> None:
         """Adds the marks that begin in this window and were not found before."""
-        for name, needle in tuple(self._missing.items()):
-            at = window.data.find(needle, window.start, window.stop + len(needle) - 1)
-            if at >= 0:
-                self._found.append(Mark(name, window.offset + at))
-                del self._missing[name]
+        for begin, needle in _SIEVE.hits(window.data, window.start, window.stop):
+            self.add(_NAMES[needle], window.offset + begin)
+
+    def add(self, name: str, offset: int) -> None:
+        """Adds a mark that was found at `offset`."""
+        self._found.setdefault(name, Mark(name, offset))
 
     def marks(self) -> tuple[Mark, ...]:
         """What was found, in the order of the file."""
-        return tuple(sorted(self._found, key=lambda mark: mark.offset))
+        return tuple(sorted(self._found.values(), key=lambda mark: mark.offset))

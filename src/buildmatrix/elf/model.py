@@ -24,7 +24,8 @@ class DeviceCode:
 
     #: Container: `nv-fatbin`, `hip-bundle`, `hip-ccob`, `hip-kpack`, `offload-bundle`,
     #: `offload-binary`, `elf` (the object itself is device code). Of files that hold one program
-    #: the kind of file: `spirv`, `ptx`, `bitcode`, `triton`, and others of `elf.devicefile`.
+    #: the kind of file: `spirv`, `ptx`, `bitcode`, `triton`, and others of `elf.devicefile`; PTX in
+    #: data of the host is `ptx-text`.
     format: str
     #: What the entries are: `sass`, `ptx`, `lto-ir`, `amdgcn`, `spirv`, `zebin`, `bitcode`,
     #: `ir`, `unknown`.
@@ -119,6 +120,13 @@ class Elf:
     device_code: tuple[DeviceCode, ...] = ()
     literals: tuple[Literal, ...] = ()
     marks: tuple[Mark, ...] = ()
+    #: Library names in the string table of the dynamic section, where `.dynamic` itself was not
+    #: read: NEEDED entries, and perhaps version needs, or names that a tool took out of it
+    #: but not out of the table.
+    linked_names: tuple[str, ...] = ()
+    #: Bytes from the start that were read; None for the whole file: what lies behind is unknown,
+    #: and lists may be incomplete.
+    read: int | None = None
     #: What could not be read, one sentence each; empty when everything was.
     unread: tuple[str, ...] = ()
 

@@ -41,7 +41,15 @@ def read_notes(source: CachedSource, headers: Headers) -> Notes:
     # A note lies in a segment and in a section: what it says counts once.
     dlopen: dict[DlopenNote, None] = {}
     damaged = False
-    for offset, size, align in _groups(headers):
+    groups = _groups(headers)
+    # Core files hold megabytes of registers and mappings in their notes.
+    if headers.type != abi.ET_CORE and (
+        len(groups) > MOST_GROUPS or any(size > MOST_BYTES for _, size, _ in groups)
+    ):
+        headers.unread.append(
+            f"only the first {MOST_GROUPS} groups of notes and {MOST_BYTES} bytes of each were read"
+        )
+    for offset, size, align in groups[:MOST_GROUPS]:
         data = source.read(offset, min(size, MOST_BYTES))
         for name, kind, value in _notes(data, headers, 8 if align == 8 else 4):
             if name == b"GNU\0" and kind == abi.NT_GNU_BUILD_ID:
@@ -69,9 +77,11 @@ def _groups(headers: Headers) -> list[tuple[int, int, int]]:
             groups.setdefault((segment.offset, segment.size), segment.align)
     covered = [range(offset, offset + size) for offset, size in groups][:MOST_GROUPS]
     for section in headers.sections:
-        if section.type == abi.SHT_NOTE and not any(section.offset in run for run in covered):
+        # What is not loaded is the compiler's own: annobin writes 80 KB of it into each library.
+        loaded = section.type == abi.SHT_NOTE and section.flags & abi.SHF_ALLOC
+        if loaded and not any(section.offset in run for run in covered):
             groups.setdefault((section.offset, section.size), 4)
-    return [(*place, align) for place, align in groups.items()][:MOST_GROUPS]
+    return [(*place, align) for place, align in groups.items()]
 
 
 def _notes(data: bytes, headers: Headers, align: int) -> Iterator[tuple[bytes, int, bytes]]:

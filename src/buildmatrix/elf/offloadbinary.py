@@ -41,9 +41,11 @@ def read(source: ByteSource, offset: int, limit: int) -> Container | None:
     tables = source.read(offset, min(size, _TABLES))
     count = 1 if version == 1 else max(1, min(number, _MOST_ENTRIES))
     entries = []
+    cut = version > 1 and number > _MOST_ENTRIES
     for index in range(count):
         at = entries_at + index * _ENTRY.size
         if at + _ENTRY.size > len(tables):
+            cut = True
             break
         kind, _, _, strings_at, strings, _, image_size = _ENTRY.unpack_from(tables, at)
         facts = _facts(tables, strings_at, strings, _PAIR_SIZES[version])
@@ -54,6 +56,9 @@ def read(source: ByteSource, offset: int, limit: int) -> Container | None:
         # A container with one image is counted whole, with its header and strings.
         taken = size if count == 1 else min(image_size, size)
         entries.append(Entry("offload-binary", name, arch, offset, taken, note=note))
+    if cut and entries:
+        note = "the table of the container goes on behind what is read"
+        entries.append(Entry("offload-binary", "unknown", None, offset, 0, note=note))
     return Container(tuple(entries), offset + size) if entries else None
 
 

@@ -7,17 +7,19 @@ only the headers of its containers are.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from buildmatrix.elf import codeobject
 from buildmatrix.elf import layout as abi
-from buildmatrix.elf.devicecode import CandidateFinder, DeviceCodeFinder
+from buildmatrix.elf.devicecode import DeviceCodeFinder, Spent
 from buildmatrix.elf.dynamic import Dynamic, read_dynamic
 from buildmatrix.elf.headers import Headers, Malformed, read_headers, text
-from buildmatrix.elf.literals import MOST_NAMES, LiteralFinder
-from buildmatrix.elf.marks import MarkFinder
+from buildmatrix.elf.hostdata import HostData
+from buildmatrix.elf.literals import MOST_NAMES
 from buildmatrix.elf.model import DeviceCode, Elf, Literal, Mark, Section
 from buildmatrix.elf.notes import read_notes
-from buildmatrix.elf.regions import host_regions, windows
-from buildmatrix.elf.source import ByteSource, CachedSource
+from buildmatrix.elf.regions import host_regions
+from buildmatrix.elf.source import AheadSource, ByteSource, CachedSource
 from buildmatrix.elf.versions import read_versions
 
 __all__ = ["Malformed", "read_elf"]
@@ -26,11 +28,14 @@ __all__ = ["Malformed", "read_elf"]
 _LONGEST_INTERPRETER = 4096
 
 
-def read_elf(source: ByteSource, size: int, *, deep: bool = True) -> Elf | None:
+def read_elf(
+    source: ByteSource, size: int, *, deep: bool = True, spent: Spent | None = None
+) -> Elf | None:
     """What the ELF file in `source`, `size` bytes long, says; None when it is no ELF.
 
     Without `deep`, headers only: no device code, no literals, no marks. What could not be read is
-    told in `Elf.unread`; time and memory are bounded whatever the bytes say.
+    told in `Elf.unread`; time and memory are bounded whatever the bytes say. `spent` is what other
+    parts of the same file cost.
 
     Raises:
         Malformed: the header itself cannot be used.
@@ -43,11 +48,14 @@ def read_elf(source: ByteSource, size: int, *, deep: bool = True) -> Elf | None:
     dynamic = read_dynamic(cached, headers)
     versions = read_versions(cached, headers, dynamic)
     notes = read_notes(cached, headers)
+    if cut := _cut_short(headers, size):
+        headers.unread.append(cut)
     device_code: tuple[DeviceCode, ...] = ()
     literals: tuple[Literal, ...] = ()
     marks: tuple[Mark, ...] = ()
     if deep:
-        device_code, literals, marks = _search(source, size, headers, dynamic)
+        spent = spent or Spent()
+        device_code, literals, marks = _search(source, size, headers, dynamic, spent)
     return Elf(
         bits=headers.layout.bits,
         little_endian=headers.layout.little_endian,
@@ -57,7 +65,7 @@ def read_elf(source: ByteSource, size: int, *, deep: bool = True) -> Elf | None:
         needed=dynamic.needed,
         rpath=dynamic.rpath,
         runpath=dynamic.runpath,
-        interpreter=_interpreter(cached, headers),
+        interpreter=read_interpreter(cached, headers),
         flags_1=dynamic.flags_1,
         build_id=notes.build_id,
         os_abi=abi.OS_ABIS.get(headers.os_abi, str(headers.os_abi)),
@@ -73,11 +81,12 @@ def read_elf(source: ByteSource, size: int, *, deep: bool = True) -> Elf | None:
         device_code=device_code,
         literals=literals,
         marks=marks,
-        unread=tuple(headers.unread),
+        unread=tuple(dict.fromkeys(headers.unread)),
     )
 
 
-def _interpreter(source: CachedSource, headers: Headers) -> str | None:
+def read_interpreter(source: CachedSource, headers: Headers) -> str | None:
+    """The program that loads the file (PT_INTERP)."""
     for segment in headers.segments:
         if segment.type == abi.PT_INTERP:
             raw = source.read(segment.offset, min(segment.size, _LONGEST_INTERPRETER))
@@ -85,27 +94,35 @@ def _interpreter(source: CachedSource, headers: Headers) -> str | None:
     return None
 
 
+def _cut_short(headers: Headers, size: int) -> str | None:
+    """Why the file cannot be all that its tables promise, if so.
+
+    Files of split debug information keep the program headers of their object, and sections without
+    bytes, so segments count only where there are no sections.
+    """
+    promised = [s.offset + s.size for s in headers.sections if s.type == abi.SHT_PROGBITS]
+    if not headers.sections:
+        promised = [s.offset + s.size for s in headers.segments if s.type == abi.PT_LOAD]
+    end = max(promised, default=0)
+    return f"the file ends at {size}, and its contents go on to {end}" if end > size else None
+
+
 def _search(
-    source: ByteSource, size: int, headers: Headers, dynamic: Dynamic
+    source: ByteSource, size: int, headers: Headers, dynamic: Dynamic, spent: Spent
 ) -> tuple[tuple[DeviceCode, ...], tuple[Literal, ...], tuple[Mark, ...]]:
     """One pass over the host's data and code, and a walk over the containers of device code."""
-    device = DeviceCodeFinder(source, headers.unread)
+    device = DeviceCodeFinder(AheadSource(source), headers.unread, spent)
     device.read_sections(headers, size)
     if headers.machine in codeobject.KINDS:
         # Nothing in there is for the host's loader.
         return device.found(), (), ()
-    literals, marks, candidates = LiteralFinder(), MarkFinder(), CandidateFinder()
+    host = HostData(source, device)
     for region in host_regions(headers, dynamic, size):
-        for window in windows(source, region):
-            literals.search(window, region)
-            if not region.executable:
-                marks.search(window)
-                candidates.search(window, region)
-    device.read_candidates(candidates)
-    if literals.incomplete:
+        host.search(replace(region, size=spent.search(region.size, headers.unread)))
+    if host.literals.incomplete:
         headers.unread.append(f"more than {MOST_NAMES} names of libraries: only the first are kept")
     return (
         device.found(),
-        tuple(name for name in literals.literals() if not device.holds(name.offset)),
-        marks.marks(),
+        tuple(name for name in host.literals.literals() if not device.holds(name.offset)),
+        host.marks.marks(),
     )

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from buildmatrix.elf import layout as abi
 from buildmatrix.elf.dynamic import Dynamic
 from buildmatrix.elf.headers import Headers, SectionHeader
-from buildmatrix.elf.source import ByteSource
 
 #: Sections that compilers fill with device code and nothing else; names may go on after these.
 DEVICE_SECTIONS = (
@@ -63,9 +62,7 @@ class Window:
 def device_regions(headers: Headers, size: int) -> tuple[Region, ...]:
     """The sections that hold device code by their name, in file order."""
     return tuple(
-        _disjoint(
-            (_region(s) for s in headers.sections if s.name.startswith(DEVICE_SECTIONS)), size
-        )
+        disjoint((_region(s) for s in headers.sections if s.name.startswith(DEVICE_SECTIONS)), size)
     )
 
 
@@ -85,7 +82,7 @@ def host_regions(headers: Headers, dynamic: Dynamic, size: int) -> tuple[Region,
             and not s.name.startswith(DEVICE_SECTIONS)
             and not s.name.startswith(SKIPPED)
         ]
-        return tuple(_disjoint(found, size))
+        return tuple(disjoint(found, size))
     strings_end = dynamic.strings_at + dynamic.strings_size
     found = []
     for segment in headers.segments:
@@ -95,26 +92,7 @@ def host_regions(headers: Headers, dynamic: Dynamic, size: int) -> tuple[Region,
             after = max(segment.offset, min(end, strings_end))
             found.append(Region(segment.offset, before - segment.offset, None, False))
             found.append(Region(after, end - after, None, False))
-    return tuple(_disjoint(found, size))
-
-
-def windows(source: ByteSource, region: Region) -> Iterator[Window]:
-    """Reads a region from its start to its end, once."""
-    at = region.offset
-    data = b""
-    start = 0
-    while True:
-        fresh = source.read(at, min(CHUNK, region.end - at)) if at < region.end else b""
-        at += len(fresh)
-        data += fresh
-        last = not fresh or at >= region.end
-        stop = len(data) if last else max(start, len(data) - AFTER)
-        yield Window(at - len(data), data, start, stop)
-        if last:
-            return
-        kept = max(0, stop - BEFORE)
-        start = stop - kept
-        data = data[kept:]
+    return tuple(disjoint(found, size))
 
 
 def _region(section: SectionHeader) -> Region:
@@ -122,7 +100,7 @@ def _region(section: SectionHeader) -> Region:
     return Region(section.offset, section.on_disk, section.name, executable)
 
 
-def _disjoint(regions: Iterable[Region], size: int) -> Iterator[Region]:
+def disjoint(regions: Iterable[Region], size: int) -> Iterator[Region]:
     """The regions in file order, cut to the file and to what no earlier one covers."""
     covered = 0
     for region in sorted(regions, key=lambda r: (r.offset, -r.size)):

@@ -112,3 +112,30 @@ class CachedSource:
                 del self._blocks[next(iter(self._blocks))]
             self._blocks[number] = block
         return block
+
+
+class AheadSource:
+    """A source in front of another one for who reads header after header.
+
+    A small read takes some bytes more than were asked for, and the next ones are served from those.
+    """
+
+    #: Bytes that a small read takes at least, and bytes of the largest small one.
+    AHEAD = 256
+    SMALL = 4096
+
+    def __init__(self, source: ByteSource) -> None:
+        self._source = source
+        self._at = 0
+        self._data = b""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `ByteSource.read`."""
+        start = offset - self._at
+        if start >= 0 and start + length <= len(self._data):
+            return self._data[start : start + length]
+        if length > self.SMALL:
+            return self._source.read(offset, length)
+        self._data = self._source.read(offset, max(length, self.AHEAD))
+        self._at = offset
+        return self._data[:length]

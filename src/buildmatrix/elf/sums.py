@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from buildmatrix.elf.entries import Entry
 from buildmatrix.elf.model import DeviceCode
@@ -16,10 +16,17 @@ class Sums:
 
     def __init__(self, unread: list[str]) -> None:
         self._unread = unread
-        self._sums: dict[tuple[str, str, str | None], DeviceCode] = {}
+        self._sums: dict[tuple[str, str, str | None], _Sum] = {}
 
     def add(self, entry: Entry, section: str | None = None) -> None:
         """Counts one piece."""
+        known = self._sums.get((entry.format, entry.kind, entry.arch))
+        if known is not None:
+            known.count += 1
+            known.size += entry.size
+            known.compressed += entry.compressed
+            known.note = known.note or entry.note
+            return
         self.merge(
             DeviceCode(
                 format=entry.format,
@@ -39,21 +46,30 @@ class Sums:
         key = (code.format, code.kind, code.arch)
         known = self._sums.get(key)
         if known is not None:
-            self._sums[key] = replace(
-                known,
-                count=known.count + code.count,
-                size=known.size + code.size,
-                compressed=known.compressed + code.compressed,
-                note=known.note or code.note,
-            )
-        elif len(self._sums) < MOST_SUMS:
-            self._sums[key] = code
-        elif len(self._sums) == MOST_SUMS:
-            self._unread.append(f"only the first {MOST_SUMS} kinds of device code were counted")
-            self._sums[key] = code
+            known.count += code.count
+            known.size += code.size
+            known.compressed += code.compressed
+            known.note = known.note or code.note
+        elif len(self._sums) <= MOST_SUMS:
+            if len(self._sums) == MOST_SUMS:
+                self._unread.append(f"only the first {MOST_SUMS} kinds of device code were counted")
+            self._sums[key] = _Sum(code, code.count, code.size, code.compressed, code.note)
 
     def found(self) -> tuple[DeviceCode, ...]:
         """The sums, in an order that depends on the bytes only."""
-        return tuple(
-            sorted(self._sums.values(), key=lambda s: (s.format, s.kind, s.arch or "", s.offset))
+        sums = (
+            replace(s.first, count=s.count, size=s.size, compressed=s.compressed, note=s.note)
+            for s in self._sums.values()
         )
+        return tuple(sorted(sums, key=lambda s: (s.format, s.kind, s.arch or "", s.offset)))
+
+
+@dataclass(slots=True)
+class _Sum:
+    """What was counted, beside the piece that came first."""
+
+    first: DeviceCode
+    count: int
+    size: int
+    compressed: int
+    note: str | None

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
-from buildmatrix.elf.model import Elf
+from buildmatrix.elf import devicefile
+from buildmatrix.elf.model import DeviceFile, Elf
 from buildmatrix.elf.reader import Malformed, read_elf
-from buildmatrix.inventory import artefacts
 from buildmatrix.inventory.distributions import Ownership, read_distributions
 from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.model import Artefact, Binary, Inventory, Link, Stats
@@ -39,7 +39,7 @@ class Seen:
 
     elf: Elf | None = None
     outline: Outline | None = None
-    artefact: str | None = None
+    device: DeviceFile | None = None
     unread: str | None = None
     #: What it cost in this scan; 0 for what was recalled.
     bytes_read: int = 0
@@ -85,13 +85,18 @@ def collect(
         if seen.unread is not None:
             listing.note(path, seen.unread)
         elif seen.elf is not None:
-            binaries.append(Binary(path, size, seen.elf, owner))
+            packed = listing.files[path].packed
+            binaries.append(Binary(path, size, seen.elf, owner, packed=packed))
             for why in seen.elf.unread:
                 listing.note(path, why)
         elif seen.outline is not None:
             outlines[path] = seen.outline
-        elif seen.artefact is not None:
-            others.append(Artefact(path, size, seen.artefact, owner))
+        elif (device := seen.device) is not None:
+            others.append(
+                Artefact(path, size, device.kind, owner, device.device_code, device.marks)
+            )
+            for why in device.unread:
+                listing.note(path, why)
 
     python = read_python(
         listing, ownership, distributions, [one.path for one in binaries], outlines
@@ -102,6 +107,7 @@ def collect(
         binaries=tuple(python.reached(binary) for binary in binaries),
         artefacts=tuple(others),
         python_loads=python.loads,
+        python_imports=python.imports,
         unparsed=python.unparsed,
         python_paths=python_paths(listing, environment),
         links=tuple(_library_links(listing, binaries, hard_links)),
@@ -154,26 +160,28 @@ def _recalled(listing: Listing, paths: list[str], memory: Memory) -> dict[str, S
 def _inspect_all(listing: Listing, paths: list[str]) -> dict[str, Seen]:
     """What each of `paths` is."""
     sizes = [listing.files[path].size for path in paths]
-    seen = spread(lambda index: _inspect(listing.tree, listing.files[paths[index]]), sizes)
+    seen = spread(lambda index: inspect(listing.tree, listing.files[paths[index]]), sizes)
     return dict(zip(paths, seen, strict=True))
 
 
-def _inspect(tree: Tree, file: File) -> Seen:
+def inspect(tree: Tree, file: File) -> Seen:
+    """What `file` of `tree` is; trouble with its bytes is told in the result."""
     if file.size < len(ELF_MAGIC):
         return Seen()
     try:
         if file.path.endswith(".py"):
             return _outlined(tree, file)
         with tree.open(file.path) as source:
-            head = source.read(0, artefacts.HEAD)
-            if head.startswith(ELF_MAGIC):
-                try:
-                    return Seen(elf=read_elf(source, file.size), bytes_read=source.bytes_read)
-                except Malformed as error:
-                    return Seen(unread=error.reason, bytes_read=source.bytes_read)
-            return Seen(
-                artefact=artefacts.artefact_kind(file.path, head), bytes_read=source.bytes_read
-            )
+            head = source.read(0, devicefile.HEAD)
+            if devicefile.kind_of(file.path, head) is not None:
+                device = devicefile.read_device_file(source, file.size, file.path)
+                return Seen(device=device, bytes_read=source.bytes_read)
+            if not head.startswith(ELF_MAGIC):
+                return Seen(bytes_read=source.bytes_read)
+            try:
+                return Seen(elf=read_elf(source, file.size), bytes_read=source.bytes_read)
+            except Malformed as error:
+                return Seen(unread=error.reason, bytes_read=source.bytes_read)
     except OSError as error:
         return Seen(unread=reason(error))
 

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit, urlunsplit
 from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.model import Distribution, EntryPoint, SharedPath
 from buildmatrix.inventory.names import distribution_name, owner_name
+from buildmatrix.inventory.sboms import components
 from buildmatrix.trees.base import reason
 from buildmatrix.trees.wheel import installed
 
@@ -133,6 +134,8 @@ def _read(listing: Listing, folder: str) -> _Found:
             size=sum(listing.files[path].size for path in record),
             has_record=record_path in listing.files,
             entry_points=_entry_points(_note(listing, f"{folder}/entry_points.txt") or ""),
+            components=components(listing, folder),
+            record=_digest(record, folder),
         ),
         record,
     )
@@ -178,6 +181,24 @@ def _record(listing: Listing, path: str) -> dict[str, str]:
     except csv.Error as error:
         listing.note(path, f"no readable CSV: {error}")
     return files
+
+
+def _digest(record: Mapping[str, str], folder: str) -> str | None:
+    """One hash for all files beside the metadata folder, the same wherever they are installed.
+
+    Without what an installer writes: the metadata folder, compiled files, and scripts, which name
+    the interpreter.
+    """
+    parent = folder[: folder.rfind("/") + 1]
+    lines = [
+        f"{path.removeprefix(parent)} {digest}\n"
+        for path, digest in sorted(record.items())
+        if digest and path.startswith(parent) and not path.startswith(f"{folder}/")
+        if not path.startswith("bin/") and "/__pycache__/" not in path
+    ]
+    if not lines:
+        return None
+    return hashlib.sha256("".join(lines).encode("utf-8", "backslashreplace")).hexdigest()
 
 
 def _place(listing: Listing, site: str, name: str) -> str | None:

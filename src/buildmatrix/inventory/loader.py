@@ -88,6 +88,10 @@ class Needed:
     anywhere: tuple[str, ...] = ()
     #: `path:line` of a call in a Python file of the binary's distribution that names one of these.
     preloaded_from: str | None = None
+    #: Path of the binary whose RPATH or RUNPATH led there; for `loaded` the one that asked first.
+    by: str | None = None
+    #: The path at which it was found, before links were followed; a leading `/` is the tree's root.
+    place: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +158,8 @@ class _Object:
     runpath: tuple[str, ...]
     #: The nearest object with a DT_RPATH on the way from this one's loader up to the program.
     heir_of: _Object | None
+    #: Path of the object that asked for it first; None for what the process began with.
+    asked_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +299,7 @@ class _Resolver:
             rpath=own,
             runpath=() if process.system.musl else _expand(elf.runpath, *where),
             heir_of=loader if loader is None or loader.rpath else loader.heir_of,
+            asked_by=None if loader is None else loader.binary.path,
         )
         self._lookups += len(elf.rpath) + len(elf.runpath)
         process.objects.append(found)
@@ -306,7 +313,8 @@ class _Resolver:
         self._lookups += 1
         here = asking.binary.path
         if name in process.loaded:
-            return Needed(here, name, process.loaded[name].binary.path, "loaded")
+            known = process.loaded[name]
+            return Needed(here, name, known.binary.path, "loaded", by=known.asked_by)
         if process.system.musl and _MUSL_OWN.match(name):
             return Needed(here, name, process.system.musl, "loaded")
         searched: dict[str, None] = {}
@@ -319,9 +327,10 @@ class _Resolver:
                 if path is not None and process.system.musl:
                     break
                 continue
-            known = process.loaded.get(path)
-            process.loaded[name] = known or self._join(process, path, place, asking)
-            return Needed(here, name, path, rule)
+            joined = process.loaded.get(path) or self._join(process, path, place, asking)
+            process.loaded[name] = joined
+            by = _searched_by(asking, rule, place)
+            return Needed(here, name, path, rule, by=by, place=place)
         anywhere = self._having_name(name, process.abi)
         preload = self._preloads.place(asking.binary.owner, anywhere)
         return Needed(here, name, None, None, tuple(searched), anywhere, preload)
@@ -478,6 +487,18 @@ class _Preloads:
                 if pattern.match(f"/{path}"):
                     return place
         return None
+
+
+def _searched_by(asking: _Object, rule: Rule, place: str) -> str | None:
+    """Path of the binary whose own search path led to `place`."""
+    if rule in ("rpath", "runpath"):
+        return asking.binary.path
+    above = asking.heir_of if rule == "inherited-rpath" else None
+    while above is not None:
+        if any(place.startswith(f"{folder.rstrip('/')}/") for folder in above.rpath):
+            return above.binary.path
+        above = above.heir_of
+    return None
 
 
 def _expand(entries: Sequence[str], origin: str, system: _System, abi: _Abi) -> tuple[str, ...]:

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from buildmatrix.elf.model import Elf
+from buildmatrix.elf.model import DeviceCode, Elf, Mark
 
 #: Raised with every change of what an inventory says: older stored ones are then read again.
-SCHEMA = "buildmatrix/inventory/2"
+SCHEMA = "buildmatrix/inventory/3"
 
 #: How far the import of a distribution's top-level packages gets to a library:
 #: `import` it is loaded, and the import fails without it; `guarded` it is loaded or tried, and the
@@ -54,6 +54,11 @@ class Distribution:
     size: int = 0
     has_record: bool = True
     entry_points: tuple[EntryPoint, ...] = ()
+    #: Package URLs of what was built into it, from the SBOMs in its metadata folder (PEP 770).
+    components: tuple[str, ...] = ()
+    #: sha256 in hex of the hashes that RECORD has for its modules; None where it has none. Two
+    #: copies that differ in it hold other files.
+    record: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,8 @@ class Binary:
     reach: Reach = "unknown"
     #: `path:line` of the statement that loads it, where `reach` is `import` or `guarded`.
     reached_from: str | None = None
+    #: Bytes that it takes in its wheel; None where it was not read from one.
+    packed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +101,24 @@ class PythonLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class PythonImport:
+    """That Python code of one distribution imports a module of another one; once for each `how`."""
+
+    path: str
+    line: int
+    #: Dotted name, as the statement has it: `cuda.bindings.runtime`.
+    module: str
+    #: `imported`: an import of the distribution runs the statement, and nothing catches its
+    #: failure; `called`: it also calls a function of the module, and nothing catches that;
+    #: `tried`: the statement stands in a `try` at the level of its module.
+    how: Literal["imported", "called", "tried"]
+    #: `name==version` of the distribution that imports.
+    owner: str
+    #: `name==version` of the distribution that has the module; None where the tree has none.
+    provider: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Unparsed:
     """A Python file that was of interest and is no Python that this interpreter can parse.
 
@@ -114,6 +139,10 @@ class Artefact:
     #: Lower-case suffix, no dot: `bc`, `ptx`, `cubin`, `fatbin`, `hsaco`, `spv`, `kpack` ...
     kind: str
     owner: str | None = None
+    #: What it holds; nothing for code of the host (bitcode, archives).
+    device_code: tuple[DeviceCode, ...] = ()
+    #: Of the members of a static archive.
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +206,46 @@ class SharedPath:
 
 
 @dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer of an image, the lowest first."""
+
+    #: Digest of the uncompressed layer (`sha256:...`), as the image's configuration has it.
+    digest: str
+    #: What made it, from the image's history; empty where the image does not say.
+    instruction: str
+    #: Bytes of its files.
+    size: int
+    #: Bytes of those of its files that a later layer deleted or replaced: they still ship.
+    hidden: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Buried:
+    """Files of one folder that a layer brought and a later one deleted or replaced."""
+
+    #: Folder, with what the files have in common: `usr/lib/python3/site-packages/nvidia/cublas`.
+    path: str
+    files: int
+    size: int
+    #: Indexes into `Inventory.layers`: where the files came, and where they went.
+    layer: int
+    by: int
+    #: Whether a later layer put other bytes there; else they are gone.
+    replaced: bool = False
+    #: Names of its libraries and tools, the largest first; at most a dozen.
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedFile:
+    """A file that could matter and that a shallow reading left closed: see `Inventory.closed`."""
+
+    path: str
+    size: int
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Unread:
     """Something that exists and could not be read, with the reason in one sentence."""
 
@@ -205,6 +274,7 @@ class Inventory:
     binaries: tuple[Binary, ...] = ()
     artefacts: tuple[Artefact, ...] = ()
     python_loads: tuple[PythonLoad, ...] = ()
+    python_imports: tuple[PythonImport, ...] = ()
     unparsed: tuple[Unparsed, ...] = ()
     python_paths: tuple[PythonPath, ...] = ()
     links: tuple[Link, ...] = ()
@@ -220,5 +290,14 @@ class Inventory:
     musl_folders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: Environment of the image's configuration; empty for other trees.
     environment: Mapping[str, str] = field(default_factory=dict)
+    #: Layers of an image, the lowest first; empty where they were not asked for.
+    layers: tuple[Layer, ...] = ()
+    #: Path of a binary, artefact, link, metadata folder, or Python file that loads a library →
+    #: index of the layer that brought it.
+    origins: Mapping[str, int] = field(default_factory=dict)
+    #: What layers hold and containers do not see, the largest first.
+    buried: tuple[Buried, ...] = ()
+    #: Files that a shallow reading left closed: only names and sizes are known. Sorted by path.
+    closed: tuple[ClosedFile, ...] = ()
     unread: tuple[Unread, ...] = ()
     stats: Stats = field(default_factory=Stats)

@@ -14,12 +14,14 @@ from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.model import (
     Binary,
     Distribution,
+    PythonImport,
     PythonLoad,
     Reach,
     Unparsed,
     Unread,
 )
 from buildmatrix.inventory.names import owner_name
+from buildmatrix.inventory.python_outside import outside_imports
 from buildmatrix.inventory.python_program import Function, Module, Program
 from buildmatrix.inventory.python_source import LARGEST_SOURCE, Outline
 from buildmatrix.inventory.python_values import UNKNOWN, Scope, scope_of, truth
@@ -39,6 +41,7 @@ from buildmatrix.inventory.python_walk import (
     suppressed,
     survives,
 )
+from buildmatrix.inventory.syntax import children
 from buildmatrix.inventory.workers import spread
 from buildmatrix.trees.base import File, Tree, reason
 
@@ -53,6 +56,7 @@ class PythonFacts:
     #: Sorted by path and line.
     loads: tuple[PythonLoad, ...] = ()
     unparsed: tuple[Unparsed, ...] = ()
+    imports: tuple[PythonImport, ...] = ()
     #: Path of a binary → how an import gets to it.
     reach: Mapping[str, Reached] = field(default_factory=dict)
 
@@ -112,6 +116,7 @@ def read_python(
             )
         ),
         tuple(sorted((one for found in facts for one in found.unparsed), key=lambda u: u.path)),
+        outside_imports(listing, ownership, distributions, binaries, outlines),
         {path: reached for one in facts for path, reached in one.reach.items()},
     )
 
@@ -157,7 +162,7 @@ def _facts(
         place = work.site + work.name
         unparsed.append(Unparsed(place, "too much source: not all of its imports were followed"))
     loads = tuple(_told(program, walk, load, owner) for load in found)
-    return PythonFacts(loads, tuple(unparsed), walk.binaries), unread, bytes_read
+    return PythonFacts(loads, tuple(unparsed), reach=walk.binaries), unread, bytes_read
 
 
 def _unowned(path: str) -> tuple[str, str] | None:
@@ -255,7 +260,7 @@ class _Finder:
                 load = self._load(node, place)
                 if load is not None:
                     yield load
-        yield from self._block(list(ast.iter_child_nodes(node)), place)
+        yield from self._block(children(node), place)
 
     def _holds_words(self, node: ast.stmt) -> bool:
         """Whether a word of a load stands anywhere in a statement: most have none."""

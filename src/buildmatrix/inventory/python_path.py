@@ -9,6 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.model import Distribution, PythonPath
@@ -25,12 +26,9 @@ _VERSION = re.compile(r"^(3\.\d+)")
 def python_paths(listing: Listing, environment: Mapping[str, str]) -> tuple[PythonPath, ...]:
     """One entry for each interpreter and virtual environment, sorted by the interpreter's path."""
     found: dict[str, PythonPath] = {}
-    before = [
-        folder.strip("/")
-        for folder in environment.get("PYTHONPATH", "").split(":")
-        if folder.startswith("/")
-    ]
-    sites = _Sites(listing)
+    before = _pythonpath(environment)
+    sites = _Sites(listing, before)
+    user = _user_base(environment)
     for path in sorted((*listing.files, *listing.links)):
         if len(found) >= MOST_INTERPRETERS:
             break
@@ -44,8 +42,10 @@ def python_paths(listing: Listing, environment: Mapping[str, str]) -> tuple[Pyth
             own = [posixpath.join(prefix, f"lib/python{version[1]}/site-packages")]
             if settings.get("include-system-site-packages", "").lower() == "true":
                 home = posixpath.dirname(settings.get("home", "").strip("/"))
+                # Only so are the user's own packages seen; they come first (site.main).
+                own = [*_user_site(user, version[1]), *own]
                 own.extend(_folders_of(listing, home, version[1]))
-            found[interpreter] = sites.path(interpreter, version[1], [*before, *own])
+            found[interpreter] = sites.path(interpreter, version[1], own)
     for path in sorted((*listing.files, *listing.links)):
         match = _INTERPRETER.match(path)
         if match is None or len(found) >= MOST_INTERPRETERS:
@@ -53,10 +53,27 @@ def python_paths(listing: Listing, environment: Mapping[str, str]) -> tuple[Pyth
         prefix, version_name = match[1].rstrip("/"), match[2]
         if posixpath.join(prefix, "pyvenv.cfg") in listing.files:
             continue
-        folders = _folders_of(listing, prefix, version_name)
+        folders = [
+            *_user_site(user, version_name),
+            *_folders_of(listing, prefix, version_name),
+        ]
         if listing.paths.folder(posixpath.join(prefix, "bin")) == posixpath.join(prefix, "bin"):
-            found[path] = sites.path(path, version_name, [*before, *folders])
+            found[path] = sites.path(path, version_name, folders)
     return tuple(found[path] for path in sorted(found))
+
+
+def with_environment(path: PythonPath, environment: Mapping[str, str]) -> PythonPath:
+    """`path` as it is with the PYTHONPATH of an image.
+
+    For inventories that were read where the image's configuration was not known.
+    """
+    return replace(path, folders=tuple(dict.fromkeys([*_pythonpath(environment), *path.folders])))
+
+
+def _pythonpath(environment: Mapping[str, str]) -> list[str]:
+    """The absolute folders; what relative ones mean depends on where a process is started."""
+    folders = environment.get("PYTHONPATH", "").split(":")
+    return [posixpath.normpath(one).strip("/") for one in folders if one.startswith("/")]
 
 
 def first_on_path(
@@ -69,12 +86,30 @@ def first_on_path(
     return {one.name: one for one in visible}
 
 
+def _user_base(environment: Mapping[str, str]) -> str | None:
+    """Where `pip install --user` installs to; None where Python does not look there.
+
+    Without HOME a container's process is taken for root's.
+    """
+    if environment.get("PYTHONNOUSERSITE"):
+        return None
+    base = environment.get("PYTHONUSERBASE") or f"{environment.get('HOME') or '/root'}/.local"
+    return base.strip("/") if base.startswith("/") else None
+
+
+def _user_site(base: str | None, version: str) -> list[str]:
+    return [] if base is None else [posixpath.join(base, f"lib/python{version}/site-packages")]
+
+
 def _folders_of(listing: Listing, prefix: str, version: str) -> list[str]:
     """The site folders of the interpreter installed in `prefix`."""
-    upstream = posixpath.join(prefix, f"lib/python{version}/site-packages")
     debian = "usr/lib/python3/dist-packages"
     if prefix != "usr" or not listing.names_in(debian):
-        return [upstream]
+        # `lib64` on systems that keep libraries of the machine apart (sys.platlibdir).
+        return [
+            posixpath.join(prefix, f"{folder}/python{version}/site-packages")
+            for folder in ("lib64", "lib")
+        ]
     return [
         f"usr/local/lib/python{version}/dist-packages",
         debian,
@@ -93,13 +128,15 @@ def _settings(listing: Listing, path: str) -> dict[str, str]:
 class _Sites:
     """Adds to site folders what their `.pth` files name."""
 
-    def __init__(self, listing: Listing) -> None:
+    def __init__(self, listing: Listing, before: list[str]) -> None:
         self._listing = listing
         self._folders = _all_folders(listing)
+        #: Folders of PYTHONPATH: they come first, and their `.pth` files are not read.
+        self._before = [folder for folder in before if folder in self._folders]
         self._read: dict[str, tuple[list[str], list[str]]] = {}
 
     def path(self, interpreter: str, version: str, sites: list[str]) -> PythonPath:
-        folders: dict[str, None] = {}
+        folders: dict[str, None] = dict.fromkeys(self._before[:MOST_FOLDERS])
         code: list[str] = []
         for site in sites:
             if site not in self._folders:

@@ -16,6 +16,7 @@ from buildmatrix.inventory.python_values import (
     Value,
     scope_of,
 )
+from buildmatrix.inventory.syntax import children
 
 #: Bytes of source of which the syntax trees are kept; a tree takes some 20 times as much.
 KEPT_SOURCE = 1 << 20
@@ -46,6 +47,23 @@ class Module:
     classes: dict[str, ast.ClassDef] = field(default_factory=dict)
     #: Local name → absolute dotted name that it was imported from.
     imported: dict[str, str] = field(default_factory=dict)
+
+    #: What was found out about the bodies of functions, by their identity.
+    _inside: dict[int, Scope] = field(default_factory=dict)
+    _returned: dict[int, tuple[ast.expr, ...]] = field(default_factory=dict)
+
+    def scope_inside(self, function: Function, bound: Mapping[str, Value]) -> Scope:
+        """The scope of a function of this module, with these values of its parameters."""
+        known = self._inside.get(id(function))
+        if known is None:
+            known = self._inside[id(function)] = scope_of(function.body, self.scope)
+        return Scope(known.assigned, bound, self.scope)
+
+    def returned(self, function: Function) -> tuple[ast.expr, ...]:
+        """What a function of this module returns or yields."""
+        if id(function) not in self._returned:
+            self._returned[id(function)] = tuple(_returned(function))
+        return self._returned[id(function)]
 
     @property
     def package(self) -> str:
@@ -255,11 +273,10 @@ class Program:
             if depth >= DEEPEST_CALL:
                 return UNKNOWN
             where, function = found
-            inner = scope_of(function.body, where.scope)
-            inner.bound = bind(function, call, evaluator)
+            inner = where.scope_inside(function, bind(function, call, evaluator))
             results = self.evaluator(where, inner, depth + 1, evaluator)
             value: Value = NOTHING
-            for result in _returned(function):
+            for result in where.returned(function):
                 value |= results.value(result)
             return value
 
@@ -293,7 +310,7 @@ def _returned(function: Function) -> Iterator[ast.expr]:
             continue
         if isinstance(node, (ast.Return, ast.Yield)) and node.value is not None:
             yield node.value
-        ahead.extend(ast.iter_child_nodes(node))
+        ahead.extend(children(node))
 
 
 def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
@@ -314,7 +331,7 @@ def _definitions(body: Iterable[ast.stmt]) -> Iterator[Function | ast.ClassDef]:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield node
         elif isinstance(node, (ast.stmt, ast.ExceptHandler)):
-            ahead.extend(reversed(list(ast.iter_child_nodes(node))))
+            ahead.extend(reversed(children(node)))
 
 
 def _dotted(path: str, site: str) -> str:

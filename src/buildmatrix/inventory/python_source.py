@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 #: Bytes of a source file; larger ones are generated tables.
 LARGEST_SOURCE = 1 << 20
@@ -31,13 +32,33 @@ _LOADING_WORDS = (
     b"register_fake",
     b"impl_abstract",
 )
+#: The same words: several in one pattern where they have a rare string in common, which is then
+#: searched for; the long ones are found faster alone.
+_SHARED = (
+    re.compile(rb"DLL(?:(?<=CDLL)|(?<=PyDLL))"),
+    re.compile(
+        rb"oad(?:(?<=Load)Library|(?<=load)_(?:library|op_library|nvidia_dynamic_lib|dynamic))"
+    ),
+)
+_ALONE = tuple(
+    word for word in _LOADING_WORDS if not any(pattern.search(word) for pattern in _SHARED)
+)
 _ANY_WORD = re.compile(b"|".join(_LOADING_WORDS))
 _IMPORT = re.compile(
     rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]*(\([^)]*\)|(?:[^\n#\\]|\\\r?\n)*)"
     rb"|import[ \t]+([^\n#;]*))",
     re.MULTILINE,
 )
+#: What stands below a `try` at the beginning of a line, and what below its handlers.
+_TRY = re.compile(
+    rb"^try[ \t]*:(?P<body>[^\n]*\n(?:[ \t#][^\n]*\n|\r?\n)*)"
+    rb"(?P<handlers>(?:except[^\n]*\n(?:[ \t#][^\n]*\n?|\r?\n)*)+)",
+    re.MULTILINE,
+)
+_RAISES = re.compile(rb"^[ \t]+raise\b|:[ \t]*raise\b", re.MULTILINE)
 _CALL = re.compile(rb"\b(?:import_module|__import__)\(\s*[\"']([.\w]+)[\"']")
+#: What every import and every such call has in it.
+_IMPORT_WORD = re.compile(rb"import")
 #: Names that one file imports and that are kept.
 MOST_IMPORTS = 5000
 
@@ -49,14 +70,58 @@ class Outline:
     #: As written: `a.b`, and `a.b.c` for `from a.b import c`; leading dots for relative ones.
     imports: tuple[str, ...] = ()
     loads: bool = False
+    #: Those that stand at the beginning of a line: neither in a function nor behind a condition.
+    plain: tuple[str, ...] = ()
+    #: Those in a `try` at the beginning of a line whose handlers raise nothing.
+    tried: tuple[str, ...] = ()
 
 
 def outline(source: bytes) -> Outline:
     """The outline of a Python file."""
-    names = dict.fromkeys(_imports(source))
+    everything: dict[str, None] = {}
+    plain: dict[str, None] = {}
+    for match in _imports(source):
+        names = dict.fromkeys(_imported(match))
+        everything |= names
+        if match[0][:1] in (b"f", b"i"):
+            plain |= names
+    if b"import_module" in source or b"__import__" in source:
+        called = (name.decode("utf-8", "replace") for name in _CALL.findall(source))
+        everything |= dict.fromkeys(called)
     return Outline(
-        tuple(list(names)[:MOST_IMPORTS]), any(word in source for word in _LOADING_WORDS)
+        _most(everything),
+        any(one.search(source) for one in _SHARED) or any(word in source for word in _ALONE),
+        _most(plain),
+        _most(dict.fromkeys(_tried(source))),
     )
+
+
+def import_line(source: bytes, name: str) -> int:
+    """Number of the first line that imports the module `name`, or something of it; 1 for none."""
+    for match in _imports(source):
+        if any(one == name or one.startswith(f"{name}.") for one in _imported(match)):
+            return source.count(b"\n", 0, match.start()) + 1
+    return 1
+
+
+def _imports(source: bytes) -> Iterator[re.Match[bytes]]:
+    """What `_IMPORT.finditer` finds: only lines with the word are looked at, each once."""
+    done = 0
+    for word in _IMPORT_WORD.finditer(source):
+        at = word.start()
+        if at < done:
+            continue
+        match = _IMPORT.match(source, source.rfind(b"\n", done, at) + 1)
+        if match is not None:
+            yield match
+            at = max(at, match.end())
+        done = source.find(b"\n", at)
+        if done < 0:
+            return
+
+
+def _most(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(islice(names, MOST_IMPORTS))
 
 
 def loading_lines(source: bytes) -> tuple[int, ...]:
@@ -70,17 +135,24 @@ def loading_lines(source: bytes) -> tuple[int, ...]:
     return tuple(lines)
 
 
-def _imports(source: bytes) -> Iterator[str]:
-    for origin, names, modules in _IMPORT.findall(source):
-        if origin:
-            base = origin.decode("utf-8", "replace")
-            yield base
-            for name in _names(names):
-                yield f"{base}{name}" if base.endswith(".") else f"{base}.{name}"
-        else:
-            yield from _names(modules)
-    for name in _CALL.findall(source):
-        yield name.decode("utf-8", "replace")
+def _tried(source: bytes) -> Iterator[str]:
+    if b"\ntry" not in source and not source.startswith(b"try"):
+        return
+    for block in _TRY.finditer(source):
+        if not _RAISES.search(block["handlers"]):
+            for match in _imports(block["body"]):
+                yield from _imported(match)
+
+
+def _imported(match: re.Match[bytes]) -> Iterator[str]:
+    origin, names, modules = match.groups()
+    if origin:
+        base = origin.decode("utf-8", "replace")
+        yield base
+        for name in _names(names):
+            yield f"{base}{name}" if base.endswith(".") else f"{base}.{name}"
+    else:
+        yield from _names(modules)
 
 
 def _names(listing: bytes) -> Iterator[str]:

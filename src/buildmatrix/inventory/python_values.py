@@ -17,6 +17,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from buildmatrix.inventory.syntax import children
+
 Value = frozenset[str]
 
 UNKNOWN: Value = frozenset({"*"})
@@ -61,6 +63,13 @@ class Scope:
 Follow = Callable[[ast.Call, "Evaluator"], Value | None]
 
 
+_OWN_SCOPE = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda})
+_ASSIGNING = frozenset(
+    {ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.For, ast.AsyncFor, ast.Call}
+    | {ast.comprehension, ast.withitem}
+)
+
+
 def scope_of(body: Iterable[ast.stmt], parent: Scope | None = None) -> Scope:
     """The scope of a module's or function's body; functions inside of it have their own."""
     scope = Scope(parent=parent)
@@ -68,28 +77,35 @@ def scope_of(body: Iterable[ast.stmt], parent: Scope | None = None) -> Scope:
     loops: list[tuple[ast.expr, ast.expr]] = []
     while ahead:
         node = ahead.pop()
-        match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
-                continue
-            case ast.Assign():
-                for target in node.targets:
-                    _assign(scope, target, node.value)
-            case ast.AnnAssign(value=ast.expr() as value) | ast.AugAssign(value=value):
-                _assign(scope, node.target, value)
-            case ast.NamedExpr():
-                _assign(scope, node.target, node.value)
-            case ast.For() | ast.AsyncFor() | ast.comprehension():
-                loops.append((node.target, node.iter))
-            case ast.withitem(optional_vars=ast.expr() as target):
-                _assign(scope, target, node.context_expr)
-            case ast.Call(
-                func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend" | "insert")
-            ) if node.args:
-                scope.assigned.setdefault(name, []).append(node.args[-1])
-        ahead.extend(ast.iter_child_nodes(node))
+        kind = type(node)
+        if kind in _OWN_SCOPE:
+            continue
+        if kind in _ASSIGNING:
+            _assignments(scope, node, loops)
+        ahead.extend(children(node))
     for target, iterated in loops:
         _loop(scope, target, iterated)
     return scope
+
+
+def _assignments(scope: Scope, node: ast.AST, loops: list[tuple[ast.expr, ast.expr]]) -> None:
+    """What one node assigns; loops are put off until all else is known."""
+    match node:
+        case ast.Assign():
+            for target in node.targets:
+                _assign(scope, target, node.value)
+        case ast.AnnAssign(value=ast.expr() as value) | ast.AugAssign(value=value):
+            _assign(scope, node.target, value)
+        case ast.NamedExpr():
+            _assign(scope, node.target, node.value)
+        case ast.For() | ast.AsyncFor() | ast.comprehension():
+            loops.append((node.target, node.iter))
+        case ast.withitem(optional_vars=ast.expr() as target):
+            _assign(scope, target, node.context_expr)
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend" | "insert")
+        ) if node.args:
+            scope.assigned.setdefault(name, []).append(node.args[-1])
 
 
 def _loop(scope: Scope, target: ast.expr, iterated: ast.expr) -> None:

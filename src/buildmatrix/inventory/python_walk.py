@@ -17,7 +17,8 @@ from fnmatch import translate
 
 from buildmatrix.inventory.model import Reach
 from buildmatrix.inventory.python_program import Module, Program, bind
-from buildmatrix.inventory.python_values import UNKNOWN, Scope, Value, scope_of, truth
+from buildmatrix.inventory.python_values import UNKNOWN, Scope, Value, truth
+from buildmatrix.inventory.syntax import children, walk
 
 #: Calls inside of calls that are followed at import.
 DEEPEST_CALL = 8
@@ -90,7 +91,7 @@ def guard_of(statement: ast.Try, scope: Iterable[ast.stmt]) -> Guard:
     raised_later = {
         node.exc.id
         for outer in scope
-        for node in ast.walk(outer)
+        for node in walk(outer)
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Name)
     }
     return tuple(_handler(handler, raised_later) for handler in statement.handlers)
@@ -126,7 +127,7 @@ def exception_names(node: ast.expr | None) -> Iterator[str]:
 
 def defines_operators(module: Module) -> bool:
     """Whether a module defines operators of torch itself, in Python."""
-    for node in ast.walk(module.tree):
+    for node in walk(module.tree):
         if isinstance(node, ast.Call):
             if _last(node.func) in _DEFINING:
                 return True
@@ -286,8 +287,7 @@ class Walk:
             if key in self._called or run.depth >= DEEPEST_CALL:
                 return
             self._called.add(key)
-            scope = scope_of(function.body, where.scope)
-            scope.bound = bound
+            scope = where.scope_inside(function, bound)
             _Run(self, where, scope, function.body, guards, run.depth + 1).block(function.body)
             return
         name = _last(node.func)
@@ -400,7 +400,7 @@ class _Run:
                 continue
             if isinstance(one, ast.Call):
                 self.walk.call(self, one, (*self.guards, *guards))
-            ahead.extend(ast.iter_child_nodes(one))
+            ahead.extend(children(one))
 
 
 def _state(guards: tuple[Guard, ...]) -> tuple[bool, bool]:
@@ -429,7 +429,7 @@ def _needed_afterwards(node: ast.Try, after: Sequence[ast.stmt]) -> bool:
 
     Catching the exception is of no use then: a NameError or KeyError follows.
     """
-    if not any(isinstance(one, ast.Call) for line in node.body for one in ast.walk(line)):
+    if not any(isinstance(one, ast.Call) for line in node.body for one in walk(line)):
         return False
     assigned = set(_targets(node.body))
     for handler in node.handlers:
@@ -443,7 +443,7 @@ def _needed_afterwards(node: ast.Try, after: Sequence[ast.stmt]) -> bool:
     for line in after:
         if not isinstance(line, (ast.Assign, ast.Expr, ast.AnnAssign)):
             continue
-        for one in ast.walk(line):
+        for one in walk(line):
             loaded = isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Load)
             if loaded and ast.unparse(one) in assigned:
                 return True
@@ -455,7 +455,7 @@ def _needed_afterwards(node: ast.Try, after: Sequence[ast.stmt]) -> bool:
 
 def _targets(body: Iterable[ast.stmt]) -> Iterator[str]:
     for line in body:
-        for node in ast.walk(line):
+        for node in walk(line):
             if isinstance(node, (ast.Name, ast.Subscript)) and isinstance(node.ctx, ast.Store):
                 yield ast.unparse(node)
 
@@ -474,7 +474,7 @@ def loading(module: Module) -> Loading:
     """Where `module` may load libraries."""
     bodies: dict[str, ast.AST] = {**module.functions, **module.classes}
     calls = {
-        name: {_last(one.func) for one in ast.walk(node) if isinstance(one, ast.Call)}
+        name: {_last(one.func) for one in walk(node) if isinstance(one, ast.Call)}
         for name, node in bodies.items()
     }
     found = {name for name, called in calls.items() if called & RAISES.keys()}
@@ -496,7 +496,7 @@ def _loads_or_calls(statement: ast.stmt, functions: set[str]) -> bool:
             _last(node.func) in RAISES or _last(node.func) in functions
         ):
             return True
-        ahead.extend(ast.iter_child_nodes(node))
+        ahead.extend(children(node))
     return False
 
 

@@ -7,16 +7,25 @@ share a second attempt and nothing else.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import signal
+import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 #: Fewer bytes in all are not worth a second process (about 10 ms).
 WORTH_IT = 32 << 20
 MOST_WORKERS = 8
+#: What looking at a file costs beside its bytes, told in bytes.
+_EACH = 64 << 10
+#: Shares of the work per process: the last ones are small, so that all end at about the same time.
+_SHARES = 32
+#: One share in the queue. All of them fit into a pipe of one page, the smallest that there is.
+_TICKET = struct.Struct("<H")
 
 Result = TypeVar("Result")
 
@@ -26,25 +35,79 @@ def spread(work: Callable[[int], Result], sizes: Sequence[int]) -> list[Result]:
 
     `work` may run in a copy of this process: it returns its result and must change nothing.
     """
-    workers = min(MOST_WORKERS, processors())
-    if workers < 2 or sum(sizes) < WORTH_IT or threading.active_count() > 1:
-        return [work(index) for index in range(len(sizes))]
-    by_size = sorted(range(len(sizes)), key=lambda index: (-sizes[index], index))
-    shares = [by_size[number::workers] for number in range(workers)]
+    with _no_collection():
+        workers = min(MOST_WORKERS, processors())
+        if workers < 2 or sum(sizes) < WORTH_IT or threading.active_count() > 1:
+            return [work(index) for index in range(len(sizes))]
+        return _spread(work, _shares(sizes, workers * _SHARES), workers)
+
+
+def _spread(
+    work: Callable[[int], Result], shares: Sequence[Sequence[int]], workers: int
+) -> list[Result]:
+    """All processes take the next share from one queue until it is empty."""
     results: dict[int, Result] = {}
-    others = [(share, _start(work, share)) for share in shares[1:]]
+    queue, writing = os.pipe()
+    others: list[_Worker[Result]] = []
     try:
-        for index in shares[0]:
-            results[index] = work(index)
-        for share, worker in others:
-            done = worker.results() if worker is not None else None
-            for place, index in enumerate(share):
-                results[index] = work(index) if done is None else done[place]
-    finally:
-        for _, worker in others:
+        os.write(writing, b"".join(_TICKET.pack(number) for number in range(len(shares))))
+        os.close(writing)
+        for _ in range(workers - 1):
+            worker = _start(work, shares, queue)
             if worker is not None:
-                worker.end()
-    return [results[index] for index in range(len(sizes))]
+                others.append(worker)
+        for share in _taken(queue, shares):
+            results |= {index: work(index) for index in share}
+        for worker in others:
+            results |= worker.results()
+    finally:
+        os.close(queue)
+        for worker in others:
+            worker.end()
+    # What a worker took and did not bring back is done here.
+    return [
+        results[index] if index in results else work(index)
+        for index in range(sum(map(len, shares)))
+    ]
+
+
+def _shares(sizes: Sequence[int], most: int) -> list[list[int]]:
+    """Indices in shares of about the same load: each large item first, then runs of small ones.
+
+    Neighbours stay together: they mostly lie in one folder, which is opened once for all.
+    """
+    loads = [size + _EACH for size in sizes]
+    full = max(1, sum(loads) // most)
+    large = [index for index, load in enumerate(loads) if load >= full]
+    shares = [[index] for index in sorted(large, key=lambda index: (-loads[index], index))]
+    share: list[int] = []
+    held = 0
+    for index, load in enumerate(loads):
+        if load < full:
+            share.append(index)
+            held += load
+            if held >= full:
+                shares.append(share)
+                share, held = [], 0
+    return [*shares, share] if share else shares
+
+
+def _taken(queue: int, shares: Sequence[Sequence[int]]) -> Iterator[Sequence[int]]:
+    """The shares that this process gets from the queue; a read of a pipe is never divided."""
+    while len(ticket := os.read(queue, _TICKET.size)) == _TICKET.size:
+        yield shares[_TICKET.unpack(ticket)[0]]
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage collection: syntax trees and tables are many objects and no cycles."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def processors() -> int:
@@ -61,13 +124,13 @@ class _Worker(Generic[Result]):
         self._process = process
         self._pipe = pipe
 
-    def results(self) -> list[Result] | None:
-        """What the worker sent; None when it did not come to its end."""
+    def results(self) -> dict[int, Result]:
+        """What the worker sent; nothing when it did not come to its end."""
         with os.fdopen(self._pipe, "rb", closefd=False) as pipe:
             try:
-                results: list[Result] = pickle.load(pipe)  # noqa: S301 (our own copy wrote it)
+                results: dict[int, Result] = pickle.load(pipe)  # noqa: S301 (our own copy wrote it)
             except (EOFError, pickle.UnpicklingError):
-                return None
+                return {}
         return results
 
     def end(self) -> None:
@@ -77,7 +140,9 @@ class _Worker(Generic[Result]):
         os.waitpid(self._process, 0)
 
 
-def _start(work: Callable[[int], Result], share: Sequence[int]) -> _Worker[Result] | None:
+def _start(
+    work: Callable[[int], Result], shares: Sequence[Sequence[int]], queue: int
+) -> _Worker[Result] | None:
     """Fork a worker; None where the system has no room for one."""
     reading, writing = os.pipe()
     try:
@@ -92,8 +157,9 @@ def _start(work: Callable[[int], Result], share: Sequence[int]) -> _Worker[Resul
     code = 1
     try:
         os.close(reading)
+        results = {index: work(index) for share in _taken(queue, shares) for index in share}
         with os.fdopen(writing, "wb") as pipe:
-            pickle.dump([work(index) for index in share], pipe, pickle.HIGHEST_PROTOCOL)
+            pickle.dump(results, pipe, pickle.HIGHEST_PROTOCOL)
         code = 0
     finally:
         # Without the parent's clean-up: its buffers and handlers are not ours.

@@ -401,6 +401,39 @@ class NodeClassTable(Table):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IgnoreTable(Table):
+    """One entry of `ignore` in `[policy.vulnerabilities]`."""
+
+    id: Text = key(Word(kinds.ADVISORY), "Any of its names: CVE, GHSA or PYSEC.")
+    reason: Text = key(_TEXT, "Why it does not matter here.")
+    expires: date = key(Day(), "The last day on which that holds.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VulnerabilitiesTable(Table):
+    """`[policy.vulnerabilities]`."""
+
+    service: Text | None = key(
+        Word(kinds.SERVICE), "Who is asked: `pypi` (the default) or `osv`.", default=None
+    )
+    url: Text | None = key(
+        Word(kinds.SOURCE),
+        "An OSV service of your own, `https://osv.example.com/v1/query`; with `osv` only.",
+        default=None,
+    )
+    severity: Text | None = key(
+        Word(kinds.SEVERITY),
+        "Severity of a known vulnerability. Default: `error`.",
+        default=None,
+    )
+    ignore: tuple[IgnoreTable, ...] = key(
+        Many(Row(IgnoreTable, '{ id = "CVE-2024-22195", reason = "...", expires = 2027-01-31 }')),
+        "Advisories that are accepted, until a day.",
+        optional=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyTable(Table):
     """`[policy]`. Keys of its tables are backends, or `*` for all."""
 
@@ -423,6 +456,11 @@ class PolicyTable(Table):
         _SIZE,
         "Foreign bytes up to which a distribution is not called bloat. Default: `5MB`.",
         default=5_000_000,
+    )
+    vulnerabilities: VulnerabilitiesTable = key(
+        Row(VulnerabilitiesTable),
+        "Who is asked for advisories, and which do not count.",
+        optional=True,
     )
 
 
@@ -454,6 +492,17 @@ class Tools(Table):
         Word(kinds.IMAGE),
         "Image with a Python 3 that reads the finished root file system.",
         default=None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogueTable(Table):
+    """`[catalogue]`."""
+
+    files: tuple[Text, ...] = key(
+        Many(Word(kinds.PATH)),
+        "Data files of your own, in the order of reading: what belongs to which backend.",
+        optional=True,
     )
 
 
@@ -504,6 +553,9 @@ class File(Table):
     policy: PolicyTable = key(Row(PolicyTable), "Thresholds and allowances.", optional=True)
     waive: tuple[Waive, ...] = key(
         Many(Row(Waive)), "Findings that are accepted, until a day.", optional=True
+    )
+    catalogue: CatalogueTable = key(
+        Row(CatalogueTable), "What is known beside buildmatrix's own catalogue.", optional=True
     )
     tools: Tools = key(Row(Tools), "Images of helper stages.", optional=True)
     generate: Generate = key(Row(Generate), "Where generated files go.", optional=True)

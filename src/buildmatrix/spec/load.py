@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
+from buildmatrix.spec.data_files import data_files
 from buildmatrix.spec.document import Problems, read
-from buildmatrix.spec.keys import File, NodeClassTable, Waive
+from buildmatrix.spec.keys import File, NodeClassTable, VulnerabilitiesTable
 from buildmatrix.spec.kinds import quoted
 from buildmatrix.spec.layers import sound
 from buildmatrix.spec.matrix import Matrix, expand
-from buildmatrix.spec.model import NodeClass, Policy, Position, Spec, Waiver
+from buildmatrix.spec.model import (
+    Ignored,
+    NodeClass,
+    Policy,
+    Position,
+    Severity,
+    Spec,
+    VulnerabilityPolicy,
+)
 from buildmatrix.spec.placeholders import short_commit
 from buildmatrix.spec.points import choose, version_order
 from buildmatrix.spec.shape import Entry, Row, Text, did_you_mean
 from buildmatrix.spec.targets import Context, build_targets
+from buildmatrix.spec.waivers import checked_waiver
+
+#: Names of backends, or what gives them for some data files of the user.
+Backends = Collection[str] | Callable[[tuple[Path, ...]], Collection[str]]
 
 #: Where `[tools]` says nothing.
 DEFAULT_TOOLS = {
@@ -23,21 +36,35 @@ DEFAULT_TOOLS = {
     "scanner": "python:3.11-slim-bookworm",
 }
 
+_SEVERITIES: Mapping[str, Severity] = {
+    "": "error",
+    "error": "error",
+    "warning": "warning",
+    "note": "note",
+}
 
-def load_spec(path: Path, backends: Collection[str] | None = None) -> Spec:
+
+def load_spec(path: Path, backends: Backends | None = None) -> Spec:
     """Read, check and expand a specification.
 
     Args:
         path: the TOML file. Requirement files that it names must exist below its folder.
-        backends: names that the catalogue knows, or None to take any name.
+        backends: names that the catalogue knows, or what tells them from the data files that the
+            specification adds to it; None takes any name.
 
     Raises:
-        SpecError: the file is missing, unreadable or wrong; holds all problems, in file order.
+        SpecError: the file is missing, unreadable or wrong; holds all problems, in file order. Or
+            one of its data files is, and everything else was not looked at.
     """
     problems = Problems(str(path))
     document = read(path, problems, absent="run `buildmatrix init`, or name a file with -f")
     file = Row(File).read(document.values, Entry(document, problems))
-    _check_backends(file, backends, problems)
+    own = data_files(file.catalogue, path.parent, problems)
+    if callable(backends):
+        backends = backends(tuple(path.parent / name for name in own))
+    # A data file that is not there may be the one that tells of the backend.
+    complete = "catalogue" not in document.values or 0 < len(own) == len(file.catalogue.files)
+    _check_backends(file, backends, problems, doubtful=not complete)
     matrix = expand(file, problems)
     targets = build_targets(
         Context(
@@ -63,15 +90,20 @@ def load_spec(path: Path, backends: Collection[str] | None = None) -> Spec:
             for name, table in file.node_class.items()
         ),
         policy=_policy(file, problems),
-        waivers=tuple(_waiver(waive, matrix, problems) for waive in file.waive),
+        waivers=tuple(
+            checked_waiver(waive, matrix.ids, matrix.gone, problems) for waive in file.waive
+        ),
         output=_output(file, problems),
         tools=_tools(file),
+        catalogue=own,
     )
     problems.stop()
     return spec
 
 
-def _check_backends(file: File, backends: Collection[str] | None, problems: Problems) -> None:
+def _check_backends(
+    file: File, backends: Collection[str] | None, problems: Problems, *, doubtful: bool
+) -> None:
     if not file.backend:
         problems.add(
             file.at, "no backend is described", "add a table such as [backend.cpu]", doubtful=True
@@ -79,7 +111,8 @@ def _check_backends(file: File, backends: Collection[str] | None, problems: Prob
     for name, table in file.backend.items():
         if backends is not None and name not in backends:
             hint = did_you_mean(name, sorted(backends), "backends")
-            problems.add(table.at, f"unknown backend {quoted(name)}", hint)
+            message = f"unknown backend {quoted(name)}"
+            problems.add(table.at, message, hint, doubtful=doubtful)
 
 
 def _check_backend_name(name: str, at: Position, file: File, problems: Problems) -> None:
@@ -147,20 +180,22 @@ def _policy(file: File, problems: Problems) -> Policy:
         forbid_env={name: _values(texts) for name, texts in table.forbid_env.items()},
         max_size=table.max_size,
         bloat_threshold=table.bloat_threshold,
+        vulnerabilities=_vulnerabilities(table.vulnerabilities, problems),
     )
 
 
-def _waiver(waive: Waive, matrix: Matrix, problems: Problems) -> Waiver:
-    choose(waive.select, matrix.ids, matrix.gone, problems)
-    return Waiver(
-        rule=waive.rule.value,
-        select=_values(waive.select),
-        distribution=waive.distribution.value if waive.distribution else None,
-        path=waive.path.value if waive.path else None,
-        reason=waive.reason.value,
-        owner=waive.owner.value,
-        expires=waive.expires,
-        position=waive.at,
+def _vulnerabilities(table: VulnerabilitiesTable, problems: Problems) -> VulnerabilityPolicy:
+    is_osv = table.service is not None and table.service.value == "osv"
+    if table.url is not None and not is_osv:
+        hint = 'write `service = "osv"` too'
+        problems.add(table.url.at, "only an OSV service has a `url`", hint, doubtful=True)
+    return VulnerabilityPolicy(
+        service="osv" if is_osv else "pypi",
+        url=table.url.value if table.url else None,
+        severity=_SEVERITIES[table.severity.value if table.severity else ""],
+        ignore=tuple(
+            Ignored(one.id.value, one.reason.value, one.expires, one.at) for one in table.ignore
+        ),
     )
 
 

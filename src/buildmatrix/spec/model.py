@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 SmokeLevel = Literal["import", "device", "batch"]
+Severity = Literal["error", "warning", "note"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,27 @@ class Waiver:
 
 
 @dataclass(frozen=True, slots=True)
+class Ignored:
+    """An advisory that somebody accepted, under any of its names."""
+
+    id: str
+    reason: str
+    expires: date
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class VulnerabilityPolicy:
+    """Who is asked for advisories, and what they count."""
+
+    service: Literal["pypi", "osv"] = "pypi"
+    #: The OSV service to ask, where it is not the public one.
+    url: str | None = None
+    severity: Severity = "error"
+    ignore: tuple[Ignored, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """Thresholds and allowances; keys of the mappings are backend names or `*`."""
 
@@ -95,6 +117,7 @@ class Policy:
     max_size: Mapping[str, int] = field(default_factory=dict)
     #: Foreign bytes up to which a distribution is not called `bloat`.
     bloat_threshold: int = 5_000_000
+    vulnerabilities: VulnerabilityPolicy = field(default_factory=VulnerabilityPolicy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +203,13 @@ class Spec:
     output: str = ".buildmatrix/generated"
     #: Images that helper stages use: `uv` and `scanner`.
     tools: Mapping[str, str] = field(default_factory=dict)
+    #: The user's own data files for the catalogue, relative to the specification.
+    catalogue: tuple[str, ...] = ()
+
+    @property
+    def catalogue_files(self) -> tuple[Path, ...]:
+        """The same where they can be opened from here."""
+        return tuple(self.root / name for name in self.catalogue)
 
     @property
     def root(self) -> Path:

@@ -127,16 +127,16 @@ def _target(
         return {key: filler.fill(text) for key, text in (texts or {}).items() if text.sound}
 
     def existing(text: Text) -> str:
-        path = _tidy(filler.fill(text))
-        _check_exists(root, path, text.at, problems)
+        path = tidy(filler.fill(text))
+        check_exists(root, path, text.at, problems)
         return path
 
     requirements = tuple(dict.fromkeys(existing(text) for text in sound(settings.requirements)))
     pyproject = existing(settings.pyproject) if settings.pyproject else None
     _check_inputs(point, backend, settings, problems)
-    template = _tidy(one(settings.template, f"{point.backend}.Dockerfile.j2"))
+    template = tidy(one(settings.template, f"{point.backend}.Dockerfile.j2"))
     if settings.template and "/" in template:
-        _check_exists(root, template, settings.template.at, problems)
+        check_exists(root, template, settings.template.at, problems)
     templates = file.tags.templates or (Text("{version}-{id}", file.tags.at, kinds.TAG),)
     return Target(
         id=point.id,
@@ -165,7 +165,7 @@ def _target(
         template=template,
         copy=tuple(
             dict.fromkeys(
-                (_tidy(filler.fill(source)), filler.fill(destination))
+                (tidy(filler.fill(source)), filler.fill(destination))
                 for source, destination in settings.copy or ()
                 if source.sound and destination.sound
             )
@@ -174,7 +174,7 @@ def _target(
         user=_user(settings),
         image=one(file.project.image, "{project}", kinds.REPOSITORY),
         tags=many((*templates, *aliases)),
-        lock=_tidy(one(settings.lock, "locks/pylock.{id}.toml", kinds.LOCK_PATH)),
+        lock=tidy(one(settings.lock, "locks/pylock.{id}.toml", kinds.LOCK_PATH)),
         smoke=tuple(_smoke(smoke) for smoke in smokes if smoke.name.sound and smoke.level.sound),
         runner=maybe(settings.runner),
     )
@@ -199,7 +199,8 @@ def _values(file: File, point: Point) -> dict[str, str | None]:
     }
 
 
-def _tidy(path: str) -> str:
+def tidy(path: str) -> str:
+    """A path without `./`, double slashes and a slash at the end."""
     return str(PurePosixPath(path)) if path else path
 
 
@@ -269,9 +270,10 @@ def _check_inputs(point: Point, backend: Backend, settings: Settings, problems: 
         )
 
 
-def _check_exists(root: Path, path: str, at: Position, problems: Problems) -> None:
+def check_exists(root: Path, path: str, at: Position, problems: Problems) -> bool:
+    """Whether `path` is a file below `root`; if not, that is a problem. Nothing is none."""
     if not path or os.path.isfile(root / path):  # noqa: PTH113 (never raises, unlike Path's)
-        return
+        return bool(path)
     try:
         siblings = [entry.name for entry in (root / path).parent.iterdir()][:1000]
     except OSError:
@@ -279,6 +281,7 @@ def _check_exists(root: Path, path: str, at: Position, problems: Problems) -> No
     near = closest(PurePosixPath(path).name, siblings)
     hint = f"did you mean `{PurePosixPath(path).with_name(near)}`?" if near else None
     problems.add(at, f"there is no file `{path}` below the specification's folder", hint)
+    return False
 
 
 def _check_locks(targets: list[Target], file: File, problems: Problems) -> None:

@@ -14,7 +14,6 @@ import msgspec
 from buildmatrix.errors import UndecidedError
 from buildmatrix.inventory.codec import encode
 from buildmatrix.inventory.model import SCHEMA, Inventory
-from buildmatrix.inventory.scan import write_atomically
 
 #: Bytes of an encoded inventory; a root file system of 5 GB with 2,500 binaries has 5 MB.
 LARGEST = 1 << 30
@@ -59,6 +58,9 @@ def read(path: Path) -> Inventory:
 
 def write(path: Path, inventory: Inventory) -> None:
     """Write an inventory so that `path` never holds a part of one. Raises UndecidedError."""
+    # The whole scan core comes with it; whoever only reads need not wait for that.
+    from buildmatrix.inventory.scan import write_atomically
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, encode(inventory))

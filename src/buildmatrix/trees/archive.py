@@ -34,12 +34,16 @@ _OTHERS = {b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x04\x22\x4d\x18": "lz4"}
 _BROKEN = (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError)
 
 
-class _Readable(Protocol):
-    def read(self, length: int, /) -> bytes: ...
+class Readable(Protocol):
+    """What decompressors are."""
+
+    def read(self, length: int, /) -> bytes:
+        """At most `length` bytes; none at the end."""
+        ...
 
 
 #: Opens a Zstandard stream. The standard library has one since Python 3.14 (compression.zstd).
-Zstandard = Callable[[io.BufferedIOBase], _Readable]
+Zstandard = Callable[[io.BufferedIOBase], Readable]
 
 
 class OpenFile:
@@ -97,7 +101,7 @@ def members(archive: Slice) -> Iterator[Member]:
     """
     try:
         with tarfile.TarFile(
-            fileobj=_Stream(archive, LARGEST_HEADER), encoding="utf-8", errors="surrogateescape"
+            fileobj=Stream(archive, LARGEST_HEADER), encoding="utf-8", errors="surrogateescape"
         ) as tar:
             count = 0
             while (info := tar.next()) is not None:
@@ -161,14 +165,14 @@ class Spool:
                 raise Unreadable(f"compressed with {name}; decompress it first")
         if not head.startswith((GZIP, ZSTANDARD)):
             return blob
-        raw = _Stream(blob, LARGEST_HEADER)
+        raw = Stream(blob, LARGEST_HEADER)
         if head.startswith(GZIP):
             return self._inflated(gzip.GzipFile(fileobj=raw), blob.size)
         if self._zstandard is None:
             raise Unreadable("compressed with Zstandard, which this Python cannot read")
         return self._inflated(self._zstandard(raw), blob.size)
 
-    def _inflated(self, stream: _Readable, compressed: int) -> Slice:
+    def _inflated(self, stream: Readable, compressed: int) -> Slice:
         if self._file is None:
             self._file = tempfile.TemporaryFile(buffering=0, prefix="buildmatrix-")  # noqa: SIM115
         start = size = os.fstat(self._file.fileno()).st_size
@@ -194,7 +198,7 @@ class Spool:
         return Slice(OpenFile(self._file.fileno()), start, size - start)
 
 
-class _Stream(io.BufferedIOBase):
+class Stream(io.BufferedIOBase):
     """A source as the file object that tarfile and decompressors want.
 
     Without `limit`, the most bytes of one read, tarfile would read a pax header of any length.
@@ -206,20 +210,25 @@ class _Stream(io.BufferedIOBase):
         self._position = 0
 
     def readable(self) -> bool:
+        """See `io.IOBase`."""
         return True
 
     def seekable(self) -> bool:
+        """See `io.IOBase`."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """See `io.IOBase`."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._source.size}
         self._position = max(0, base[whence] + offset)
         return self._position
 
     def tell(self) -> int:
+        """See `io.IOBase`."""
         return self._position
 
     def read(self, length: int | None = -1) -> bytes:
+        """See `io.BufferedIOBase`. Raises `tarfile.ReadError` for more than the limit."""
         if length is None or length < 0:
             length = self._limit
         if length > self._limit:

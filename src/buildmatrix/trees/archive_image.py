@@ -27,6 +27,8 @@ LARGEST_DOCUMENT = 8 << 20
 MOST_BLOBS = 100_000
 #: Docker and containerd stop at 127.
 MOST_LAYERS = 1000
+#: Characters of an instruction that are kept; heredocs can be whole scripts.
+LONGEST_INSTRUCTION = 400
 #: Indexes inside of indexes.
 DEEPEST_INDEX = 4
 
@@ -41,6 +43,10 @@ class Configuration:
     labels: Mapping[str, str]
     #: Names that the archive gives the image; empty for none.
     names: tuple[str, ...] = ()
+    #: Of each layer, the lowest first: the digest of its uncompressed bytes, and what made it.
+    #: Empty texts where the configuration does not say, or contradicts the layers that are there.
+    digests: tuple[str, ...] = ()
+    instructions: tuple[str, ...] = ()
 
 
 class SavedImage:
@@ -58,7 +64,7 @@ class SavedImage:
             held.callback(self._spool.close)
             folder = path.is_dir()
             self._blobs = _layout(path, held) if folder else _archive(path, held, self._spool)
-            image = _image(self._blobs)
+            image = image_in(self._blobs)
             self._layers = image.layers
             self.configuration = image.configuration
             self._held = held.pop_all()
@@ -146,13 +152,19 @@ def _blob(blobs: Mapping[str, Slice], name: str) -> Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class _Image:
+class Image:
+    """An image among blobs."""
+
     configuration: Configuration
     #: Names of blobs, the lowest layer first.
     layers: tuple[str, ...]
 
 
-def _image(blobs: Mapping[str, Slice]) -> _Image:
+def image_in(blobs: Mapping[str, Slice]) -> Image:
+    """The one image of the layout or archive whose files are `blobs`. Raises `Unreadable`.
+
+    Only its documents are read.
+    """
     if "index.json" in blobs:
         images = list(_of_index(blobs, _document(blobs, "index.json"), (), 0))
     elif "manifest.json" in blobs:
@@ -169,13 +181,13 @@ def _image(blobs: Mapping[str, Slice]) -> _Image:
     return next(iter(distinct.values()))
 
 
-def _title(image: _Image) -> str:
+def _title(image: Image) -> str:
     return ", ".join(image.configuration.names) or "without a name"
 
 
 def _of_index(
     blobs: Mapping[str, Slice], index: Mapping[str, object], names: tuple[str, ...], depth: int
-) -> Iterator[_Image]:
+) -> Iterator[Image]:
     """The images of an index whose blobs are there: one of many platforms may be saved alone."""
     if depth > DEEPEST_INDEX:
         raise Unreadable(f"indexes nested more than {DEEPEST_INDEX} deep")
@@ -204,7 +216,7 @@ def _of_index(
             yield _with(config, layers, named)
 
 
-def _of_docker(blobs: Mapping[str, Slice]) -> Iterator[_Image]:
+def _of_docker(blobs: Mapping[str, Slice]) -> Iterator[Image]:
     for entry in _list(_parsed(blobs, "manifest.json"), "manifest.json"):
         if not isinstance(entry, dict):
             raise Unreadable("manifest.json lists something that is no image")
@@ -216,14 +228,57 @@ def _of_docker(blobs: Mapping[str, Slice]) -> Iterator[_Image]:
         yield _with(config, layers, names)
 
 
-def _with(config: Mapping[str, object], layers: tuple[str, ...], names: tuple[str, ...]) -> _Image:
+def _with(config: Mapping[str, object], layers: tuple[str, ...], names: tuple[str, ...]) -> Image:
     if len(layers) > MOST_LAYERS:
         raise Unreadable(f"{len(layers)} layers, which no engine runs")
     inner = _object(config, "config")
     variables = (str(text).partition("=") for text in _list(inner.get("Env") or [], "Env"))
     labels = {key: str(value) for key, value in _object(inner, "Labels").items()}
     environment = {name: value for name, _, value in variables}
-    return _Image(Configuration(environment, labels, names), layers)
+    configuration = Configuration(
+        environment,
+        labels,
+        names,
+        _digests(config, len(layers)),
+        _instructions(config, len(layers)),
+    )
+    return Image(configuration, layers)
+
+
+def _digests(config: Mapping[str, object], count: int) -> tuple[str, ...]:
+    """`rootfs.diff_ids`: digests of the uncompressed layers."""
+    found = _object(config, "rootfs").get("diff_ids")
+    texts = tuple(str(one) for one in found) if isinstance(found, list) else ()
+    return texts if len(texts) == count else ("",) * count
+
+
+def _instructions(config: Mapping[str, object], count: int) -> tuple[str, ...]:
+    """What made each layer: the entries of `history` that are not marked as empty."""
+    found = config.get("history")
+    entries = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    made = [one for one in entries if one.get("empty_layer") is not True]
+    if len(made) != count:
+        return ("",) * count
+    return tuple(
+        instruction(str(one.get("created_by") or one.get("comment") or "")) for one in made
+    )
+
+
+def instruction(created_by: str) -> str:
+    """A step of an image's history as a Dockerfile has it, in one line.
+
+    BuildKit writes the instruction and a comment; the classic builder writes the command of a RUN
+    as it was executed, and marks all other instructions with `#(nop)`.
+    """
+    text = " ".join(created_by.split()).removesuffix(" # buildkit")
+    shell = "/bin/sh -c "
+    if text.startswith(f"{shell}#(nop) "):
+        text = text.removeprefix(f"{shell}#(nop) ").strip()
+    elif text.startswith(shell):
+        text = f"RUN {text.removeprefix(shell)}"
+    else:
+        text = text.replace(f"RUN {shell}", "RUN ", 1)
+    return text if len(text) <= LONGEST_INSTRUCTION else f"{text[: LONGEST_INSTRUCTION - 3]}..."
 
 
 # Documents

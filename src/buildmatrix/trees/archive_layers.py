@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -34,6 +34,8 @@ class _Stored:
 
     #: None for a sparse file, which is not read.
     data: Slice | None
+    #: Index of the layer that brought it.
+    layer: int
     #: How many names it has, counted when the tree is complete.
     names: int = 0
     #: A number of its own.
@@ -41,23 +43,51 @@ class _Stored:
 
 
 @dataclass(eq=False, slots=True)
+class _Link:
+    target: str
+    layer: int
+
+
+@dataclass(eq=False, slots=True)
 class _Folder:
-    entries: dict[str, _Folder | _Stored | str] = field(default_factory=dict)
+    entries: dict[str, _Folder | _Stored | _Link] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """A file of one layer that no container sees, because of a later layer."""
+
+    path: str
+    size: int
+    #: Indexes of the layer that holds it and of the one that deleted or replaced it.
+    layer: int
+    by: int
+    #: Whether the later layer put something else in its place.
+    replaced: bool
 
 
 class LayeredTree(Tree):
     """Uncompressed layers, the lowest first, as one tree. Raises `Unreadable`.
 
+    A layer may also be given by its entries alone: then it can be walked, and no file be opened.
     A symbolic link is its target; names with links in their folders land where a container's
     runtime puts them, always below the root.
     """
 
-    def __init__(self, layers: Sequence[Slice]) -> None:
+    def __init__(self, layers: Sequence[Slice | Iterable[Member]]) -> None:
         self._root = _Folder()
         self._troubles: dict[str, str] = {}
+        #: Index of the layer that is being put over the others.
+        self._layer = 0
+        #: Bytes of the files of each layer.
+        self.sizes: list[int] = []
+        #: Names that a later layer took away, with the file that they were one of.
+        self._taken: list[tuple[str, _Stored, int, bool]] = []
         for number, layer in enumerate(layers, 1):
+            self._layer = number - 1
+            self.sizes.append(0)
             try:
-                self._apply(list(members(layer)))
+                self._apply(list(members(layer) if isinstance(layer, Slice) else layer))
             except Unreadable as error:
                 which = f"layer {number} of {len(layers)}"
                 raise Unreadable(f"{which} cannot be read: {error}") from error
@@ -91,9 +121,20 @@ class LayeredTree(Tree):
         if folder is None:
             return
         if name == OPAQUE:
+            self._take(folder, folder_path, replaced=False)
             folder.entries.clear()
         elif not name.startswith(_RESERVED):
-            folder.entries.pop(name.removeprefix(WHITEOUT), None)
+            name = name.removeprefix(WHITEOUT)
+            hidden = f"{folder_path}/{name}".lstrip("/")
+            self._take(folder.entries.pop(name, None), hidden, replaced=False)
+
+    def _take(self, entry: _Folder | _Stored | _Link | None, path: str, *, replaced: bool) -> None:
+        """Remember that the entry `path`, and all that is below it, is no longer there."""
+        if isinstance(entry, _Stored):
+            self._taken.append((path, entry, self._layer, replaced))
+        elif isinstance(entry, _Folder):
+            for below, inner in _entries(entry, f"{path}/".lstrip("/")):
+                self._take(inner, below, replaced=False)
 
     def _add(self, path: str, member: Member) -> None:
         folder_path, _, name = path.rpartition("/")
@@ -101,13 +142,17 @@ class LayeredTree(Tree):
         if folder is None:
             self._troubles[path] = "its folder is a file, or a link that leads nowhere"
             return
+        if member.kind == "folder" and isinstance(folder.entries.get(name), _Folder):
+            return
+        if member.kind != "hardlink":
+            self._take(folder.entries.get(name), path, replaced=member.kind == "file")
         if member.kind == "folder":
-            if not isinstance(folder.entries.get(name), _Folder):
-                folder.entries[name] = _Folder()
+            folder.entries[name] = _Folder()
         elif member.kind == "symlink":
-            folder.entries[name] = member.target
+            folder.entries[name] = _Link(member.target, self._layer)
         elif member.kind == "file":
-            folder.entries[name] = _Stored(member.data)
+            folder.entries[name] = _Stored(member.data, self._layer)
+            self.sizes[-1] += member.data.size if member.data is not None else 0
         elif member.kind == "hardlink":
             self._add_link(path, member.target, folder, name)
         else:
@@ -119,10 +164,11 @@ class LayeredTree(Tree):
         found = self._find(place) if place else None
         if isinstance(found, _Folder) or found is None:
             self._troubles[path] = f"a hard link to {target}, which is no file of the image"
-        else:
+        elif found is not folder.entries.get(name):
+            self._take(folder.entries.get(name), path, replaced=True)
             folder.entries[name] = found
 
-    def _find(self, path: str) -> _Folder | _Stored | str | None:
+    def _find(self, path: str) -> _Folder | _Stored | _Link | None:
         folder_path, _, name = path.rpartition("/")
         folder = self._folder(folder_path, make=False)
         return None if folder is None else folder.entries.get(name)
@@ -142,12 +188,12 @@ class LayeredTree(Tree):
                     trail.pop()
                 continue
             entry = trail[-1].entries.get(name)
-            if isinstance(entry, str):
+            if isinstance(entry, _Link):
                 passed += 1
-                ahead += entry.split("/")[::-1]
+                ahead += entry.target.split("/")[::-1]
                 if passed > MOST_LINKS or len(ahead) > MOST_COMPONENTS:
                     return None
-                if entry.startswith("/"):
+                if entry.target.startswith("/"):
                     del trail[1:]
                 continue
             if entry is None and make and len(trail) <= DEEPEST:
@@ -164,8 +210,8 @@ class LayeredTree(Tree):
         for path, why in sorted(self._troubles.items()):
             yield Trouble(path, why)
         for path, entry in _entries(self._root, ""):
-            if isinstance(entry, str):
-                yield Symlink(path, entry)
+            if isinstance(entry, _Link):
+                yield Symlink(path, entry.target)
             elif entry.data is None:
                 yield Trouble(path, "a sparse file, which is not read")
             else:
@@ -175,9 +221,7 @@ class LayeredTree(Tree):
     @contextmanager
     def open(self, path: str) -> Iterator[Source]:
         """See `Tree.open`; follows no link, as `walk` names every file itself."""
-        found: _Folder | _Stored | str | None = self._root
-        for name in path.split("/"):
-            found = found.entries.get(name) if isinstance(found, _Folder) else None
+        found = self._at(path)
         if not isinstance(found, _Stored):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         if found.data is None:
@@ -185,8 +229,38 @@ class LayeredTree(Tree):
         # A source of its own counts the bytes of this reader.
         yield Slice(found.data.source, found.data.offset, found.data.size)
 
+    def _at(self, path: str) -> _Folder | _Stored | _Link | None:
+        found: _Folder | _Stored | _Link | None = self._root
+        for name in path.split("/"):
+            found = found.entries.get(name) if isinstance(found, _Folder) else None
+        return found
 
-def _entries(folder: _Folder, prefix: str) -> Iterator[tuple[str, _Stored | str]]:
+    # Layers
+
+    def origin(self, path: str) -> int | None:
+        """Index of the layer that brought the file or link `path`, as `walk` spelled it.
+
+        Of a folder that of the first file in it. None for what is not in the tree.
+        """
+        found = self._at(path)
+        if isinstance(found, _Folder):
+            found = next((entry for _, entry in _entries(found, "")), None)
+        return None if found is None or isinstance(found, _Folder) else found.layer
+
+    def hidden(self) -> Iterator[Hidden]:
+        """Files that a later layer deleted or replaced, the last one first.
+
+        A file with several names is hidden when the last of them is gone.
+        """
+        told: set[int] = set()
+        for path, stored, by, replaced in reversed(self._taken):
+            if stored.names == 0 and id(stored) not in told and stored.layer < by:
+                told.add(id(stored))
+                size = stored.data.size if stored.data is not None else 0
+                yield Hidden(path, size, stored.layer, by, replaced)
+
+
+def _entries(folder: _Folder, prefix: str) -> Iterator[tuple[str, _Stored | _Link]]:
     for name, entry in sorted(folder.entries.items(), key=lambda item: item[0]):
         if isinstance(entry, _Folder):
             yield from _entries(entry, f"{prefix}{name}/")

@@ -34,6 +34,8 @@ class File:
     #: Differs whenever the bytes may differ from those that had the same path and stamp before;
     #: None where the tree cannot tell.
     stamp: bytes | None = field(default=None, compare=False)
+    #: Bytes that it takes in an archive that packs each file by itself; None in other trees.
+    packed: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
-"""A large deflated member of an archive with random access and bounded memory.
+"""Members of an archive with bounded memory: once from start to end, or with random access.
 
-Deflate can only be read from its start. A first pass inflates the member, checks its CRC and keeps
-a copy of the decompressor every few megabytes; after that, any place is reached by inflating from
-the copy before it. What a reader walks through in order is inflated a second time, and what it
+Deflate can only be read from its start. `Sequential` does that and checks the CRC at the end.
+`Inflating` gives random access to a large member: a first pass inflates it, checks its CRC and
+keeps a copy of the decompressor every few megabytes; after that, any place is reached by inflating
+from the copy before it. What a reader walks through in order is inflated a second time, and what it
 leaps over (device code) is not.
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from buildmatrix.trees.base import Unreadable
+from buildmatrix.trees.zipdirectory import DEFLATED, Entry
 
 #: Bytes of inflated data that are handled, and kept, at once.
 BLOCK = 1 << 20
@@ -25,6 +27,55 @@ MOST_COPIES = 256
 INPUT = 16 << 10
 #: A member may be inflated this many times over; readers that go back and forth stop here.
 MOST_PASSES = 8
+
+
+class Sequential:
+    """A member of an archive from its start to its end; `compressed(offset, length)` reads it.
+
+    `read` raises `Unreadable` for a member that ends early, goes on behind its size, or whose CRC
+    is another one than its entry's: that is known with its last byte, which is not handed out.
+    """
+
+    def __init__(self, compressed: Callable[[int, int], bytes], entry: Entry) -> None:
+        self._compressed = compressed
+        self._entry = entry
+        deflated = entry.method == DEFLATED
+        self._decompressor = zlib.decompressobj(-zlib.MAX_WBITS) if deflated else None
+        self._crc = 0
+        #: Bytes of the archive that were taken, and bytes that were given for them.
+        self.taken = 0
+        self.given = 0
+
+    def read(self, length: int) -> bytes:
+        """The next bytes, at least one and at most `length`; nothing only at the end."""
+        length = min(length, self._entry.size - self.given)
+        data = self._next(length) if length > 0 else b""
+        self.given += len(data)
+        if length > 0 and not data:
+            raise Unreadable(f"ends after {self.given} of {self._entry.size} bytes")
+        self._crc = zlib.crc32(data, self._crc)
+        if self.given == self._entry.size and (self._next(1) or self._crc != self._entry.crc):
+            raise Unreadable("broken member of the wheel: bad CRC-32, or more bytes than it says")
+        return data
+
+    def _next(self, length: int) -> bytes:
+        decompressor = self._decompressor
+        if decompressor is None:
+            data = self._compressed(self.taken, length)
+            self.taken += len(data)
+            return data
+        while not decompressor.eof:
+            data = decompressor.unconsumed_tail
+            if not data:
+                data = self._compressed(self.taken, INPUT)
+                self.taken += len(data)
+            try:
+                piece = decompressor.decompress(data, length)
+            except zlib.error as error:
+                raise Unreadable(f"broken member of the wheel: {error}") from error
+            if piece or not data:
+                return piece
+        return b""
 
 
 @dataclass(frozen=True, slots=True)

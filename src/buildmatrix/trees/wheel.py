@@ -6,23 +6,28 @@ and the ZIP application note 6.3.
 
 from __future__ import annotations
 
-import errno
-import io
-import os
-import struct
-import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, BinaryIO
+from typing import BinaryIO
 
+from buildmatrix.trees.archive import OpenFile
 from buildmatrix.trees.base import File, Source, Symlink, Tree, Trouble, Unreadable
-from buildmatrix.trees.inflating import Inflating
+from buildmatrix.trees.inflating import Inflating, Sequential
+from buildmatrix.trees.zipdirectory import (
+    DEFLATED,
+    ENCRYPTED,
+    LOCAL,
+    LOCAL_MARK,
+    STORED,
+    Bytes,
+    Entry,
+    read_directory,
+)
 
-#: Bytes of the central directory; tensorflow's, with 20,000 entries, has 3 MB.
-LARGEST_DIRECTORY = 16 << 20
 #: Bytes of one inflated member; libtorch_cuda.so has 1.5 GB.
 LARGEST_MEMBER = 8 << 30
 #: Members up to this size are inflated into memory, once; larger ones are read through a window.
@@ -40,20 +45,6 @@ CHUNK = 1 << 20
 #: prefix and its site-packages as one folder, so `data` and the libraries land at the root.
 SCHEMES = {"purelib": "", "platlib": "", "data": "", "scripts": "bin/", "headers": "include/"}
 
-_ENCRYPTED = 0x1
-#: Signature, ..., lengths of the name and of the extra field (application note 6.3, 4.3.7).
-_LOCAL_HEADER = struct.Struct("<4s5H3I2H")
-# What zipfile and the decompressors raise on bytes that lie.
-_BROKEN = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    NotImplementedError,
-    RuntimeError,
-    ValueError,
-)
-
 
 def installed(name: str) -> str:
     """Where the member `name` of a wheel lies in its tree: `.data/` folders are resolved."""
@@ -64,46 +55,99 @@ def installed(name: str) -> str:
     return name
 
 
-class WheelTree(Tree):
-    """The wheel at `path`. Raises `Unreadable` when it is no ZIP archive, or OSError.
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One file of a wheel, as its directory has it."""
 
-    Holds the file open; `close` or a `with` statement frees it.
+    #: As installed: `.data/` folders are resolved.
+    path: str
+    #: Bytes when inflated, and in the wheel.
+    size: int
+    compressed: int
+    #: CRC-32 of the inflated bytes.
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A member as it is in the wheel, in memory."""
+
+    entry: Entry
+    data: bytes
+
+    def unpack(self) -> bytes:
+        """The bytes of the file. Raises `Unreadable` for a member that lies."""
+        stream = Sequential(lambda at, length: self.data[at : at + length], self.entry)
+        pieces = []
+        while piece := stream.read(CHUNK):
+            pieces.append(piece)
+        return b"".join(pieces)
+
+
+class WheelTree(Tree):
+    """A wheel: the file at a path, or any source of bytes that knows its size.
+
+    Raises `Unreadable` when it is no ZIP archive, or OSError. Of a path the file is held open;
+    `close` or a `with` statement frees it. A source is its owner's to close.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("rb")
+    def __init__(self, wheel: Path | Bytes) -> None:
+        self._file: BinaryIO | None = None
+        self._source: Bytes
         try:
-            size = path.stat().st_size
-            self._archive = zipfile.ZipFile(_Positioned(self._file))
-        except _BROKEN as error:
-            self._file.close()
-            raise Unreadable(f"no readable ZIP archive: {error}") from error
-        except OSError:
-            self._file.close()
+            if isinstance(wheel, Path):
+                self._file = wheel.open("rb")
+                self._source = OpenFile(self._file.fileno())
+            else:
+                self._source = wheel
+            self._directory = read_directory(self._source)
+        except BaseException:
+            self.close()
             raise
-        self._allowance = SMALL_WHEEL_ALLOWANCE + MOST_INFLATION * size
-        self._members: dict[str, zipfile.ZipInfo] = {}
+        self._allowance = SMALL_WHEEL_ALLOWANCE + MOST_INFLATION * self._source.size
+        self._entries: dict[str, Entry] = {}
         self._troubles: list[Trouble] = []
-        for member in self._archive.infolist():
-            if not member.filename.endswith("/"):
-                self._add(member)
+        for entry in self._directory:
+            if not entry.name.endswith("/"):
+                self._add(entry)
 
-    def _add(self, member: zipfile.ZipInfo) -> None:
-        path = installed(member.filename)
+    def _add(self, entry: Entry) -> None:
+        path = installed(entry.name)
         why = _unsafe(path)
         if why is not None:
-            self._troubles.append(Trouble(member.filename, why))
+            self._troubles.append(Trouble(entry.name, why))
             return
-        if path in self._members:
+        if path in self._entries:
             # Installers write one over the other; which one is left is theirs to decide.
             why = "the wheel holds this path more than once; only the last one was read"
             self._troubles.append(Trouble(path, why))
-        self._members[path] = member
+        self._entries[path] = entry
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """All files, sorted by path, without reading any of them."""
+        return tuple(
+            Member(path, entry.size, entry.compressed, entry.crc)
+            for path, entry in sorted(self._entries.items())
+        )
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Everything in the directory, as it has it."""
+        return self._directory
+
+    def extent(self, path: str) -> tuple[int, int]:
+        """Where the member `path` begins in the wheel, header included, and where it ends.
+
+        What lies between belongs to no other member.
+        """
+        entry = self._entries[path]
+        return entry.offset, max(entry.offset, entry.end)
 
     def close(self) -> None:
         """Free the file; the tree cannot be used afterwards."""
-        self._archive.close()
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
     def __enter__(self) -> WheelTree:
         return self
@@ -119,8 +163,8 @@ class WheelTree(Tree):
     def walk(self) -> Iterator[File | Symlink | Trouble]:
         """See `Tree.walk`: sorted by path. A wheel holds no links."""
         yield from self._troubles
-        for path, member in sorted(self._members.items()):
-            yield File(path, member.file_size)
+        for path, entry in sorted(self._entries.items()):
+            yield File(path, entry.size, packed=entry.compressed)
 
     @contextmanager
     def open(self, path: str) -> Iterator[Source]:
@@ -130,51 +174,88 @@ class WheelTree(Tree):
         its CRC checked, before any byte after that part is handed out. Of a member larger than
         `LARGEST_HELD` the bytes are not kept: they are inflated again where they are needed.
         """
-        member = self._members.get(path)
-        if member is None:
+        entry, compressed = self._open(path)
+        source: _Member | Inflating | _Stored
+        if entry.size <= LARGEST_HELD:
+            source = _Member(Sequential(compressed, entry), entry.size)
+        elif entry.method == DEFLATED:
+            source = Inflating(compressed, entry.compressed, entry.size, entry.crc)
+        else:
+            source = _Stored(compressed, entry)
+        try:
+            yield source
+        finally:
+            self._allowance -= min(source.bytes_read, entry.size)
+
+    def place(self, path: str) -> tuple[Entry, int]:
+        """The entry of the member `path`, and where its bytes begin in the wheel.
+
+        Raises `Unreadable` for a member that must not be read, or that lies, or FileNotFoundError.
+        """
+        entry = self._allowed(path)
+        return entry, self._start(entry)
+
+    def packed(self, path: str) -> Packed:
+        """The bytes of the member `path` as they are in the wheel. Raises as `place` does."""
+        entry, start = self.place(path)
+        return Packed(entry, self._source.read(start, entry.compressed))
+
+    def beginning(self, path: str, compressed: int, most: int) -> bytes:
+        """What the first `compressed` bytes of a member inflate to, or `most` bytes of that.
+
+        Raises as `place` does, and `Unreadable` where there is nothing to inflate.
+        """
+        entry, start = self.place(path)
+        data = self._source.read(start, min(compressed, entry.compressed))
+        if entry.method == STORED:
+            return data[:most]
+        try:
+            return zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, min(most, entry.size))
+        except zlib.error as error:
+            raise Unreadable(f"broken member of the wheel: {error}") from error
+
+    def _open(self, path: str) -> tuple[Entry, Callable[[int, int], bytes]]:
+        """The entry of a member, and a reader of what it is stored as."""
+        entry, start = self.place(path)
+        size, source = entry.compressed, self._source
+        return entry, lambda offset, length: source.read(
+            start + offset, max(0, min(length, size - offset))
+        )
+
+    def _allowed(self, path: str) -> Entry:
+        """The entry of a member that may be read."""
+        entry = self._entries.get(path)
+        if entry is None:
             raise FileNotFoundError(path)
-        if member.flag_bits & _ENCRYPTED:
+        if entry.flags & ENCRYPTED:
             raise Unreadable("encrypted")
-        if member.file_size > LARGEST_MEMBER:
-            raise Unreadable(f"{member.file_size} bytes when inflated; {LARGEST_MEMBER} are read")
-        if member.file_size > self._allowance:
+        if entry.size > LARGEST_MEMBER:
+            raise Unreadable(f"{entry.size} bytes when inflated; {LARGEST_MEMBER} are read")
+        if entry.size > self._allowance:
             raise Unreadable(
                 f"the wheel inflates to more than {MOST_INFLATION} times its size: a ZIP bomb"
             )
-        try:
-            stream = self._archive.open(member)
-        except _BROKEN as error:
-            raise Unreadable(f"broken member of the wheel: {error}") from error
-        with stream:
-            source: _Member | Inflating | _Stored
-            if member.file_size <= LARGEST_HELD:
-                source = _Member(stream, member.file_size)
-            elif member.compress_type == zipfile.ZIP_DEFLATED:
-                source = Inflating(
-                    self._compressed(member), member.compress_size, member.file_size, member.CRC
-                )
-            elif member.compress_type == zipfile.ZIP_STORED:
-                source = _Stored(self._compressed(member), member)
-            else:
-                raise Unreadable(
-                    f"{member.file_size} bytes, neither stored nor deflated; the wheel format"
-                    " knows nothing else"
-                )
-            try:
-                yield source
-            finally:
-                self._allowance -= min(source.bytes_read, member.file_size)
+        if entry.method not in (STORED, DEFLATED):
+            raise Unreadable(
+                "neither stored nor deflated; the wheel format knows nothing else"
+                f" (method {entry.method})"
+            )
+        if entry.method == STORED and entry.size != entry.compressed:
+            raise Unreadable("broken member of the wheel: it is stored with two different sizes")
+        return entry
 
-    def _compressed(self, member: zipfile.ZipInfo) -> Callable[[int, int], bytes]:
-        """Reads the bytes that `member` is stored as; zipfile has checked its local header."""
-        descriptor = self._file.fileno()
-        header = os.pread(descriptor, _LOCAL_HEADER.size, member.header_offset)
-        *_, name, extra = _LOCAL_HEADER.unpack(header)
-        start = member.header_offset + _LOCAL_HEADER.size + name + extra
-        size = member.compress_size
-        return lambda offset, length: os.pread(
-            descriptor, max(0, min(length, size - offset)), start + offset
-        )
+    def _start(self, entry: Entry) -> int:
+        """Where the bytes of a member begin, behind a local header that must fit its entry."""
+        header = self._source.read(entry.offset, LOCAL.size + len(entry.raw))
+        if len(header) < LOCAL.size + len(entry.raw) or not header.startswith(LOCAL_MARK):
+            raise Unreadable("broken member of the wheel: its header is not where it should be")
+        *_, name, extra = LOCAL.unpack_from(header)
+        if header[LOCAL.size :] != entry.raw or name != len(entry.raw):
+            raise Unreadable("broken member of the wheel: its header has another name")
+        start: int = entry.offset + LOCAL.size + name + extra
+        if start + entry.compressed > entry.end:
+            raise Unreadable("broken member of the wheel: it overlaps what follows")
+        return start
 
 
 def _unsafe(path: str) -> str | None:
@@ -189,7 +270,7 @@ def _unsafe(path: str) -> str | None:
 class _Member:
     """One member, inflated once: the head first, the rest when somebody reads past it."""
 
-    def __init__(self, stream: IO[bytes], size: int) -> None:
+    def __init__(self, stream: Sequential, size: int) -> None:
         self._stream = stream
         self._size = size
         self._data = bytearray()
@@ -202,25 +283,19 @@ class _Member:
         return bytes(memoryview(self._data)[max(offset, 0) : max(end, 0)])
 
     def _inflate(self, wanted: int) -> None:
-        try:
-            while len(self._data) < wanted:
-                chunk = self._stream.read(min(CHUNK, wanted - len(self._data)))
-                if not chunk:
-                    break
-                self._data += chunk
-                self.bytes_read += len(chunk)
-        except _BROKEN as error:
-            raise Unreadable(f"broken member of the wheel: {error}") from error
-        if len(self._data) < min(wanted, self._size):
-            raise Unreadable(f"ends after {len(self._data)} of {self._size} bytes")
+        wanted = min(wanted, self._size)
+        while len(self._data) < wanted:
+            chunk = self._stream.read(min(CHUNK, wanted - len(self._data)))
+            self._data += chunk
+            self.bytes_read += len(chunk)
 
 
 class _Stored:
     """A large member that is not compressed."""
 
-    def __init__(self, stored: Callable[[int, int], bytes], member: zipfile.ZipInfo) -> None:
+    def __init__(self, stored: Callable[[int, int], bytes], entry: Entry) -> None:
         self._stored = stored
-        self._member = member
+        self._entry = entry
         self._checked = False
         self.bytes_read = 0
 
@@ -236,45 +311,8 @@ class _Stored:
         while data := self._stored(at, CHUNK):
             crc = zlib.crc32(data, crc)
             at += len(data)
-        if at < self._member.file_size:
-            raise Unreadable(f"ends after {at} of {self._member.file_size} bytes")
-        if crc != self._member.CRC:
+        if at < self._entry.size:
+            raise Unreadable(f"ends after {at} of {self._entry.size} bytes")
+        if crc != self._entry.crc:
             raise Unreadable("broken member of the wheel: bad CRC-32")
         self._checked = True
-
-
-class _Positioned(io.BufferedIOBase):
-    """The file as zipfile wants it, with a position of its own and a limit for each read.
-
-    A position that the kernel keeps would be shared with forked workers. Without the limit zipfile
-    would read the central directory, however long, at once.
-    """
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._descriptor = file.fileno()
-        self._position = 0
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        if whence == io.SEEK_CUR:
-            offset += self._position
-        elif whence == io.SEEK_END:
-            offset += os.fstat(self._descriptor).st_size
-        if offset < 0:
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        self._position = offset
-        return offset
-
-    def read(self, length: int | None = -1) -> bytes:
-        if length is None or length < 0:
-            length = LARGEST_DIRECTORY
-        if length > LARGEST_DIRECTORY:
-            raise zipfile.BadZipFile(f"its directory says it has {length} bytes")
-        data = os.pread(self._descriptor, length, self._position)
-        self._position += len(data)
-        return data

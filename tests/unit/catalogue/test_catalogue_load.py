@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.catalogue import format as tables
-from buildmatrix.catalogue.load import load, read, replacement
+from buildmatrix.catalogue.datafile import read, replacement
+from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.lookup import distribution, library
+from buildmatrix.elf.marks import MARKS
 from buildmatrix.errors import SpecError
 
 HEAD = """
@@ -88,7 +90,7 @@ def test_a_users_file_adds_to_a_backend_that_is_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("schema = [", "no TOML"),
+        ("schema = [", r"broken\.toml:1:11: this is not TOML"),
         (HEAD.replace("schema = 1", "schema = 9"), "`schema` must be 1"),
         (GOOD.replace("role", "roll"), "roll"),
         (GOOD.replace('"runtime"', "7"), r"libraries\[0\].role"),
@@ -116,8 +118,44 @@ def test_a_broken_file_is_one_clear_error_that_names_it(
     assert all(problem.file == str(path) for problem in caught.value.problems)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "line", "column"),
+    [
+        ('role = "runtime"', "role = 7", 11, 1),
+        ('role = "runtime"', 'roll = "runtime"', 11, 1),
+        ('names = ["libwave.so.*"]', 'names = ["libwave.so.*", 3]', 10, 26),
+        ("schema = 1", "schema = 2", 2, 1),
+        ('source = ["site"]', 'source = ["sight"]', 12, 1),
+        ('title = "Acme Wave"', "", None, None),
+    ],
+)
+def test_a_mistake_in_a_users_file_is_told_with_its_line(
+    tmp_path: Path, old: str, new: str, line: int | None, column: int | None
+) -> None:
+    path = tmp_path / "wave.toml"
+    path.write_text(GOOD.replace(old, new))
+    with pytest.raises(SpecError) as caught:
+        load([path])
+    (problem,) = caught.value.problems
+    assert (problem.file, problem.line, problem.column) == (str(path), line, column)
+
+
+def test_a_mark_that_no_reader_looks_for_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "wave.toml"
+    path.write_text(
+        GOOD + '[[static]]\nname = "wave"\nrole = "runtime"\nshared = []\nmarks = ["wave"]\n'
+        'source = ["site"]\nbasis = "verified"\n'
+    )
+    with pytest.raises(SpecError, match=r"wave\.toml:18:1: .*the mark 'wave'; there are cudart"):
+        load([path])
+
+
+def test_every_mark_that_is_looked_for_belongs_to_somebody() -> None:
+    assert {mark for owned in load().static for mark in owned.entry.marks} == set(MARKS)
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"absent\.toml: the catalogue file cannot be read"):
+    with pytest.raises(SpecError, match=r"absent\.toml: there is no such file"):
         load([tmp_path / "absent.toml"])
 
 

@@ -193,10 +193,98 @@ def test_a_section_for_device_code_counts_even_when_nothing_in_it_was_read() -> 
     assert of_file("x.so", elf(sections=(Section(".gnu.offload_funcs", 512, 8),))) == []
 
 
+def of_artefact(
+    path: str, kind: str, *codes: DeviceCode, marks: tuple[Mark, ...] = ()
+) -> list[Evidence]:
+    artefact = Artefact(path, 9000, kind, "app==1", codes, marks)
+    return list(evidence(Inventory(artefacts=(artefact,)), CATALOGUE))
+
+
+def code(container: str, kind: str, arch: str | None = None) -> DeviceCode:
+    return DeviceCode(container, kind, arch, 1, 4000, 0)
+
+
 def test_device_code_among_the_data_of_tests_is_context_only() -> None:
-    inventory = Inventory(artefacts=(Artefact("numba/cuda/tests/data/jitlink.ptx", 896, "ptx"),))
-    (found,) = evidence(inventory, CATALOGUE)
+    ptx = code("ptx", "ptx", "compute_50")
+    (found,) = of_artefact("numba/cuda/tests/data/jitlink.ptx", "ptx", ptx)
     assert (found.weight, found.confidence) == ("weak", "medium")
+
+
+@pytest.mark.parametrize(
+    ("kind", "found", "backend"),
+    [
+        ("cubin", code("elf", "sass", "sm_90"), "cuda"),
+        ("fatbin", code("nv-fatbin", "sass", "sm_90"), "cuda"),
+        ("fatbin", code("nv-fatbin", "unknown"), "cuda"),
+        ("ptx", code("ptx", "ptx", "compute_90"), "cuda"),
+        ("ltoir", code("ltoir", "lto-ir"), "cuda"),
+        ("engine", code("engine", "unknown"), "cuda"),
+        ("ttgir", code("triton", "ir", "compute_90"), "cuda"),
+        ("a", code("nv-fatbin", "sass", "sm_90"), "cuda"),
+        ("hsaco", code("elf", "amdgcn", "gfx942"), "rocm"),
+        ("hipfb", code("hip-bundle", "amdgcn", "gfx942"), "rocm"),
+        ("kpack", code("hip-kpack", "amdgcn", "gfx942"), "rocm"),
+        ("ttgir", code("triton", "ir", "gfx942"), "rocm"),
+        ("mxr", code("mxr", "unknown"), "rocm"),
+        ("zebin", code("elf", "zebin"), "oneapi"),
+        ("spv", code("spirv", "spirv", "spirv64"), "oneapi"),
+        ("hipfb", code("offload-bundle", "spirv", "spir64"), "oneapi"),
+    ],
+)
+def test_a_bare_file_of_device_code_belongs_to_a_backend(
+    kind: str, found: DeviceCode, backend: str
+) -> None:
+    (one,) = of_artefact(f"app/kernel.{kind}", kind, found)
+    assert (one.kind, one.backend, one.weight, one.size) == ("device-code", backend, "strong", 4000)
+    assert one.architectures == ((found.arch,) if found.arch else ())
+    assert one.detail == f".{kind} file: {found.arch or 'architectures unknown'}"
+
+
+@pytest.mark.parametrize(("arch", "backend"), [("nvptx64", "cuda"), ("amdgcn", "rocm")])
+def test_bitcode_for_a_device_is_a_tool_whatever_its_name(arch: str, backend: str) -> None:
+    (one,) = of_artefact("app/lib/slim.bc", "bc", code("bitcode", "bitcode", arch))
+    assert (one.kind, one.backend, one.detail) == ("tool", backend, "slim.bc")
+    assert (one.role, one.architectures) == ("compiler", (arch,))
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "codes"),
+    [
+        ("lib/libomp-cmath.bc", "bc", (code("bitcode", "bitcode", "spir64"),)),
+        ("app/shader.spv", "spv", (code("spirv", "spirv", "spirv"),)),
+        ("app/broken.spv", "spv", (code("spirv", "spirv"),)),
+        ("app/module.bc", "bc", ()),
+        ("app/kernel.ttir", "ttir", (code("triton", "ir"),)),
+        ("usr/lib/libx.a", "a", ()),
+    ],
+)
+def test_shaders_and_portable_code_belong_to_nobody(
+    path: str, kind: str, codes: tuple[DeviceCode, ...]
+) -> None:
+    assert of_artefact(path, kind, *codes) == []
+
+
+def test_device_libraries_of_a_compiler_of_the_system_are_context_only() -> None:
+    bitcode = code("bitcode", "bitcode", "nvptx64")
+    (found,) = of_artefact("usr/lib/clc/nvptx64--nvidiacl.bc", "bc", bitcode)
+    assert found.weight == "weak"
+
+
+def test_programs_as_text_in_a_library_are_context_and_told_apart_from_its_kernels() -> None:
+    text = code("ptx-text", "ptx", "compute_50")
+    found = of_file("x.so", elf(code=(text, FATBIN)))
+    assert {(one.weight, one.detail, one.architectures) for one in found} == {
+        ("weak", "ptx-text: compute_50", ()),
+        ("strong", ".nv_fatbin: sm_90", ("sm_90",)),
+    }
+
+
+def test_a_static_archive_shows_the_runtime_that_lies_in_it() -> None:
+    marks = (Mark("cudart-error-string", 70),)
+    (found,) = of_artefact("app/lib/libours.a", "a", marks=marks)
+    assert (found.kind, found.backend, found.offset) == ("static", "cuda", 70)
+    (named,) = of_artefact("nvidia/lib/libcudart_static.a", "a", marks=marks)
+    assert named.kind == "bundled"
 
 
 def test_tables_beside_device_code_are_known_and_no_evidence() -> None:
@@ -225,17 +313,41 @@ def test_a_static_compiler_without_names_still_counts_and_mkl_does_not() -> None
     assert found.size > 5_000_000
 
 
-def test_registration_and_the_drivers_name_tell_of_a_static_runtime_unless_one_is_needed() -> None:
+def test_registration_and_the_drivers_name_do_not_prove_a_static_runtime() -> None:
+    # TensorFlow and XLA register kernels through wrappers that open the shared runtime.
     wrapper = (Section(".nvFatBinSegment", 64, 24),)
     names = (Literal("libcuda.so.1", 9, ".rodata", True),)
+    found = of_file("x.so", elf(sections=wrapper, literals=names))
+    assert [item.kind for item in found] == ["dlopen"]
 
-    def statics(*needed: str) -> list[str]:
-        found = of_file("x.so", elf(*needed, sections=wrapper, literals=names))
-        return [item.confidence for item in found if item.kind == "static"]
 
-    assert statics() == ["medium"]
-    assert statics("libcudart.so.12") == []
-    assert statics("libcudart.so.12.8.90") == []
+@pytest.mark.parametrize(
+    ("mark", "backend", "name", "own"),
+    [
+        ("cublaslt-log-variable", "cuda", "cublaslt", "libcublasLt.so.13"),
+        ("cusparse-error-string", "cuda", "cusparse", "libcusparse.so.12"),
+        ("cufft-variable", "cuda", "cufft", "libcufft.so.11"),
+        ("nccl-version-line", "cuda", "nccl", "libnccl.so.2"),
+        ("hip-error-string", "rocm", "hip", "libamdhip64.so.7"),
+        ("sycl-cache-variable", "oneapi", "sycl", "libsycl.so.9"),
+        ("ur-loader-variable", "oneapi", "ur-loader", "libur_loader.so.0"),
+        ("ocl-icd-variable", "opencl", "opencl-loader", "libOpenCL.so.1"),
+        ("khronos-icd-variable", "opencl", "opencl-loader", "libOpenCL.so.1"),
+    ],
+)
+def test_each_static_runtime_is_told_where_it_is_not_at_home(
+    mark: str, backend: str, name: str, own: str
+) -> None:
+    (found,) = of_file("app/_C.so", elf(marks=(Mark(mark, 5),)))
+    assert (found.kind, found.backend, found.detail) == ("static", backend, f"{name} ({mark})")
+    assert "static" not in [
+        one.kind for one in of_file(own, elf(soname=own, marks=(Mark(mark, 5),)))
+    ]
+
+
+@pytest.mark.parametrize("mark", ["openmp-double-start", "mkl-verbose-end", "onednn-version-line"])
+def test_libraries_of_the_cpu_that_were_linked_in_are_no_evidence(mark: str) -> None:
+    assert of_file("app/_C.so", elf(marks=(Mark(mark, 5),))) == []
 
 
 # Literals
@@ -311,20 +423,17 @@ def test_names_that_a_run_computes_and_calls_that_no_import_gets_to_prove_less()
 # Tools and other files
 
 
-def test_tools_bitcode_and_bare_device_files() -> None:
+def test_tools_are_known_by_their_names_and_bitcode_by_name_is_a_tool() -> None:
+    nvptx, amdgcn = (code("bitcode", "bitcode", arch) for arch in ("nvptx64", "amdgcn"))
     inventory = Inventory(
         binaries=(Binary("triton/backends/nvidia/bin/ptxas", 50, elf(kind="exec"), "triton==3"),),
         artefacts=(
-            Artefact("triton/backends/nvidia/lib/libdevice.10.bc", 40, "bc", "triton==3"),
-            Artefact("triton/backends/amd/lib/ocml.bc", 30, "bc", "triton==3"),
-            Artefact("app/module.bc", 20, "bc"),
-            Artefact("app/kernel.fatbin", 10, "fatbin"),
-            Artefact("app/shader.spv", 5, "spv"),
+            Artefact("triton/nvidia/lib/libdevice.10.bc", 40, "bc", "triton==3", (nvptx,)),
+            Artefact("triton/backends/amd/lib/ocml.bc", 30, "bc", "triton==3", (amdgcn,)),
         ),
     )
     found = evidence(inventory, CATALOGUE)
     assert [(item.kind, item.backend, item.size) for item in found] == [
-        ("device-code", "cuda", 10),
         ("tool", "rocm", 30),
         ("tool", "cuda", 50),
         ("tool", "cuda", 40),

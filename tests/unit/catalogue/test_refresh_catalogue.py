@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from buildmatrix.catalogue.load import replacement
+from buildmatrix.catalogue.datafile import replacement
 
 TOOL = Path(__file__).resolve().parents[3] / "tools" / "refresh_catalogue.py"
 

@@ -279,3 +279,18 @@ def test_spirv_in_data_of_the_host_is_found_and_a_parser_of_spirv_is_not() -> No
     elf = read_elf(BytesSource(image), len(image))
     assert elf is not None
     assert elf.device_code == ()
+
+
+def test_a_bundle_with_nothing_but_code_of_the_host_holds_no_device_code() -> None:
+    found = known(bundle({"host-x86_64-unknown-linux-gnu-": b"x" * 64}), "k.hipfb")
+    assert (found.kind, found.device_code, found.unread) == ("hipfb", (), ())
+
+
+def test_a_table_of_more_architectures_than_there_are_is_not_believed() -> None:
+    names = b"".join(b"\xa7gfx" + b"%04d" % number for number in range(300))
+    data = b"KPAK" + struct.pack("<IQ", 1, 16) + b"\x81\xaagfx_arches\xdc" + b"\x01\x2c" + names
+    (code,) = known(data, "x.kpack").device_code
+    assert (code.arch, code.note) == (
+        None,
+        "the table of contents names more than 256 architectures",
+    )

@@ -191,3 +191,23 @@ def test_a_shallow_read_leaves_out_everything_that_has_to_be_searched() -> None:
     image = Image(parts=[Part(".rodata", b"\0libcuda.so.1\0")], machine=62)
     assert read(image, deep=False).literals == ()
     assert [literal.text for literal in read(image).literals] == ["libcuda.so.1"]
+
+
+def test_a_file_that_ends_before_its_contents_is_told() -> None:
+    whole = Image(parts=[Part(".rodata", b"x" * 5000)], section_headers=False).build()
+    elf = read_elf(BytesSource(whole[:-1000]), len(whole) - 1000)
+    assert elf is not None
+    size = len(whole)
+    assert elf.unread == (f"the file ends at {size - 1000}, and its contents go on to {size}",)
+    complete = read_elf(BytesSource(whole), len(whole))
+    assert complete is not None
+    assert complete.unread == ()
+
+
+def test_split_debug_information_is_no_file_that_was_cut_short() -> None:
+    parts = [Part(".text", b"", NOBITS, size=1 << 20), Part(".debug_info", b"x" * 64, flags=0)]
+    data = bytearray(Image(parts=parts).build())
+    struct.pack_into("<Q", data, 64 + 32, 1 << 20)  # p_filesz of the object that was split
+    elf = read_elf(BytesSource(bytes(data)), len(data))
+    assert elf is not None
+    assert elf.unread == ()

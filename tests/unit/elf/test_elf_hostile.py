@@ -10,11 +10,12 @@ import zlib
 from pathlib import Path
 
 import pytest
-from elf_images import STRTAB, Image, Part, bundle, compressed_bundle, fat_binary, fat_entry
+from elf_images import NOTE, STRTAB, Image, Part, bundle, compressed_bundle, fat_binary, fat_entry
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from buildmatrix.elf import devicecode, zstd
+from buildmatrix.elf.devicefile import read_device_file
 from buildmatrix.elf.model import Elf
 from buildmatrix.elf.reader import Malformed, read_elf
 from buildmatrix.elf.source import ByteSource, BytesSource
@@ -283,3 +284,77 @@ def test_symbols_whose_names_never_end_are_bounded() -> None:
     assert found.defined == ()
     assert any("names of symbols are left out" in why for why in found.unread)
     assert time.perf_counter() - started < 20
+
+
+def test_strings_that_never_end_are_bounded() -> None:
+    needed = 20_000
+    data = bytearray(Image(needed=["a" * (1 << 20)]).build())
+    at = data.index(b"a" * 64)
+    data[at : at + (1 << 20) + 1] = b"a" * ((1 << 20) + 1)
+    row = data.index(struct.pack("<QQ", 1, 1), 64)
+    data[row : row + 16] = struct.pack("<QQ", 1, 1) * needed
+    struct.pack_into("<Q", data, 64 + 56 + 32, (needed + 4) * 16)
+    source = BytesSource(bytes(data))
+    elf = answer(source, len(data))
+    assert elf is not None
+    assert any("too long" in why for why in elf.unread)
+    assert source.bytes_read < 64 << 20
+
+
+def test_a_file_with_holes_of_a_terabyte_is_searched_up_to_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(devicecode, "MOST_SEARCHED", 32 << 20)
+
+    class Sparse:
+        """A small file that claims to be large; what it does not have is zeros."""
+
+        def __init__(self, data: bytes) -> None:
+            self._data = data
+            self.bytes_read = 0
+
+        def read(self, offset: int, length: int) -> bytes:
+            self.bytes_read += length
+            return self._data[offset : offset + length].ljust(length, b"\0")
+
+    for name in (".nv_fatbin", ".rodata"):
+        data = bytearray(Image(parts=[Part(name, bytes(64))]).build())
+        sections_at = struct.unpack_from("<Q", data, 40)[0]
+        struct.pack_into("<Q", data, sections_at + 64 + 32, 1 << 40)
+        source = Sparse(bytes(data))
+        elf = answer(source, 1 << 41)
+        assert elf is not None
+        assert any("bytes of data were searched" in why for why in elf.unread)
+        assert 32 << 20 <= source.bytes_read < 40 << 20
+
+
+def test_members_of_an_archive_share_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devicecode, "MOST_OPENED", 20)
+    packed = zlib.compress(PLAIN)
+    flood = compressed_bundle(3, 0, packed, len(PLAIN)) * 10
+    member = Image(type=1, parts=[Part(".hip_fatbin", flood)]).build()
+    member += bytes(len(member) % 2)
+    header = b"a.o/".ljust(48) + b"%-10d`\n" % len(member)
+    data = b"!<arch>\n" + (header + member) * 5
+    found = read_device_file(BytesSource(data), len(data), "x.a")
+    assert found is not None
+    assert {code.arch: code.count for code in found.device_code} == {"gfx942": 20, None: 30}
+
+
+def test_notes_beyond_the_bound_are_told_and_those_of_a_compiler_are_not_read() -> None:
+    note = struct.pack("<III", 4, 4, 0x7FFF) + b"ABC\0" + bytes(4)
+    for flags, told in ((2, True), (0, False)):
+        data = bytearray(Image(parts=[Part(".note.many", note * 5000, NOTE, flags)]).build())
+        struct.pack_into("<I", data, 64 + 56, 0)  # the section alone tells of it, no segment
+        elf = read_elf(BytesSource(bytes(data)), len(data))
+        assert elf is not None
+        assert any("groups of notes" in why for why in elf.unread) is told
+
+
+def test_a_flood_of_beginnings_of_programs_is_bounded() -> None:
+    flood = b".version 8.2\n.target sm_75\n.address_size 64\n" * 40_000
+    elf, seconds, peak = measured(Image(parts=[Part(".rodata", flood)]).build())
+    assert elf is not None
+    assert elf.device_code == ()
+    assert seconds < 30
+    assert peak < 60 << 20

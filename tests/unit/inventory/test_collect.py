@@ -14,7 +14,6 @@ import pytest
 
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import (
-    Artefact,
     Inventory,
     Link,
     SharedPath,
@@ -252,20 +251,57 @@ def test_broken_metadata_is_reported_and_the_distribution_stays(
     assert unread.path.startswith(folder)
 
 
-def test_artefacts_are_known_by_their_bytes_or_their_suffix(image: Image) -> None:
-    image.file("a/libdevice.10.bc", b"BC\xc0\xde1234")
-    image.file("a/kernel", b"\x50\xed\x55\xba\x01\x00\x10\x00")
-    image.file("a/kernels.spv", b"\x03\x02\x23\x07\x00\x00\x01\x00")
-    image.file("a/gfx942.kpack", b"????")
-    image.file("a/libcudart_static.a", b"!<arch>\nxxxx")
+def fat_binary(sm: int) -> bytes:
+    """A CUDA fat binary with one cubin of 8 bytes."""
+    entry = struct.pack("<HHIQIIHHIIIQ", 2, 0x101, 64, 8, 0, 0, 0, 0, sm, 0, 0, 0) + bytes(16 + 8)
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entry)) + entry
+
+
+def test_files_of_device_code_are_read_for_what_they_hold(image: Image) -> None:
+    object_for = struct.pack("<H", 190)  # EM_CUDA in the place of x86-64
+    image.file("a/kernel.cubin", ELF[:18] + object_for + ELF[20:48] + b"\x5a" + ELF[49:])
+    image.file("a/kernels", fat_binary(90))
+    image.file("a/kernel.ptx", b".version 8.0\n.target sm_90a\n.address_size 64\n")
     image.file("a/notes.bc", b"scale=3\n")
-    assert image.inventory().artefacts == (
-        Artefact("a/gfx942.kpack", 4, "kpack"),
-        Artefact("a/kernel", 8, "fatbin"),
-        Artefact("a/kernels.spv", 8, "spv"),
-        Artefact("a/libcudart_static.a", 12, "a"),
-        Artefact("a/libdevice.10.bc", 8, "bc"),
+    inventory = image.inventory()
+    assert [
+        (one.path, one.kind, [code.arch for code in one.device_code]) for one in inventory.artefacts
+    ] == [
+        ("a/kernel.cubin", "cubin", ["sm_90"]),
+        ("a/kernel.ptx", "ptx", ["compute_90a"]),
+        ("a/kernels", "fatbin", ["sm_90"]),
+    ]
+    assert (inventory.binaries, inventory.unread) == ((), ())
+
+
+def test_a_static_archive_tells_what_its_members_hold(image: Image) -> None:
+    text = b"CUDA driver version is insufficient for CUDA runtime version"
+    section = struct.pack("<10I", 0, 1, 2, 0, 52, len(text), 0, 0, 1, 0)
+    header = struct.pack(
+        "<4s4B8x2H5I6H", b"\x7fELF", 1, 1, 1, 0, 1, 3, 1, 0, 0, 112, 0, 52, 0, 0, 40, 2, 0
     )
+    member = header + text + bytes(112 - len(header) - len(text)) + bytes(40) + section
+    image.file("a/libours.a", b"!<arch>\n" + b"a.o/".ljust(48) + b"%-10d`\n" % 192 + member)
+    (one,) = image.inventory().artefacts
+    assert (one.kind, one.device_code) == ("a", ())
+    assert [(mark.name, mark.offset) for mark in one.marks] == [("cudart-error-string", 68 + 52)]
+
+
+def test_a_file_of_device_code_that_says_nothing_stays_with_the_reason(image: Image) -> None:
+    image.file("a/kernel.kpack", b"????")
+    image.file("a/kernel.fatbin", b"\x50\xed\x55\xba\x01\x00\x10\x00")
+    (fatbin, kpack) = image.inventory().artefacts
+    assert [code.arch for code in (*fatbin.device_code, *kpack.device_code)] == [None, None]
+    assert [code.note for code in fatbin.device_code] == ["there is no container in the file"]
+    assert [code.note for code in kpack.device_code] == ["the file ends inside its header"]
+
+
+def test_an_archive_that_is_cut_short_is_not_read(image: Image) -> None:
+    image.file("a/libcudart_static.a", b"!<arch>\nxxxx")
+    inventory = image.inventory()
+    assert [one.kind for one in inventory.artefacts] == ["a"]
+    why = "the archive is damaged: there is no member at offset 8"
+    assert inventory.unread == (Unread("a/libcudart_static.a", why),)
 
 
 def test_system_packages_come_from_dpkg_and_apk_without_removed_ones(image: Image) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import venv
 from pathlib import Path
 
 from buildmatrix.inventory.collect import collect
+from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.model import Distribution, PythonPath
-from buildmatrix.inventory.python_path import first_on_path
+from buildmatrix.inventory.python_path import first_on_path, python_paths, with_environment
 from buildmatrix.trees.directory import DirectoryTree
 
 
@@ -88,3 +91,58 @@ def test_pythonpath_of_the_image_comes_first_and_decides_which_distribution_coun
         Distribution("torch", "3", "elsewhere/torch-3.dist-info"),
     ]
     assert first_on_path(path, torch)["torch"].version == "2"
+
+
+def test_the_order_is_the_one_that_a_real_interpreter_has(tmp_path: Path) -> None:
+    """PYTHONPATH before the sites, its `.pth` files unread; those of a site behind it."""
+    venv.create(tmp_path / "env", with_pip=False, symlinks=True)
+    (site,) = (tmp_path / "env").glob("lib/python3*/site-packages")
+    files = {
+        "env/x.txt": "",
+        "first/torch.py": "",
+        "first/unread.pth": "../never\n",
+        "never/torch.py": "",
+        "behind/torch.py": "",
+        "second/torch.py": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (site / "a.pth").write_text("# a comment\n../../../../behind\n../../../../missing\n\n")
+    (site / "b.pth").write_text("../../../../second\n../../../../behind\nimport os\n")
+    environment = {"PYTHONPATH": f"{tmp_path}/first:{tmp_path}/missing"}
+    done = subprocess.run(
+        [tmp_path / "env/bin/python", "-c", "import sys; print('\\n'.join(sys.path[1:]))"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    inside = (line for line in done.stdout.splitlines() if line.startswith(f"{tmp_path}/"))
+    real = [one.removeprefix(f"{tmp_path}/") for one in inside if Path(one).is_dir()]
+
+    with DirectoryTree(tmp_path) as tree:
+        known = {"PYTHONPATH": "/first:/missing"}
+        (path,) = python_paths(Listing(tree), known)
+        (bare,) = python_paths(Listing(tree), {})
+    assert list(path.folders) == real
+    assert with_environment(bare, {"PYTHONPATH": "/first"}).folders == path.folders
+
+
+def test_what_a_user_installed_for_himself_comes_before_the_systems(tmp_path: Path) -> None:
+    system, user = "usr/local/lib/python3.12/site-packages", "lib/python3.12/site-packages"
+    files = {
+        "usr/local/bin/python3.12": "",
+        f"{system}/x.py": "",
+        f"root/.local/{user}/x.py": "",
+        f"home/app/.local/{user}/x.py": "",
+    }
+
+    def folders(**environment: str) -> tuple[str, ...]:
+        (path,) = paths(tmp_path, files, environment).values()
+        return path.folders
+
+    assert folders() == (f"root/.local/{user}", system)
+    assert folders(HOME="/home/app") == (f"home/app/.local/{user}", system)
+    assert folders(PYTHONUSERBASE="/home/app/.local") == (f"home/app/.local/{user}", system)
+    assert folders(PYTHONNOUSERSITE="1") == (system,)

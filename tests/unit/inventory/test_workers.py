@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import pytest
 
@@ -13,6 +14,10 @@ BIG = [workers.WORTH_IT] * 7
 @pytest.fixture(autouse=True)
 def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "processors", lambda: 2)
+    # A process with threads is not forked, and servers of other tests may still be ending theirs.
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread():
+            thread.join(timeout=30)
 
 
 def no_children_are_left() -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.trees import inflating, wheel
+from buildmatrix.trees import inflating, wheel, zipdirectory
 from buildmatrix.trees.base import File, Trouble, Unreadable
 from buildmatrix.trees.wheel import WheelTree, installed
 
@@ -141,7 +141,7 @@ def test_an_encrypted_member_is_refused(tmp_path: Path) -> None:
 
 def test_a_giant_central_directory_is_refused_before_it_is_read(tmp_path: Path) -> None:
     file = tmp_path / "a.whl"
-    size = wheel.LARGEST_DIRECTORY + 1
+    size = zipdirectory.LARGEST_DIRECTORY + 1
     with file.open("wb") as stream:
         stream.truncate(size)
         stream.seek(size)

@@ -1,0 +1,134 @@
+"""One data file of the catalogue: read, and checked beyond what the types of `format` say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+import tomli
+
+from buildmatrix.catalogue import format as tables
+from buildmatrix.catalogue.model import Replacement, ReplacementAction
+from buildmatrix.elf.marks import MARKS
+from buildmatrix.errors import Problem, SpecError
+from buildmatrix.spec import document
+from buildmatrix.spec.document import Problems
+from buildmatrix.spec.model import Position
+from buildmatrix.spec.positions import Path as Place
+
+_Locate = Callable[[Place], Position | None]
+
+_ACTIONS: Mapping[str, ReplacementAction] = {
+    "use": "use",
+    "remove": "remove",
+    "index": "index",
+    "keep": "keep",
+}
+#: One step of a path in a message of msgspec: `.libraries`, `[0]`; `[...]` is any key of a table.
+_STEP = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d+)\]")
+_UNKNOWN_FIELD = re.compile(r"unknown field `([^`]+)`")
+_FORMAT = "docs/catalogue.md lists what each table may hold"
+
+
+def read(name: str, data: bytes) -> tables.DataFile:
+    """One data file of buildmatrix itself; `name` is what errors call it. Raises `SpecError`."""
+    try:
+        content = tomli.loads(data.decode())
+    except (tomli.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SpecError([Problem(f"this is no TOML: {error}", name)]) from error
+    return _checked(content, Problems(name), lambda _: None)
+
+
+def read_file(path: Path) -> tables.DataFile:
+    """One data file of a user. Raises `SpecError` with the lines of everything that is wrong."""
+    problems = Problems(str(path))
+    found = document.read(path, problems, absent="docs/catalogue.md shows how to write one")
+
+    def locate(place: Place) -> Position | None:
+        """Where the entry at `place` stands, or the nearest one around it."""
+        for end in range(len(place), 0, -1):
+            with suppress(KeyError):
+                return found.key(place[:end])
+        return None
+
+    return _checked(found.values, problems, locate)
+
+
+def _checked(content: Mapping[str, object], problems: Problems, locate: _Locate) -> tables.DataFile:
+    if content.get("schema") != tables.SCHEMA:
+        problems.add(locate(("schema",)), f"`schema` must be {tables.SCHEMA}", _FORMAT)
+        problems.stop()
+    try:
+        file = msgspec.convert(content, tables.DataFile)
+    except msgspec.ValidationError as error:
+        text, _, where = str(error).partition(" - at `$")
+        where = where.rstrip("`").lstrip(".")
+        place = tuple(name or int(index) for name, index in _STEP.findall(f".{where}"))
+        unknown = _UNKNOWN_FIELD.search(text)
+        if unknown is not None:
+            place = (*place, unknown[1])
+        message = f"{where}: {text}" if where else text
+        problems.add(locate(place), message, _FORMAT)
+    else:
+        for place, message in _complaints(file):
+            problems.add(locate(place), message)
+        problems.stop()
+        return file
+    problems.stop()
+    raise AssertionError("a problem was just added")
+
+
+def _complaints(file: tables.DataFile) -> Iterator[tuple[Place, str]]:
+    """What the types of the format cannot say, each with the path of the entry."""
+    for table, number, entry in tables.entries(file):
+        for key in entry.source:
+            if key not in file.sources:
+                yield (
+                    (table, number, "source"),
+                    f"[[{table}]] names the source {key!r}, which [sources] does not have",
+                )
+    for number, runtime in enumerate(file.static):
+        for mark in runtime.marks:
+            if mark not in MARKS:
+                yield (
+                    ("static", number, "marks"),
+                    f"[[static]] names the mark {mark!r}; there are {', '.join(MARKS)}",
+                )
+    for number, local in enumerate(file.local_versions):
+        yield from _bad_pattern(("local-versions", number, "pattern"), local.pattern)
+    for number, variable in enumerate(file.environment):
+        if variable.toolkit is not None:
+            yield from _bad_pattern(("environment", number, "toolkit"), variable.toolkit)
+    for number, distribution in enumerate(file.distributions):
+        for backend, text in distribution.replace.items():
+            if replacement(text) is None:
+                yield (
+                    ("distributions", number, "replace", backend),
+                    f"[[distributions]] has the replacement {text!r}; write `use NAME`, `remove`, "
+                    "`index NAME` or `keep`, and behind a `;` what else is to be said",
+                )
+
+
+def _bad_pattern(place: Place, pattern: str) -> Iterator[tuple[Place, str]]:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        yield (
+            place,
+            f"[[{place[0]}]] has the regular expression {pattern!r}, which is none: {error}",
+        )
+
+
+@lru_cache(maxsize=1024)
+def replacement(text: str) -> Replacement | None:
+    """The replacement that a data file writes as `ACTION [TARGET][; NOTE]`; None if it is none."""
+    order, _, note = text.partition(";")
+    word, _, target = order.strip().partition(" ")
+    action = _ACTIONS.get(word)
+    if action is None or (action in ("use", "index")) != bool(target):
+        return None
+    return Replacement(action, target or None, note.strip() or None)

@@ -1,0 +1,110 @@
+"""What the catalogue knows, for a person and for a program to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from buildmatrix.catalogue import format as tables
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.errors import UsageError
+
+SCHEMA = "buildmatrix/catalogue/1"
+
+#: What an entry is recognised by, in the words of its table.
+_KEYS = (
+    *("names", "pattern", "paths", "formats", "kinds", "architectures", "family", "marks"),
+    *("shared", "files"),
+)
+#: What it means where it is seen.
+_MEANINGS = ("role", "kind", "weight", "where", "toolkit", "basis")
+#: Characters of a line that the names of an entry may take.
+_WIDEST = 100
+
+
+def backend_named(name: str, catalogue: Catalogue) -> str:
+    """The backend that is called `name`, which may be one of its aliases. Raises `UsageError`."""
+    if name in catalogue.backends:
+        return name
+    for entry in catalogue.backends.values():
+        if name in entry.aliases:
+            return entry.name
+    known = ", ".join(sorted(catalogue.backends))
+    raise UsageError(f"there is no backend {name!r}; the catalogue knows {known}")
+
+
+def document(catalogue: Catalogue, backend: str | None = None) -> dict[str, Any]:
+    """Everything about `backend`, or about all, ready for JSON; sources in words."""
+    return {
+        "schema": SCHEMA,
+        "date": catalogue.date,
+        "backends": [
+            {
+                "name": entry.name,
+                "vendor": entry.vendor,
+                "title": entry.title,
+                "aliases": list(entry.aliases),
+                "entries": [
+                    {"file": file, "table": table, **_plain(one, data)}
+                    for file, data, table, one in _entries(catalogue, entry.name)
+                ],
+            }
+            for entry in catalogue.backends.values()
+            if backend in (None, entry.name)
+        ],
+    }
+
+
+def overview(catalogue: Catalogue) -> tuple[tuple[str, str, str, str], ...]:
+    """Per backend its name, its vendor, its title, and how many entries there are."""
+    return tuple(
+        (
+            entry.name,
+            entry.vendor or "",
+            entry.title,
+            str(sum(1 for _ in _entries(catalogue, entry.name))),
+        )
+        for entry in sorted(catalogue.backends.values(), key=lambda entry: entry.name)
+    )
+
+
+def lines(catalogue: Catalogue, backend: str) -> Iterator[str]:
+    """The entries of one backend, a line each, table by table."""
+    entry = catalogue.backends[backend]
+    also = f"; also called {', '.join(entry.aliases)}" if entry.aliases else ""
+    vendor = f" ({entry.vendor})" if entry.vendor else ""
+    yield f"{entry.name}: {entry.title}{vendor}{also}"
+    previous = None
+    for _, _, table, one in sorted(_entries(catalogue, backend), key=lambda item: item[2]):
+        if table != previous:
+            yield f"\n{table}"
+            previous = table
+        values = msgspec.to_builtins(one)
+        meanings = [str(values[key]) for key in _MEANINGS if values.get(key)]
+        yield f"  {_recognised(table, values)}  [{' '.join(meanings)}]"
+
+
+def _recognised(table: str, values: dict[str, Any]) -> str:
+    key = "name" if table == "static" else next((key for key in _KEYS if values.get(key)), "kinds")
+    names = values[key]
+    text = names if isinstance(names, str) else " ".join(map(str, names))
+    return text if len(text) <= _WIDEST else f"{text[:_WIDEST]}..."
+
+
+def _entries(
+    catalogue: Catalogue, backend: str
+) -> Iterator[tuple[str, tables.DataFile, str, tables.Entry]]:
+    """File, its data, table and entry, in the order of the files."""
+    for name, data in catalogue.files.items():
+        if data.backend == backend:
+            for table, _, entry in tables.entries(data):
+                yield name, data, table, entry
+
+
+def _plain(entry: tables.Entry, data: tables.DataFile) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(entry)
+    plain["source"] = [data.sources[key] for key in entry.source]
+    plain["checked"] = (entry.checked or data.checked).isoformat()
+    return plain

@@ -1,0 +1,254 @@
+"""The search through a file that passes by once: names of libraries, marks, device code.
+
+The same finders as in `elf.reader`, which can go back and forth. Here the bytes come in order and
+are dropped when they were searched; only a window of them is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from buildmatrix.elf import fatbin
+from buildmatrix.elf.devicecode import MOST_CANDIDATES, CandidateFinder, DeviceCodeFinder
+from buildmatrix.elf.entries import Container, Entry
+from buildmatrix.elf.literals import LiteralFinder
+from buildmatrix.elf.marks import MarkFinder
+from buildmatrix.elf.model import DeviceCode, Literal, Mark
+from buildmatrix.elf.regions import AFTER, BEFORE, CHUNK, Region, Window
+
+#: Bytes behind a magic number that are there before a container is read: its tables, and the first
+#: block of a compressed one.
+_ENOUGH = 256 << 10
+#: The most that is held for a container whose reader asks for more than has come.
+_MOST_HELD = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search found so far; of a name every place, in any part of the file."""
+
+    device_code: tuple[DeviceCode, ...]
+    #: SPIR-V modules one by one: some sections are counted whole.
+    modules: tuple[Entry, ...]
+    #: Where containers of device code begin, in file order.
+    starts: tuple[int, ...]
+    literals: tuple[Literal, ...]
+    marks: tuple[Mark, ...]
+    #: True when there are more names than are kept.
+    incomplete: bool
+    #: What could not be read, one sentence each.
+    unread: tuple[str, ...]
+
+
+class PassingSearch:
+    """Searches `regions`, in file order, of a file that `feed` gives from its first byte on."""
+
+    def __init__(self, regions: Sequence[Region]) -> None:
+        self._regions = list(regions)
+        self._source = _Held()
+        self._done = 0
+        #: Where the last container ends.
+        self._covered = 0
+        #: Up to where magic numbers were looked for, and those found that were not looked at.
+        self._looked = 0
+        self._places: list[int] = []
+        self._tried = 0
+        self._fatbin: _OpenFatbin | None = None
+        self._unread: list[str] = []
+        self._device = DeviceCodeFinder(self._source, self._unread)
+        self._literals = LiteralFinder(everywhere=True)
+        self._marks = MarkFinder()
+        self._modules: list[Entry] = []
+        self._starts: list[int] = []
+        #: Containers of device code whose entries were all read.
+        self.complete = 0
+
+    @property
+    def found(self) -> Found:
+        """What was found so far."""
+        return Found(
+            self._device.found(),
+            tuple(self._modules),
+            tuple(self._starts),
+            self._literals.literals(),
+            self._marks.marks(),
+            incomplete=self._literals.incomplete,
+            unread=tuple(dict.fromkeys(self._unread)),
+        )
+
+    def feed(self, data: bytes) -> None:
+        """The bytes that follow those before."""
+        self._source.add(data)
+        self._advance(final=False)
+
+    def finish(self) -> None:
+        """No more bytes come: search what waited for them."""
+        self._advance(final=True)
+
+    def _advance(self, *, final: bool) -> None:
+        while self._step(final=final):
+            self._source.drop(self._done - BEFORE)
+
+    def _step(self, *, final: bool) -> bool:
+        """Does the next piece of work; False when it needs more bytes or there is none."""
+        if self._fatbin is not None:
+            return self._follow(self._fatbin, final=final)
+        while self._regions and self._regions[0].end <= self._done:
+            del self._regions[0]
+        if not self._regions:
+            self._done = self._source.end
+            return False
+        region = self._regions[0]
+        self._done = max(self._done, region.offset)
+        if self._looked <= self._done and not self._look(region, final=final):
+            return False
+        while self._places:
+            place = self._places[-1]
+            # The text of a program may begin before what was looked at.
+            if place >= self._covered and not self._try(place, region, final=final):
+                return False
+            if self._fatbin is not None:
+                return True
+            del self._places[-1:]
+        self._search(self._looked, region)
+        return True
+
+    def _look(self, region: Region, *, final: bool) -> bool:
+        """Looks for magic numbers in the next piece of the region; False when it is too short."""
+        end = min(self._source.end, region.end)
+        last = final or end == region.end
+        stop = end if last else end - AFTER
+        if stop - self._done < (1 if last else CHUNK):
+            return False
+        self._looked = min(stop, self._done + CHUNK)
+        candidates = CandidateFinder()
+        candidates.search(self._window(self._looked, region), region)
+        found = [place for place, _ in candidates.places][::-1]
+        self._tried += len(found)
+        if self._tried <= MOST_CANDIDATES:
+            self._places = found
+        elif self._tried - len(found) <= MOST_CANDIDATES:
+            self._unread.append(f"more than {MOST_CANDIDATES} places look like device code")
+        return True
+
+    def _try(self, place: int, region: Region, *, final: bool) -> bool:
+        """Reads the container that may begin at `place`; False when more bytes must come."""
+        here = self._source.end - place
+        final = final or self._source.end >= region.end
+        if not final and here < _ENOUGH:
+            return False
+        self._source.crossed = False
+        if self._source.read(place, len(fatbin.MAGIC)) == fatbin.MAGIC:
+            begun = fatbin.begin(self._source, place, region.end)
+            if begun is not None:
+                self._fatbin = _OpenFatbin(begun, region, place, begun.start)
+            return True
+        container = self._device.read_at(place, region.end)
+        if self._source.crossed and not final and here < _MOST_HELD:
+            return False
+        if container is not None:
+            if self._source.crossed or container.end > self._source.end:
+                known = tuple(one for one in container.entries if one.arch is not None)
+                container = replace(container, entries=known)
+            self._accept(container, place, region)
+        return True
+
+    def _follow(self, open_one: _OpenFatbin, *, final: bool) -> bool:
+        """Reads the next entry of a fat binary; False when more bytes must come."""
+        begun, region = open_one.begun, open_one.region
+        complete = open_one.at + fatbin.HEADER > begun.end
+        if not complete and not final and open_one.at + fatbin.HEADER > self._source.end:
+            return False
+        entry = next(begun.entries, None)
+        if open_one.at == begun.start:
+            ends = entry is not None and entry.offset + entry.size == begun.end
+            if entry is None or (entry.kind == "unknown" and ends):
+                # The magic number alone proves nothing: constants of a parser look like it.
+                self._fatbin = None
+                del self._places[-1:]
+                return True
+            self._search(open_one.place, region)
+            self._starts.append(open_one.place)
+        if entry is None:
+            self._fatbin = None
+            self.complete += complete
+            self._done = self._covered = begun.end
+            self._places = [place for place in self._places if place >= self._done]
+            return True
+        self._device.count(Container((entry,), entry.offset + entry.size), region)
+        open_one.at = entry.offset + entry.size
+        self._done = open_one.at
+        return True
+
+    def _accept(self, container: Container, place: int, region: Region) -> None:
+        self._search(place, region)
+        self._starts.append(place)
+        if container.entries and container.entries[0].format == "spirv":
+            self._modules.extend(container.entries)
+        elif not self._device.is_full():
+            self._device.count(container, region)
+        self.complete += container.end <= self._source.end
+        self._covered = container.end
+        self._done = max(self._done, container.end)
+
+    def _search(self, stop: int, region: Region) -> None:
+        """Searches what was not searched before `stop`."""
+        if stop > self._done:
+            window = self._window(stop, region)
+            self._literals.search(window, Region(region.offset, region.size, None, False))
+            self._marks.search(window)
+            self._done = stop
+
+    def _window(self, stop: int, region: Region) -> Window:
+        low = max(self._source.start, region.offset, self._done - BEFORE)
+        data = self._source.read(low, min(stop + AFTER, region.end, self._source.end) - low)
+        return Window(low, data, self._done - low, stop - low)
+
+
+@dataclass(slots=True)
+class _OpenFatbin:
+    """A fat binary whose entries are read while they pass by."""
+
+    begun: fatbin.Begun
+    region: Region
+    #: Where it begins, and where its next entry does.
+    place: int
+    at: int
+
+
+@dataclass(slots=True)
+class _Held:
+    """A `ByteSource` of the bytes that passed by last."""
+
+    #: File offset of the first byte that is held.
+    start: int = 0
+    #: Whether a read asked for bytes that are dropped, or still to come.
+    crossed: bool = False
+    _data: bytearray = field(default_factory=bytearray)
+
+    @property
+    def end(self) -> int:
+        """File offset behind the last byte that has come."""
+        return self.start + len(self._data)
+
+    def add(self, data: bytes) -> None:
+        """The bytes that follow."""
+        self._data += data
+
+    def drop(self, before: int) -> None:
+        """Let go of the bytes before the file offset `before`."""
+        count = min(before - self.start, len(self._data))
+        if count > 0:
+            del self._data[:count]
+            self.start += count
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `ByteSource.read`."""
+        if length <= 0:
+            return b""
+        if not self.start <= offset or offset + length > self.end:
+            self.crossed = True
+        if offset < self.start:
+            return b""
+        return bytes(memoryview(self._data)[offset - self.start : offset - self.start + length])

@@ -1,0 +1,45 @@
+"""PTX as text in data of the host: programs that a driver compiles when they are handed to it.
+
+Source: NVIDIA, PTX ISA 9.0, section 11.1 (PTX Module Directives): `.version`, `.target` and
+`.address_size` come first, in this order. PTX in fat binaries is told by those.
+"""
+
+from __future__ import annotations
+
+import re
+
+from buildmatrix.elf.entries import Container, Entry
+from buildmatrix.elf.source import ByteSource
+
+MAGIC = b".version "
+#: What is searched for: rarer than the first directive, `MAGIC` at most `BEFORE` bytes before it.
+SEARCHED = b".address_size "
+BEFORE = 200
+
+_HEAD = re.compile(
+    rb"\.version +[0-9]{1,2}\.[0-9]{1,2}\s+"
+    rb"\.target +sm_(?P<sm>[0-9]{1,4}[af]?)\b[^\n]{0,80}\n\s*"
+    rb"\.address_size +(?:32|64)\b"
+)
+#: A text without one is the header of a program that is still to be put together.
+_PROGRAM = re.compile(rb"\.(?:entry|func)\b")
+#: Bytes in which the first function begins.
+_PREAMBLE = 4 << 10
+_STEP = 64 << 10
+
+
+def read(source: ByteSource, offset: int, limit: int) -> Container | None:
+    """The program at `offset`; `limit` is the end of the section or region that holds it."""
+    start = source.read(offset, min(_PREAMBLE, limit - offset))
+    head = _HEAD.match(start)
+    if head is None or not _PROGRAM.search(start.partition(b"\0")[0]):
+        return None
+    end = offset
+    while end < limit:
+        data = source.read(end, min(_STEP, limit - end))
+        nul = data.find(b"\0")
+        end += nul if nul >= 0 else len(data)
+        if nul >= 0 or not data:
+            break
+    arch = f"compute_{head['sm'].decode()}"
+    return Container((Entry("ptx-text", "ptx", arch, offset, end - offset),), end)

@@ -1,0 +1,109 @@
+"""Which layer of an image brought what, and what its layers hold that no container sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from heapq import nlargest
+
+from buildmatrix.inventory.model import Buried, Inventory, Layer
+from buildmatrix.inventory.names import readable
+from buildmatrix.trees.archive_layers import Hidden, LayeredTree
+
+#: Groups of hidden files that are told of one by one, and bytes that such a group has at least.
+MOST_BURIED = 500
+SMALLEST_BURIED = 64 << 10
+#: Names told of one group.
+MOST_NAMES = 12
+#: Components of the folder that hidden files outside of any site-packages are grouped by.
+_DEPTH = 3
+#: Folders that name a distribution with its version: told of whatever their size.
+_METADATA = (".dist-info", ".egg-info")
+_SITES = frozenset({"site-packages", "dist-packages"})
+
+
+def with_layers(
+    inventory: Inventory,
+    tree: LayeredTree,
+    digests: Iterable[str],
+    instructions: Iterable[str],
+) -> Inventory:
+    """`inventory` with the layers of the image that it was read from.
+
+    `digests` and `instructions` have one text for each layer of `tree`, empty where unknown.
+    """
+    hidden = list(tree.hidden())
+    lost = [0] * len(tree.sizes)
+    for one in hidden:
+        lost[one.layer] += one.size
+    return replace(
+        inventory,
+        layers=tuple(
+            Layer(digest, readable(text), size, gone)
+            for digest, text, size, gone in zip(
+                digests, instructions, tree.sizes, lost, strict=True
+            )
+        ),
+        origins=dict(sorted(_origins(inventory, tree))),
+        buried=_buried(hidden),
+    )
+
+
+def _origins(inventory: Inventory, tree: LayeredTree) -> Iterator[tuple[str, int]]:
+    for things in (
+        inventory.binaries,
+        inventory.artefacts,
+        inventory.links,
+        inventory.distributions,
+        inventory.python_loads,
+    ):
+        for thing in things:
+            layer = tree.origin(thing.path)
+            if layer is not None:
+                yield thing.path, layer
+
+
+@dataclass(slots=True)
+class _Group:
+    files: int = 0
+    size: int = 0
+    names: list[tuple[int, str]] = field(default_factory=list)
+
+
+def _buried(hidden: Iterable[Hidden]) -> tuple[Buried, ...]:
+    """The hidden files by package or folder, layers, and manner; the largest first."""
+    groups: dict[tuple[str, int, int, bool], _Group] = {}
+    for one in hidden:
+        key = _folder(one.path), one.layer, one.by, one.replaced
+        group = groups.setdefault(key, _Group())
+        group.files += 1
+        group.size += one.size
+        name = one.path.rpartition("/")[2]
+        if ".so" in name or "." not in name:
+            group.names.append((one.size, name))
+            if len(group.names) > 20 * MOST_NAMES:
+                group.names = nlargest(MOST_NAMES, group.names)
+    found = [
+        Buried(
+            readable(path),
+            group.files,
+            group.size,
+            layer,
+            by,
+            replaced,
+            tuple(readable(name) for _, name in nlargest(MOST_NAMES, group.names)),
+        )
+        for (path, layer, by, replaced), group in groups.items()
+        if group.size >= SMALLEST_BURIED or path.endswith(_METADATA)
+    ]
+    found.sort(key=lambda one: (-one.size, one.path, one.layer, one.by, one.replaced))
+    return tuple(found[:MOST_BURIED])
+
+
+def _folder(path: str) -> str:
+    """The package in a site-packages that a file belongs to, else the first folders of its path."""
+    parts = path.split("/")
+    for at, part in enumerate(parts[:-1]):
+        if part in _SITES:
+            return "/".join(parts[: at + 2])
+    return "/".join(parts[:-1][:_DEPTH])

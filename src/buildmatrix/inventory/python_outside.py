@@ -1,0 +1,337 @@
+"""What Python code of one distribution imports from other ones, and what it does with it at once.
+
+The graph of imports is made of statements at the beginning of a line: what stands there runs, and
+nothing catches its failure. It is read off outlines. Only modules on that graph that import
+something of interest are parsed, to see which functions they call while they are imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from buildmatrix.inventory.distributions import Ownership
+from buildmatrix.inventory.listing import Listing
+from buildmatrix.inventory.model import Distribution, PythonImport
+from buildmatrix.inventory.names import distribution_name, owner_name
+from buildmatrix.inventory.python_program import Module, Program
+from buildmatrix.inventory.python_source import LARGEST_SOURCE, Outline, import_line
+from buildmatrix.inventory.python_values import truth
+from buildmatrix.inventory.syntax import children
+
+#: Bytes of source that are parsed for one distribution, and for all of a tree: 0.1 s, and half a
+#: second. What lies behind them is not told of.
+MOST_SOURCE = 1 << 20
+MOST_SOURCE_IN_ALL = 4 << 20
+#: Functions inside of functions that a module calls while it is imported.
+DEEPEST_CALL = 3
+#: Folders whose modules nobody imports but a test runner.
+_TESTS = frozenset({"test", "tests", "testing"})
+_STANDARD = sys.stdlib_module_names | {"__future__"}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def outside_imports(
+    listing: Listing,
+    ownership: Ownership,
+    distributions: Sequence[Distribution],
+    binaries: Sequence[str],
+    outlines: Mapping[str, Outline],
+) -> tuple[PythonImport, ...]:
+    """Imports of other distributions' modules, one for each pair and manner, sorted.
+
+    `called` tells of extension modules and of modules that load libraries, where the tree has the
+    other distribution; else of what the metadata requires.
+    """
+    everywhere = _Everywhere(ownership, distributions, binaries, outlines)
+    found: list[PythonImport] = []
+    left = MOST_SOURCE_IN_ALL
+    for item in distributions:
+        owner = owner_name(item.name, item.version)
+        sources, libraries = everywhere.files.get(owner, ({}, []))
+        if not sources:
+            continue
+        program = Program(
+            everywhere.site(owner),
+            sources,
+            libraries,
+            lambda path: _read(listing, path),
+            min(MOST_SOURCE, left),
+        )
+        one = _Imports(item, owner, program, everywhere)
+        found.extend(one.all())
+        left -= one.parsed
+    return tuple(sorted(set(found), key=lambda one: (one.path, one.line, one.how, one.module)))
+
+
+def _read(listing: Listing, path: str) -> bytes | None:
+    if listing.files[path].size > LARGEST_SOURCE:
+        return None
+    try:
+        data = listing.tree.read_bytes(listing.files[path].path, LARGEST_SOURCE)
+    except OSError:
+        # Whoever reads the file for its own sake notes that.
+        return None
+    listing.bytes_read += len(data)
+    return data
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A module of the tree."""
+
+    #: The part of a dotted name that is the module.
+    module: str
+    owner: str | None
+    #: Whether a call of it may load a library: compiled, or with calls that load.
+    loads: bool
+
+
+class _Everywhere:
+    """All modules of a tree, and whose they are."""
+
+    def __init__(
+        self,
+        ownership: Ownership,
+        distributions: Sequence[Distribution],
+        binaries: Sequence[str],
+        outlines: Mapping[str, Outline],
+    ) -> None:
+        self.is_single = len(distributions) == 1
+        self._owners = ownership.owners
+        self._outlines = outlines
+        self._sites = {
+            owner_name(one.name, one.version): one.path[: one.path.rfind("/") + 1]
+            for one in distributions
+        }
+        self.files: dict[str, tuple[dict[str, Outline], list[str]]] = {}
+        self._extensions: dict[str, str] = {}
+        for path, outline in outlines.items():
+            owner = ownership.owners.get(path)
+            if owner in self._sites:
+                self.files.setdefault(owner, ({}, []))[0][path] = outline
+        for path in binaries:
+            folder, _, name = path.rpartition("/")
+            if name.endswith(".so"):
+                self._extensions.setdefault(f"{folder}/{name.partition('.')[0]}", path)
+            owner = ownership.owners.get(path)
+            if owner in self._sites:
+                self.files.setdefault(owner, ({}, []))[1].append(path)
+
+    def site(self, owner: str) -> str:
+        """The folder that an owner's modules begin at."""
+        return self._sites[owner]
+
+    def find(self, dotted: str, site: str) -> _Place | None:
+        """The module that `dotted` names, or names something of; the owner's own site first."""
+        parts = dotted.split(".")
+        for folder in dict.fromkeys((site, *self._sites.values())):
+            for count in range(len(parts), 0, -1):
+                stem = folder + "/".join(parts[:count])
+                path, loads = self._extensions.get(stem), True
+                for source in (f"{stem}/__init__.py", f"{stem}.py"):
+                    if source in self._outlines:
+                        path, loads = source, self._outlines[source].loads
+                if path is not None:
+                    return _Place(".".join(parts[:count]), self._owners.get(path), loads)
+        return None
+
+
+class _Imports:
+    """The imports of one distribution."""
+
+    def __init__(
+        self, item: Distribution, owner: str, program: Program, everywhere: _Everywhere
+    ) -> None:
+        self._owner = owner
+        self._program = program
+        self._everywhere = everywhere
+        self._required = {
+            distribution_name(match[0]) for line in item.requires if (match := _NAME.match(line))
+        }
+        self._known: dict[str, _Place | None] = {}
+        #: Bytes that were parsed.
+        self.parsed = 0
+
+    def all(self) -> Iterator[PythonImport]:
+        program = self._program
+        told: set[tuple[str, str]] = set()  # of each manner, providers and modules
+        for path, outline in sorted(program.outlines.items()):
+            if _TESTS.isdisjoint(path.split("/")):
+                tried = [self._absolute(path, one) for one in outline.tried]
+                yield from self._told(told, path, "tried", tried)
+        reached = list(self._reached())
+        for path in reached:
+            plain = [self._absolute(path, one) for one in program.outlines[path].plain]
+            yield from self._told(told, path, "imported", plain)
+        for path in reached:
+            plain = [self._absolute(path, one) for one in program.outlines[path].plain]
+            if any(self._may_load(name) for name in plain if self._is_outside(name)):
+                yield from self._called(told, path)
+
+    def _reached(self) -> Iterator[str]:
+        """Paths of the modules that an import of the distribution surely runs."""
+        program = self._program
+        ahead = [name for name in program.roots() if name in program.modules]
+        seen = set(ahead)
+        for name in ahead:  # grows while it is walked
+            path = program.modules[name]
+            yield path
+            for written in program.outlines[path].plain:
+                owner = program.owner_of(self._absolute(path, written))
+                further = owner[0] if owner is not None else ""
+                while further:
+                    if further not in seen and further in program.modules:
+                        seen.add(further)
+                        ahead.append(further)
+                    further = further.rpartition(".")[0]
+
+    def _absolute(self, path: str, written: str) -> str:
+        name = self._program.names[path]
+        package = name if path.endswith("__init__.py") else name.rpartition(".")[0]
+        return self._program.absolute(written, package)
+
+    def _is_outside(self, name: str) -> bool:
+        first = name.partition(".")[0]
+        return bool(first) and first not in _STANDARD and self._program.owner_of(name) is None
+
+    def _find(self, name: str) -> _Place | None:
+        if name not in self._known:
+            site = self._everywhere.site(self._owner)
+            self._known[name] = self._everywhere.find(name, site)
+        return self._known[name]
+
+    def _may_load(self, name: str) -> bool:
+        """Whether a call of something in the module `name` may load a library."""
+        place = self._find(name)
+        if place is not None:
+            return place.loads and place.owner != self._owner
+        if not self._everywhere.is_single:
+            return False
+        parts = name.split(".")
+        return any(
+            distribution_name("-".join(parts[:count])) in self._required
+            for count in range(1, min(len(parts), 3) + 1)
+        )
+
+    def _told(
+        self, told: set[tuple[str, str]], path: str, how: str, names: Iterable[str]
+    ) -> Iterator[PythonImport]:
+        for name in names:
+            if not self._is_outside(name):
+                continue
+            place = self._find(name)
+            provider = place.owner if place is not None else None
+            if how == "imported" and provider is None:
+                continue
+            if provider == self._owner or self._is_told(told, how, provider or name):
+                continue
+            module = name if place is None else place.module
+            line = import_line(self._program.source(path) or b"", module)
+            match how:
+                case "tried":
+                    yield PythonImport(path, line, module, "tried", self._owner, provider)
+                case "imported":
+                    yield PythonImport(path, line, module, "imported", self._owner, provider)
+
+    def _is_told(self, told: set[tuple[str, str]], how: str, name: str) -> bool:
+        """Whether `name`, or a module that it is in, was told of; else it is from now on."""
+        parts = name.split(".")
+        if any((how, ".".join(parts[:count])) in told for count in range(1, len(parts) + 1)):
+            return True
+        told.add((how, name))
+        return False
+
+    def _called(self, told: set[tuple[str, str]], path: str) -> Iterator[PythonImport]:
+        module = self._program.module(self._program.names[path])
+        if module is None:
+            return
+        self.parsed += len(self._program.source(path) or b"")
+        for dotted, line in calls_at_import(module):
+            if not self._is_outside(dotted) or not self._may_load(dotted):
+                continue
+            place = self._find(dotted)
+            provider = place.owner if place is not None else None
+            # Without the other distribution, what is called is taken for a function of a module.
+            name = place.module if place is not None else dotted.rpartition(".")[0]
+            if not self._is_told(told, "called", provider or name):
+                yield PythonImport(path, line, name, "called", self._owner, provider)
+
+
+def calls_at_import(module: Module) -> Iterator[tuple[str, int]]:
+    """Functions of other modules that an import of `module` calls for sure: dotted name, line.
+
+    Names in capitals are classes, whose making loads nothing as a rule.
+    """
+    seen: set[str] = set()
+
+    def follow(body: Iterable[ast.stmt], depth: int) -> Iterator[tuple[str, int]]:
+        for statement in body:
+            for call in _calls(statement):
+                name = ast.unparse(call.func) if _is_dotted(call.func) else ""
+                first, _, rest = name.partition(".")
+                if not rest and first in module.functions:
+                    if first not in seen and depth < DEEPEST_CALL:
+                        seen.add(first)
+                        yield from follow(module.functions[first].body, depth + 1)
+                elif first in module.imported:
+                    last = name.rpartition(".")[2]
+                    if last[:1].islower():
+                        dotted = module.imported[first] + (f".{rest}" if rest else "")
+                        yield dotted, call.lineno
+            if isinstance(statement, (ast.Return, ast.Raise)):
+                return
+
+    yield from follow(module.tree.body, 0)
+
+
+def _is_dotted(node: ast.expr) -> bool:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name)
+
+
+def _calls(statement: ast.stmt) -> Iterator[ast.Call]:
+    """The calls that a statement makes whatever the system is like; those in a `try` are none."""
+    match statement:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            ahead: list[ast.AST] = list(statement.decorator_list)
+        case ast.If():
+            known = truth(statement.test)
+            if known is not None:
+                for inner in statement.body if known else statement.orelse:
+                    yield from _calls(inner)
+            ahead = [statement.test]
+        case ast.With() | ast.AsyncWith():
+            ahead = [item.context_expr for item in statement.items]
+            if any(_called_name(one) == "suppress" for one in ahead):
+                return
+            for inner in statement.body:
+                yield from _calls(inner)
+        case ast.ClassDef():
+            for inner in statement.body:
+                yield from _calls(inner)
+            ahead = [*statement.decorator_list, *statement.bases]
+        case ast.For() | ast.AsyncFor():
+            ahead = [statement.iter]
+        case ast.Try() | ast.TryStar() | ast.While() | ast.Match():
+            return
+        case _:
+            ahead = [statement]
+    while ahead:
+        node = ahead.pop()
+        if isinstance(node, (ast.Lambda, ast.IfExp, ast.BoolOp, ast.GeneratorExp)):
+            continue
+        if isinstance(node, ast.Call):
+            yield node
+        ahead.extend(children(node))
+
+
+def _called_name(node: ast.AST) -> str | None:
+    match node:
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+            return name
+    return None

@@ -1,0 +1,63 @@
+"""What was built into a distribution, from the SBOMs in its metadata folder.
+
+Formats: PEP 770 (`.dist-info/sboms/`), CycloneDX JSON (`components`), SPDX 2 JSON (`packages`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from buildmatrix.inventory.listing import Listing
+
+#: Bytes of one SBOM; that of a large program of Rust has some hundred kilobytes.
+LARGEST = 8 << 20
+#: SBOMs of one distribution, and components of all of them.
+MOST_FILES = 64
+MOST_COMPONENTS = 10_000
+#: CycloneDX nests components in components.
+_DEEPEST = 16
+
+
+def components(listing: Listing, folder: str) -> tuple[str, ...]:
+    """Package URLs of all components, sorted. What cannot be read is noted in `listing`."""
+    place = f"{folder}/sboms/"
+    paths = [path for path in listing.files if path.startswith(place)]
+    found: dict[str, None] = {}
+    for path in sorted(paths)[:MOST_FILES]:
+        data = listing.read(path, LARGEST)
+        if data is None:
+            continue
+        try:
+            document = json.loads(data)
+        except (ValueError, RecursionError):
+            listing.note(path, "no JSON, which CycloneDX and SPDX would be")
+            continue
+        for purl in _purls(document, 0):
+            if len(found) >= MOST_COMPONENTS:
+                listing.note(path, f"more than {MOST_COMPONENTS} components: the rest was left out")
+                break
+            found[purl] = None
+    if len(paths) > MOST_FILES:
+        listing.note(place, f"more than {MOST_FILES} SBOMs: the rest was left out")
+    return tuple(sorted(found))
+
+
+def _purls(document: object, depth: int) -> Iterator[str]:
+    if not isinstance(document, dict) or depth > _DEEPEST:
+        return
+    for key in ("components", "packages"):
+        entries = document.get(key)
+        for entry in entries if isinstance(entries, list) else ():
+            if not isinstance(entry, dict):
+                continue
+            references = entry.get("externalRefs")
+            candidates = [entry.get("purl")] + [
+                one.get("referenceLocator")
+                for one in (references if isinstance(references, list) else ())
+                if isinstance(one, dict) and one.get("referenceType") == "purl"
+            ]
+            for purl in candidates:
+                if isinstance(purl, str) and purl.startswith("pkg:") and len(purl) < 2048:
+                    yield purl.encode("utf-8", "backslashreplace").decode()
+            yield from _purls(entry, depth + 1)

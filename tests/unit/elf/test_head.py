@@ -1,0 +1,266 @@
+"""The head of an ELF file says nothing that the whole file would not say."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from elf_images import NOTE, Image, Part, bundle, fat_binary, fat_entry
+
+from buildmatrix.elf.head import Head, HeadReader, Malformed, read_head
+from buildmatrix.elf.model import Elf
+from buildmatrix.elf.reader import read_elf
+from buildmatrix.elf.source import BytesSource
+
+FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/bin", "/usr/lib64")
+CUDART = b"CUDA driver version is insufficient for CUDA runtime version\0"
+
+
+def system_files() -> list[Path]:
+    found = {
+        path.resolve()
+        for folder in FOLDERS
+        if Path(folder).is_dir()
+        for path in sorted(Path(folder).iterdir())
+        if path.is_file() and 100_000 < path.stat().st_size < 8 << 20
+    }
+    elves = [path for path in sorted(found) if path.open("rb").read(4) == b"\x7fELF"]
+    return elves[:: max(1, len(elves) // 40)]
+
+
+FILES = system_files()
+
+
+def whole(data: bytes) -> Elf:
+    elf = read_elf(BytesSource(data), len(data))
+    assert elf is not None
+    return elf
+
+
+def fed(data: bytes, up_to: int, step: int) -> Head:
+    reader = HeadReader(len(data))
+    for at in range(0, up_to, step):
+        reader.feed(data[at : min(up_to, at + step)])
+    head = reader.head()
+    assert head is not None
+    return head
+
+
+def assert_says_no_more(head: Elf, full: Elf) -> None:
+    assert (head.bits, head.machine, head.type) == (full.bits, full.machine, full.type)
+    libraries = {*full.needed, *(one.library for one in full.version_needs), full.soname}
+    assert set(head.linked_names) <= libraries
+    assert set(head.needed) <= set(full.needed)
+    assert {one.text for one in head.literals} <= {one.text for one in full.literals}
+    assert {one.name for one in head.marks} <= {one.name for one in full.marks}
+    assert set(head.version_needs) <= set(full.version_needs)
+    codes = {(one.format, one.kind, one.arch) for one in full.device_code}
+    assert {(one.format, one.kind, one.arch) for one in head.device_code} <= codes
+    for field in ("soname", "interpreter", "build_id", "abi_tag"):
+        assert getattr(head, field) in (None, getattr(full, field))
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.name for path in FILES])
+def test_a_part_of_a_real_library_says_no_more_than_all_of_it(path: Path) -> None:
+    data = path.read_bytes()
+    full = whole(data)
+    for size in (4096, 20_000, 65_536, len(data) // 2, len(data) - 1):
+        head = fed(data, size, 7001)
+        assert head.elf.read == size
+        assert_says_no_more(head.elf, full)
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.name for path in FILES])
+def test_a_real_library_that_passed_by_is_read_as_one_with_random_access(path: Path) -> None:
+    data = path.read_bytes()
+    assert fed(data, len(data), 100_003).elf == whole(data)
+
+
+def test_most_real_libraries_show_what_they_link_before_their_dynamic_section() -> None:
+    shown = 0
+    for path in FILES:
+        data = path.read_bytes()
+        full = whole(data)
+        shown += set(full.needed) <= set(fed(data, len(data) * 2 // 3, 1 << 20).elf.linked_names)
+    assert shown > len(FILES) // 2
+
+
+def library(*, needed: tuple[str, ...] = ("libz.so.1",), parts: tuple[Part, ...] = ()) -> Image:
+    return Image(needed=needed, parts=parts)
+
+
+def test_device_code_is_told_with_a_note_that_there_may_be_more() -> None:
+    code = fat_binary(*(fat_entry(2, arch) for arch in (80, 90)), fat_entry(1, 90))
+    later = fat_binary(fat_entry(2, 120))
+    gap = Part(".rodata", b"x" * 400_000)
+    data = library(parts=(Part(".nv_fatbin", code), gap, Part("__nv_relfatbin", later))).build()
+    head = fed(data, 300_000, 10_000)
+    assert [one.arch for one in head.elf.device_code] == ["compute_90", "sm_80", "sm_90"]
+    assert all("up to byte 300000" in (one.note or "") for one in head.elf.device_code)
+    assert head.wants(300_000)
+    assert not head.enough
+    complete = fed(data, len(data), 10_000)
+    assert complete.elf == whole(data)
+    assert complete.enough
+
+
+@pytest.mark.parametrize("step", [97, 5000, 1 << 20])
+def test_a_container_that_is_cut_gives_the_entries_that_passed_by(step: int) -> None:
+    code = fat_binary(*(fat_entry(2, arch, bytes(200_000)) for arch in (70, 80, 90)))
+    data = library(parts=(Part(".nv_fatbin", code),)).build()
+    reader = HeadReader(len(data))
+    for at in range(0, 300_000, step):
+        reader.feed(data[at : min(at + step, 300_000)])
+    assert not reader.device_code_seen
+    head = reader.head()
+    assert head is not None
+    assert [one.arch for one in head.elf.device_code] == ["sm_70", "sm_80"]
+
+
+def test_a_reader_tells_when_the_first_device_code_has_passed_by() -> None:
+    code = fat_binary(fat_entry(2, 90), fat_entry(2, 100))
+    data = library(
+        parts=(Part(".nv_fatbin", code), Part(".data", random.Random(1).randbytes(3 << 20)))
+    ).build()
+    reader = HeadReader(len(data))
+    while not reader.device_code_seen:
+        reader.feed(data[reader.offset : reader.offset + 65_536])
+    assert reader.offset < len(data) // 2
+
+
+def test_bundles_are_told_by_their_table_even_where_their_images_are_cut() -> None:
+    code = bundle(
+        {"host-x86_64-unknown-linux-gnu-": b"", "hipv4-amdgcn-amd-amdhsa--gfx942": bytes(600_000)}
+    )
+    data = library(parts=(Part(".hip_fatbin", code),)).build()
+    assert [one.arch for one in fed(data, 350_000, 50_000).elf.device_code] == ["gfx942"]
+
+
+def test_marks_and_literals_of_data_count_and_names_in_the_string_table_do_not() -> None:
+    strings = b"\0__gmon_start__\0libcudart.so.12\0libm.so.6\0\x01"
+    data = library(
+        parts=(
+            Part(".x", strings),
+            Part(".rodata", b"\0libcuda.so.1\0" + CUDART),
+            Part(".data", b"x" * 100_000),
+        )
+    ).build()
+    elf = fed(data, 50_000, 1000).elf
+    assert [one.text for one in elf.literals] == ["libcuda.so.1"]
+    assert [one.name for one in elf.marks] == ["cudart-error-string"]
+    assert elf.read == 50_000
+
+
+SEGMENT = "<IIQQQQQQ"
+
+
+def with_segments(tail: int, *segments: tuple[int, int, int, int]) -> bytes:
+    """The page of a file whose segments are given as type, offset, size and memory."""
+    page = bytearray(4096)
+    page[:64] = library().build()[:64]
+    struct.pack_into("<Q", page, 32, 64)
+    struct.pack_into("<Q", page, 40, 0)
+    struct.pack_into("<HH", page, 54, 56, len(segments))
+    for index, (kind, offset, size, memory) in enumerate(segments):
+        row = (kind, 4, offset, offset, offset, size, memory, 4096)
+        struct.pack_into(SEGMENT, page, 64 + 56 * index, *row)
+    names = b"\0__cxa_finalize\0libcudart.so.12\0libm.so.6\0\x01"
+    page[1024 : 1024 + len(names)] = names
+    return bytes(page).ljust(tail, b"\0")
+
+
+def test_names_of_a_table_that_may_be_a_leftover_are_neither_linked_nor_literals() -> None:
+    usual = with_segments(
+        60_000, (1, 0, 8192, 8192), (1, 40_000, 10_000, 20_000), (2, 41_000, 160, 160)
+    )
+    head = fed(usual, 30_000, 4096)
+    assert head.elf.linked_names == ("libcudart.so.12", "libm.so.6")
+    assert head.linking_end == 41_160
+    # patchelf puts its segment behind the one with .bss, and may have moved the table there.
+    patched = with_segments(
+        90_000, (1, 0, 8192, 8192), (1, 40_000, 10_000, 20_000), (1, 80_000, 9000, 9000),
+        (2, 41_000, 160, 160),
+    )  # fmt: skip
+    head = fed(patched, 30_000, 4096)
+    assert (head.elf.linked_names, head.elf.literals) == ((), ())
+    assert head.linking_end == 89_000
+
+
+def test_the_interpreter_and_the_build_id_are_told_as_soon_as_they_passed_by() -> None:
+    note = b"\x04\0\0\0\x04\0\0\0\x03\0\0\0GNU\0\xaa\xbb\xcc\xdd"
+    image = replace(
+        library(parts=(Part(".note", note, NOTE), Part(".data", b"y" * 300_000))),
+        interpreter="/lib64/ld-linux-x86-64.so.2",
+    )
+    data = image.build()
+    elf = fed(data, 100_000, 999).elf
+    assert (elf.interpreter, elf.build_id) == ("/lib64/ld-linux-x86-64.so.2", "aabbccdd")
+    assert elf.literals == ()
+
+
+def test_a_dynamic_section_within_reach_is_read() -> None:
+    data = library(needed=("libz.so.1", "libm.so.6"), parts=(Part(".d", b"z" * 99_999),)).build()
+    head = fed(data, 70_000, 4096)
+    assert head.elf.needed == ("libz.so.1", "libm.so.6")
+    assert head.linking_end is None
+    assert head.elf.linked_names == ()
+
+
+def test_what_is_no_elf_is_nothing_and_what_is_broken_is_told() -> None:
+    assert read_head(b"MZ" + bytes(100), 102) is None
+    with pytest.raises(Malformed, match="class"):
+        read_head(b"\x7fELF\x09\x01" + bytes(60), 66)
+
+
+def test_no_cut_and_no_damage_makes_the_reader_fail_or_say_more_than_its_bytes() -> None:
+    code = fat_binary(fat_entry(2, 90), fat_entry(1, 90, bytes(3000)))
+    parts = (Part(".nv_fatbin", code), Part(".rodata", b"\0libcuda.so.1\0" + CUDART))
+    data = Image(needed=("libz.so.1",), strings={14: "liba.so"}, parts=parts).build()
+    random_numbers = random.Random(4)
+    for size in range(64, len(data), 37):
+        assert_says_no_more(fed(data, size, 500).elf, whole(data))
+    for _ in range(400):
+        damaged = bytearray(data)
+        for _ in range(random_numbers.randint(1, 6)):
+            damaged[random_numbers.randrange(len(data))] = random_numbers.randrange(256)
+        damaged[:4] = b"\x7fELF"
+        try:
+            reader = HeadReader(len(damaged))
+            reader.feed(bytes(damaged[: random_numbers.randrange(64, len(data) + 1)]))
+            reader.head()
+        except Malformed as problem:
+            assert problem.reason
+
+
+@pytest.mark.skipif(
+    not os.environ.get("BUILDMATRIX_CORPUS"), reason="BUILDMATRIX_CORPUS names no folder of wheels"
+)
+def test_libraries_of_real_wheels_say_the_same_in_part_and_as_a_whole() -> None:
+    import zipfile
+
+    for wheel in sorted(Path(os.environ["BUILDMATRIX_CORPUS"]).glob("*.whl")):
+        with zipfile.ZipFile(wheel) as archive:
+            names = [
+                one.filename
+                for one in archive.infolist()
+                if ".so" in one.filename and 5000 < one.file_size < 30 << 20
+            ]
+            for name in names[:6]:
+                data = archive.read(name)
+                full = whole(data)
+                assert fed(data, len(data), 777_777).elf == full, (wheel.name, name)
+                for size in (65_536, 1 << 20):
+                    if size < len(data):
+                        head = fed(data, size, 50_000).elf
+                        # A tool may take a name out of .dynamic and leave it in the table; and
+                        # which section a module of SPIR-V is in, only section headers tell.
+                        bare = replace(
+                            head,
+                            linked_names=(),
+                            device_code=tuple(c for c in head.device_code if c.kind != "spirv"),
+                        )
+                        assert_says_no_more(bare, full)

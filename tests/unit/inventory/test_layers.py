@@ -1,0 +1,251 @@
+"""Layers of saved images: who brought a file, and what ships without being seen."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import sys
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from test_python_loading import ELF
+
+from buildmatrix.inventory.collect import collect
+from buildmatrix.inventory.layers import with_layers
+from buildmatrix.inventory.model import Inventory
+from buildmatrix.trees import archive_stream
+from buildmatrix.trees.archive_image import SavedImage, instruction
+from buildmatrix.trees.archive_stream import layers_of
+from buildmatrix.trees.base import Unreadable
+
+SITE = "usr/lib/python3.11/site-packages"
+BIG = 200_000
+#: Name and size or bytes of a file, or the target of a hard link.
+Layer = Sequence[tuple[str, int | str | bytes]]
+
+HISTORY = [
+    {"created_by": "/bin/sh -c #(nop) ADD file:1 in / "},
+    {"created_by": '/bin/sh -c #(nop)  CMD ["bash"]', "empty_layer": True},
+    {"created_by": "RUN /bin/sh -c pip install torch # buildkit", "comment": "buildkit"},
+    {"created_by": "ENV A=b", "empty_layer": True},
+    {"created_by": "RUN /bin/sh -c pip uninstall -y torch # buildkit"},
+]
+
+
+def packed(layer: Layer) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as out:
+        for name, what in layer:
+            info = tarfile.TarInfo(name)
+            if isinstance(what, str):
+                info.type, info.linkname = tarfile.LNKTYPE, what
+                out.addfile(info)
+            else:
+                data = bytes(what)
+                info.size = len(data)
+                out.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def oci(
+    layers: Sequence[bytes], history: Sequence[dict] = (), squeeze: Callable[[bytes], bytes] = bytes
+) -> bytes:
+    """An OCI archive as `docker save` writes it: blobs by digest, the documents last."""
+    config = {
+        "config": {"Env": ["A=b"]},
+        "rootfs": {"diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in layers]},
+        "history": list(history),
+    }
+    blobs: dict[str, bytes] = {}
+
+    def blob(data: bytes) -> dict:
+        digest = hashlib.sha256(data).hexdigest()
+        blobs[f"blobs/sha256/{digest}"] = data
+        return {"digest": f"sha256:{digest}", "size": len(data)}
+
+    manifest = {
+        "config": blob(json.dumps(config).encode()),
+        "layers": [blob(squeeze(layer)) for layer in layers],
+    }
+    index = {"manifests": [blob(json.dumps(manifest).encode())]}
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as out:
+        for name, data in [*sorted(blobs.items()), ("index.json", json.dumps(index).encode())]:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            out.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def pieces(data: bytes, size: int = 777) -> Iterator[bytes]:
+    for start in range(0, len(data), size):
+        yield data[start : start + size]
+
+
+def streamed(archive: bytes) -> Inventory:
+    tree, configuration = layers_of(pieces(archive))
+    return with_layers(Inventory(), tree, configuration.digests, configuration.instructions)
+
+
+def saved(tmp_path: Path, archive: bytes) -> Inventory:
+    path = tmp_path / "image.tar"
+    path.write_bytes(archive)
+    with SavedImage(path) as image:
+        tree, known = image.tree(), image.configuration
+        return with_layers(collect(tree), tree, known.digests, known.instructions)
+
+
+UNINSTALLED = (
+    packed([("etc/os-release", 100), (f"{SITE}/pip/__init__.py", 10)]),
+    packed(
+        [
+            (f"{SITE}/nvidia/cublas/lib/libcublas.so.12", BIG),
+            (f"{SITE}/nvidia/cublas/__init__.py", 0),
+            (f"{SITE}/nvidia_cublas_cu12-12.8.3.dist-info/RECORD", 70),
+        ]
+    ),
+    packed(
+        [
+            (f"{SITE}/.wh.nvidia", 0),
+            (f"{SITE}/.wh.nvidia_cublas_cu12-12.8.3.dist-info", 0),
+            ("etc/os-release", 120),
+        ]
+    ),
+)
+
+
+@pytest.mark.parametrize("squeeze", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_bytes_that_a_later_layer_deleted_are_told_with_both_layers(
+    tmp_path: Path, squeeze: Callable[[bytes], bytes]
+) -> None:
+    archive = oci(UNINSTALLED, HISTORY, squeeze)
+    for inventory in (saved(tmp_path, archive), streamed(archive)):
+        assert [one.instruction for one in inventory.layers] == [
+            "ADD file:1 in /",
+            "RUN pip install torch",
+            "RUN pip uninstall -y torch",
+        ]
+        assert [(one.size, one.hidden) for one in inventory.layers] == [
+            (110, 100),
+            (BIG + 70, BIG + 70),
+            (120, 0),
+        ]
+        first, metadata = inventory.buried
+        assert (first.path, first.size, first.files) == (f"{SITE}/nvidia", BIG, 2)
+        assert (first.layer, first.by, first.replaced) == (1, 2, False)
+        assert first.names == ("libcublas.so.12",)
+        assert metadata.path == f"{SITE}/nvidia_cublas_cu12-12.8.3.dist-info"
+        digest = hashlib.sha256(UNINSTALLED[1]).hexdigest()
+        assert inventory.layers[1].digest == f"sha256:{digest}"
+
+
+def test_an_opaque_folder_deletes_what_was_in_it() -> None:
+    inventory = streamed(
+        oci(
+            [
+                packed([("opt/sdk/lib/libx.so", BIG)]),
+                packed([("opt/sdk/.wh..wh..opq", 0), ("opt/sdk/new", 5)]),
+            ]
+        )
+    )
+    assert [one.hidden for one in inventory.layers] == [BIG, 0]
+    assert inventory.buried[0].path == "opt/sdk/lib"
+    assert [one.instruction for one in inventory.layers] == ["", ""]
+
+
+def test_a_file_that_was_written_again_ships_twice() -> None:
+    layers = [packed([("srv/model.bin", BIG)]), packed([("srv/model.bin", BIG)])]
+    (one,) = streamed(oci(layers)).buried
+    assert (one.replaced, one.size, one.layer, one.by) == (True, BIG, 0, 1)
+
+
+def test_a_file_is_hidden_when_its_last_name_is_gone() -> None:
+    two = packed([("a", BIG), ("b", "a")])
+    one_gone = streamed(oci([two, packed([(".wh.a", 0)])]))
+    assert [one.hidden for one in one_gone.layers] == [0, 0]
+    both_gone = streamed(oci([two, packed([(".wh.a", 0)]), packed([(".wh.b", 0)])]))
+    assert [one.hidden for one in both_gone.layers] == [BIG, 0, 0]
+    assert both_gone.buried[0].by == 2
+
+
+def test_a_whiteout_buries_nothing_of_its_own_layer() -> None:
+    layers = [packed([("etc/x", 1)]), packed([("tmp/big", BIG), (".wh.tmp", 0), ("y", 2)])]
+    # A whiteout hides what lies below its layer; the layer's own file stays.
+    inventory = streamed(oci(layers))
+    assert [one.hidden for one in inventory.layers] == [0, 0]
+    assert inventory.buried == ()
+
+
+def test_a_name_that_one_layer_has_twice_is_no_later_layers_doing() -> None:
+    inventory = streamed(oci([packed([("srv/x", BIG), ("srv/x", 7)])]))
+    assert [one.hidden for one in inventory.layers] == [0]
+
+
+def test_each_binary_and_distribution_knows_its_layer(tmp_path: Path) -> None:
+    base = packed([("usr/lib/libc.so.6", ELF)])
+    extension, metadata = f"{SITE}/demo/_C.abi3.so", f"{SITE}/demo-1.0.dist-info"
+    loads = f"{SITE}/demo/loads.py"
+    code = b"import ctypes\nctypes.CDLL('libx.so')\n"
+    above = packed([(extension, ELF), (f"{metadata}/METADATA", 10), (loads, code)])
+    inventory = saved(tmp_path, oci([base, above]))
+    assert inventory.origins == {"usr/lib/libc.so.6": 0, extension: 1, metadata: 1, loads: 1}
+
+
+def test_an_export_that_is_cut_short_is_never_taken_for_a_whole_one() -> None:
+    archive = oci(UNINSTALLED, HISTORY)
+    for keep in range(0, len(archive) - 10_240, 4096):
+        with pytest.raises(Unreadable):
+            layers_of(pieces(archive[:keep]))
+
+
+def test_an_export_without_one_of_its_layers_is_refused() -> None:
+    archive = io.BytesIO(oci(UNINSTALLED))
+    lost = f"blobs/sha256/{hashlib.sha256(UNINSTALLED[1]).hexdigest()}"
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=archive) as old, tarfile.open(fileobj=buffer, mode="w") as new:
+        for member in old.getmembers():
+            if member.name != lost:
+                new.addfile(member, old.extractfile(member))
+    with pytest.raises(Unreadable, match="is missing from it"):
+        layers_of(pieces(buffer.getvalue()))
+
+
+def test_a_bomb_in_a_layer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive_stream, "SMALL_BLOB_ALLOWANCE", 1000)
+    bomb = packed([("zeros", 3_000_000)])
+    with pytest.raises(Unreadable, match="bomb"):
+        layers_of(pieces(oci([bomb], squeeze=gzip.compress)))
+
+
+def test_names_in_a_layer_cost_little_memory_until_their_place_is_known() -> None:
+    layer = packed([(f"usr/share/doc/package-{number}/copyright", 0) for number in range(2000)])
+    entries = archive_stream._Entries(archive_stream.members(_source(layer)))
+    assert sum(map(sys.getsizeof, entries._packed)) < 20 * 2000
+    assert len(list(entries.read())) == 2000
+
+
+def _source(data: bytes) -> archive_stream.Slice:
+    return archive_stream.Slice(archive_stream._Held(data), 0, len(data))
+
+
+@pytest.mark.parametrize(
+    ("created_by", "shown"),
+    [
+        ("/bin/sh -c #(nop) COPY dir:1 in /app ", "COPY dir:1 in /app"),
+        (
+            "/bin/sh -c apt-get update &&     apt-get install x",
+            "RUN apt-get update && apt-get install x",
+        ),
+        ("RUN /bin/sh -c make # buildkit", "RUN make"),
+        ("RUN |1 A=b /bin/sh -c make # buildkit", "RUN |1 A=b /bin/sh -c make"),
+        ("COPY . /app # buildkit", "COPY . /app"),
+        ("crane append", "crane append"),
+        ("RUN " + "x" * 1000, "RUN " + "x" * 393 + "..."),
+    ],
+)
+def test_an_instruction_reads_as_in_a_dockerfile(created_by: str, shown: str) -> None:
+    assert instruction(created_by) == shown
