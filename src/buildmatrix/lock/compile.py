@@ -62,8 +62,7 @@ class Compiler:
         locked = {package["name"] for package in tomllib.loads(text).get("packages", [])}
         if locked != set(graph):
             raise UndecidedError(
-                f"{self._target.id}: the index changed while it was read; "
-                "run `buildmatrix lock` again."
+                f"{self._target.id}: the index changed while it was read; run this again."
             )
         return text
 

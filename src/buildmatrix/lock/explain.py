@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from packaging.utils import canonicalize_name
+
 from buildmatrix.errors import BuildmatrixError, Problem, SpecError, UndecidedError
 from buildmatrix.lock.plan import PROJECT
 from buildmatrix.lock.urls import redact
@@ -18,7 +20,31 @@ _LEAD = re.compile(r"^\s*(?:error:|cause:|Caused by:|×|├─▶|╰─▶|│)
 _TLS = re.compile(r"certificate|UnknownIssuer|InvalidContentType|tls handshake", re.IGNORECASE)
 #: What uv says of a requirements file that it cannot parse, with the place.
 _UNPARSED = re.compile(r"((?:Unexpected|Expected) .*): (\S[^:]*):(\d+):(\d+)")
+#: What uv says when nothing but source code is published, and building is switched off.
+_SOURCE_ONLY = re.compile(r"Wheels are required for `([^`]+)` because building from source")
+#: Name of the project that an audit generates beside `PROJECT`.
+ASKED = "buildmatrix-asked"
+#: What uv says of a distribution that is for newer Pythons than the target's.
+_TOO_OLD = re.compile(r"Python>=(3\.\d+)")
 _LONGEST = 700
+
+
+class NoSolution(UndecidedError):
+    """What is asked for cannot be had together, or not at all."""
+
+    def __init__(self, message: str, python: str | None) -> None:
+        super().__init__(message)
+        #: The oldest Python that what is asked for would need, where that is the reason.
+        self.python = python
+
+
+class NeedsBuilding(UndecidedError):
+    """A distribution is published as source code only, and nothing may be built."""
+
+    def __init__(self, message: str, name: str) -> None:
+        super().__init__(message)
+        #: Normalised name.
+        self.name = name
 
 
 def explain(target: Target, stderr: str) -> BuildmatrixError:
@@ -30,7 +56,13 @@ def explain(target: Target, stderr: str) -> BuildmatrixError:
             what, file, number, column = wrong.groups()
             hint = "write it as uv reads it"
             return SpecError([Problem(_cut(what), file, int(number), int(column), hint)])
-    return UndecidedError(f"{target.id}: {_sentence(target, lines)}")
+    message = f"{target.id}: {_sentence(target, lines)}"
+    if lines and lines[0].startswith("No solution found") and not _SOURCE_ONLY.search(stderr):
+        pythons = _TOO_OLD.findall(stderr) if "requested Python version" in stderr else []
+        return NoSolution(message, max(pythons, key=_minor, default=None))
+    if source := _SOURCE_ONLY.search(stderr):
+        return NeedsBuilding(message, canonicalize_name(source[1]))
+    return UndecidedError(message)
 
 
 def _sentence(target: Target, lines: list[str]) -> str:
@@ -38,7 +70,7 @@ def _sentence(target: Target, lines: list[str]) -> str:
     if "network was disabled" in text or "Network connectivity is disabled" in text:
         return (
             "not everything that it needs is in uv's cache, and the network is off; "
-            "run `buildmatrix lock` once without `--offline`."
+            "run this once without `--offline`."
         )
     if refused := re.search(r"\((https?://\S+)\) (?:could not|returned).*?(40[13])", text):
         return (
@@ -61,6 +93,7 @@ def _sentence(target: Target, lines: list[str]) -> str:
         reasons = [line for line in lines[1:] if not line.startswith("hint:")]
         hints = [line.removeprefix("hint: ") for line in lines[1:] if line.startswith("hint:")]
         reason = " ".join(reasons).replace(f"{PROJECT} depends on", "you require")
+        reason = reason.replace(f"{ASKED} depends on", "you require")
         bound = "".join(
             f" The {family} family is taken from {redact(url)} only."
             for family, url in target.index.items()
@@ -70,6 +103,10 @@ def _sentence(target: Target, lines: list[str]) -> str:
             f" {hint}" for hint in hints[:1]
         )
     return f"uv failed: {_cut(text)}" if text else "uv failed and gave no reason."
+
+
+def _minor(python: str) -> int:
+    return int(python.partition(".")[2])
 
 
 def _cut(text: str) -> str:

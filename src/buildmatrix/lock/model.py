@@ -11,8 +11,9 @@ class Wheel:
     """One file of a locked package."""
 
     filename: str
+    #: Also a path or a `file:` URL; empty where the lock has none and no index was asked.
     url: str
-    #: `sha256` in hex.
+    #: `sha256` in hex; empty where a lock of another tool has none.
     sha256: str
     #: Bytes, where the index says so.
     size: int | None = None
@@ -32,6 +33,12 @@ class Package:
     source_only: bool
     #: Who asked for it: names of distributions, and `file:line` for requirement lines. Sorted.
     via: tuple[str, ...]
+    #: `file:line` of its entry, where the format has lines.
+    place: str = ""
+    #: What it is built from, where that is no file of an index: a repository, a folder, an address.
+    source: str = ""
+    #: Why its files are not known, in words: the index has no such version, or did not answer.
+    unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,14 +32,23 @@ def python_platform(target: Target) -> str:
     glibc 2.35 (Ubuntu 22.04), which every GPU vendor's current images have or exceed.
     Raises `UndecidedError` for a platform that uv cannot resolve for.
     """
-    machine = _MACHINES.get(target.platform)
-    if machine is None:
+    if target.platform not in _MACHINES:
         known = " and ".join(_MACHINES)
         raise UndecidedError(
             f"{target.id}: no wheels can be locked for platform `{target.platform}`; "
             f"the platforms that can be are {known}."
         )
-    return f"{machine}-manylinux_2_{min(_glibc_minor(target.base.final), _GLIBC_NEWEST)}"
+    return f"{machine(target)}-manylinux_2_{glibc_minor(target)}"
+
+
+def machine(target: Target) -> str:
+    """Machine of the target's platform as wheels and markers name it; empty for an unknown one."""
+    return _MACHINES.get(target.platform, "")
+
+
+def glibc_minor(target: Target) -> int:
+    """Minor version of the glibc 2.x that `target` has, guessed as for `python_platform`."""
+    return min(_glibc_minor(target.base.final), _GLIBC_NEWEST)
 
 
 def marker_environment(target: Target) -> dict[str, str]:
@@ -47,7 +56,7 @@ def marker_environment(target: Target) -> dict[str, str]:
     return {
         "implementation_name": "cpython",
         "os_name": "posix",
-        "platform_machine": _MACHINES.get(target.platform, ""),
+        "platform_machine": machine(target),
         "platform_python_implementation": "CPython",
         "platform_system": "Linux",
         "python_full_version": f"{target.python}.0",

@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import re
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -21,10 +20,10 @@ from packaging.version import InvalidVersion, Version
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.lock.inputs import inputs_digest
 from buildmatrix.lock.model import Lock, Package, Wheel
+from buildmatrix.lock.text import decode, load_toml, mapping, read_bytes, string, table_lines
 from buildmatrix.lock.urls import redact
 
-#: Far above any real lock: 1000 packages with all their wheels come to some 5 MB.
-_LARGEST = 64 * 1024 * 1024
+_HINT = "restore it, or run `buildmatrix lock`"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MISSING_ENTRY: Mapping[str, object] = {}
 
@@ -45,35 +44,30 @@ def read_lock(path: Path) -> Lock:
 
 def read_lock_and_record(path: Path) -> tuple[Lock, Record]:
     """The lock together with buildmatrix's own record in it."""
-    data, document = _load(path)
-    reader = _Reader(str(path))
-    lock = reader.lock(path, data, document)
+    return read_entries(path, str(path), lambda _: True)
+
+
+def read_entries(
+    path: Path, label: str, keep: Callable[[Mapping[str, object]], bool]
+) -> tuple[Lock, Record]:
+    """The entries of a lock that `keep` says yes to; `label` is what the file is called.
+
+    All entries are validated. Raises `SpecError` with all problems.
+    """
+    return entries_of(read_bytes(path, label, "run `buildmatrix lock`"), path, label, keep)
+
+
+def entries_of(
+    data: bytes, path: Path, label: str, keep: Callable[[Mapping[str, object]], bool]
+) -> tuple[Lock, Record]:
+    """`read_entries` for bytes that were read already; `path` is only noted in the lock."""
+    text = decode(data, label)
+    document = load_toml(text, label, _HINT)
+    reader = _Reader(label)
+    lock = reader.lock(path, data, text, document, keep)
     if reader.problems:
         raise SpecError(reader.problems)
     return lock, reader.record
-
-
-def _load(path: Path) -> tuple[bytes, dict[str, object]]:
-    try:
-        with path.open("rb") as file:
-            data = file.read(_LARGEST + 1)
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        problem = Problem(
-            f"the lock cannot be read: {why}", str(path), hint="run `buildmatrix lock`"
-        )
-        raise SpecError([problem]) from error
-    if len(data) > _LARGEST:
-        problem = Problem(f"this is no lock: it is larger than {_LARGEST >> 20} MiB", str(path))
-        raise SpecError([problem])
-    try:
-        return data, tomllib.loads(data.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        why = "it nests too deeply" if isinstance(error, RecursionError) else str(error)
-        problem = Problem(
-            f"this is no TOML: {why}", str(path), hint="restore it, or run `buildmatrix lock`"
-        )
-        raise SpecError([problem]) from error
 
 
 class _Reader:
@@ -84,29 +78,43 @@ class _Reader:
         self.problems: list[Problem] = []
         self.record = Record()
 
-    def lock(self, path: Path, data: bytes, document: Mapping[str, object]) -> Lock:
+    def lock(
+        self,
+        path: Path,
+        data: bytes,
+        text: str,
+        document: Mapping[str, object],
+        keep: Callable[[Mapping[str, object]], bool],
+    ) -> Lock:
         version = document.get("lock-version")
         if not isinstance(version, str) or version.split(".")[0] != "1":
             self.problem(f"`lock-version` is {version!r}, and only 1.x can be read")
-        tool = _mapping(_mapping(document.get("tool")).get("buildmatrix"))
+        tool = mapping(mapping(document.get("tool")).get("buildmatrix"))
         self.record = Record(
-            target=_text(tool.get("target")),
-            inputs={k: v for k, v in _mapping(tool.get("inputs")).items() if isinstance(v, str)},
-            packages={k: _mapping(v) for k, v in _mapping(tool.get("packages")).items()},
+            target=string(tool.get("target")),
+            inputs={k: v for k, v in mapping(tool.get("inputs")).items() if isinstance(v, str)},
+            packages={k: mapping(v) for k, v in mapping(tool.get("packages")).items()},
         )
         packages = document.get("packages")
         if not isinstance(packages, list):
             self.problem("there is no array `packages`", hint="see PEP 751")
             packages = []
+        lines = table_lines(text, "packages", len(packages))
+        read = [
+            (item, self.package(item, f"packages[{n}]", lines[n]))
+            for n, item in enumerate(packages)
+        ]
         return Lock(
             path=path,
             target=self.record.target,
-            packages=tuple(self.package(item, f"packages[{n}]") for n, item in enumerate(packages)),
+            packages=tuple(
+                package for item, package in read if not isinstance(item, dict) or keep(item)
+            ),
             inputs=inputs_digest(self.record.inputs) if self.record.inputs else "",
             digest="sha256:" + hashlib.sha256(data).hexdigest(),
         )
 
-    def package(self, item: object, where: str) -> Package:
+    def package(self, item: object, where: str, line: int | None) -> Package:
         if not isinstance(item, dict):
             self.problem(f"{where} is no table")
             item = {}
@@ -122,15 +130,21 @@ class _Reader:
         if not isinstance(wheels, list):
             self.problem(f"{where}: `wheels` is no array")
             wheels = []
+        archive = mapping(item.get("archive"))
+        files = [wheel for entry in wheels if (wheel := self.wheel(entry, where))]
+        if _is_wheel(archive):
+            files.append(_archived(archive))
         return Package(
             name=name,
             version=self.version(item.get("version"), where),
             index=redact(index) if isinstance(index, str) else None,
-            wheels=tuple(wheel for entry in wheels if (wheel := self.wheel(entry, where))),
+            wheels=tuple(files),
             source_only=not wheels and "archive" not in item,
             via=tuple(sorted(v for v in via if isinstance(v, str)))
             if isinstance(via, list)
             else (),
+            place=f"{self.file}:{line}" if line else "",
+            source="" if files else redact(_source(item)),
         )
 
     def version(self, value: object, where: str) -> str:
@@ -146,15 +160,15 @@ class _Reader:
         return ""
 
     def wheel(self, item: object, where: str) -> Wheel | None:
-        entry = _mapping(item)
+        entry = mapping(item)
         url = entry.get("url", entry.get("path"))
         if not isinstance(url, str):
             self.problem(f"{where}: a wheel has neither `url` nor `path`")
             return None
-        filename = _text(entry.get("name")) or posixpath.basename(unquote(urlsplit(url).path))
+        filename = string(entry.get("name")) or posixpath.basename(unquote(urlsplit(url).path))
         if not filename.endswith(".whl") or "/" in filename:
             self.problem(f"{where}: `{filename}` is no name of a wheel")
-        sha256 = _mapping(entry.get("hashes")).get("sha256")
+        sha256 = mapping(entry.get("hashes")).get("sha256")
         if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
             self.problem(f"{where}: `{filename}` has no sha256 hash", hint="lock it with hashes")
             return None
@@ -170,9 +184,32 @@ class _Reader:
         self.problems.append(Problem(message, self.file, hint=hint))
 
 
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, dict) else {}
+def _is_wheel(archive: Mapping[str, object]) -> bool:
+    where = string(archive.get("url")) or string(archive.get("path"))
+    return urlsplit(where).path.endswith(".whl")
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+def _archived(archive: Mapping[str, object]) -> Wheel:
+    """A wheel that was asked for by its address; older tools gave such ones no hash."""
+    where = string(archive.get("url")) or string(archive.get("path"))
+    sha256 = string(mapping(archive.get("hashes")).get("sha256"))
+    size = archive.get("size")
+    return Wheel(
+        filename=posixpath.basename(unquote(urlsplit(where).path)),
+        url=redact(where),
+        sha256=sha256 if _SHA256.fullmatch(sha256) else "",
+        size=size if isinstance(size, int) and size >= 0 else None,
+    )
+
+
+def _source(item: Mapping[str, object]) -> str:
+    """What an entry without wheels is built from, where that is no file of an index."""
+    repository = mapping(item.get("vcs"))
+    if repository:
+        where = string(repository.get("url")) or string(repository.get("path"))
+        return f"{string(repository.get('type'))}+{where}@{string(repository.get('commit-id'))}"
+    for key in ("directory", "archive"):
+        place = mapping(item.get(key))
+        if place:
+            return string(place.get("url")) or string(place.get("path"))
+    return ""

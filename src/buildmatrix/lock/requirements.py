@@ -24,13 +24,14 @@ from buildmatrix.errors import Problem, SpecError
 from buildmatrix.spec.model import Target
 
 _COMMENT = re.compile(r"(^|\s)#.*$")
-_INCLUDE = re.compile(r"(-r|--requirement|-c|--constraint)(?:\s*=\s*|\s+|(?<=-[rc]))(\S.*)")
+#: `-r FILE` and `-c FILE`.
+INCLUDE = re.compile(r"(-r|--requirement|-c|--constraint)(?:\s*=\s*|\s+|(?<=-[rc]))(\S.*)")
 _EDITABLE = re.compile(r"(-e|--editable)\b")
 #: Options behind a requirement, `--hash=sha256:...`.
-_TRAILING_OPTIONS = re.compile(r"\s--?[a-z].*$")
-_HASHES = re.compile(r"(\s+--hash(=|\s+)\S+)+\s*")
-_SHA256 = re.compile(r"\s--hash(?:=|\s+)sha256:([0-9A-Fa-f]{64})(?!\S)")
-_ARCHIVE = re.compile(r"\.(whl|zip|tar\.gz|tar\.bz2|tgz)$")
+TRAILING_OPTIONS = re.compile(r"\s--?[a-z].*$")
+HASHES = re.compile(r"(\s+--hash(=|\s+)\S+)+\s*")
+SHA256 = re.compile(r"\s--hash(?:=|\s+)sha256:([0-9A-Fa-f]{64})(?!\S)")
+ARCHIVE = re.compile(r"\.(whl|zip|tar\.gz|tar\.bz2|tgz)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,8 @@ class Line:
     hashes: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+        # What a command line names has no lines.
+        return f"{self.file}:{self.line}" if self.line else self.file
 
 
 @dataclass(slots=True)
@@ -90,8 +92,8 @@ def _read_file(
     text = _text(root, file, asked, problems)
     if text is None:
         return
-    for number, line, joined in _logical_lines(text):
-        include = _INCLUDE.fullmatch(line)
+    for number, line, joined in logical_lines(text):
+        include = INCLUDE.fullmatch(line)
         if joined:
             problem = "this line goes on in the next one, and only its hashes can"
             problems.append(Problem(problem, file, number, hint="write it in one line"))
@@ -121,10 +123,10 @@ def _read_file(
 def _read_line(
     line: str, file: str, number: int, asked: Asked, problems: list[Problem], *, constraint: bool
 ) -> None:
-    text = _TRAILING_OPTIONS.sub("", line)
+    text = TRAILING_OPTIONS.sub("", line)
     options = line[len(text) :]
-    hashes = frozenset(found.lower() for found in _SHA256.findall(options))
-    if options and not _HASHES.fullmatch(options):
+    hashes = frozenset(found.lower() for found in SHA256.findall(options))
+    if options and not HASHES.fullmatch(options):
         problem = f"`{options.strip()}` is no option of a requirement"
         problems.append(Problem(problem, file, number, hint="only `--hash=sha256:...` can be here"))
         return
@@ -140,7 +142,7 @@ def _read_line(
                 problem = "the hashes of this line cannot be checked: it names no distribution"
                 problems.append(Problem(problem, file, number, hint="write `NAME @ URL`"))
             return  # A bare URL: uv takes the name from the metadata behind it.
-        if text.startswith((".", "/", "~", "file:")) or _ARCHIVE.search(text):
+        if text.startswith((".", "/", "~", "file:")) or ARCHIVE.search(text):
             problems.append(_local(text, file, number))
         else:
             why = str(error).splitlines()[0]
@@ -255,7 +257,7 @@ def _text(root: Path, file: str, asked: Asked, problems: list[Problem]) -> str |
     return text
 
 
-def _logical_lines(text: str) -> Iterator[tuple[int, str, bool]]:
+def logical_lines(text: str) -> Iterator[tuple[int, str, bool]]:
     """Lines without comments, continuations joined, each with the number of its first part.
 
     The last value is True where something else than hashes was joined, which uv does not do.
@@ -272,7 +274,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str, bool]]:
         line = _COMMENT.sub("", "".join(parts)).strip()
         added = [_COMMENT.sub("", part).strip() for part in parts[1:]]
         joined = len(parts) > 1 and not (
-            all(not more or more.startswith("--hash") for more in added) and _HASHES.search(line)
+            all(not more or more.startswith("--hash") for more in added) and HASHES.search(line)
         )
         parts = []
         if line:

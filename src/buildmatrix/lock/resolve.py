@@ -89,10 +89,10 @@ def _lock(
     )
     with tempfile.TemporaryDirectory(prefix="buildmatrix-lock-") as folder:
         compiler = Compiler(uv, spec.root, target, Path(folder), flags)
-        plan, graph = _settle(compiler, target, first_plan(target, lines), kept, progress)
+        plan, graph = settle(compiler, target, first_plan(target, lines), kept, progress)
         progress.step(target.id, "lock: collecting hashes")
         body = compiler.pylock(plan, graph)
-    _check_indexes(target, graph)
+    check_indexes(target, graph)
     _check_hashes(target, body, hashed)
     origins = {
         name: Origin(
@@ -105,7 +105,7 @@ def _lock(
     return read_lock(path)
 
 
-def _settle(
+def settle(
     compiler: Compiler, target: Target, plan: Plan, kept: Mapping[str, str], progress: Progress
 ) -> tuple[Plan, Mapping[str, Node]]:
     """Resolve, refine the plan, resolve again, until the plan holds."""
@@ -124,7 +124,7 @@ def _settle(
     )
 
 
-def _check_indexes(target: Target, graph: Mapping[str, Node]) -> None:
+def check_indexes(target: Target, graph: Mapping[str, Node]) -> None:
     """Hold the promise of `index` against the result: no member comes from elsewhere."""
     for name, node in graph.items():
         wanted = index_of(name, target)

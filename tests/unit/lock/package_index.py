@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import io
+import tarfile
 import threading
 import zipfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
@@ -47,10 +49,40 @@ class PackageIndex:
 
     def add(self, index: str, name: str, version: str, *requires: str) -> None:
         filename, data = wheel_bytes(name, version, requires)
+        self._offer(index, name, filename, data)
+
+    def add_wheel(self, index: str, name: str, version: str, tag: str, *requires: str) -> None:
+        """A wheel for one platform, `cp311-cp311-manylinux_2_28_x86_64`."""
+        filename, data = wheel_bytes(name, version, requires)
+        self._offer(index, name, filename.replace("py3-none-any", tag), data)
+
+    def add_source(self, index: str, name: str, version: str, trap: str) -> None:
+        """A source distribution that says nothing before it is built, and then writes `trap`."""
+        folder = f"{name}-{version}"
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+            for path, text in {
+                "setup.py": f"open({trap!r}, 'w').close()\nimport setuptools\nsetuptools.setup()\n",
+                "PKG-INFO": f"Metadata-Version: 1.1\nName: {name}\nVersion: {version}\n",
+            }.items():
+                member = tarfile.TarInfo(f"{folder}/{path}")
+                member.size = len(text)
+                archive.addfile(member, io.BytesIO(text.encode()))
+        self._offer(index, name, f"{folder}.tar.gz", buffer.getvalue())
+
+    def add_for_python(self, index: str, name: str, version: str, python: str) -> None:
+        """A wheel that the index says is only for some Pythons, `>=3.30`."""
+        self._offer(index, name, *wheel_bytes(name, version), python)
+
+    def _offer(self, index: str, name: str, filename: str, data: bytes, python: str = "") -> None:
         path = f"/{index}/files/{filename}"
         self._files[path] = data
-        link = f'<a href="{path}#sha256={hashlib.sha256(data).hexdigest()}">{filename}</a>'
+        only = f' data-requires-python="{escape(python)}"' if python else ""
+        link = f'<a href="{path}#sha256={hashlib.sha256(data).hexdigest()}"{only}>{filename}</a>'
         self._pages[index, name].append(link)
+
+    def sha256(self, index: str, filename: str) -> str:
+        return hashlib.sha256(self._files[f"/{index}/files/{filename}"]).hexdigest()
 
     def answer(self, path: str) -> tuple[int, str, bytes]:
         self.requests += 1

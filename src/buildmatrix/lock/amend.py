@@ -1,0 +1,112 @@
+"""Entries added to a TOML file, everything else of it as it was, comments included."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tomlkit.items import Table
+
+Tree = Mapping[str, Any]
+
+
+class CannotAmend(ValueError):
+    """The file says it in a way that cannot be added to; the message says which."""
+
+
+def amended(text: str, wanted: Tree) -> str:
+    """`text` with `wanted` in it: tables are merged, lists are added to, texts are set.
+
+    Raises `CannotAmend` where the outcome would not say exactly what the file said before and what
+    is wanted now.
+    """
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        document = tomlkit.parse(text)
+        _add(document, wanted)
+        result = tomlkit.dumps(document)
+        expected = _merged(tomllib.loads(text), wanted)
+        if tomllib.loads(result) == expected:
+            return result
+    except (TOMLKitError, ValueError, TypeError, RecursionError) as error:
+        raise CannotAmend(f"it cannot be changed by a program: {error}") from error
+    raise CannotAmend("its tables are spread so that a program cannot add to them safely")
+
+
+def _merged(known: Any, wanted: Any) -> Any:
+    if isinstance(wanted, Mapping):
+        if known is not None and not isinstance(known, dict):
+            raise TypeError("what has to be a table is none")
+        found = deepcopy(known) if known is not None else {}
+        for key, value in wanted.items():
+            found[key] = _merged(found.get(key), value)
+        return found
+    if isinstance(wanted, list | tuple):
+        if known is not None and not isinstance(known, list):
+            raise TypeError("what has to be an array is none")
+        here = list(known or ())
+        return [*here, *(one for one in wanted if one not in here)]
+    return wanted
+
+
+def _add(node: Any, wanted: Tree) -> None:
+    for key, value in wanted.items():
+        if key not in node:
+            _append(node, key, value)
+        elif isinstance(value, Mapping):
+            _add(node[key], value)
+        elif isinstance(value, list | tuple):
+            for one in value:
+                if one not in node[key]:
+                    node[key].append(one)
+        else:
+            node[key] = value
+
+
+def _append(node: Any, key: str, value: Any) -> None:
+    """Add a key behind the last one: what follows that is a comment of the next table."""
+    from tomlkit.items import InlineTable, Table
+
+    item = _item(value, inside=isinstance(node, Table | InlineTable))
+    if not isinstance(node, Table):
+        node[key] = item
+        return
+    tail = _tail(node)
+    node.add(key, item)
+    for one in tail:
+        node.add(one)
+
+
+def _tail(table: Table) -> list[Any]:
+    """Take the blank lines and comments off the end of a table."""
+    body = table.value.body
+    end = len(body)
+    while end and body[end - 1][0] is None:
+        end -= 1
+    tail = [item for _, item in body[end:]]
+    del body[end:]
+    return tail
+
+
+def _item(value: Any, *, inside: bool) -> Any:
+    """`{ name = "twin" }` within a table that is there, and a table of its own elsewhere."""
+    import tomlkit
+    from tomlkit.items import SingleKey
+
+    if not isinstance(value, Mapping):
+        return tomlkit.item(list(value) if isinstance(value, tuple) else value)
+    if inside:
+        entries = (
+            f"{SingleKey(name).as_string()} = {_item(one, inside=True).as_string()}"
+            for name, one in value.items()
+        )
+        return tomlkit.value(f"{{ {', '.join(entries)} }}")
+    table = tomlkit.table(is_super_table=all(isinstance(one, Mapping) for one in value.values()))
+    for name, one in value.items():
+        table.add(name, _item(one, inside=not isinstance(one, Mapping)))
+    return table

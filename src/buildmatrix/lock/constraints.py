@@ -1,0 +1,61 @@
+"""Poetry's version constraints: PEP 440 with `^1.2`, `~1.2`, `1.*`, `*` and `||`.
+
+Source: https://python-poetry.org/docs/dependency-specification/, "Version constraints".
+"""
+
+from __future__ import annotations
+
+import re
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+
+def allows(constraint: str, version: str) -> bool:
+    """Whether `version` is within `constraint`; True where either cannot be understood.
+
+    For telling entries of one name apart, where a wrong yes is harmless.
+    """
+    try:
+        found = Version(version)
+        return any(
+            _specifier(part).contains(found, prereleases=True)
+            for part in re.split(r"\s*\|\|?\s*", constraint.strip() or "*")
+        )
+    except (InvalidVersion, InvalidSpecifier):
+        return True
+
+
+def marker(constraint: str) -> str:
+    """A constraint on Python as an environment marker; empty where it cannot be understood."""
+    try:
+        parts = [_specifier(part) for part in re.split(r"\s*\|\|?\s*", constraint)]
+    except (InvalidVersion, InvalidSpecifier):
+        return ""
+    texts = [
+        " and ".join(f"python_full_version {one.operator} '{one.version}'" for one in part)
+        for part in parts
+    ]
+    return "" if "" in texts else " or ".join(f"({text})" for text in texts)
+
+
+def _specifier(text: str) -> SpecifierSet:
+    parts = [part for part in re.split(r"\s*,\s*|\s+(?=[<>=!~^])", text.strip(" ()")) if part]
+    return SpecifierSet(",".join(one for part in parts for one in _clauses(part.replace(" ", ""))))
+
+
+def _clauses(part: str) -> list[str]:
+    if part == "*":
+        return []
+    if part.startswith("^"):
+        release = Version(part[1:]).release
+        keep = next((n for n, number in enumerate(release) if number), len(release) - 1)
+        return [f">={part[1:]}", f"<{_next(release, keep)}.dev0"]
+    if part.startswith("~") and not part.startswith("~="):
+        release = Version(part[1:]).release
+        return [f">={part[1:]}", f"<{_next(release, min(1, len(release) - 1))}.dev0"]
+    return [part if part[0] in "<>=!~" else f"=={part}"]
+
+
+def _next(release: tuple[int, ...], position: int) -> str:
+    return ".".join(map(str, (*release[:position], release[position] + 1)))

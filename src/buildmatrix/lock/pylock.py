@@ -1,0 +1,67 @@
+"""A PEP 751 lock of any tool, as one target would install it.
+
+Format: https://packaging.python.org/en/latest/specifications/pylock-toml/, "Installation".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from buildmatrix.errors import Problem, SpecError
+from buildmatrix.lock.ask import Ask
+from buildmatrix.lock.markers import BrokenMarker
+from buildmatrix.lock.model import Lock
+from buildmatrix.lock.read import read_entries
+from buildmatrix.lock.text import decode, load_toml, read_bytes, string, strings, tables
+
+
+def read(ask: Ask) -> Lock:
+    """The packages of a `pylock.toml` that are meant for the target.
+
+    Raises `SpecError` for a lock that is broken, or that is not for the target at all.
+    """
+    document = load_toml(decode(read_bytes(ask.path, ask.label, None), ask.label), ask.label, None)
+    ask.check(strings(document.get("extras")), strings(document.get("dependency-groups")))
+    groups = ask.groups | frozenset(strings(document.get("default-groups")))
+    here = replace(ask, groups=groups)
+    _check_environment(document, here)
+    via: dict[str, set[str]] = {}
+
+    def keep(item: Mapping[str, object]) -> bool:
+        try:
+            meant = here.fits(string(item.get("marker")), here.extras)
+        except BrokenMarker as error:
+            name = item.get("name")
+            problem = Problem(f"package `{name}`: its `marker` is none: {error}", ask.label)
+            raise SpecError([problem]) from error
+        if meant:
+            for dependency in tables(item.get("dependencies")):
+                via.setdefault(string(dependency.get("name")), set()).add(string(item.get("name")))
+        return meant
+
+    lock, _ = read_entries(ask.path, ask.label, keep)
+    return replace(
+        lock,
+        packages=tuple(
+            replace(
+                package,
+                via=package.via or tuple(sorted(via.get(package.name, ()))),
+                source_only=not package.wheels,
+            )
+            for package in lock.packages
+        ),
+    )
+
+
+def _check_environment(document: Mapping[str, object], ask: Ask) -> None:
+    target = ask.target
+    ask.check_python(string(document.get("requires-python")))
+    environments = strings(document.get("environments"))
+    try:
+        meant = not environments or any(ask.fits(marker) for marker in environments)
+    except BrokenMarker as error:
+        raise SpecError([Problem(f"`environments` holds no marker: {error}", ask.label)]) from error
+    if not meant:
+        problem = f"none of its `environments` is {target.platform} with Python {target.python}"
+        raise SpecError([Problem(problem, ask.label)])

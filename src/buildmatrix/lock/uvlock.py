@@ -1,0 +1,230 @@
+"""`uv.lock`, as one target would install it.
+
+One file holds all platforms, Pythons, extras and groups. uv documents the file as its own affair;
+read from `uv-resolver/src/lock/mod.rs` and from locks of revisions 1 to 5.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from urllib.parse import unquote, urlsplit
+
+from packaging.utils import canonicalize_name
+
+from buildmatrix.errors import Problem, SpecError
+from buildmatrix.lock.ask import Ask
+from buildmatrix.lock.markers import holds
+from buildmatrix.lock.model import Lock, Package, Wheel
+from buildmatrix.lock.projects import asked_lines
+from buildmatrix.lock.text import (
+    decode,
+    load_toml,
+    mapping,
+    read_bytes,
+    string,
+    strings,
+    table_lines,
+    tables,
+)
+from buildmatrix.lock.urls import redact
+from buildmatrix.lock.walk import Astray, Edge, Entry, Wish, walk
+
+_HINT = "run `uv lock`"
+#: Kinds of source that are the user's own code.
+_OWN = ("editable", "virtual", "directory")
+
+
+def read(ask: Ask) -> Lock:
+    """The packages that a target gets, the root projects themselves left out.
+
+    Raises `SpecError`.
+    """
+    data = read_bytes(ask.path, ask.label, _HINT)
+    text = decode(data, ask.label)
+    document = load_toml(text, ask.label, _HINT)
+    if document.get("version") != 1:
+        problem = f"its `version` is {document.get('version')!r}, and only 1 can be read"
+        raise SpecError([Problem(problem, ask.label)])
+    raw = tables(document.get("package"))
+    lines = table_lines(text, "package", len(raw))
+    ask.check_python(string(document.get("requires-python")))
+    entries = [
+        _entry(item, ask.check_version(string(item.get("version")), string(item.get("name")), line))
+        for item, line in zip(raw, lines, strict=True)
+    ]
+    roots = roots_of(document)
+    _check_names(ask, roots)
+    try:
+        askers = _walk(ask, document, raw, entries, roots, lines)
+    except Astray as error:
+        raise SpecError([Problem(str(error), ask.label, hint=_HINT)]) from error
+    return Lock(
+        path=ask.path,
+        target=ask.target.id,
+        packages=tuple(
+            _package(raw[number], entries[number], sorted(askers[number]), _at(ask, lines[number]))
+            for number in sorted(askers, key=lambda n: (entries[n].name, entries[n].version))
+            if raw[number] not in roots
+        ),
+        inputs="",
+        digest="sha256:" + hashlib.sha256(data).hexdigest(),
+    )
+
+
+def roots_of(document: Mapping[str, object]) -> list[Mapping[str, object]]:
+    """The projects that an installation starts from: the one beside the lock, else all members."""
+    packages = tables(document.get("package"))
+    beside = [
+        item
+        for item in packages
+        if any(mapping(item.get("source")).get(kind) == "." for kind in _OWN)
+    ]
+    members = strings(mapping(document.get("manifest")).get("members"))
+    return beside or [item for item in packages if item.get("name") in members]
+
+
+def own_folder(root: Mapping[str, object]) -> str:
+    """The folder of a project of the user's own, as seen from the lock."""
+    source = mapping(root.get("source"))
+    return next((string(source[kind]) for kind in _OWN if kind in source), ".")
+
+
+def _walk(
+    ask: Ask,
+    document: Mapping[str, object],
+    raw: Sequence[Mapping[str, object]],
+    entries: Sequence[Entry],
+    roots: Sequence[Mapping[str, object]],
+    lines: Sequence[int | None],
+) -> dict[int, set[str]]:
+    environment = ask.environment
+    # uv's names for the extras and groups of projects that exclude one another.
+    chosen = {
+        f"{kind}-{len(name)}-{name}-{one}"
+        for root in roots
+        for name in [string(root.get("name"))]
+        for kind, ones in (("extra", ask.extras), ("group", ask.groups))
+        for one in ones
+    } | {f"project-{len(name)}-{name}" for root in roots for name in [string(root.get("name"))]}
+
+    def fits(marker: str | None, _: frozenset[str]) -> bool:
+        return holds(marker, environment, chosen)
+
+    def allows(edge: Edge, entry: Entry) -> bool:
+        return (not edge.version or edge.version == entry.version) and (
+            edge.source is None or edge.source == entry.source
+        )
+
+    wishes = [wish for root in roots for wish in _wishes_of_root(root, ask, lines[raw.index(root)])]
+    manifest = mapping(document.get("manifest"))
+    groups = mapping(manifest.get("dependency-groups"))
+    extra = [manifest.get("requirements"), *(groups.get(name) for name in sorted(ask.groups))]
+    wishes += [Wish(ask.label, edge) for items in extra for edge in _edges(items)]
+    return walk(wishes, entries, fits, allows)
+
+
+def _wishes_of_root(root: Mapping[str, object], ask: Ask, line: int | None) -> Iterator[Wish]:
+    path, label = ask.beside(posixpath.normpath(posixpath.join(own_folder(root), "pyproject.toml")))
+    places = asked_lines(path, label)
+    optional = mapping(root.get("optional-dependencies"))
+    groups = mapping(root.get("dev-dependencies")) or mapping(root.get("dependency-groups"))
+    parts = [
+        ("", root.get("dependencies")),
+        *((name, optional.get(name)) for name in sorted(ask.extras)),
+        *((f":{name}", groups.get(name)) for name in sorted(ask.groups)),
+    ]
+    for part, items in parts:
+        for edge in _edges(items):
+            place = places.get((part, edge.name)) or _at(ask, line) or ask.label
+            yield Wish(place, edge)
+
+
+def _check_names(ask: Ask, roots: Sequence[Mapping[str, object]]) -> None:
+    extras: set[str] = set()
+    groups: set[str] = set()
+    for root in roots:
+        metadata = mapping(root.get("metadata"))
+        extras |= {
+            *mapping(root.get("optional-dependencies")),
+            *strings(metadata.get("provides-extras")),
+        }
+        groups |= {*mapping(root.get("dev-dependencies")), *mapping(metadata.get("requires-dev"))}
+    ask.check(extras, groups)
+
+
+def _entry(item: Mapping[str, object], version: str) -> Entry:
+    wishes = {"": tuple(_edges(item.get("dependencies")))}
+    for extra, items in mapping(item.get("optional-dependencies")).items():
+        wishes[canonicalize_name(extra)] = tuple(_edges(items))
+    return Entry(
+        name=canonicalize_name(string(item.get("name"))),
+        version=version,
+        source=item.get("source"),
+        wishes=wishes,
+        forks=tuple(strings(item.get("resolution-markers"))),
+    )
+
+
+def _edges(items: object) -> Iterator[Edge]:
+    for item in tables(items):
+        yield Edge(
+            name=canonicalize_name(string(item.get("name"))),
+            extras=frozenset(
+                canonicalize_name(one) for one in strings(item.get("extra") or item.get("extras"))
+            ),
+            marker=string(item.get("marker")) or None,
+            version=string(item.get("version")),
+            source=item.get("source"),
+        )
+
+
+def _package(
+    item: Mapping[str, object], entry: Entry, askers: Sequence[str], place: str
+) -> Package:
+    source = mapping(entry.source)
+    wheels = tuple(_wheels(item, source))
+    return Package(
+        name=entry.name,
+        version=entry.version,
+        index=redact(string(source.get("registry"))) or None,
+        wheels=wheels,
+        source_only=not wheels,
+        via=tuple(askers),
+        place=place,
+        source="" if wheels else redact(_origin(source)),
+    )
+
+
+def _wheels(item: Mapping[str, object], source: Mapping[str, object]) -> Iterator[Wheel]:
+    for wheel in tables(item.get("wheels")):
+        where = string(wheel.get("url")) or string(wheel.get("path"))
+        where = where or string(source.get("url")) or string(source.get("path"))
+        name = string(wheel.get("filename")) or posixpath.basename(unquote(urlsplit(where).path))
+        if name.endswith(".whl"):
+            size = wheel.get("size")
+            yield Wheel(
+                filename=name,
+                url=redact(where),
+                sha256=sha256_of(string(wheel.get("hash"))),
+                size=size if isinstance(size, int) and size >= 0 else None,
+            )
+
+
+def sha256_of(text: str) -> str:
+    """The hex digits of `sha256:...`; empty for anything else."""
+    found = re.fullmatch(r"sha256:([0-9a-f]{64})", text)
+    return found[1] if found else ""
+
+
+def _origin(source: Mapping[str, object]) -> str:
+    for kind in ("git", "url", "path", *_OWN):
+        if kind in source:
+            return ("git+" if kind == "git" else "") + string(source[kind])
+    return ""
+
+
+def _at(ask: Ask, line: int | None) -> str:
+    return f"{ask.label}:{line}" if line else ""

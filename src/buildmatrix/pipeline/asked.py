@@ -1,0 +1,134 @@
+"""SOURCE of `audit`: what is declared somewhere and not installed yet."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from buildmatrix.errors import UsageError
+from buildmatrix.lock.committed import is_lock
+
+#: What a SOURCE can be said to be.
+KINDS = ("requirements", "pyproject", "lock", "pypi", "wheel")
+#: What `scan` reads, and `audit` does not.
+_INSTALLED = ("dir", "docker", "oci", "tar", "report")
+_PARTS = re.compile(r"(?P<path>.+?)(?:\[(?P<extras>[^\[\]]*)\])?(?::(?P<groups>[A-Za-z0-9._,-]+))?")
+_WISH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[^\]]*\])?\s*(===?|~=|[<>]=?|@).*")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One SOURCE."""
+
+    kind: str
+    #: Path, requirement or URL, without extras and groups.
+    name: str
+    #: Normalised names; only what has them can be asked for them.
+    extras: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it names a file of this machine."""
+        return self.kind != "pypi" and "://" not in self.name
+
+
+def parse(text: str, root: Path) -> Asked:
+    """Recognise a SOURCE, said outright (`requirements:`, `lock:`, ...) or by its looks.
+
+    `pyproject.toml[gpu,web]:dev` asks for two extras and a dependency group; `uv.lock` and
+    `poetry.lock` take the same. Relative paths start from `root`. Raises `UsageError`.
+    """
+    if not text.strip():
+        raise UsageError("SOURCE is empty; name a requirements file, a lock or pypi:NAME==VERSION")
+    kind, colon, rest = text.partition(":")
+    if colon and kind in _INSTALLED:
+        raise UsageError(
+            f"{text} is something installed, and audit reads what is declared; "
+            f"run `buildmatrix scan {text}`"
+        )
+    if colon and kind in KINDS:
+        if not rest.strip():
+            raise UsageError(f"{text} names nothing; write {kind}: and what to read")
+        return _pypi(rest) if kind == "pypi" else _file(rest, kind, root)
+    if (root / text).is_dir():
+        raise UsageError(
+            f"{text} is a folder; name the requirements file, the project file or the lock in it, "
+            f"or run `buildmatrix scan {text}` for what is installed there"
+        )
+    return _file(text, None, root)
+
+
+def _pypi(text: str) -> Asked:
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement as error:
+        why = str(error).splitlines()[0]
+        raise UsageError(
+            f"pypi:{text} is no requirement: {why}; write pypi:NAME==VERSION"
+        ) from error
+    if requirement.url is not None:
+        raise UsageError(f"pypi:{text} names an address; write pypi:NAME==VERSION, or wheel:URL")
+    return Asked("pypi", text.strip())
+
+
+def _file(text: str, kind: str | None, root: Path) -> Asked:
+    if "://" in text:
+        if kind in (None, "wheel") and text.split("#")[0].endswith(".whl"):
+            return Asked("wheel", text)
+        raise UsageError(f"{text} cannot be read from the network; save it as a file first")
+    path, extras, groups = text, "", ""
+    if not (root / text).is_file() and (found := _PARTS.fullmatch(text)):
+        path, extras, groups = found["path"], found["extras"] or "", found["groups"] or ""
+    named = kind or _looks(path, text, root)
+    if named == "pypi":
+        return _pypi(text)
+    if (extras or groups) and named not in ("pyproject", "lock"):
+        raise UsageError(f"{text}: extras and groups belong to a pyproject.toml or to a lock")
+    return Asked(named, path, _names(extras), _names(groups))
+
+
+def _looks(path: str, text: str, root: Path) -> str:
+    name = posixpath.basename(path)
+    if name.endswith(".whl"):
+        return "wheel"
+    if is_lock(name):
+        return "lock"
+    if name == "pyproject.toml":
+        return "pyproject"
+    if name.endswith((".txt", ".in")):
+        return "requirements"
+    if _WISH.fullmatch(text):
+        return "pypi"
+    if name in ("Pipfile", "setup.py", "setup.cfg"):
+        hint = "audit Pipfile.lock" if name == "Pipfile" else "audit a requirements file or a lock"
+        raise UsageError(f"{text} does not say what is installed before it runs; {hint}")
+    if not (root / path).exists():
+        raise UsageError(f"there is no {text}; name a file, or write pypi:NAME==VERSION")
+    raise UsageError(
+        f"{text} is nothing that audit recognises; write what it is: "
+        f"{', '.join(f'{kind}:' for kind in KINDS)}"
+    )
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(canonicalize_name(one.strip()) for one in text.split(",") if one.strip())
+
+
+def label_of(path: str, root: Path) -> str:
+    """What a file is called: as seen from `root` where it lies below it, else as it was given."""
+    try:
+        relative = os.path.relpath(root / path, root)
+    except ValueError:
+        return path
+    outside = relative.startswith("..") and Path(path).is_absolute()
+    return path if outside else posixpath.normpath(relative)

@@ -1,0 +1,124 @@
+"""For which targets a source is looked at, where it is not the specification's own."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from buildmatrix.errors import UsageError
+from buildmatrix.pipeline.bare import ANY, PLATFORM, bare_target
+from buildmatrix.spec.model import Spec, Target
+from buildmatrix.spec.points import version_order
+from buildmatrix.spec.select import select
+
+#: Backends that a source is held against where nothing says which ones matter.
+BACKENDS = ("cuda", "rocm", "oneapi", "cpu")
+#: `cuda12.8`: a backend and one of its runtimes.
+_WITH_RUNTIME = re.compile(r"([a-z][a-z-]*?)(\d[0-9.]*)")
+#: Pythons that a source is looked at with, the newest first, where the running one is too old or
+#: too new for it.
+_PYTHONS = ("3.14", "3.13", "3.12", "3.11", "3.10", "3.9")
+
+
+def of_spec(
+    spec: Spec, globs: Sequence[str], subset: str | None, backends: Sequence[str]
+) -> tuple[Target, ...]:
+    """The targets of a specification that were asked for. Raises `UsageError` for none."""
+    targets = select(spec, globs, subset)
+    if not backends:
+        return targets
+    chosen = tuple(t for t in targets if any(_is_of(t, wanted) for wanted in backends))
+    for wanted in backends:
+        if not any(_is_of(target, wanted) for target in targets):
+            known = ", ".join(dict.fromkeys(target.backend for target in targets))
+            raise UsageError(f"{spec.path} has no target of backend {wanted!r}; it has {known}")
+    return chosen
+
+
+def of_source(
+    spec: Spec | None,
+    globs: Sequence[str],
+    subset: str | None,
+    backends: Sequence[str],
+    known: Collection[str],
+) -> tuple[Target, ...]:
+    """The targets that a source is looked at for: what it would be in each of them.
+
+    With a specification, one target for each backend and runtime of it (the newest Python, the
+    first variant, linux/amd64 where there is one), with that target's indexes, replacements and
+    images; or exactly those that `globs` and `subset` choose. `backends` narrows, and adds
+    backends of the catalogue (`known`) that the specification does not have.
+    """
+    if spec is None or not spec.targets:
+        if globs or subset:
+            raise UsageError("--select and --subset need a specification; there is none here")
+        return tuple(_bare(name, known) for name in backends or BACKENDS)
+    targets = select(spec, globs, subset)
+    if not globs and subset is None:
+        targets = _one_each(targets)
+    if not backends:
+        return targets
+    found: dict[str, Target] = {}
+    for name in backends:
+        mine = [target for target in targets if _is_of(target, name)] or [_bare(name, known)]
+        found |= {target.id: target for target in mine}
+    return tuple(found.values())
+
+
+def with_python(target: Target, python: str | None, wanted: str) -> Target:
+    """The target with a Python: the given one, its own, or one that `wanted` allows.
+
+    A target of a specification keeps its own. `wanted` is a range of versions; empty for any.
+    """
+    if python is not None:
+        return replace(target, python=python)
+    if target.python:
+        return target
+    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    try:
+        pythons = SpecifierSet(wanted)
+    except InvalidSpecifier:
+        pythons = SpecifierSet()
+    for one in (running, *_PYTHONS):
+        if any(pythons.contains(f"{one}.{patch}") for patch in (0, 30)):
+            return replace(target, python=one)
+    return replace(target, python=running)
+
+
+def check_python(python: str | None) -> None:
+    """Raise `UsageError` for what is no minor version of Python 3."""
+    if python is not None and not re.fullmatch(r"3\.\d{1,2}", python):
+        raise UsageError(f"{python!r} is no Python; write its minor version, such as 3.12")
+
+
+def _is_of(target: Target, wanted: str) -> bool:
+    return wanted in (target.backend, f"{target.backend}{target.runtime}")
+
+
+def _one_each(targets: Sequence[Target]) -> tuple[Target, ...]:
+    chosen: dict[tuple[str, str], Target] = {}
+    for target in targets:
+        key = target.backend, target.runtime
+        best = chosen.get(key)
+        if best is None or _rank(target) > _rank(best):
+            chosen[key] = target
+    return tuple(chosen.values())
+
+
+def _rank(target: Target) -> tuple[bool, tuple[tuple[bool, int, str], ...]]:
+    return target.platform == PLATFORM, version_order(target.python)
+
+
+def _bare(name: str, known: Collection[str]) -> Target:
+    backend, runtime = name, ANY
+    if name not in known and (found := _WITH_RUNTIME.fullmatch(name)):
+        backend, runtime = found[1], found[2].rstrip(".")
+    if backend not in known:
+        raise UsageError(
+            f"there is no backend {name!r}; the catalogue knows {', '.join(sorted(known))}"
+        )
+    return bare_target(name, backend, runtime)
