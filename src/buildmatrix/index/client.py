@@ -1,0 +1,86 @@
+"""The door to package indexes: pages, metadata, and files that are read in parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+
+from buildmatrix.errors import UndecidedError
+from buildmatrix.index.addresses import parse
+from buildmatrix.index.cache import Cache
+from buildmatrix.index.pages import IndexFile
+from buildmatrix.index.patience import Patience
+from buildmatrix.index.remote import RemoteFile
+from buildmatrix.index.requests import Requests
+from buildmatrix.index.simple import Simple
+
+
+class Client:
+    """Asks package indexes, for all threads at once; connections are shared and kept.
+
+    `offline`: nothing is asked for. `folder`: where pages and metadata are kept; None for nowhere.
+    Everything raises `UndecidedError` where an index does not give what it should.
+    """
+
+    def __init__(
+        self,
+        *,
+        offline: bool = False,
+        folder: Path | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        self.offline = offline
+        self._requests = Requests(patience or Patience(), offline=offline)
+        self._cache = Cache(folder)
+        self._simple = Simple(self._requests, self._cache)
+
+    def close(self) -> None:
+        """Close all connections; what waits for a server gives up."""
+        self._cache.prune()
+        self._requests.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that came over the network so far."""
+        return self._requests.traffic.bytes
+
+    @property
+    def requests(self) -> int:
+        """Requests so far, redirects and repetitions included."""
+        return self._requests.traffic.requests
+
+    def open(self, url: str, size: int | None = None) -> RemoteFile:
+        """The file at `url`, to be read in parts; its end is asked for at once.
+
+        `size`: bytes that a lock or a page says it has; a file of another size is an error.
+        """
+        address = parse(url)
+        if self.offline:
+            raise UndecidedError(
+                f"{address} has not been read before, and --offline was given; run once without it"
+            )
+        self._requests.credentials.remember(address)
+        return RemoteFile(self._requests, address, size if size is not None and size > 0 else None)
+
+    def project(self, index_url: str, name: str) -> tuple[IndexFile, ...]:
+        """The files that an index has of the distribution `name`; none for one it does not know.
+
+        `index_url`: the address of a simple repository API, or of a folder laid out like one
+        (`file:`).
+        """
+        return self._simple.project(index_url, name)
+
+    def metadata(self, file: IndexFile) -> bytes | None:
+        """The METADATA of a wheel, where its index has it beside the wheel (PEP 658); else None."""
+        return self._simple.metadata(file)

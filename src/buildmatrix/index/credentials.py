@@ -1,0 +1,100 @@
+"""Whose user name and password go to which server.
+
+Sources, the first that knows the server wins: the URL itself; an index URL of this machine's
+configuration that holds them (files of that index are on the same server); uv's
+UV_INDEX_<NAME>_USERNAME and _PASSWORD for the index of that name; netrc, as curl and pip read it,
+without its `default` entry, which would tell the password to every server a page links to.
+"""
+
+from __future__ import annotations
+
+import base64
+import netrc
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from buildmatrix.index.addresses import Address, Origin
+from buildmatrix.index.where import Index
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A user name and a password."""
+
+    user: str
+    password: str
+    #: Where they were found, for messages.
+    source: str
+
+    def header(self) -> str:
+        """The value of `Authorization` (RFC 7617)."""
+        token = base64.b64encode(f"{self.user}:{self.password}".encode())
+        return f"Basic {token.decode('ascii')}"
+
+    def __repr__(self) -> str:
+        return f"Login(source={self.source!r})"
+
+
+class Credentials:
+    """The credentials of this machine, by server."""
+
+    def __init__(self, indexes: Iterable[Index], environment: Mapping[str, str]) -> None:
+        self._known: dict[Origin, Login] = {}
+        self._configured: set[Origin] = set()
+        for index in indexes:
+            address = index.address()
+            if address is None:
+                continue
+            self._configured.add(address.origin)
+            login = _of_url(address) or _of_environment(index.name, environment)
+            if login is not None:
+                self._known.setdefault(address.origin, login)
+        self._netrc = _read_netrc(environment)
+
+    def remember(self, address: Address) -> None:
+        """Keep what stands in a URL that the user gave, for its server."""
+        login = _of_url(address)
+        if login is not None:
+            self._known.setdefault(address.origin, login)
+
+    def of(self, address: Address) -> Login | None:
+        """What to send to the server of `address`."""
+        login = _of_url(address) or self._known.get(address.origin)
+        if login is not None:
+            return login
+        # Any page may link to http://, and the password would be readable on the way.
+        if address.scheme == "http" and address.origin not in self._configured:
+            return None
+        return self._netrc.get(address.host)
+
+
+def _of_url(address: Address) -> Login | None:
+    return Login(*address.userinfo, "its URL") if address.userinfo else None
+
+
+def _of_environment(name: str | None, environment: Mapping[str, str]) -> Login | None:
+    if name is None:
+        return None
+    prefix = "UV_INDEX_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
+    user = environment.get(f"{prefix}_USERNAME")
+    password = environment.get(f"{prefix}_PASSWORD")
+    if user is None and password is None:
+        return None
+    return Login(user or "", password or "", f"{prefix}_USERNAME and {prefix}_PASSWORD")
+
+
+def _read_netrc(environment: Mapping[str, str]) -> Mapping[str, Login]:
+    named = environment.get("NETRC")
+    try:
+        path = Path(named) if named else Path.home() / ".netrc"
+        hosts = netrc.netrc(path).hosts
+    # A broken netrc must not fail a run that needs none; a server that wants it will say so.
+    except (OSError, RuntimeError, UnicodeDecodeError, netrc.NetrcParseError):
+        return {}
+    return {
+        host.lower(): Login(user, password or "", str(path))
+        for host, (user, _, password) in hosts.items()
+        if host != "default"
+    }

@@ -1,0 +1,273 @@
+"""Reads a wheel by parts, as deep as is asked: `listing` and `heads` of `index.model.Depth`.
+
+What is read depends on the wheel's directory and on the bytes that may be spent, never on time or
+on what was cached: the same question gets the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from buildmatrix.elf.devicefile import HEAD as KIND_HEAD
+from buildmatrix.elf.devicefile import kind_of
+from buildmatrix.elf.head import HeadReader, Malformed
+from buildmatrix.elf.model import DeviceFile
+from buildmatrix.index.forward import Forward
+from buildmatrix.index.members import LARGEST_PACKED, HeldTree, is_metadata, seen_in
+from buildmatrix.index.model import Depth, Member
+from buildmatrix.inventory.collect import ELF_MAGIC, Seen
+from buildmatrix.inventory.model import Inventory
+from buildmatrix.inventory.python_source import outline
+from buildmatrix.inventory.shallow import collect_shallow, may_matter
+from buildmatrix.trees.base import Unreadable
+from buildmatrix.trees.inflating import Sequential
+from buildmatrix.trees.wheel import LARGEST_HELD, Packed, WheelTree
+
+#: Compressed bytes of a member that are read as its beginning. In half of the large libraries the
+#: names that they link stand in them.
+HEAD = 64 << 10
+#: What they inflate to at most; a library's inflate to 100 to 500 KiB.
+LARGEST_HEAD = 8 << 20
+#: A member with fewer compressed bytes is read whole: its facts are then complete.
+SMALL = 256 << 10
+#: Compressed bytes of all Python files together that are read anyway. What an import reaches cannot
+#: be told from a part of them.
+FEW_PYTHON = 1 << 20
+#: Bytes around a member's data: its header, with a long name and an extra field.
+AROUND = 1 << 10
+#: Bytes that are asked for at a time, and that are held then.
+BATCH = 2 << 20
+#: Inflated bytes that are searched at a time.
+PIECE = 1 << 20
+#: A member is streamed up to this part of it as long as others wait: where device code is most of
+#: a file it begins before.
+FIRST_PART = 4
+
+
+class Ranged(Protocol):
+    """A wheel that can be read by parts: `index.remote.RemoteFile`, or a local file."""
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """`length` bytes from `offset` on."""
+
+    def load(self, parts: Sequence[tuple[int, int]]) -> None:
+        """Bring (offset, length) parts at once, so that `read` finds them."""
+
+    def stream(self, offset: int = 0) -> Iterator[bytes]:
+        """Everything from `offset` on, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was read of a wheel."""
+
+    inventory: Inventory
+    members: tuple[Member, ...]
+    #: Whether more would have been read, had more bytes been allowed.
+    limited: bool = False
+
+
+def read_parts(source: Ranged, depth: Depth, most: int | None = None) -> Reading:
+    """The facts of a wheel, with `most` bytes spent on more than its listing.
+
+    Raises `Unreadable` when it is no ZIP archive, and what `source` raises.
+    """
+    with WheelTree(source) as tree:
+        parts = _Parts(source, tree, most)
+        parts.listing()
+        if depth != "listing":
+            parts.heads()
+            parts.python()
+            parts.suspects()
+        inventory = collect_shallow(HeldTree(tree.walk(), parts.held), parts.seen, parts.opened)
+        return Reading(inventory, tree.members, parts.limited)
+
+
+class _Parts:
+    """What is known of one wheel so far."""
+
+    def __init__(self, source: Ranged, tree: WheelTree, most: int | None) -> None:
+        self._source = source
+        self._tree = tree
+        self._most = most
+        self._spent = 0
+        self._members = {one.path: one for one in tree.members}
+        self.held: dict[str, Packed] = {}
+        self.seen: dict[str, Seen] = {}
+        #: Files that were looked into.
+        self.opened: set[str] = set()
+        self.limited = False
+
+    @property
+    def _left(self) -> int | None:
+        return None if self._most is None else max(0, self._most - self._spent)
+
+    def _affords(self, cost: int) -> bool:
+        """Whether `cost` bytes may be spent; then they are."""
+        left = self._left
+        if left is not None and cost > left:
+            self.limited = True
+            return False
+        self._spent += cost
+        return True
+
+    def _batches(self, costs: dict[str, int]) -> Iterator[str]:
+        """The members `costs`, the first bytes of each brought in time, in the wheel's order."""
+        batch: list[tuple[str, tuple[int, int]]] = []
+        taken = 0
+        for path in sorted(costs, key=self._tree.extent):
+            start, end = self._tree.extent(path)
+            length = min(end - start, costs[path] + AROUND + len(path.encode()))
+            if batch and taken + length > BATCH:
+                yield from self._brought(batch)
+                batch, taken = [], 0
+            batch.append((path, (start, length)))
+            taken += length
+        yield from self._brought(batch)
+
+    def _brought(self, batch: list[tuple[str, tuple[int, int]]]) -> Iterator[str]:
+        self._source.load([part for _, part in batch])
+        yield from (path for path, _ in batch)
+
+    def _hold(self, costs: dict[str, int]) -> None:
+        for path in self._batches(costs):
+            try:
+                self.held[path] = self._tree.packed(path)
+            except Unreadable as error:
+                self.seen[path] = Seen(unread=str(error))
+
+    # Depths
+
+    def listing(self) -> None:
+        """The metadata folder."""
+        self._hold(
+            {
+                one.path: one.compressed
+                for one in self._members.values()
+                if is_metadata(one.path) and one.compressed <= LARGEST_PACKED
+            }
+        )
+
+    def heads(self) -> None:
+        """The beginning of everything that may be a binary, the largest first."""
+        costs: dict[str, int] = {}
+        for one in sorted(self._members.values(), key=lambda one: (-one.compressed, one.path)):
+            if one.path.endswith(".py") or not may_matter(one.path, one.size):
+                continue
+            cost = one.compressed if _is_small(one) else HEAD
+            if self._affords(cost):
+                costs[one.path] = cost
+        for path in self._batches(costs):
+            self._look(self._members[path])
+
+    def _look(self, member: Member) -> None:
+        path = member.path
+        self.opened.add(path)
+        try:
+            if _is_small(member):
+                self.seen[path] = seen_in(path, self._tree.packed(path).unpack())
+                return
+            data = self._tree.beginning(path, HEAD, LARGEST_HEAD)
+            kind = kind_of(path, data[:KIND_HEAD])
+            reader = HeadReader(member.size)
+            if data.startswith(ELF_MAGIC):
+                reader.feed(data)
+                self._tell(path, kind, reader)
+            elif kind is not None:
+                # Its beginning does not say what it holds.
+                self.opened.discard(path)
+        except Unreadable as error:
+            self.seen[path] = Seen(unread=str(error))
+        except Malformed as error:
+            self.seen[path] = Seen(unread=error.reason)
+
+    def _tell(self, path: str, kind: str | None, reader: HeadReader) -> None:
+        head = reader.head()
+        assert head is not None  # its magic number was seen
+        if kind is None:
+            self.seen[path] = Seen(elf=head.elf)
+        else:
+            device = DeviceFile(kind, head.elf.device_code, unread=head.elf.unread)
+            self.seen[path] = Seen(device=device)
+
+    def python(self) -> None:
+        """All Python files, where they are few or much may be spent."""
+        costs = {
+            one.path: one.compressed
+            for one in self._members.values()
+            if one.path.endswith(".py")
+            and may_matter(one.path, one.size)
+            and one.compressed <= LARGEST_PACKED
+        }
+        total = sum(costs.values())
+        left = self._left
+        if total > max(FEW_PYTHON, 0 if left is None else left // 4):
+            self.limited |= left is not None
+            return
+        if not self._affords(total):
+            return
+        self._hold(costs)
+        for path in costs:
+            if path in self.held:
+                self._outline(path)
+
+    def _outline(self, path: str) -> None:
+        self.opened.add(path)
+        try:
+            self.seen[path] = Seen(outline=outline(self.held[path].unpack()))
+        except Unreadable as error:
+            self.seen[path] = Seen(unread=str(error))
+
+    def suspects(self) -> None:
+        """Large binaries from their start on until device code was seen, the largest first.
+
+        Nothing in a beginning rules it out: static runtimes leave no name there.
+        """
+        if self._most is None:
+            return
+        waiting = [
+            self._members[path]
+            for path, seen in self.seen.items()
+            if seen.elf is not None and seen.elf.read is not None and not seen.elf.device_code
+        ]
+        waiting.sort(key=lambda one: (-one.compressed, one.path))
+        for number, member in enumerate(waiting):
+            left = self._left or 0
+            alone = number + 1 == len(waiting) or waiting[number + 1].compressed <= HEAD * 16
+            limit = left if alone else min(left, member.compressed // FIRST_PART)
+            if limit <= HEAD:
+                self.limited = True
+                continue
+            try:
+                self._stream(member, limit)
+            except (Unreadable, Malformed) as error:
+                self.seen[member.path] = Seen(unread=str(error))
+
+    def _stream(self, member: Member, limit: int) -> None:
+        entry, start = self._tree.place(member.path)
+        forward = Forward(self._source.stream(start))
+        stream = Sequential(
+            lambda at, length: forward.exactly(min(length, entry.compressed - at)), entry
+        )
+        reader = HeadReader(member.size)
+        try:
+            while stream.taken < limit and not reader.device_code_seen:
+                data = stream.read(PIECE)
+                if not data:
+                    break
+                reader.feed(data)
+        finally:
+            forward.close()
+            self._spent += stream.taken
+        self.limited |= stream.given < member.size and not reader.device_code_seen
+        self._tell(member.path, None, reader)
+
+
+def _is_small(member: Member) -> bool:
+    return member.compressed <= SMALL and member.size <= LARGEST_HELD

@@ -1,0 +1,138 @@
+"""What was read of wheels, kept on disk: one entry per wheel and depth.
+
+An entry is named after the wheel's SHA-256 and lies in a folder that is named after the bytes of
+the scan core, as in `store.facts`: a new catalogue changes nothing in here, another scanner does.
+Its first 32 bytes are the SHA-256 of the rest, so one that was cut short or damaged is a miss. No
+entry says where a wheel came from. A folder that cannot be read or written costs requests only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from buildmatrix.index.model import DEPTHS, Depth, WheelFacts
+from buildmatrix.inventory.model import SCHEMA
+from buildmatrix.inventory.scan import write_atomically
+from buildmatrix.store.facts import ABANDONED, scanner
+
+#: Bytes of all entries together; the least recently used ones go first.
+LIMIT = 512 << 20
+#: Changes with the layout of an entry, and with what a depth means.
+_VERSION = f"{SCHEMA} wheel/1"
+_DIGEST = hashlib.sha256().digest_size
+#: Bytes that one entry may unpack to.
+_LARGEST = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One entry."""
+
+    version: str
+    facts: WheelFacts
+    #: The bytes that were allowed for it; None for any number.
+    most: int | None
+    #: Whether more would have been read, had more been allowed.
+    limited: bool
+
+    def answers(self, depth: Depth, most: int | None) -> bool:
+        """Whether reading again, to this depth and with these bytes, would tell nothing more."""
+        if DEPTHS.index(self.facts.depth) != DEPTHS.index(depth):
+            return DEPTHS.index(self.facts.depth) > DEPTHS.index(depth)
+        if most == self.most or (most is None and not self.limited):
+            return True
+        # Without a number, no member is streamed: that is less than any number allows.
+        if self.most is None:
+            return False
+        return not self.limited or (most is not None and most <= self.most)
+
+
+class FactsCache:
+    """The facts of wheels in `folder`, about `limit` bytes; None keeps nothing."""
+
+    def __init__(self, folder: Path | None, limit: int = LIMIT) -> None:
+        self._folder = folder / scanner() if folder is not None else None
+        self._limit = limit
+
+    def get(self, sha256: str, depth: Depth, most: int | None) -> WheelFacts | None:
+        """The facts of a wheel, to this depth at least."""
+        for deeper in DEPTHS[DEPTHS.index(depth) :]:
+            kept = self._read(sha256, deeper)
+            if kept is not None and kept.answers(depth, most):
+                stats = replace(kept.facts.inventory.stats, bytes_read=0, seconds=0.0)
+                stats = replace(stats, cached=stats.files)
+                inventory = replace(kept.facts.inventory, stats=stats)
+                return replace(kept.facts, inventory=inventory, bytes_read=0)
+        return None
+
+    def put(self, facts: WheelFacts, most: int | None, limited: bool) -> None:
+        """Keep facts; those of a wheel without a hash are nobody's."""
+        if self._folder is None or not facts.sha256:
+            return
+        kept = self._read(facts.sha256, facts.depth)
+        if kept is not None and kept.answers(facts.depth, most):
+            return
+        bare = replace(facts, bytes_read=0)
+        data = zlib.compress(msgspec.msgpack.encode(Kept(_VERSION, bare, most, limited)), 1)
+        path = self._place(self._folder, facts.sha256, facts.depth)
+        with suppress(OSError):
+            # What a private index holds is for nobody else on this machine.
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomically(path, hashlib.sha256(data).digest() + data)
+
+    def _read(self, sha256: str, depth: Depth) -> Kept | None:
+        if self._folder is None:
+            return None
+        path = self._place(self._folder, sha256, depth)
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        packed = memoryview(data)[_DIGEST:]
+        if hashlib.sha256(packed).digest() != data[:_DIGEST]:
+            return None
+        try:
+            plain = zlib.decompressobj().decompress(packed, _LARGEST)
+            kept = msgspec.msgpack.decode(plain, type=Kept)
+        except (msgspec.MsgspecError, zlib.error, RecursionError):
+            return None
+        if kept.version != _VERSION or (kept.facts.sha256, kept.facts.depth) != (sha256, depth):
+            return None
+        with suppress(OSError):  # a cache that is read-only still serves
+            os.utime(path)
+        return kept
+
+    @staticmethod
+    def _place(folder: Path, sha256: str, depth: Depth) -> Path:
+        # A lock may hold anything where a hash should be.
+        name = hashlib.sha256(f"{sha256} {depth}".encode()).hexdigest()
+        return folder / name
+
+    def prune(self) -> None:
+        """Remove what killed runs left, then the least recently used entries above the limit."""
+        if self._folder is None:
+            return
+        entries: list[tuple[float, int, Path]] = []
+        now = time.time()
+        for path in self._folder.parent.glob("*/*"):
+            with suppress(OSError):
+                status = path.stat()
+                if not path.name.startswith("."):
+                    entries.append((status.st_mtime, status.st_size, path))
+                elif now - status.st_mtime > ABANDONED:
+                    path.unlink(missing_ok=True)
+        excess = sum(size for _, size, _ in entries) - self._limit
+        for _, size, path in sorted(entries):
+            if excess <= 0:
+                break
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+                excess -= size

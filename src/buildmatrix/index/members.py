@@ -1,0 +1,69 @@
+"""Members of a wheel that were brought here, as the tree that `inventory` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from buildmatrix.elf.source import BytesSource
+from buildmatrix.inventory.collect import Seen, inspect
+from buildmatrix.trees.base import File, Source, Symlink, Tree, Trouble, Unreadable
+from buildmatrix.trees.wheel import Packed
+
+#: Files of a metadata folder that the inventory reads; licences are no facts.
+_METADATA = frozenset(
+    {"METADATA", "PKG-INFO", "WHEEL", "RECORD", "INSTALLER", "REQUESTED", "direct_url.json",
+     "entry_points.txt"}
+)  # fmt: skip
+#: Compressed bytes of one file of metadata, or one Python file; none of an honest wheel has more.
+LARGEST_PACKED = 4 << 20
+
+
+def is_metadata(path: str) -> bool:
+    """Whether the inventory reads the file at `path` to know distributions."""
+    folder, _, name = path.rpartition("/")
+    if folder.endswith((".dist-info", ".egg-info")):
+        return name in _METADATA
+    return folder.endswith(".dist-info/sboms")
+
+
+class HeldTree(Tree):
+    """The listing of a wheel, with the bytes of those files that are held."""
+
+    def __init__(self, entries: Iterable[File | Symlink | Trouble], held: Mapping[str, Packed]):
+        self._entries = tuple(entries)
+        self._held = held
+
+    def walk(self) -> Iterator[File | Symlink | Trouble]:
+        """See `Tree.walk`."""
+        return iter(self._entries)
+
+    @contextmanager
+    def open(self, path: str) -> Iterator[Source]:
+        """See `Tree.open`."""
+        packed = self._held.get(path)
+        if packed is None:
+            raise Unreadable("it was not read where it lies: too large for its kind")
+        yield BytesSource(packed.unpack())
+
+
+@dataclass(frozen=True, slots=True)
+class _OneFile(Tree):
+    """A single file in memory."""
+
+    file: File
+    data: bytes
+
+    def walk(self) -> Iterator[File | Symlink | Trouble]:
+        yield self.file
+
+    @contextmanager
+    def open(self, path: str) -> Iterator[Source]:
+        yield BytesSource(self.data)
+
+
+def seen_in(path: str, data: bytes) -> Seen:
+    """What the file at `path` is, all of whose bytes are `data`."""
+    file = File(path, len(data))
+    return inspect(_OneFile(file, data), file)

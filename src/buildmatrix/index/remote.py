@@ -1,0 +1,177 @@
+"""A file on a server, read in parts (RFC 9110, 14: range requests).
+
+What is asked for, and when:
+
+- Opening asks for the last 64 KiB. That tells the size, and a wheel's central directory and usually
+  its metadata lie there, so they cost this one request.
+- `read` asks for what is not held yet, at least 16 KiB at a time.
+- `load` brings many parts at once, in parallel; neighbours become one request.
+- `stream` goes forward in requests that grow from 64 KiB to 8 MiB, and holds one chunk.
+
+Each answer must speak of the same file as the first one: size, ETag and Last-Modified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from buildmatrix.index.addresses import Address
+from buildmatrix.index.failures import RequestError
+from buildmatrix.index.ranges import SPOOLED, Ranges
+from buildmatrix.index.requests import Requests
+from buildmatrix.index.windows import Windows
+
+#: Bytes that a small read asks for.
+LEAST = 16 << 10
+#: Parts that are this close to each other are one request: a request costs as much as these bytes.
+GAP = 32 << 10
+#: Bytes of one file that are held; what was not used for longest is dropped.
+HELD = 2 * SPOOLED
+#: Bytes of one read: lengths come from files that may lie.
+LARGEST_READ = 32 << 20
+#: The requests of a stream.
+FIRST_STRIDE = 64 << 10
+LAST_STRIDE = 8 << 20
+#: Requests that `load` has under way for one file.
+PARALLEL = 6
+
+
+class RemoteFile:
+    """One file on a server. For one thread at a time; made by `Client.open`.
+
+    Everything raises `UndecidedError` where the server does not give what it should.
+    """
+
+    def __init__(self, requests: Requests, address: Address, expected: int | None) -> None:
+        self._requests = requests
+        self._address = address
+        self._server = Ranges(requests, address, expected)
+        self._windows = Windows(HELD)
+        self._windows.add(self._server.start, self._server.data)
+
+    @property
+    def url(self) -> str:
+        """Its address, as it may be shown."""
+        return str(self._address)
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+        return self._server.size
+
+    @property
+    def ranges(self) -> bool:
+        """Whether parts can be had; if not, `stream` reads on from the first byte."""
+        return self._server.possible
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that came over the network for it."""
+        return self._server.traffic.bytes
+
+    @property
+    def requests(self) -> int:
+        """Requests that it took, redirects and repetitions included."""
+        return self._server.traffic.requests
+
+    def read(self, offset: int, length: int) -> bytes:
+        """`length` bytes from `offset` on, or fewer where the file ends."""
+        offset, end = max(0, offset), min(offset + length, self.size)
+        if end - offset > LARGEST_READ:
+            raise RequestError(
+                f"{self._address}: something in it says that it has {end - offset} bytes, and at "
+                f"most {LARGEST_READ} are read at once"
+            )
+        parts: list[bytes] = []
+        while offset < end:
+            part = self._windows.at(offset, end)
+            if not part:
+                stop = max(end, offset + LEAST)
+                part = self._fetch(offset, self._windows.next(offset, min(stop, self.size)))
+                self._windows.add(offset, part)
+                part = part[: end - offset]
+            parts.append(part)
+            offset += len(part)
+        return b"".join(parts)
+
+    def load(self, parts: Sequence[tuple[int, int]]) -> None:
+        """Bring the (offset, length) `parts` into memory, so that reading them costs no request.
+
+        At most half of `HELD` bytes are brought; what is beyond is left for `read`.
+        """
+        wanted = self._missing(parts)
+        if len(wanted) < 2:
+            fetched = [self._fetch(*part) for part in wanted]
+        else:
+            with ThreadPoolExecutor(min(PARALLEL, len(wanted)), "range") as pool:
+                fetched = list(pool.map(lambda part: self._fetch(*part), wanted))
+        for (start, _), data in zip(wanted, fetched, strict=True):
+            self._windows.add(start, data)
+
+    def _missing(self, parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """What has to be asked for, as (start, stop), sorted, neighbours joined."""
+        joined: list[tuple[int, int]] = []
+        for offset, length in sorted(parts):
+            start, stop = max(0, offset), min(offset + length, self.size)
+            while start < stop and (held := self._windows.at(start, stop)):
+                start += len(held)
+            if start >= stop:
+                continue
+            if joined and start <= joined[-1][1] + GAP:
+                start, last = joined.pop()
+                stop = max(stop, last)
+            joined.append((start, stop))
+        wanted: list[tuple[int, int]] = []
+        room = HELD // 2
+        for start, stop in joined:
+            stop = min(stop, start + room)
+            room -= stop - start
+            if start < stop:
+                wanted.append((start, stop))
+        return wanted
+
+    def stream(self, offset: int = 0) -> Iterator[bytes]:
+        """Everything from `offset` on, in chunks as they arrive; stop whenever it is enough.
+
+        A connection that breaks is taken up where it broke, if the server knows ranges.
+        """
+        if not self.ranges:
+            yield from self._sequential(offset)
+            return
+        stride = FIRST_STRIDE
+        attempt = 0
+        while offset < self.size:
+            held = self._windows.at(offset, self.size)
+            if held:
+                offset += len(held)
+                yield held
+                continue
+            stop = self._windows.next(offset, min(offset + stride, self.size))
+            try:
+                for chunk in self._server.part(offset, stop):
+                    offset += len(chunk)
+                    yield chunk
+            except RequestError as error:
+                attempt += 1
+                self._requests.pause(error, attempt)
+            else:
+                # Not at each chunk: a server could break off after every byte, for ever.
+                attempt = 0
+                stride = min(2 * stride, LAST_STRIDE)
+
+    def _sequential(self, offset: int) -> Iterator[bytes]:
+        at = 0
+        for chunk in self._server.whole():
+            at += len(chunk)
+            if at > offset:
+                yield chunk[-(at - offset) :]
+
+    def _fetch(self, start: int, stop: int) -> bytes:
+        """The bytes from `start` to `stop`, which lie in the file."""
+        if not self.ranges:
+            raise RequestError(
+                f"{self._address} has {self.size} bytes, and its server gives no parts of files "
+                "(it ignores Range); use an index that does, or download the file"
+            )
+        return self._requests.again(lambda: b"".join(self._server.part(start, stop)))

@@ -1,0 +1,220 @@
+"""Requests as the rest of this package makes them: redirects followed, failures tried again."""
+
+from __future__ import annotations
+
+import os
+import threading
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from buildmatrix.errors import UndecidedError
+from buildmatrix.index.addresses import Address
+from buildmatrix.index.credentials import Credentials
+from buildmatrix.index.failures import RequestError, refused
+from buildmatrix.index.patience import Patience
+from buildmatrix.index.where import configured
+
+if TYPE_CHECKING:
+    from buildmatrix.index.transport import Transport
+
+#: Hops of one request; package indexes need one or two.
+MOST_REDIRECTS = 5
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_CHUNK = 64 << 10
+
+T = TypeVar("T")
+
+
+class Traffic:
+    """Counts what went over the network; one counter may be a part of another."""
+
+    def __init__(self, whole: Traffic | None = None) -> None:
+        self._whole = whole
+        self._lock = threading.Lock()
+        self.bytes = 0
+        self.requests = 0
+
+    def add(self, count: int, requests: int = 0) -> None:
+        """Count `count` bytes of a body, and `requests`."""
+        with self._lock:
+            self.bytes += count
+            self.requests += requests
+        if self._whole is not None:
+            self._whole.add(count, requests)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server said. The body comes as it arrives, and only once."""
+
+    status: int
+    #: Names in lower case.
+    headers: Mapping[str, str]
+    body: Iterator[bytes]
+    #: Who answered, after all redirects.
+    address: Address
+
+    def length(self) -> int | None:
+        """Bytes of the body, where the server says so (h11 lets nothing but digits pass)."""
+        said = self.headers.get("content-length")
+        return None if said is None else int(said)
+
+    def read(self, limit: int) -> bytes:
+        """The whole body, at most `limit` bytes after decompression. Raises RequestError."""
+        data = bytearray()
+        for chunk in _plain(self):
+            data += chunk
+            if len(data) > limit:
+                raise RequestError(
+                    f"{self.address} is larger than {limit >> 20} MiB, which no honest page is"
+                )
+        return bytes(data)
+
+
+def _plain(answer: Answer) -> Iterator[bytes]:
+    coding = answer.headers.get("content-encoding", "identity").lower()
+    if coding == "identity":
+        yield from answer.body
+        return
+    if coding != "gzip":
+        raise RequestError(
+            f"{answer.address} is compressed with {coding!r}, which was not asked for"
+        )
+    decoder = zlib.decompressobj(wbits=31)
+    try:
+        for chunk in answer.body:
+            while chunk:
+                yield decoder.decompress(chunk, _CHUNK)
+                chunk = decoder.unconsumed_tail
+            if decoder.eof:
+                break
+    except zlib.error as error:
+        raise RequestError(f"{answer.address} is damaged: {error}", again=True) from None
+    if not decoder.eof:
+        raise RequestError(f"{answer.address} ends too early", again=True)
+
+
+class Requests:
+    """Sends requests for all threads. Opens nothing before the first one."""
+
+    def __init__(self, patience: Patience, *, offline: bool) -> None:
+        self.patience = patience
+        self.offline = offline
+        self.traffic = Traffic()
+        self.credentials = Credentials(configured(os.environ), os.environ)
+        self._transport: Transport | None = None
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+
+    def close(self) -> None:
+        """Close all connections, and end all waiting."""
+        self._closed.set()
+        with self._lock:
+            if self._transport is not None:
+                self._transport.close()
+
+    def again(self, work: Callable[[], T]) -> T:
+        """What `work` returns; it is called again after a failure that may pass.
+
+        Raises RequestError: that of the last try, or one that cannot pass.
+        """
+        attempt = 0
+        while True:
+            try:
+                return work()
+            except RequestError as error:
+                attempt += 1
+                self.pause(error, attempt)
+
+    def pause(self, error: RequestError, attempt: int) -> None:
+        """Wait before one more try after the failure number `attempt`; raises it to give up."""
+        patience = self.patience
+        pause = patience.pause * 2 ** (attempt - 1)
+        if error.wait is not None:
+            pause = max(pause, error.wait)
+        if not error.again or attempt >= patience.tries or pause > patience.longest_pause:
+            raise error
+        if self._closed.wait(pause):
+            raise error
+
+    @contextmanager
+    def send(
+        self,
+        address: Address,
+        headers: Mapping[str, str],
+        *,
+        method: str = "GET",
+        length: int = 0,
+        accepted: Collection[int] = (200,),
+        traffic: Traffic | None = None,
+    ) -> Iterator[Answer]:
+        """One try: the first answer that is no redirect, its status one of `accepted`.
+
+        `length`: bytes that the body may have, which decides how long it may take. Raises
+        RequestError, here or while the body is read.
+        """
+        if self.offline:
+            raise RequestError(f"{address} was not asked for: --offline was given")
+        transport = self._connect()
+        traffic = traffic or self.traffic
+        for _ in range(MOST_REDIRECTS + 1):
+            login = self.credentials.of(address)
+            sent = [("User-Agent", _user_agent()), *headers.items()]
+            if login is not None:
+                sent.append(("Authorization", login.header()))
+            traffic.add(0, requests=1)
+            seconds = self.patience.seconds(length)
+            with transport.send(method, address, sent, seconds) as (status, said, body):
+                answer = Answer(status, said, _counted(body, traffic), address)
+                if status in accepted:
+                    yield answer
+                    return
+                _drain(answer)
+                if status not in _REDIRECTS or "location" not in said:
+                    raise refused(status, said, address, login.source if login else None)
+                address = _redirected(address, said["location"])
+        raise RequestError(f"{address} redirects more than {MOST_REDIRECTS} times")
+
+    def _connect(self) -> Transport:
+        with self._lock:
+            if self._closed.is_set():
+                raise RequestError("the connections to all indexes were closed")
+            if self._transport is None:
+                from buildmatrix.index.transport import Transport
+
+                self._transport = Transport(self.patience)
+            return self._transport
+
+
+def _redirected(address: Address, location: str) -> Address:
+    try:
+        target = address.join(location)
+    except (UndecidedError, ValueError):
+        raise RequestError(f"{address} redirects to what is no http or https URL") from None
+    if address.scheme == "https" and target.scheme != "https":
+        raise RequestError(f"{address} redirects from https to http, which is not followed")
+    # What a server writes into a redirect is no credential of the user's.
+    return target.bare()
+
+
+def _drain(answer: Answer) -> None:
+    """Read a short body that nobody wants: else its connection cannot be used again."""
+    length = answer.length()
+    if length is not None and length <= _CHUNK:
+        for _ in answer.body:
+            pass
+
+
+def _counted(body: Iterator[bytes], traffic: Traffic) -> Iterator[bytes]:
+    for chunk in body:
+        traffic.add(len(chunk))
+        yield chunk
+
+
+def _user_agent() -> str:
+    from buildmatrix import __version__
+
+    return f"buildmatrix/{__version__}"

@@ -1,0 +1,356 @@
+"""Reads a wheel in one go, each member inflated once, nothing written to disk.
+
+For `whole`, and for servers that give no parts of files. A ZIP archive is made to be read from its
+directory, which comes last: what the headers of the members say before is believed for the moment
+and compared with the directory in the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from buildmatrix.elf.devicefile import HEAD as KIND_HEAD
+from buildmatrix.elf.devicefile import kind_of, read_device_file
+from buildmatrix.elf.head import HeadReader, Malformed
+from buildmatrix.elf.kept import Kept
+from buildmatrix.index.depth import Reading
+from buildmatrix.index.forward import Forward
+from buildmatrix.index.members import LARGEST_PACKED, HeldTree, is_metadata, seen_in
+from buildmatrix.inventory.collect import ELF_MAGIC, Seen
+from buildmatrix.inventory.python_source import outline
+from buildmatrix.inventory.shallow import collect_shallow, may_matter
+from buildmatrix.trees.base import Unreadable
+from buildmatrix.trees.wheel import (
+    LARGEST_HELD,
+    MOST_INFLATION,
+    SMALL_WHEEL_ALLOWANCE,
+    Packed,
+    WheelTree,
+    installed,
+)
+from buildmatrix.trees.zipdirectory import (
+    DEFLATED,
+    ENCRYPTED,
+    LARGEST_DIRECTORY,
+    LOCAL,
+    LOCAL_MARK,
+    SIZES_FOLLOW,
+    STORED,
+    TAIL,
+    Entry,
+)
+
+#: Compressed bytes of Python files and metadata that are held; torch has 13 MB.
+MOST_PACKED = 48 << 20
+#: What is held, compressed, of one large file that needs random access.
+MOST_KEPT = 48 << 20
+PIECE = 1 << 20
+INPUT = 64 << 10
+_DESCRIPTOR_MARK = b"PK\x07\x08"
+#: A member or the directory begins.
+_NEXT = re.compile(rb"PK(?:\x03\x04|\x01\x02|\x05\x06|\x06\x06)")
+_LONGEST_DESCRIPTOR = 24
+_ZIP_64 = 1
+_ELSEWHERE = 0xFFFF_FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """What was read, and the SHA-256 of all bytes in hex."""
+
+    reading: Reading
+    sha256: str
+
+
+def read_stream(chunks: Iterator[bytes], size: int, known: WheelTree | None) -> Streamed:
+    """The facts of a wheel of `size` bytes that `chunks` gives from its first byte on.
+
+    `known`: the directory, where it could be read before. Raises `Unreadable` for what is no ZIP
+    archive, contradicts itself, or cannot be told apart without its directory.
+    """
+    hasher = hashlib.sha256()
+
+    def hashed() -> Iterator[bytes]:
+        for chunk in chunks:
+            hasher.update(chunk)
+            yield chunk
+
+    forward = Forward(hashed())
+    sizes = {one.offset: one for one in known.entries} if known is not None else {}
+    passing = _Passing(forward, sizes, SMALL_WHEEL_ALLOWANCE + MOST_INFLATION * size)
+    while forward.peek(len(LOCAL_MARK)) == LOCAL_MARK:
+        passing.member()
+    tail_at = forward.at
+    tail = forward.exactly(LARGEST_DIRECTORY + 2 * TAIL)
+    if forward.read(1):
+        raise Unreadable("no readable ZIP archive: what follows its members is no directory")
+    tree = WheelTree(_Tail(tail_at, tail))
+    passing.compare(tree)
+    inventory = collect_shallow(HeldTree(tree.walk(), passing.held), passing.seen, passing.opened)
+    return Streamed(Reading(inventory, tree.members), hasher.hexdigest())
+
+
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """The last bytes of an archive, whose offsets are those of all of it."""
+
+    start: int
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        return self.start + len(self.data)
+
+    def read(self, offset: int, length: int) -> bytes:
+        if offset < self.start:
+            # Zeros are no signature: whoever looks for one in front of the directory finds none.
+            return (
+                b"\0" * min(length, self.start - offset)
+                + self.data[: max(0, offset + length - self.start)]
+            )
+        return self.data[offset - self.start : offset - self.start + length]
+
+
+@dataclass(slots=True)
+class _Passing:
+    """What was seen in the members so far."""
+
+    forward: Forward
+    #: Offset of a member → its entry, where that is known.
+    sizes: dict[int, Entry]
+    allowance: int
+    held: dict[str, Packed] = field(default_factory=dict)
+    seen: dict[str, Seen] = field(default_factory=dict)
+    opened: set[str] = field(default_factory=set)
+    passed: dict[int, Entry] = field(default_factory=dict)
+    _packed: int = 0
+
+    def member(self) -> None:
+        """Reads the member that begins here."""
+        offset = self.forward.at
+        header = self.forward.exactly(LOCAL.size)
+        if len(header) < LOCAL.size:
+            raise Unreadable("no readable ZIP archive: it ends inside the header of a member")
+        _, _, flags, method, _, _, crc, compressed, size, name_length, extra_length = LOCAL.unpack(
+            header
+        )
+        raw, extra = self.forward.exactly(name_length), self.forward.exactly(extra_length)
+        known = self.sizes.get(offset)
+        if known is not None:
+            crc, compressed, size = known.crc, known.compressed, known.size
+        elif _ELSEWHERE in (compressed, size):
+            size, compressed = _large(extra)
+        follow = bool(flags & SIZES_FOLLOW)
+        entry = Entry(
+            raw.decode("utf-8", "backslashreplace"),
+            raw,
+            flags,
+            method,
+            crc,
+            compressed,
+            size,
+            offset,
+        )
+        if flags & ENCRYPTED or method not in (STORED, DEFLATED):
+            raise Unreadable(f"{entry.name} is encrypted, or neither stored nor deflated")
+        if follow and known is None:
+            if method == STORED:
+                raise Unreadable(
+                    f"nothing says where {entry.name} ends before the directory is read; use an "
+                    "index that gives parts of files, or download the wheel"
+                )
+            entry = self._of_unknown_size(entry)
+        else:
+            self._of_known_size(entry)
+        if follow:
+            self._skip_descriptor()
+        self.passed[offset] = entry
+
+    def _of_known_size(self, entry: Entry) -> None:
+        self.allowance -= entry.size
+        if self.allowance < 0:
+            raise Unreadable(
+                f"the wheel inflates to more than {MOST_INFLATION} times its size: a ZIP bomb"
+            )
+        path = installed(entry.name)
+        start = self.forward.at
+        wanted = is_metadata(path) or path.endswith(".py")
+        if wanted and entry.compressed <= LARGEST_PACKED:
+            self._hold(path, Packed(entry, self.forward.exactly(entry.compressed)))
+            return
+        member = _Member(self.forward, entry)
+        try:
+            if entry.size <= LARGEST_HELD:
+                self._took(path, b"".join(member.pieces()))
+            else:
+                self._passes(path, entry, member)
+        except (Unreadable, Malformed) as error:
+            why = error.reason if isinstance(error, Malformed) else str(error)
+            self.seen[path] = Seen(unread=why)
+            self.opened.add(path)
+        rest = start + entry.compressed - self.forward.at
+        while rest > 0 and (data := self.forward.read(min(rest, PIECE))):
+            rest -= len(data)
+
+    def _hold(self, path: str, packed: Packed) -> None:
+        self._packed += len(packed.data)
+        if is_metadata(path):
+            self.held[path] = packed
+        if not path.endswith(".py") or self._packed > MOST_PACKED:
+            return
+        self.held[path] = packed
+        self.opened.add(path)
+        if not may_matter(path, packed.entry.size):
+            return
+        try:
+            self.seen[path] = Seen(outline=outline(packed.unpack()))
+        except Unreadable as error:
+            self.seen[path] = Seen(unread=str(error))
+
+    def _took(self, path: str, data: bytes) -> None:
+        if not path.endswith("/"):
+            self.opened.add(path)
+            if not path.endswith(".py"):
+                self.seen[path] = seen_in(path, data)
+
+    def _passes(self, path: str, entry: Entry, member: _Member) -> None:
+        """A large member: binaries are read as they pass by, device files from what is kept."""
+        reader = HeadReader(entry.size)
+        kept = Kept(MOST_KEPT, lambda *_: True)
+        is_elf = is_device = False
+        for number, piece in enumerate(member.pieces()):
+            if number == 0:
+                kind = kind_of(path, piece[:KIND_HEAD])
+                is_device = kind is not None
+                is_elf = kind is None and piece.startswith(ELF_MAGIC)
+            if is_elf:
+                reader.feed(piece)
+            elif is_device:
+                kept.add(piece)
+        if is_device and kept.full:
+            return
+        self.opened.add(path)
+        if is_elf:
+            head = reader.head()
+            assert head is not None  # its magic number was seen
+            self.seen[path] = Seen(elf=head.elf)
+        elif is_device:
+            self.seen[path] = Seen(device=read_device_file(kept, entry.size, path))
+
+    def _of_unknown_size(self, entry: Entry) -> Entry:
+        """A deflated member, which says itself where it ends."""
+        member = _Member(self.forward, None)
+        pieces: list[bytes] = []
+        size = crc = 0
+        start = self.forward.at
+        for piece in member.pieces():
+            size += len(piece)
+            crc = zlib.crc32(piece, crc)
+            if size > self.allowance:
+                raise Unreadable(
+                    f"the wheel inflates to more than {MOST_INFLATION} times its size: a ZIP bomb"
+                )
+            if size <= LARGEST_HELD:
+                pieces.append(piece)
+        self.allowance -= size
+        compressed = self.forward.at - start
+        found = Entry(
+            entry.name, entry.raw, entry.flags, entry.method, crc, compressed, size, entry.offset
+        )
+        path = installed(entry.name)
+        if size > LARGEST_HELD:
+            return found
+        data = b"".join(pieces)
+        if is_metadata(path) or path.endswith(".py"):
+            plain = Entry(path, b"", 0, STORED, crc, size, size, 0)
+            self._hold(path, Packed(plain, data))
+        else:
+            self._took(path, data)
+        return found
+
+    def _skip_descriptor(self) -> None:
+        """CRC and sizes, with or without a signature, of 4 or 8 bytes each (4.3.9)."""
+        ahead = self.forward.peek(_LONGEST_DESCRIPTOR + 4)
+        for length in (16, 24, 12, 20):
+            marked = ahead.startswith(_DESCRIPTOR_MARK)
+            if marked == (length in (16, 24)) and _NEXT.match(ahead, length):
+                self.forward.exactly(length)
+                return
+        raise Unreadable("no readable ZIP archive: a member does not end where it says")
+
+    def compare(self, tree: WheelTree) -> None:
+        """Raises `Unreadable` where the directory says something else than the members did."""
+        entries = {one.offset: one for one in tree.entries}
+        for offset, passed in self.passed.items():
+            entry = entries.get(offset)
+            if entry is None:
+                raise Unreadable(f"{passed.name} is not in the wheel's directory")
+            if entry is not None and (
+                (entry.raw, entry.crc, entry.size, entry.compressed)
+                != (passed.raw, passed.crc, passed.size, passed.compressed)
+            ):
+                raise Unreadable(f"the wheel's directory says something else about {entry.name}")
+        for offset, entry in entries.items():
+            if offset not in self.passed:
+                raise Unreadable(f"{entry.name} is not where the wheel's directory says")
+
+
+class _Member:
+    """Inflates one member and checks it; `entry` is None where sizes follow."""
+
+    def __init__(self, forward: Forward, entry: Entry | None) -> None:
+        self._forward = forward
+        self._entry = entry
+
+    def pieces(self) -> Iterator[bytes]:
+        """The bytes of the file. Raises `Unreadable` for a member that lies, at its end."""
+        size = crc = 0
+        for piece in self._pieces():
+            size += len(piece)
+            crc = zlib.crc32(piece, crc)
+            if self._entry is not None and size > self._entry.size:
+                raise Unreadable("broken member of the wheel: more bytes than it says")
+            yield piece
+        if self._entry is not None and (size, crc) != (self._entry.size, self._entry.crc):
+            raise Unreadable("broken member of the wheel: bad CRC-32, or fewer bytes than it says")
+
+    def _pieces(self) -> Iterator[bytes]:
+        left = self._entry.compressed if self._entry is not None else 1 << 62
+        if self._entry is not None and self._entry.method == STORED:
+            while left > 0 and (data := self._forward.read(min(left, PIECE))):
+                left -= len(data)
+                yield data
+            return
+        decompressor = zlib.decompressobj(-zlib.MAX_WBITS)
+        data = b""
+        while not decompressor.eof:
+            data = decompressor.unconsumed_tail
+            if not data:
+                data = self._forward.read(min(left, INPUT))
+                left -= len(data)
+            try:
+                piece = decompressor.decompress(data, PIECE)
+            except zlib.error as error:
+                raise Unreadable(f"broken member of the wheel: {error}") from error
+            if piece:
+                yield piece
+            elif not data:
+                raise Unreadable("broken member of the wheel: it ends early")
+        self._forward.back(decompressor.unused_data)
+
+
+def _large(extra: bytes) -> tuple[int, int]:
+    """Size and compressed size from the zip64 extra field of a local header (4.5.3)."""
+    at = 0
+    while at + 4 <= len(extra):
+        kind = int.from_bytes(extra[at : at + 2], "little")
+        length = int.from_bytes(extra[at + 2 : at + 4], "little")
+        if kind == _ZIP_64 and length >= 16:
+            numbers = extra[at + 4 : at + 20]
+            return int.from_bytes(numbers[:8], "little"), int.from_bytes(numbers[8:], "little")
+        at += 4 + length
+    raise Unreadable("no readable ZIP archive: the zip64 sizes of a member are missing")

@@ -1,0 +1,166 @@
+"""The questions to an index that are not about the bytes of a file: its pages, and metadata."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from packaging.utils import InvalidName, canonicalize_name
+
+from buildmatrix.errors import UndecidedError
+from buildmatrix.index.addresses import Address, parse
+from buildmatrix.index.cache import Cache, Kept, fresh_until
+from buildmatrix.index.pages import ACCEPT, LARGEST_PAGE, IndexFile, read_page
+from buildmatrix.index.requests import Requests
+from buildmatrix.trees.base import reason
+
+#: Seconds for which a page is not asked for again, as uv has it.
+FRESH = 600.0
+#: What a file of this name says never changes.
+FOREVER = float("inf")
+#: Bytes; those with a whole manual as description have 300 kB.
+LARGEST_METADATA = 4 << 20
+#: Files of all pages that are held in memory.
+MOST_HELD = 50_000
+_GONE = (404, 410)
+
+
+class Simple:
+    """Pages and metadata, for all threads."""
+
+    def __init__(self, requests: Requests, cache: Cache) -> None:
+        self._requests = requests
+        self._cache = cache
+        self._pages: dict[str, tuple[IndexFile, ...]] = {}
+        self._held = 0
+        self._lock = threading.Lock()
+
+    def project(self, index_url: str, name: str) -> tuple[IndexFile, ...]:
+        """See `Client.project`."""
+        try:
+            normalised = canonicalize_name(name, validate=True)
+        except InvalidName as error:
+            raise UndecidedError(f"{name[:100]!r} is no name of a distribution") from error
+        key = f"{index_url.rstrip('/')}/{normalised}/"
+        with self._lock:
+            known = self._pages.get(key)
+        if known is not None:
+            return known
+        files = _local_page(key) if _is_local(key) else self._page(key)
+        with self._lock:
+            if self._held + len(files) > MOST_HELD:
+                self._pages.clear()
+                self._held = 0
+            self._pages[key] = files
+            self._held += len(files)
+        return files
+
+    def _page(self, url: str) -> tuple[IndexFile, ...]:
+        address = parse(url)
+        self._requests.credentials.remember(address)
+        kept = self._ask(
+            address,
+            f"page {address.url}",
+            {"Accept": ACCEPT, "Accept-Encoding": "gzip"},
+            LARGEST_PAGE,
+            FRESH,
+        )
+        if kept.body is None:
+            return ()
+        return read_page(kept.body, kept.content_type, kept.url, str(address))
+
+    def metadata(self, file: IndexFile) -> bytes | None:
+        """See `Client.metadata`."""
+        if not file.has_metadata:
+            return None
+        if _is_local(file.url):
+            shown = f"{file.url}.metadata"
+            data = _read_local(shown, LARGEST_METADATA)
+        else:
+            address = parse(file.url)
+            path, mark, query = address.target.partition("?")
+            address = replace(address, target=f"{path}.metadata{mark}{query}")
+            key = f"metadata {file.metadata_sha256 or address.url}"
+            headers = {"Accept-Encoding": "gzip"}
+            kept = self._ask(address, key, headers, LARGEST_METADATA, FOREVER)
+            data, shown = kept.body, str(address)
+        announced = file.metadata_sha256
+        if data is not None and announced and hashlib.sha256(data).hexdigest() != announced:
+            raise UndecidedError(
+                f"{shown} does not have the sha256 that its index announces ({announced}); the "
+                "index, or something on the way to it, is broken"
+            )
+        return data
+
+    def _ask(
+        self, address: Address, key: str, headers: Mapping[str, str], limit: int, fresh: float
+    ) -> Kept:
+        """The answer for `address`, kept or new."""
+        kept = self._cache.get(key)
+        if kept is not None and (self._requests.offline or kept.fresh_until > time.time()):
+            return kept
+        if self._requests.offline:
+            raise UndecidedError(
+                f"{address} has not been read before, and --offline was given; run once without it"
+            )
+        if kept is not None and kept.etag is not None:
+            headers = {**headers, "If-None-Match": kept.etag}
+
+        def once() -> tuple[Kept, bool]:
+            accepted = (200, 304) if "If-None-Match" in headers else (200,)
+            with self._requests.send(
+                address, headers, length=limit, accepted=(*accepted, *_GONE)
+            ) as answer:
+                control = answer.headers.get("cache-control", "")
+                until = fresh_until(control, fresh)
+                if answer.status == 304 and kept is not None:
+                    body, kind, url = kept.body, kept.content_type, kept.url
+                elif answer.status in _GONE:
+                    body, kind, url = None, "", answer.address.url
+                    # It may be uploaded in a moment.
+                    until = fresh_until(control, min(fresh, FRESH))
+                else:
+                    body, url = answer.read(limit), answer.address.url
+                    kind = answer.headers.get("content-type", "")
+                etag = answer.headers.get("etag")
+                return Kept(body, kind, url, etag, until or 0.0), until is not None
+
+        new, keep = self._requests.again(once)
+        if keep:
+            self._cache.put(key, new)
+        return new
+
+
+def _is_local(url: str) -> bool:
+    return urlsplit(url).scheme == "file"
+
+
+def _local_page(url: str) -> tuple[IndexFile, ...]:
+    """A folder of this machine in the layout of an index, as uv and pip take it."""
+    page = f"{url}index.html"
+    data = _read_local(page, LARGEST_PAGE)
+    return () if data is None else read_page(data, "text/html", page, page)
+
+
+def _read_local(url: str, limit: int) -> bytes | None:
+    """A file of this machine; None where there is none."""
+    parts = urlsplit(url)
+    path = Path(url2pathname(parts.path))
+    try:
+        if parts.netloc not in ("", "localhost"):
+            raise OSError(f"{parts.netloc!r} is another machine")
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise UndecidedError(f"{url} cannot be read: {reason(error)}") from error
+    if len(data) > limit:
+        raise UndecidedError(f"{url} is larger than {limit >> 20} MiB, which no honest page is")
+    return data

@@ -1,0 +1,245 @@
+"""HTTP connections: shared, bounded in time, through the proxies and certificates of this machine.
+
+httpcore and not httpx on top of it: what httpx adds (redirects, credentials, cookies, decoding)
+has to be done with care here, and only httpcore lets a deadline hold for everything that is read
+from a connection, the header lines included. Import this module late: it costs 80 ms.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import ssl
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import certifi
+import httpcore
+
+from buildmatrix.errors import UndecidedError
+from buildmatrix.index.addresses import Address
+from buildmatrix.index.failures import unreached
+from buildmatrix.index.patience import Patience
+
+#: More than the threads that read at once, so that none waits for another one's open stream.
+MOST_CONNECTIONS = 64
+KEPT_CONNECTIONS = 32
+#: Seconds; servers close idle connections after 5 to 75.
+KEPT_FOR = 30.0
+
+Headers = list[tuple[str, str]]
+_FAILURES = (
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.ProxyError,
+    httpcore.TimeoutException,
+)
+
+
+class Transport:
+    """Connections to any number of hosts, shared by all threads."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._clock = _Clock()
+        self._proxies = getproxies()
+        self._pools: dict[tuple[str, str | None], httpcore.ConnectionPool] = {}
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._lock:
+            for pool in self._pools.values():
+                pool.close()
+            self._pools.clear()
+
+    @contextmanager
+    def send(
+        self, method: str, address: Address, headers: Headers, seconds: float
+    ) -> Iterator[tuple[int, Mapping[str, str], Iterator[bytes]]]:
+        """One request: the status, the headers (names in lower case) and the body as it comes.
+
+        Everything up to the last byte of the body is over after `seconds`. Follows no redirect and
+        tries nothing twice. Raises RequestError, here or from the body.
+        """
+        end = time.monotonic() + seconds
+        timeouts = {
+            "connect": min(self._patience.connect, seconds),
+            "read": min(self._patience.silence, seconds),
+            "write": min(self._patience.silence, seconds),
+            "pool": seconds,
+        }
+        url = httpcore.URL(
+            scheme=address.scheme,
+            host=address.host,
+            port=address.explicit_port,
+            target=address.target,
+        )
+        proxy = self._proxy(address)
+        try:
+            self._clock.end = end
+            with self._pool(address.scheme, proxy).stream(
+                method,
+                url,
+                headers=[("Host", address.authority), *headers],
+                extensions={"timeout": timeouts},
+            ) as response:
+                named = {
+                    name.decode("latin-1").lower(): value.decode("latin-1").strip()
+                    for name, value in response.headers
+                }
+                yield response.status, named, self._body(response, end)
+        except _FAILURES as error:
+            raise unreached(error, address, proxy) from error
+
+    def _body(self, response: httpcore.Response, end: float) -> Iterator[bytes]:
+        chunks = iter(response.iter_stream())
+        while True:
+            # Between two chunks, the thread may have sent another request.
+            self._clock.end = end
+            chunk = next(chunks, None)
+            if chunk is None:
+                return
+            yield chunk
+
+    def _proxy(self, address: Address) -> str | None:
+        if proxy_bypass(address.authority):
+            return None
+        proxy = self._proxies.get(address.scheme) or self._proxies.get("all")
+        if not proxy:
+            return None
+        return proxy if "://" in proxy else f"http://{proxy}"
+
+    def _pool(self, scheme: str, proxy: str | None) -> httpcore.ConnectionPool:
+        with self._lock:
+            key = scheme, proxy
+            if key not in self._pools:
+                self._pools[key] = httpcore.ConnectionPool(
+                    # To read the certificates takes 50 to 100 ms.
+                    ssl_context=_certificates() if scheme == "https" else None,
+                    proxy=_parsed(proxy) if proxy else None,
+                    max_connections=MOST_CONNECTIONS,
+                    max_keepalive_connections=KEPT_CONNECTIONS,
+                    keepalive_expiry=KEPT_FOR,
+                    network_backend=_Network(self._clock),
+                )
+            return self._pools[key]
+
+
+def _parsed(proxy: str) -> httpcore.Proxy:
+    try:
+        parts = urlsplit(proxy)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    # Its text may hold a part of the password.
+    except ValueError:
+        usable = False
+    if not usable:
+        shown = proxy.rpartition("@")[2]
+        raise UndecidedError(
+            f"the proxy {shown} of the environment cannot be used; set HTTPS_PROXY to "
+            "http://HOST:PORT"
+        )
+    auth = None
+    if parts.username is not None:
+        auth = unquote(parts.username), unquote(parts.password or "")
+    url = httpcore.URL(scheme=parts.scheme, host=parts.hostname or "", port=port, target="/")
+    return httpcore.Proxy(url, auth=auth)
+
+
+def _certificates() -> ssl.SSLContext:
+    """Whom to trust: SSL_CERT_FILE and SSL_CERT_DIR, REQUESTS_CA_BUNDLE, else system and certifi.
+
+    Raises UndecidedError for a file that holds no certificates.
+    """
+    files = [(name, os.environ.get(name)) for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")]
+    folders = [part for part in os.environ.get("SSL_CERT_DIR", "").split(os.pathsep) if part]
+    named = next(((name, place) for name, place in files if place), None)
+    if named is not None or folders:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        for folder in folders:
+            context.load_verify_locations(capath=folder)
+        if named is not None:
+            _trust(context, *named)
+        return context
+    context = ssl.create_default_context()
+    context.load_verify_locations(cafile=certifi.where())
+    return context
+
+
+def _trust(context: ssl.SSLContext, name: str, place: str) -> None:
+    try:
+        if Path(place).is_dir():
+            context.load_verify_locations(capath=place)
+        else:
+            context.load_verify_locations(cafile=place)
+    except (OSError, ssl.SSLError) as error:
+        raise UndecidedError(
+            f"{name} says {place}, which is no readable file of certificates ({error}); name one "
+            "in PEM format"
+        ) from error
+
+
+class _Clock(threading.local):
+    """When the request that this thread reads has to be over."""
+
+    end = math.inf
+
+    def left(self, timeout: float | None) -> float:
+        left = self.end - time.monotonic()
+        if left <= 0:
+            raise httpcore.ReadTimeout("the deadline of the request has passed")
+        return left if timeout is None else min(left, timeout)
+
+
+class _Network(httpcore.SyncBackend):
+    """Sockets whose every operation keeps to the deadline of its thread."""
+
+    def __init__(self, clock: _Clock) -> None:
+        self._clock = clock
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.NetworkStream:
+        timeout = self._clock.left(timeout)
+        stream = super().connect_tcp(host, port, timeout, local_address, socket_options)
+        return _Stream(stream, self._clock)
+
+
+class _Stream(httpcore.NetworkStream):
+    def __init__(self, stream: httpcore.NetworkStream, clock: _Clock) -> None:
+        self._stream = stream
+        self._clock = clock
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._stream.read(max_bytes, self._clock.left(timeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._stream.write(buffer, self._clock.left(timeout))
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> httpcore.NetworkStream:
+        timeout = self._clock.left(timeout)
+        stream = self._stream.start_tls(ssl_context, server_hostname, timeout)
+        return _Stream(stream, self._clock)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)

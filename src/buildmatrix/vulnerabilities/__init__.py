@@ -1,0 +1,1 @@
+"""Advisories about distributions: `pip-audit`, driven."""

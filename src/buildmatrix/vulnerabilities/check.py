@@ -1,0 +1,200 @@
+"""Ask an advisory service about all distributions of a run, once.
+
+`pip-audit` gives up a whole run when the service fails for one package. So the packages are asked
+in batches, a few processes at a time, and a batch that fails is halved until the package is found
+that it fails for. A service that answers nothing at all is given up after a few failures.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+from threading import Event
+
+from buildmatrix.progress import Progress, Silent
+from buildmatrix.vulnerabilities.command import Failure, Reply, Run, ServiceName
+from buildmatrix.vulnerabilities.memory import FRESH, STALE, Memory, Remembered
+from buildmatrix.vulnerabilities.model import Advisories, Advisory, Answer, Key, Unchecked
+from buildmatrix.vulnerabilities.pins import Pin, batches, of
+
+_TITLES: dict[ServiceName, str] = {"pypi": "PyPI", "osv": "OSV"}
+_POLL_S = 0.02
+_NO_VERSION = "its version is not known"
+_STRANGE = "its name is none of PEP 508, or its version none of PEP 440"
+_OFFLINE = f"offline, and no answer of the last {STALE.days} days is remembered"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one check."""
+
+    #: Seconds that one wait for the network may last.
+    timeout: int = 10
+    #: Seconds for everything, and further seconds for each package.
+    base: float = 45.0
+    each: float = 0.5
+    #: Processes at a time, and packages that one of them asks about. It takes a second to start.
+    processes: int = 4
+    few: int = 8
+    most: int = 40
+    #: Failed runs, with no good one, after which the service is given up.
+    failures: int = 3
+
+
+def check(
+    packages: Iterable[Key],
+    *,
+    service: ServiceName = "pypi",
+    url: str | None = None,
+    offline: bool = False,
+    folder: Path | None = None,
+    progress: Progress | None = None,
+    limits: Limits | None = None,
+    now: datetime | None = None,
+    stop: Event | None = None,
+) -> Advisories:
+    """What is known against each of `packages`, (name, version) of all targets together.
+
+    `url` is the OSV service to ask instead of the public one. `folder` keeps the HTTP cache of
+    pip-audit and the answers of the last days; None for neither. Never raises for what a service
+    does: what it did not answer is in `unchecked`. Once `stop` is set, it ends at once.
+    """
+    now = now or datetime.now(UTC)
+    title = _TITLES[service] + (f" at {url}" if url is not None else "")
+    pins, strange = of(packages)
+    unchecked = {
+        key: Unchecked(_NO_VERSION if not key[1] else _STRANGE, "package") for key in strange
+    }
+    memory = Memory(folder, title, now)
+    known = {
+        pin: found
+        for pin in set(pins.values())
+        if (found := memory.recall(pin, STALE if offline else FRESH)) is not None
+    }
+    wanted = sorted(set(pins.values()) - set(known))
+    failed = dict.fromkeys(wanted, _OFFLINE)
+    if wanted and not offline:
+        (progress or Silent()).note(f"asking {title} for advisories about {len(wanted)} packages")
+        asked = _ask(wanted, service, url, folder, limits or Limits(), stop or Event())
+        failed = asked.failed
+        said = {pin: Remembered(now, *answer) for pin, answer in asked.answers.items()}
+        memory.keep(said)
+        known |= said
+    is_ignorant = len(known) > 1 and all(one.unknown is not None for one in known.values())
+    answers = {}
+    for key, pin in pins.items():
+        found = known.get(pin)
+        if found is None:
+            unchecked[key] = Unchecked(failed[pin], "service")
+        elif found.unknown is None:
+            answers[key] = Answer(found.advisories, pin.version, found.at)
+        elif is_ignorant:
+            # Who knows none of many packages is no advisory service, or a mirror of half of one.
+            why = f"it knows none of {len(known)} packages: {found.unknown}"
+            unchecked[key] = Unchecked(why, "service")
+        else:
+            unchecked[key] = Unchecked(found.unknown, "package")
+    return Advisories(title, answers, unchecked)
+
+
+@dataclass(slots=True)
+class _Asked:
+    #: Advisories, or why the service knows none: exactly one of the two means something.
+    answers: dict[Pin, tuple[tuple[Advisory, ...], str | None]]
+    #: Why there is no answer.
+    failed: dict[Pin, str]
+
+
+def _ask(
+    pins: Sequence[Pin],
+    service: ServiceName,
+    url: str | None,
+    folder: Path | None,
+    limits: Limits,
+    stop: Event,
+) -> _Asked:
+    """Run `pip-audit` until every pin is answered, skipped, or given up."""
+    with TemporaryDirectory(prefix="buildmatrix-") as scratch:
+        cache = folder / "pip-audit" if folder is not None else Path(scratch) / "cache"
+
+        def start(batch: Sequence[Pin]) -> Run:
+            own = Path(mkdtemp(dir=scratch))
+            return Run(batch, own, service=service, url=url, cache=cache, timeout=limits.timeout)
+
+        return _Rounds(pins, start, limits, stop).all()
+
+
+class _Rounds:
+    """All runs for one list of pins."""
+
+    def __init__(
+        self,
+        pins: Sequence[Pin],
+        start: Callable[[Sequence[Pin]], Run],
+        limits: Limits,
+        stop: Event,
+    ) -> None:
+        self._start = start
+        self._limits = limits
+        self._stop = stop
+        self._waiting = deque(batches(pins, limits.processes, limits.few, limits.most))
+        self._running: list[Run] = []
+        self._asked = _Asked({}, dict.fromkeys(pins, "there was no time left to ask"))
+        self._failures = 0
+        self._last = ""
+        self._deadline = time.monotonic() + limits.base + limits.each * len(pins)
+
+    def all(self) -> _Asked:
+        """Every pin, answered or not."""
+        try:
+            while (self._waiting or self._running) and not self._is_over():
+                while self._waiting and len(self._running) < self._limits.processes:
+                    self._running.append(self._start(self._waiting.popleft()))
+                self._collect()
+                if self._failures >= self._limits.failures and not self._asked.answers:
+                    self._give_up(self._last)
+                    break
+                time.sleep(_POLL_S)
+        except OSError as error:
+            self._give_up(f"pip-audit cannot be run: {error.strerror or error}")
+        finally:
+            for run in self._running:
+                run.stop()
+        return self._asked
+
+    def _collect(self) -> None:
+        for run in [run for run in self._running if run.is_over()]:
+            self._running.remove(run)
+            try:
+                result = run.result()
+            finally:
+                run.stop()
+            if isinstance(result, Reply):
+                self._take(result)
+            else:
+                self._halve(run.pins, result)
+
+    def _take(self, reply: Reply) -> None:
+        self._asked.answers |= {pin: (found, None) for pin, found in reply.advisories.items()}
+        self._asked.answers |= {pin: ((), why) for pin, why in reply.skipped.items()}
+        for pin in (*reply.advisories, *reply.skipped):
+            del self._asked.failed[pin]
+
+    def _halve(self, pins: Sequence[Pin], failure: Failure) -> None:
+        self._failures += 1
+        self._last = failure.why
+        self._asked.failed |= dict.fromkeys(pins, failure.why)
+        if len(pins) > 1:
+            middle = len(pins) // 2
+            self._waiting += (pins[:middle], pins[middle:])
+
+    def _is_over(self) -> bool:
+        return self._stop.is_set() or time.monotonic() >= self._deadline
+
+    def _give_up(self, why: str) -> None:
+        self._asked.failed = dict.fromkeys(self._asked.failed, why)

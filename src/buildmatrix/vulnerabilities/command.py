@@ -1,0 +1,208 @@
+"""One run of `pip-audit`, by its command line.
+
+Its Python modules are all private (`pip_audit._service`) and change with any release; the command,
+its options and `--format json` are what its documentation describes. It is started with this
+interpreter as a process of its own, which can also be ended when a service never does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Literal
+
+import msgspec
+
+from buildmatrix.lock.urls import redact
+from buildmatrix.vulnerabilities.model import Advisory
+from buildmatrix.vulnerabilities.pins import Pin
+
+ServiceName = Literal["pypi", "osv"]
+
+#: Characters of a description that are kept.
+LONGEST = 300
+#: Bytes of an answer that are read: a hundred times what 50 packages have.
+LARGEST = 64_000_000
+_REASON = 200
+#: `requests.exceptions.HTTPError: 500 Server Error` in a traceback, `ERROR:pip_audit._cli:...`
+_SAID = re.compile(r"(?:[\w.]*(?:Error|Exception|Timeout)|ERROR:[\w.]+): ?(?P<text>.+)")
+#: urllib3's innermost reason: `... (Caused by Kind("Connection(...): REASON"))`.
+_CAUSE = re.compile(r".*Caused by \w+\(.*?\): (?P<text>.+?)[\"']?\)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a run of the command told."""
+
+    advisories: Mapping[Pin, tuple[Advisory, ...]]
+    #: What the service does not know, with pip-audit's reason.
+    skipped: Mapping[Pin, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run told nothing."""
+
+    why: str
+
+
+class _Vulnerability(msgspec.Struct):
+    id: str
+    fix_versions: list[str]
+    aliases: list[str] = []
+    description: str = ""
+
+
+class _Dependency(msgspec.Struct):
+    name: str
+    version: str | None = None
+    skip_reason: str | None = None
+    vulns: list[_Vulnerability] = []
+
+
+class _Document(msgspec.Struct):
+    dependencies: list[_Dependency]
+
+
+class Run:
+    """A `pip-audit` process that asks about a batch of pins; names are unique in it."""
+
+    def __init__(
+        self,
+        pins: Sequence[Pin],
+        folder: Path,
+        *,
+        service: ServiceName,
+        url: str | None,
+        cache: Path,
+        timeout: int,
+    ) -> None:
+        """Start it. `folder` is empty and its own; `timeout` is per wait for the network, in s.
+
+        Raises OSError when it cannot be started.
+        """
+        self.pins = pins
+        requirements = folder / "pins.txt"
+        requirements.write_text("".join(f"{pin}\n" for pin in pins), encoding="utf-8")
+        self._out: IO[bytes] = (folder / "out").open("w+b")
+        self._err: IO[bytes] = (folder / "err").open("w+b")
+        self._process = subprocess.Popen(
+            [
+                # -P: nothing is imported from the current folder.
+                *(sys.executable, "-P", "-m", "pip_audit"),
+                *("--requirement", requirements, "--no-deps", "--disable-pip"),
+                *("--format", "json", "--desc", "on", "--aliases", "on", "--output", "-"),
+                *("--progress-spinner", "off", "--timeout", str(timeout)),
+                *("--cache-dir", cache),
+                *("--vulnerability-service", service),
+                *(("--osv-url", url) if url is not None else ()),
+            ],
+            cwd=folder,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=self._out,
+            stderr=self._err,
+            start_new_session=True,
+        )
+
+    def is_over(self) -> bool:
+        """Whether the process has ended."""
+        return self._process.poll() is not None
+
+    def stop(self) -> None:
+        """End the process and what it started, if it still runs."""
+        if not self.is_over():
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._out.close()
+        self._err.close()
+
+    def result(self) -> Reply | Failure:
+        """What it told, once it is over."""
+        self._out.seek(0)
+        said = self._out.read(LARGEST + 1)
+        self._err.seek(0)
+        complaints = self._err.read(1_000_000).decode("utf-8", "replace")
+        if len(said) > LARGEST:
+            return Failure(f"the answer has more than {LARGEST:,} bytes")
+        # Both "vulnerable" and "crashed" exit with 1: only the document tells them apart.
+        try:
+            document = msgspec.json.decode(said, type=_Document)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return Failure(reason(complaints, self._process.returncode))
+        return _reply(document, self.pins)
+
+
+def _environment() -> dict[str, str]:
+    """The user's, so that proxies and certificates are found; without pip-audit's own settings."""
+    passed = {name: text for name, text in os.environ.items() if not name.startswith("PIP_AUDIT_")}
+    return passed | {"PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"}
+
+
+def _reply(document: _Document, pins: Sequence[Pin]) -> Reply:
+    by_name = {pin.name: pin for pin in pins}
+    advisories: dict[Pin, tuple[Advisory, ...]] = {}
+    skipped: dict[Pin, str] = {}
+    for one in document.dependencies:
+        pin = by_name.get(one.name)
+        if pin is None:
+            continue
+        if one.skip_reason is not None:
+            skipped[pin] = _line(one.skip_reason, _REASON)
+        else:
+            advisories[pin] = _merged(map(_advisory, one.vulns))
+    for pin in pins:
+        if pin not in advisories and pin not in skipped:
+            skipped[pin] = "pip-audit says nothing about it"
+    return Reply(advisories, skipped)
+
+
+def _advisory(one: _Vulnerability) -> Advisory:
+    return Advisory(
+        id=_line(one.id, 100),
+        aliases=tuple(sorted({_line(name, 100) for name in one.aliases} - {one.id})),
+        fixed=tuple(_line(version, 100) for version in one.fix_versions),
+        description=_line(one.description, LONGEST),
+    )
+
+
+def _merged(advisories: Iterable[Advisory]) -> tuple[Advisory, ...]:
+    """Each flaw once, by id: pip-audit lists one that has entries in two databases twice."""
+    kept: list[Advisory] = []
+    for one in advisories:
+        same = [known for known in kept if known.names & one.names]
+        kept = [known for known in kept if known not in same]
+        for known in same:
+            one = replace(
+                known,
+                aliases=tuple(sorted((known.names | one.names) - {known.id})),
+                fixed=known.fixed or one.fixed,
+            )
+        kept.append(one)
+    return tuple(sorted(kept, key=lambda found: found.id))
+
+
+def reason(complaints: str, code: int) -> str:
+    """The last thing that pip-audit or the library below it gave as a reason, in one line."""
+    lines = complaints.strip().splitlines() or [f"pip-audit ended with exit code {code}"]
+    said = [found for line in lines if (found := _SAID.fullmatch(line))]
+    text = said[-1]["text"] if said else lines[-1]
+    if said and " " not in text:
+        text = said[-1][0]  # `KeyError: 'vulns'`
+    text = redact(text)
+    cause = _CAUSE.fullmatch(text)
+    return _line(cause["text"] if cause else text, _REASON)
+
+
+def _line(text: str, longest: int) -> str:
+    """`text` as one line of at most `longest` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= longest else line[: longest - 3] + "..."

@@ -1,0 +1,68 @@
+"""What an advisory service says about the distributions of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+#: Name (PEP 503, normalised) and version as a lock or an image has them.
+Key: TypeAlias = "tuple[str, str]"
+
+#: Why there is no answer: because of the `package` (unknown there, no version that can be asked),
+#: or because of the `service` (not reached, broken, not asked).
+Cause = Literal["package", "service"]
+
+
+@dataclass(frozen=True, slots=True)
+class Advisory:
+    """One known vulnerability."""
+
+    #: The service's own name for it: `PYSEC-2024-60`, `GHSA-h5c8-rqwp-cp95`.
+    id: str
+    #: Its other names, sorted.
+    aliases: tuple[str, ...] = ()
+    #: Versions that no longer have it, oldest first; empty where there is none.
+    fixed: tuple[str, ...] = ()
+    #: One line, cut at `command.LONGEST` characters.
+    description: str = ""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All names of it."""
+        return frozenset((self.id, *self.aliases))
+
+    @property
+    def identity(self) -> str:
+        """The name that changes least: its CVE number, else the first of its names."""
+        return min(self.names, key=lambda name: (not name.startswith("CVE-"), name))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the service knows about one version; no advisories: nothing is known against it."""
+
+    advisories: tuple[Advisory, ...]
+    #: The version that was asked about. Not the installed one where that is a local version.
+    asked: str
+    #: When the service said so, UTC.
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Unchecked:
+    """Why nothing is known about a version."""
+
+    why: str
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Advisories:
+    """Everything that was asked in a run: each key is in `answers` or in `unchecked`."""
+
+    #: How messages name the service: `PyPI`, `OSV`, `OSV at http://127.0.0.1:8000/v1/query`.
+    service: str
+    answers: Mapping[Key, Answer] = field(default_factory=dict)
+    unchecked: Mapping[Key, Unchecked] = field(default_factory=dict)

@@ -1,0 +1,160 @@
+"""A wheel that passes by once, its directory last."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import struct
+import zipfile
+from collections.abc import Iterator
+
+import pytest
+
+from buildmatrix.index.sequential import Streamed, read_stream
+from buildmatrix.trees.base import Unreadable
+from buildmatrix.trees.wheel import WheelTree
+
+LOCAL = b"PK\x03\x04"
+ENTRY = b"PK\x01\x02"
+FILES = {
+    "a/__init__.py": b"import ctypes\n" * 20,
+    "a-1.dist-info/METADATA": b"Metadata-Version: 2.1\nName: a\nVersion: 1\n",
+    "a-1.dist-info/RECORD": b"a/__init__.py,,\n",
+}
+
+
+class Unseekable(io.BytesIO):
+    """Makes zipfile write sizes behind the data, as tools do that write to a pipe."""
+
+    def seekable(self) -> bool:
+        return False
+
+    def tell(self) -> int:
+        raise OSError
+
+
+def archive(method: int = zipfile.ZIP_DEFLATED, *, piped: bool = False, **more: bytes) -> bytes:
+    buffer = Unseekable() if piped else io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as zipped:
+        for name, data in {**FILES, **more}.items():
+            zipped.writestr(name, data)
+    return buffer.getvalue()
+
+
+def chunks(data: bytes, size: int = 1000) -> Iterator[bytes]:
+    for at in range(0, len(data), size):
+        yield data[at : at + size]
+
+
+def read(data: bytes, *, step: int = 1000, tree: WheelTree | None = None) -> Streamed:
+    return read_stream(chunks(data, step), len(data), tree)
+
+
+@pytest.mark.parametrize("step", [1, 7, 4096, 1 << 20])
+@pytest.mark.parametrize("piped", [False, True])
+def test_the_size_of_the_pieces_changes_nothing(step: int, piped: bool) -> None:
+    streamed = read(archive(piped=piped), step=step)
+    assert [one.name for one in streamed.reading.inventory.distributions] == ["a"]
+    assert [one.path for one in streamed.reading.members] == sorted(FILES)
+    assert streamed.reading.inventory.closed == streamed.reading.inventory.unread == ()
+
+
+def test_members_whose_sizes_follow_them_are_read_where_deflate_tells_their_end() -> None:
+    data = archive(piped=True, **{"a/x.ptx": b".version 8\n.target sm_90\n"})
+    assert struct.unpack_from("<H", data, 6)[0] & 8
+    (found,) = read(data).reading.inventory.artefacts
+    assert found.device_code[0].arch == "compute_90"
+
+
+def test_a_stored_member_of_unknown_size_is_told_and_not_guessed() -> None:
+    data = archive(zipfile.ZIP_STORED, piped=True)
+    with pytest.raises(Unreadable, match=r"nothing says where a/__init__\.py ends"):
+        read(data)
+
+    class Source:
+        size = len(data)
+
+        def read(self, offset: int, length: int) -> bytes:
+            return data[offset : offset + length]
+
+    known = WheelTree(Source())
+    assert read(data, tree=known).reading.inventory.distributions
+
+
+def patched(data: bytes, mark: bytes, at: int, layout: str, value: int) -> bytes:
+    changed = bytearray(data)
+    struct.pack_into(layout, changed, data.index(mark) + at, value)
+    return bytes(changed)
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (patched(archive(), ENTRY, 16, "<I", 5), "says something else about a/__init__.py"),
+        (patched(archive(), ENTRY, 24, "<I", 5), "says something else about a/__init__.py"),
+        (patched(archive(), ENTRY, 42, "<I", 5), "not in the wheel's directory"),
+        (patched(archive(), LOCAL, 8, "<H", 14), "neither stored nor deflated"),
+        (patched(archive(), LOCAL, 6, "<H", 1), "encrypted"),
+        (archive()[:-30], "no readable ZIP archive"),
+        (archive()[:200], "no readable ZIP archive"),
+        (b"PK\x03\x04", "ends inside the header"),
+        (b"<html>sorry</html>", "no readable ZIP archive"),
+        (b"", "no readable ZIP archive"),
+    ],
+)
+def test_an_archive_that_contradicts_itself_is_refused(data: bytes, sentence: str) -> None:
+    with pytest.raises(Unreadable, match=sentence):
+        read(data)
+
+
+def test_a_file_that_only_the_members_or_only_the_directory_knows_is_refused() -> None:
+    # What installers unpack, and what tools that read from the start see, would differ.
+    data = archive()
+    hidden = archive(**{"a/evil.so": b"x" * 100})
+    body, directory = hidden[: hidden.index(ENTRY)], data[data.index(ENTRY) :]
+    end = bytearray(directory)
+    at = directory.index(b"PK\x05\x06")
+    struct.pack_into("<I", end, at + 16, len(body))
+    with pytest.raises(Unreadable, match=r"evil\.so is not in the wheel's directory"):
+        read(body + bytes(end))
+
+
+def test_a_bomb_is_refused_before_it_is_inflated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("buildmatrix.index.sequential.SMALL_WHEEL_ALLOWANCE", 1 << 16)
+    for piped in (False, True):
+        data = archive(piped=piped, **{f"a/{n}.so": bytes(1 << 20) for n in range(4)})
+        with pytest.raises(Unreadable, match="ZIP bomb"):
+            read(data)
+
+
+def test_a_member_with_a_wrong_crc_costs_no_other() -> None:
+    data = archive(zipfile.ZIP_STORED, **{"a/b.so": b"y" * 5000, "a/c.ptx": b".target sm_80\n" * 9})
+    broken = data.replace(b"y" * 5000, b"y" * 4999 + b"z", 1)
+    inventory = read(broken).reading.inventory
+    assert [(one.path, "CRC" in one.why) for one in inventory.unread] == [("a/b.so", True)]
+    assert [one.path for one in inventory.artefacts] == ["a/c.ptx"]
+
+
+def test_a_large_file_that_needs_random_access_is_read_from_what_is_kept_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel = b".version 8\n.target sm_90\n".ljust(300_000, b"/")
+    whole = read(archive(**{"a/x.ptx": kernel})).reading.inventory
+    monkeypatch.setattr("buildmatrix.index.sequential.LARGEST_HELD", 1000)
+    passed = read(archive(**{"a/x.ptx": kernel})).reading.inventory
+    assert passed.artefacts == whole.artefacts != ()
+
+
+def test_what_cannot_be_kept_of_a_large_file_leaves_it_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("buildmatrix.index.sequential.LARGEST_HELD", 1000)
+    monkeypatch.setattr("buildmatrix.index.sequential.MOST_KEPT", 10)
+    inventory = read(archive(**{"a/x.a": b"!<arch>\n" + bytes(500_000)})).reading.inventory
+    assert [one.path for one in inventory.closed] == ["a/x.a"]
+    assert inventory.artefacts == ()
+
+
+def test_the_hash_is_that_of_all_bytes() -> None:
+    data = archive()
+    assert read(data).sha256 == hashlib.sha256(data).hexdigest()
