@@ -12,6 +12,8 @@ need python3 python3
 need git git
 need gcc gcc
 need readelf binutils
+# The HTML report is looked at in a browser. Its test says what is missing on a user's machine.
+if [[ -n ${CI:-} ]]; then need chromium chromium; fi
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 if ((${#missing[@]})); then
   if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then

@@ -62,7 +62,8 @@ def buildmatrix() -> Buildmatrix:
         done = subprocess.run(
             [sys.executable, "-m", "buildmatrix", *arguments],
             cwd=folder,
-            env={**os.environ, **(env or {})},
+            # What is published about our dependencies tomorrow is not what these tests are about.
+            env={**os.environ, "BUILDMATRIX_NO_VULNERABILITIES": "1", **(env or {})},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -16,13 +16,14 @@ from corpus_truth import TrueWheel, read_truth
 
 pytestmark = pytest.mark.network
 
-#: One for each way in which a wheel can hide or seem to hide something, 16 MB together: opened by
-#: Python code on import, guarded, unguarded, by requirement, statically, by a mangled copy, a name
-#: in code that loads nothing, and nothing at all.
+#: One for each way in which a wheel can hide or seem to hide something, 18 MB together: opened by
+#: Python code on import, by what an import calls in another distribution, guarded, unguarded, by
+#: requirement, statically, by a mangled copy, a name in code that loads nothing, and nothing.
 SMALL = (
     "amdsmi",
     "cryptography",
     "dpctl",
+    "numba-cuda",
     "psutil",
     "rmm-cu12",
     "torchao",

@@ -206,7 +206,7 @@ def test_a_saved_image_has_the_facts_that_the_engine_gives(image: str, tmp_path:
     (tmp_path / "saved.tar.gz").write_bytes(gzip.compress(archive.read_bytes(), 1))
     around = Surroundings(mirror=BASE.partition("python:")[0])
     scanner = BASE.removeprefix(around.mirror)
-    by_engine = read(parse(f"docker:{image}"), DockerEngine, scanner, around)
+    by_engine = read(parse(f"docker:{image}"), DockerEngine, scanner, around, layers=True)
     for text in (archive, tmp_path / "saved.tar.gz"):
         saved = facts(text)
         assert saved.backend == by_engine.backend == "cpu"

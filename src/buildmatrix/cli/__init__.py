@@ -27,14 +27,17 @@ COMMANDS = {
     "targets": "Print the matrix.",
     "lock": "Resolve one pylock.<id>.toml per target, with hashes.",
     "generate": "Write Dockerfiles and docker-bake.json.",
+    "audit": "Tell what locked wheels would bring in, before they are downloaded.",
     "build": "Run the whole pipeline: lock, build, scan, smoke, push.",
     "scan": "Read what lies in an image or a folder, and judge it.",
-    "inspect": "Tell what one binary or wheel says.",
+    "why": "Tell every chain from a requirement to a library.",
+    "inspect": "Tell what one binary, wheel, image or tree holds.",
+    "diff": "Tell what changed between two images, wheels, locks or reports.",
     "smoke": "Run the smoke commands of a target that was built.",
     "doctor": "Tell what this machine can do: engine, resolver, devices.",
     "rules": "List every rule, or print the page of one.",
     "report": "Render a saved report again, or merge several.",
-    "schema": "Print the JSON schema of the specification or of a report.",
+    "schema": "Print the JSON schema of the specification, a report or a diff.",
 }
 
 

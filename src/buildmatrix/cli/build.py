@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,17 @@ from buildmatrix.cli.options import (
     progress_options,
     selection_options,
 )
-from buildmatrix.cli.output import check_formats, report_options, write_report
+from buildmatrix.cli.output import (
+    check_formats,
+    known_findings,
+    more_waivers,
+    report_options,
+    write_report,
+)
 from buildmatrix.cli.progress import progress
 from buildmatrix.cli.surroundings import engine, engine_options, surroundings
+from buildmatrix.cli.vulnerabilities import asking, vulnerabilities_option
+from buildmatrix.cli.wheels import cache_folder, wheel_reader
 
 
 @click.command("build", short_help="Run the whole pipeline.")
@@ -26,6 +35,8 @@ from buildmatrix.cli.surroundings import engine, engine_options, surroundings
 @option("--no-smoke", is_flag=True, help="Run no smoke commands.")
 @option("--locked", is_flag=True, help="Fail where a lock is missing or stale; never resolve.")
 @option("--offline", is_flag=True, help="Resolve from caches only.")
+@option("--no-audit", is_flag=True, help="Judge locked wheels by their names alone.")
+@vulnerabilities_option
 @option("--rebuild", is_flag=True, help="Build what the journal says is done, too.")
 @option("--jobs", type=click.IntRange(1), default=3, show_default=True, help="Targets at a time.")
 @engine_options
@@ -42,6 +53,8 @@ def command(
     no_smoke: bool,
     locked: bool,
     offline: bool,
+    no_audit: bool,
+    no_vulnerabilities: bool,
     rebuild: bool,
     jobs: int,
     builder: str | None,
@@ -53,6 +66,8 @@ def command(
     output: Path | None,
     fail_on: Any,
     strict: bool,
+    waivers: Path | None,
+    baseline: Path | None,
     **_: Any,
 ) -> int:
     """Lock, judge, build, scan and smoke-test every selected target; push when all are green.
@@ -64,6 +79,8 @@ def command(
 
     pairs = check_formats(formats, output)
     spec, targets = load_targets(settings, globs, subset)
+    more = more_waivers(waivers, [target.id for target in spec.targets])
+    spec = replace(spec, waivers=(*spec.waivers, *more))
     options = Options(
         surroundings=surroundings(mirror, network, ca, netrc, builder),
         jobs=jobs,
@@ -75,9 +92,11 @@ def command(
         rebuild=rebuild,
         smoke=not no_smoke,
         push=push,
+        asking=asking(no_vulnerabilities, offline),
+        known=known_findings(baseline),
     )
-    with progress(settings) as display:
-        result = build(spec, targets, options, engine(), display)
+    with progress(settings) as display, wheel_reader(offline, cache_folder()) as reader:
+        result = build(spec, targets, replace(options, reader=None if no_audit else reader), engine(), display)
     write_report(result.report, pairs, output)
     if result.error:
         click.echo(f"buildmatrix: {result.error}", err=True)

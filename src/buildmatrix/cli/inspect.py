@@ -2,52 +2,127 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from buildmatrix.cli.options import Settings, option, width_and_color, write
-from buildmatrix.cli.scan import cache_option, fact_cache
-from buildmatrix.errors import EXIT_OK, UndecidedError
+from buildmatrix.cli.options import Settings, load_targets, option, width_and_color, write
+from buildmatrix.cli.surroundings import engine, engine_options, surroundings
+from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
+
+if TYPE_CHECKING:
+    from buildmatrix.inspection.model import Inspection, Machines
+    from buildmatrix.pipeline.known import Known, Machine
+
+#: Formats that draw the graph of libraries.
+_DRAWN = ("dot", "mermaid", "svg")
 
 
-@click.command("inspect", short_help="Tell everything that one binary or wheel says.")
-@click.argument(
-    "files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE..."
-)
+@click.command("inspect", short_help="Tell what one binary, wheel, image or tree holds.")
+@click.argument("sources", nargs=-1, required=True, metavar="FILE|SOURCE...")
 @option(
     "--format",
     "format_",
-    type=click.Choice(["table", "json"]),
+    type=click.Choice(["table", "json", *_DRAWN]),
     default="table",
     show_default=True,
+    help="dot, mermaid and svg draw which distribution links whose libraries.",
 )
+@option("--graph", is_flag=True, help="With json: the graph of libraries, as the drawings have it.")
 @option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
-@cache_option
+@option("--select", metavar="TARGET", help="Tell which device code is of no use to this target.")
+@option("--backend", metavar="NAME", help="For `lock:` and its like: which backend is meant.")
+@option("--deep", is_flag=True, help="For `lock:` and its like: read whole wheels.")
+@option("--offline", is_flag=True, help="For `lock:` and its like: use caches only.")
+@option("--scanner", metavar="IMAGE", help="Image with a Python 3, in which images are read.")
+@option("--no-cache", is_flag=True, help="Read everything again, and remember nothing.")
+@engine_options
 @click.pass_obj
 def command(
-    _: Settings,
+    settings: Settings,
     /,
-    files: tuple[Path, ...],
+    sources: tuple[str, ...],
     format_: str,
+    graph: bool,
     output: Path | None,
+    select: str | None,
+    backend: str | None,
+    deep: bool,
+    offline: bool,
+    scanner: str | None,
     no_cache: bool,
+    builder: str | None,
+    mirror: str,
+    network: str,
+    ca: Path | None,
+    netrc: Path | None,
+    **_: Any,
 ) -> int:
     """Tell what each FILE says: an ELF object, a file of device code, or a wheel.
 
     Headers, needed libraries with the symbols taken from them, device code with its architectures,
-    and whose it is. Nothing of it is executed.
+    and whose it is. Of a SOURCE of `scan` (an image, a folder) or a target: what it holds by
+    vendor, distribution, layer and architecture. Nothing of it is executed.
     """
-    from buildmatrix.catalogue.load import load
-    from buildmatrix.inspection import json, table
-    from buildmatrix.inspection.look import inspect
+    from buildmatrix.cli.scan import fact_cache
+    from buildmatrix.cli.why import on_index, read_on_index, specification
+    from buildmatrix.pipeline.known import Machine, known_of
+    from buildmatrix.pipeline.machines import machines_of
 
-    catalogue, cache = load(), fact_cache(no_cache)
-    inspections = [inspect(path, catalogue, cache) for path in files]
-    if format_ == "json":
-        text = json.render(inspections)
-    else:
-        width, color = width_and_color(output)
-        text = table.render(inspections, width=width, color=color)
-    write(text, output)
+    around = surroundings(mirror, network, ca, netrc, builder)
+    machine = Machine(engine, scanner, around, lambda: fact_cache(no_cache))
+
+    def known(source: str) -> Known:
+        if on_index(source):
+            return read_on_index(settings, source, backend, select, offline, deep, no_cache)
+        return known_of(source, machine, lambda: specification(settings))
+
+    if graph or format_ in _DRAWN:
+        if len(sources) > 1:
+            raise UsageError("one picture shows one SOURCE; name only one")
+        if format_ == "table":
+            raise UsageError("--graph draws: give --format json, dot, mermaid or svg with it")
+        write(_drawn(known(sources[0]), format_), output)
+        return EXIT_OK
+    machines = (
+        None if select is None else machines_of(*load_targets(settings, (select,), None), select)
+    )
+    inspections = [_inspection(source, machine, known, machines) for source in sources]
+    write(_render(inspections, format_, output), output)
     return UndecidedError.exit_code if any(one.unread for one in inspections) else EXIT_OK
+
+
+def _inspection(
+    source: str, machine: Machine, known: Callable[[str], Known], machines: Machines | None
+) -> Inspection:
+    from buildmatrix.catalogue.load import load
+    from buildmatrix.inspection.look import inspect, inspect_tree
+    from buildmatrix.pipeline.known import is_file
+
+    path = is_file(source)
+    if path is not None:
+        return inspect(path, load(), machine.cache(), machines)
+    it = known(source)
+    return inspect_tree(it.source, it.read().inventory, load(it.catalogue), machines)
+
+
+def _drawn(known: Known, format_: str) -> str:
+    from buildmatrix.graph.collapsed import of_libraries
+    from buildmatrix.pipeline.why import joined
+
+    it = joined(known)
+    module = importlib.import_module(f"buildmatrix.reports.graph_{format_}")
+    text: str = module.render(of_libraries(it.source, it.graph, it.evidence))
+    return text
+
+
+def _render(inspections: list[Inspection], format_: str, output: Path | None) -> str:
+    from buildmatrix.inspection import json, table
+
+    if format_ == "json":
+        return json.render(inspections)
+    width, color = width_and_color(output)
+    return table.render(inspections, width=width, color=color)

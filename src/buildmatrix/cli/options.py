@@ -83,7 +83,7 @@ def load(settings: Settings) -> Spec:
     from buildmatrix.catalogue.load import load as load_catalogue
     from buildmatrix.spec.load import load_spec
 
-    return load_spec(settings.file, backends=load_catalogue().backends)
+    return load_spec(settings.file, backends=lambda files: load_catalogue(files).backends)
 
 
 def load_targets(

@@ -11,9 +11,10 @@ import click
 from buildmatrix.cli.options import option, stacked, width_and_color, write
 from buildmatrix.errors import UsageError
 from buildmatrix.reports.model import Report
+from buildmatrix.spec.model import Waiver
 
 #: Format → module of `buildmatrix.reports` with a function `render`.
-FORMATS = ("table", "json", "markdown", "sarif")
+FORMATS = ("table", "json", "sarif", "junit", "markdown", "html", "cyclonedx")
 
 report_options = stacked(
     option(
@@ -34,19 +35,46 @@ report_options = stacked(
         help="The least severe finding that gives exit code 1.",
     ),
     option("--strict", is_flag=True, help="What is undecided fails."),
+    option("--waivers", type=click.Path(path_type=Path), help="More [[waive]] tables, in a file."),
+    option(
+        "--baseline",
+        type=click.Path(path_type=Path),
+        help="A report of before (--format json): what it has does not fail.",
+    ),
 )
 
 
+def more_waivers(path: Path | None, ids: Sequence[str] | None) -> tuple[Waiver, ...]:
+    """The waivers of `--waivers`; `ids` are the targets of the specification, if there is one."""
+    from buildmatrix.rules.waivers import check_rules
+    from buildmatrix.spec.waivers import load_waivers
+
+    if path is None:
+        return ()
+    waivers = load_waivers(path, ids)
+    check_rules(waivers)
+    return waivers
+
+
+def known_findings(path: Path | None) -> frozenset[str]:
+    """The fingerprints of `--baseline`."""
+    from buildmatrix.reports.saved import read
+
+    if path is None:
+        return frozenset()
+    return frozenset(one.fingerprint for one in read(path).findings)
+
+
 def check_formats(
-    formats: Sequence[str], output: Path | None
+    formats: Sequence[str], output: Path | None, known: Sequence[str] = FORMATS
 ) -> tuple[tuple[str, Path | None], ...]:
     """Format and file of each `--format`; said before the work starts, not after it."""
     pairs = []
     for text in formats or ("table",):
         name, equals, path = text.partition("=")
-        if name not in FORMATS or (equals and not path):
+        if name not in known or (equals and not path):
             raise UsageError(
-                f"--format {text}: write one of {', '.join(FORMATS)}, with =PATH for a file"
+                f"--format {text}: write one of {', '.join(known)}, with =PATH for a file"
             )
         pairs.append((name, Path(path) if path else None))
     if sum(path is None for _, path in pairs) > 1:

@@ -7,7 +7,13 @@ from typing import Any
 
 import click
 
-from buildmatrix.cli.output import check_formats, report_options, write_report
+from buildmatrix.cli.output import (
+    check_formats,
+    known_findings,
+    more_waivers,
+    report_options,
+    write_report,
+)
 
 
 @click.command("report", short_help="Render a saved report again, or merge several.")
@@ -19,15 +25,23 @@ def command(
     output: Path | None,
     fail_on: Any,
     strict: bool,
+    waivers: Path | None,
+    baseline: Path | None,
 ) -> int:
     """Render reports that `--format json` wrote; several become one.
 
-    The exit code is that of the findings and gates in them.
+    The exit code is that of the findings and gates in them. Waivers and a baseline that are given
+    here count beside those of the run.
     """
+    from datetime import date
+
+    from buildmatrix.reports.acceptance import accept
     from buildmatrix.reports.model import exit_code
     from buildmatrix.reports.saved import merge, read
 
     pairs = check_formats(formats, output)
+    accepted, known = more_waivers(waivers, None), known_findings(baseline)
     report = merge([read(path) for path in files])
+    report = accept(report, accepted, known, date.today(), fail_on)
     write_report(report, pairs, output)
     return exit_code(report, fail_on, strict)

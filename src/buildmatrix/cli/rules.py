@@ -2,15 +2,51 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
-from buildmatrix.cli.options import say
+from buildmatrix.cli.options import Settings, say
+from buildmatrix.errors import UsageError
 
 
 @click.command("rules", short_help="List every rule, or print the page of one.")
 @click.argument("code", required=False)
-def command(code: str | None) -> None:
-    """List every rule, or print the page of one: what it says, why, and how to fix it."""
+@click.option(
+    "--catalogue",
+    "backend",
+    is_flag=False,
+    flag_value="",
+    default=None,
+    metavar="[BACKEND]",
+    help="What the catalogue knows instead: of all backends a line each, of BACKEND everything.",
+)
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="For --catalogue; `json` has the sources, too.",
+)
+@click.pass_obj
+def command(settings: Settings, code: str | None, backend: str | None, style: str) -> None:
+    """List every rule, or print the page of one: what it says, why, and how to fix it.
+
+    With --catalogue, list what belongs to which backend. The data files of a buildmatrix.toml that
+    lies here count, too.
+    """
+    if backend is not None:
+        if code is not None:
+            raise UsageError("give the code of a rule or --catalogue, not both")
+        _catalogue(settings, backend or None, style)
+        return
+    if style != "table":
+        raise UsageError("--format is for --catalogue; rules are listed as a table")
+    _rules(code)
+
+
+def _rules(code: str | None) -> None:
     from buildmatrix.rules.pages import rule_page
     from buildmatrix.rules.registry import RULES
 
@@ -21,3 +57,23 @@ def command(code: str | None) -> None:
     width = max(len(rule.name) for rule in RULES)
     for rule in RULES:
         say(f"{rule.code}  {rule.name.ljust(width)}  {rule.severity:7}  {rule.summary}")
+
+
+def _catalogue(settings: Settings, name: str | None, style: str) -> None:
+    from buildmatrix.catalogue import listing
+    from buildmatrix.catalogue.load import load
+    from buildmatrix.spec.data_files import read_data_files
+
+    catalogue = load(read_data_files(settings.file))
+    backend = None if name is None else listing.backend_named(name, catalogue)
+    if style == "json":
+        say(json.dumps(listing.document(catalogue, backend), indent=2, ensure_ascii=False))
+    elif backend is not None:
+        for line in listing.lines(catalogue, backend):
+            say(line)
+    else:
+        rows = (("BACKEND", "VENDOR", "WHAT IT IS", "ENTRIES"), *listing.overview(catalogue))
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        for row in rows:
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            say("  ".join(cells).rstrip())

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from buildmatrix.cli.options import Settings, option
-from buildmatrix.cli.output import check_formats, report_options, write_report
+from buildmatrix.cli.output import (
+    check_formats,
+    known_findings,
+    more_waivers,
+    report_options,
+    write_report,
+)
 from buildmatrix.cli.surroundings import engine, engine_options, surroundings
 from buildmatrix.spec.load import DEFAULT_TOOLS
 
@@ -38,17 +44,23 @@ def fact_cache(no_cache: bool) -> FactCache | None:
 @option(
     "--scanner", metavar="IMAGE", default=DEFAULT_TOOLS["scanner"], help="Image with a Python 3."
 )
+@option(
+    "--layers",
+    is_flag=True,
+    help="Of an engine's image, read the layers too, for what they hide: costs an export.",
+)
 @cache_option
 @engine_options
 @report_options
 @click.pass_obj
 def command(
-    _: Settings,
+    settings: Settings,
     /,
     source: str,
     backend: str | None,
     runtime: str,
     scanner: str,
+    layers: bool,
     no_cache: bool,
     builder: str | None,
     mirror: str,
@@ -59,6 +71,8 @@ def command(
     output: Path | None,
     fail_on: Any,
     strict: bool,
+    waivers: Path | None,
+    baseline: Path | None,
     **__: Any,
 ) -> int:
     """Read SOURCE and judge it for a backend. Nothing of it is executed.
@@ -70,11 +84,14 @@ def command(
     from buildmatrix.pipeline.scan import scan
     from buildmatrix.pipeline.source import parse, read
     from buildmatrix.reports.model import exit_code
+    from buildmatrix.spec.data_files import read_data_files
 
     pairs = check_formats(formats, output)
     parsed = parse(source)
+    more, known = more_waivers(waivers, None), known_findings(baseline)
     around = surroundings(mirror, network, ca, netrc, builder)
-    facts = read(parsed, engine, scanner, around, fact_cache(no_cache))
-    report = scan(parsed, facts, backend, runtime, fail_on, date.today())
+    facts = read(parsed, engine, scanner, around, fact_cache(no_cache), layers=layers)
+    own = read_data_files(settings.file)
+    report = scan(parsed, facts, backend, runtime, fail_on, date.today(), more, known, own)
     write_report(report, pairs, output)
     return exit_code(report, fail_on, strict)

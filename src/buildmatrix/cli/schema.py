@@ -11,9 +11,18 @@ from buildmatrix.cli.options import say
 
 
 @click.command("schema", short_help="Print a JSON schema.")
-@click.argument("what", type=click.Choice(["spec", "report"]))
+@click.argument("what", type=click.Choice(["spec", "report", "diff", "drift"]))
 def command(what: str) -> None:
-    """Print the JSON schema of the specification (for editors) or of a report."""
-    package = {"spec": "spec", "report": "reports"}[what]
-    schema = importlib.import_module(f"buildmatrix.{package}.schema").schema
+    """Print the JSON schema of the specification (for editors), or of what commands write.
+
+    `report` is the format of `audit`, `build` and `scan`, `diff` that of `diff`, and `drift` that
+    of `diff --targets`.
+    """
+    module, name = {
+        "spec": ("spec.schema", "schema"),
+        "report": ("reports.schema", "schema"),
+        "diff": ("reports.diff_schema", "schema"),
+        "drift": ("reports.diff_schema", "drift_schema"),
+    }[what]
+    schema = getattr(importlib.import_module(f"buildmatrix.{module}"), name)
     say(json.dumps(schema(), indent=2))

@@ -27,8 +27,8 @@ def command(settings: Settings, target: str) -> int:
     from buildmatrix.catalogue.load import load as load_catalogue
     from buildmatrix.pipeline.smoke import not_run_here, run
 
-    _, targets = load_targets(settings, (target,), None)
-    docker, backends = engine(), load_catalogue().backends
+    spec, targets = load_targets(settings, (target,), None)
+    docker, backends = engine(), load_catalogue(spec.catalogue_files).backends
     codes = []
     for found in targets:
         if not found.references:

@@ -21,7 +21,7 @@ from docker.types import LogConfig
 
 from buildmatrix.engines.model import ImageFacts, RunResult
 from buildmatrix.engines.text import plain
-from buildmatrix.errors import BuildError, ComponentError, Interrupted
+from buildmatrix.errors import BuildError, ComponentError, Interrupted, UndecidedError
 
 #: Bounds of a container that runs a command of the user's: memory in bytes, processes.
 MEMORY = 8 << 30
@@ -30,6 +30,8 @@ PROCESSES = 4096
 OUTPUT = 64 << 10
 #: Seconds for the daemon to answer.
 _PATIENCE = 60
+#: Bytes of an exported image that are taken at once.
+_CHUNK = 1 << 20
 #: Seconds between two looks at a running container.
 _INTERVAL = 0.1
 
@@ -72,6 +74,17 @@ def inspect(host: str, environment: Mapping[str, str], reference: str) -> ImageF
             user=config.get("User") or "",
             history=tuple(history),
         )
+
+
+@contextmanager
+def export(host: str, environment: Mapping[str, str], reference: str) -> Iterator[Iterator[bytes]]:
+    """The archive that `docker save` would write, piece by piece."""
+    with _client(host, environment) as client:
+        try:
+            chunks = client.images.get(reference).save(chunk_size=_CHUNK)
+        except ImageNotFound as error:
+            raise UndecidedError(f"there is no image {reference} on this machine") from error
+        yield chunks
 
 
 def run(

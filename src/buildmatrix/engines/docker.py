@@ -8,7 +8,8 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TextIO
@@ -285,6 +286,12 @@ class DockerEngine:
         if not inventory.is_file():
             raise UndecidedError(f"the scanner left no {INVENTORY} for {reference}", log=job.log)
         return inventory
+
+    def export(self, reference: str) -> AbstractContextManager[Iterator[bytes]]:
+        """An existing image as an archive; see `Engine.export`."""
+        from buildmatrix.engines import containers
+
+        return containers.export(self._host(), self._environment, reference)
 
     # The docker command
 

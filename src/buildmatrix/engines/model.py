@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -130,3 +131,6 @@ class Engine(Protocol):
 
     def scan(self, reference: str, output: Path, scanner: str, surroundings: Surroundings) -> Path:
         """Read the root file system of an existing image; the path of `inventory.json`."""
+
+    def export(self, reference: str) -> AbstractContextManager[Iterator[bytes]]:
+        """The bytes of `docker save` for an existing image, as they come; nothing is stored."""

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.catalogue.match import PACKAGE_ROLE, evidence
-from buildmatrix.catalogue.model import Evidence
+from buildmatrix.catalogue.match import evidence
 from buildmatrix.errors import UndecidedError, UsageError
-from buildmatrix.inspection.model import Imports, Inspection, Share
+from buildmatrix.inspection.contents import contents
+from buildmatrix.inspection.model import Imports, Inspection, Machines
+from buildmatrix.inspection.shares import shares
 from buildmatrix.inspection.symbols import SymbolsUnread, imports
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import Inventory, Unread
@@ -24,22 +25,27 @@ from buildmatrix.trees.wheel import WheelTree
 if TYPE_CHECKING:
     from buildmatrix.store.facts import FactCache
 
-#: What makes a file, or a part of one, a vendor's; the other kinds only ask for something.
-_HOLDS = ("bundled", "tool", "device-code", "static")
 
-
-def inspect(path: Path, catalogue: Catalogue, cache: FactCache | None = None) -> Inspection:
+def inspect(
+    path: Path,
+    catalogue: Catalogue,
+    cache: FactCache | None = None,
+    machines: Machines | None = None,
+) -> Inspection:
     """Everything about the ELF object, file of device code, or wheel at `path`.
 
-    Nothing of it is executed. Raises `UsageError` for what is none of these, `UndecidedError` for
-    what cannot be read.
+    `machines` are those that it has to run on, where that is known. Nothing of it
+    is executed. Raises `UsageError` for what is none of these, `UndecidedError` for what cannot be
+    read.
     """
     if not path.exists():
         raise UsageError(f"there is no {path}")
     if not path.is_file():
         raise UsageError(f"{path} is no file; `buildmatrix scan` reads folders")
     try:
-        return _wheel(path, catalogue, cache) if path.suffix == ".whl" else _file(path, catalogue)
+        if path.suffix == ".whl":
+            return _wheel(path, catalogue, cache, machines)
+        return _file(path, catalogue)
     except OSError as error:
         raise UndecidedError(f"{path} cannot be read: {reason(error)}") from error
 
@@ -99,7 +105,9 @@ def _kind(inventory: Inventory) -> str:
     return inventory.artefacts[0].kind if inventory.artefacts else "unreadable"
 
 
-def _wheel(path: Path, catalogue: Catalogue, cache: FactCache | None) -> Inspection:
+def _wheel(
+    path: Path, catalogue: Catalogue, cache: FactCache | None, machines: Machines | None
+) -> Inspection:
     def scan() -> Inventory:
         with WheelTree(path) as tree:
             return collect(tree)
@@ -119,36 +127,22 @@ def _wheel(path: Path, catalogue: Catalogue, cache: FactCache | None) -> Inspect
         artefacts=inventory.artefacts,
         distributions=inventory.distributions,
         evidence=found,
-        shares=_shares(found),
+        shares=shares(found),
         unread=inventory.unread,
+        contents=contents(inventory, found, machines),
     )
 
 
-def _shares(found: tuple[Evidence, ...]) -> tuple[Share, ...]:
-    """What each vendor has in each role; a file's bytes count once for a vendor.
-
-    A file that is the vendor's as a whole counts as that, not for the device code in it.
-    """
-    order = {kind: number for number, kind in enumerate(_HOLDS)}
-    groups: dict[tuple[str, str, str], list[Evidence]] = {}
-    homes: dict[tuple[str, str], str] = {}
-    for item in sorted(
-        (item for item in found if item.kind in order and item.role != PACKAGE_ROLE),
-        key=lambda item: order[item.kind],
-    ):
-        # What was linked in statically has no size of its own: it is told beside the rest.
-        role = item.role
-        if item.kind != "static":
-            role = homes.setdefault((item.vendor, item.path), role)
-        groups.setdefault((item.vendor, item.backend, role), []).append(item)
-    shares = []
-    for (vendor, backend, role), items in groups.items():
-        sizes: dict[str, int] = {}
-        for item in items:
-            sizes.setdefault(item.path, item.size)
-        architectures = {name for item in items for name in item.architectures}
-        shares.append(
-            Share(vendor, backend, role, sum(sizes.values()), len(sizes),
-                  tuple(sorted(architectures)))
-        )  # fmt: skip
-    return tuple(sorted(shares, key=lambda one: (-one.size, one.vendor, one.backend, one.role)))
+def inspect_tree(
+    name: str, inventory: Inventory, catalogue: Catalogue, machines: Machines | None = None
+) -> Inspection:
+    """What an image or a folder holds; files are added up and not told one by one."""
+    found = evidence(inventory, catalogue)
+    return Inspection(
+        path=readable(name),
+        size=inventory.stats.bytes_total,
+        kind="tree",
+        shares=shares(found),
+        unread=inventory.unread,
+        contents=contents(inventory, found, machines),
+    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import Artefact, Binary, Distribution, Unread
@@ -35,8 +36,74 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
+class Machines:
+    """What something has to run on."""
+
+    #: Who says so: a target and its node classes.
+    name: str
+    backend: str
+    #: GPU architectures, `sm_90`, `gfx942`.
+    archs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """One distribution, or with an empty name all files that none owns."""
+
+    name: str
+    version: str
+    size: int
+    #: Backend → bytes of its files and device code, the most first.
+    backends: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShare:
+    """One layer of an image."""
+
+    #: What made it; empty where the image does not say.
+    instruction: str
+    size: int
+    #: Bytes of it that later layers deleted or replaced.
+    hidden: int
+    #: Files of it that matter to an accelerator or to Python.
+    files: int
+    backends: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """Device code of one architecture, in all files together."""
+
+    backend: str
+    #: `sm_90`, `gfx942`; empty where the bytes do not say.
+    arch: str
+    #: As `elf.model.DeviceCode.kind`.
+    kind: str
+    size: int
+    count: int
+    files: int
+    #: `native`, `jit` or `none` on the machines; empty where that is not known.
+    use: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a wheel, an image or a tree holds, added up."""
+
+    files: int
+    size: int
+    binaries: int
+    shares: tuple[Share, ...] = ()
+    distributions: tuple[Holding, ...] = ()
+    layers: tuple[LayerShare, ...] = ()
+    architectures: tuple[Architecture, ...] = ()
+    machines: Machines | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Inspection:
-    """Everything about one file: an ELF object, a file of device code, or a wheel."""
+    """Everything about one file (an ELF object, a file of device code, a wheel), or one tree."""
 
     path: str
     size: int
@@ -48,7 +115,9 @@ class Inspection:
     imports: tuple[Imports, ...] = ()
     #: The catalogue's opinion.
     evidence: tuple[Evidence, ...] = ()
-    #: Only for wheels, largest first.
+    #: Only for wheels and trees, largest first.
     shares: tuple[Share, ...] = ()
     #: What could not be read; what else is here stands.
     unread: tuple[Unread, ...] = ()
+    #: Only for wheels and trees.
+    contents: Contents | None = None

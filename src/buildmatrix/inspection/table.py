@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.elf.model import Elf
+from buildmatrix.inspection.contents_text import lists
 from buildmatrix.inspection.model import Imports, Inspection
 from buildmatrix.inventory.model import Binary
 from buildmatrix.reports.ansi import Painter, printable
@@ -45,10 +46,16 @@ class _Writer:
         elif one.kind == "wheel":
             yield f"{head}, wheel"
             yield from self._wheel(one)
+        elif one.kind == "tree" and one.contents is not None:
+            files, binaries = one.contents.files, one.contents.binaries
+            yield f"{head}, {count(files, 'file')}, {binaries} of them ELF"
+            for title, lines in lists(one.contents):
+                yield from self._list(title, lines, most=None)
         else:
             yield f"{head}, {one.kind}"
-        yield from self._opinion(one)
-        unread = [f"{item.why}" if one.kind != "wheel" else f"{item.path}: {item.why}"
+        if one.kind != "tree":
+            yield from self._opinion(one)
+        unread = [f"{item.why}" if one.kind not in ("wheel", "tree") else f"{item.path}: {item.why}"
                   for item in one.unread]  # fmt: skip
         yield from self._list("not read", unread, most=None)
 
@@ -108,14 +115,8 @@ class _Writer:
                 ("installed", f"{count(item.files, 'file')}, {size(item.size)}"),
             )
             yield from self._list("requires", item.requires)
-        shares = [
-            f"{share.vendor} {share.role} ({share.backend}): "
-            + (f"{size(share.size)} in " if share.size else "linked statically into ")
-            + count(share.files, "file")
-            + (f"; {' '.join(share.architectures)}" if share.architectures else "")
-            for share in one.shares
-        ]
-        yield from self._list("by vendor and role", shares or ["nothing of a vendor"], most=None)
+        for title, lines in lists(one.contents) if one.contents is not None else ():
+            yield from self._list(title, lines, most=None)
         yield from self._list("binaries", map(_binary, _by_size(one.binaries)))
         kinds = Counter(artefact.kind for artefact in one.artefacts)
         yield from self._list(

@@ -1,4 +1,4 @@
-"""`build`: lock → judge the lock → render → build and scan → judge the image → smoke → push.
+"""`build`: lock → judge the lock, then its wheels → build, scan, judge the image → smoke → push.
 
 Targets go through the gates side by side, and one that fails costs no other. What was finished
 before is not done again (see `journal`), but always judged again: rules and catalogue may have
@@ -26,9 +26,12 @@ from buildmatrix.errors import (
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.lock.model import Lock
 from buildmatrix.pipeline import journal, smoke
+from buildmatrix.pipeline.advisories import ask
+from buildmatrix.pipeline.audit.run import look
 from buildmatrix.pipeline.journal import Record
 from buildmatrix.pipeline.judge import Judge
 from buildmatrix.pipeline.options import Options
+from buildmatrix.pipeline.resolved import Resolved
 from buildmatrix.pipeline.state import FOLDER, State, TargetFiles
 from buildmatrix.progress import Progress
 from buildmatrix.reports.model import Report, assemble, exit_code
@@ -138,7 +141,7 @@ class _Run:
         self.engine = engine
         self.progress = progress
         self.works = works
-        self.judge = Judge(spec, options.fail_on, options.today)
+        self.judge = Judge(spec, options.fail_on, options.today, options.known)
         self.push_error: BuildmatrixError | None = None
 
     def all(self) -> Result:
@@ -148,6 +151,9 @@ class _Run:
         if not (self.options.fail_fast and len(ready) < len(self.works)):
             self.render()
             self.recall(ready)
+            self.audit([work for work in ready if work.record is None])
+            ready = [work for work in ready if work.gates["lock"] == "passed"]
+        if not (self.options.fail_fast and len(ready) < len(self.works)):
             self.side_by_side(ready)
         if self.options.push:
             self.push()
@@ -182,10 +188,23 @@ class _Run:
                 continue
             work.lock = lock
             work.findings = self.judge.lock(work.target, lock)
-            work.gates["lock"] = self.judge.gate(work.findings)
+        self.advisories()
+        for work in self.works:
+            if work.lock is not None:
+                work.gates["lock"] = self.judge.gate(work.findings)
         for work in self.works:
             if work.gates["lock"] != "passed":
                 self.progress.done(work.target.id, f"lock: {work.outcome()}", ok=False)
+
+    def advisories(self) -> None:
+        """Ask once what is known against everything that is locked."""
+        if self.options.asking is None:
+            return
+        locks = [work.lock for work in self.works if work.lock is not None]
+        known = ask(locks, self.spec.policy, self.options.asking, self.progress)
+        for work in self.works:
+            if work.lock is not None:
+                work.findings += self.judge.advisories(work.target, work.lock, known)
 
     # Render
 
@@ -245,6 +264,52 @@ class _Run:
             work.cached = work.record is not None
         if any(work.record is None for work in works):
             self.engine.check(self.options.surroundings.builder)
+
+    # Audit
+
+    def audit(self, works: Sequence[_Work]) -> None:
+        """Read the wheels of what is about to be built, as far as an index gives parts of them.
+
+        What fails here needs no build of some gigabytes to be told. What does not is judged again,
+        by all of its bytes, when it is installed: so nothing that could not be read here counts.
+        """
+        if self.options.reader is None or not works:
+            return
+        found = {work.target.id: work for work in works if work.lock is not None}
+        looked = look(
+            [
+                Resolved(work.target, work.lock, None, work.target.lock)
+                for work in found.values()
+                if work.lock is not None
+            ],
+            self.options.reader,
+            self.judge,
+            self.progress,
+        )
+        for one in looked:
+            work = found[one.resolved.target.id]
+            findings = tuple(self.installed(item, work.target) for item in one.findings)
+            if self.judge.gate(findings) == "failed":
+                work.findings += findings
+                work.verdicts = one.verdicts
+                work.gates["lock"] = "failed"
+                self.progress.done(work.target.id, f"lock: {work.outcome()}", ok=False)
+
+    def installed(self, finding: Finding, target: Target) -> Finding:
+        """A finding about a wheel; a waiver may name the path that its file has in the image."""
+        from buildmatrix.render.names import site_folders
+
+        if finding.path is None or finding.waived is not None:
+            return finding
+        for folder in site_folders(target.python):
+            evidence = tuple(
+                replace(item, path=f"{folder}/{item.path}") for item in finding.evidence
+            )
+            moved = replace(finding, path=f"{folder}/{finding.path}", evidence=evidence)
+            for one in self.judge.settled([moved]):
+                if one.waived is not None:
+                    return replace(finding, waived=one.waived)
+        return finding
 
     # Build, scan, smoke
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import date
 
-from buildmatrix.catalogue.load import load
+from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.errors import Problem, SpecError
+from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.loader import resolve
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.lock.model import Lock
 from buildmatrix.reports.model import FailOn, fails
-from buildmatrix.rules import waivers
-from buildmatrix.rules.engine import check_image, check_lock
+from buildmatrix.rules import baseline, waivers
+from buildmatrix.rules.engine import check_advisories, check_audit, check_image, check_lock
 from buildmatrix.rules.model import Finding, GateState, Verdict
-from buildmatrix.rules.registry import BY_CODE
+from buildmatrix.rules.subject import locked
+from buildmatrix.rules.transitive import through
 from buildmatrix.rules.verdicts import verdicts
-from buildmatrix.spec.model import Spec, Target
+from buildmatrix.rules.wheels import Wheels
+from buildmatrix.spec.model import Policy, Spec, Target
+from buildmatrix.vulnerabilities.model import Advisories
 
 #: The rule about what could not be read: as long as it finds something, nothing is decided.
 _UNREAD = "BM902"
@@ -26,24 +29,19 @@ _UNREAD = "BM902"
 class Judge:
     """Judges the locks and images of one specification."""
 
-    def __init__(self, spec: Spec, fail_on: FailOn, today: date) -> None:
-        """Raises `SpecError` for waivers of rules that do not exist."""
-        problems = [
-            Problem(
-                f"there is no rule {waiver.rule}",
-                waiver.position.file,
-                waiver.position.line,
-                hint="`buildmatrix rules` lists all of them",
-            )
-            for waiver in spec.waivers
-            if waiver.rule not in BY_CODE
-        ]
-        if problems:
-            raise SpecError(problems)
+    def __init__(
+        self, spec: Spec, fail_on: FailOn, today: date, known: Collection[str] = ()
+    ) -> None:
+        """`known` are fingerprints of the baseline.
+
+        Raises `SpecError` for waivers of rules that do not exist.
+        """
+        waivers.check_rules(spec.waivers)
         self._spec = spec
         self._fail_on = fail_on
         self._today = today
-        self._catalogue = load()
+        self._known = known
+        self._catalogue = load(spec.catalogue_files)
 
     @property
     def catalogue_date(self) -> str:
@@ -61,8 +59,17 @@ class Judge:
 
     def lock(self, target: Target, lock: Lock) -> tuple[Finding, ...]:
         """What the locked distributions would bring in."""
-        findings = check_lock(target, lock, self._catalogue, self._spec.policy)
-        return waivers.apply(findings, self._spec.waivers, self._today)
+        return self.settled(check_lock(target, lock, self._catalogue, self._spec.policy))
+
+    def advisories(self, target: Target, lock: Lock, advisories: Advisories) -> tuple[Finding, ...]:
+        """What is known against the locked distributions, and what nobody could tell."""
+        subject = locked(target, lock, self._catalogue, self._spec.policy)
+        return self.settled(check_advisories(subject, advisories, self._today))
+
+    def settled(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+        """The same findings; those that a waiver or the baseline covers say so."""
+        held = waivers.apply(findings, self._spec.waivers, self._today)
+        return baseline.apply(held, self._known)
 
     def image(
         self, target: Target, inventory: Inventory, lock: Lock | None
@@ -73,8 +80,40 @@ class Judge:
         led = resolve(inventory)
         findings = check_image(target, inventory, seen, lock, self._catalogue, policy, led)
         return (
-            waivers.apply(findings, self._spec.waivers, self._today),
+            self.settled(findings),
             verdicts(target.backend, inventory, seen, policy, self._catalogue, led),
+        )
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The catalogue that everything is judged by."""
+        return self._catalogue
+
+    @property
+    def policy(self) -> Policy:
+        """Thresholds and allowances of the specification."""
+        return self._spec.policy
+
+    def evidence(self, inventory: Inventory) -> tuple[Evidence, ...]:
+        """What the catalogue knows of the facts of a tree; the same for all backends."""
+        return evidence(inventory, self._catalogue)
+
+    def wheels(self, wheels: Wheels) -> tuple[tuple[Finding, ...], tuple[Verdict, ...]]:
+        """What the wheels of a lock would bring in, and what each distribution is, with the others.
+
+        Some of the wheels may be read in part: see `rules.certainty`.
+        """
+        own = verdicts(
+            wheels.backend,
+            wheels.inventory,
+            wheels.evidence,
+            self._spec.policy,
+            self._catalogue,
+            wheels.resolution,
+        )
+        return (
+            self.settled(check_audit(wheels)),
+            through(wheels.lock, own) if wheels.lock is not None else own,
         )
 
     def stale_waivers(

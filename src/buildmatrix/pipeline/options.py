@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from datetime import date
 
 from buildmatrix.engines.model import Surroundings
+from buildmatrix.pipeline.advisories import Asking
+from buildmatrix.pipeline.audit.reading import Reader
 from buildmatrix.reports.model import FailOn
 
 
@@ -30,5 +32,11 @@ class Options:
     rebuild: bool = False
     smoke: bool = True
     push: bool = False
+    #: How to ask for advisories; None for not at all.
+    asking: Asking | None = None
+    #: Reads locked wheels on their index, to know before the build what they bring; None for not.
+    reader: Reader | None = None
+    #: Fingerprints of findings that a baseline has.
+    known: frozenset[str] = frozenset()
     #: The day that waivers are held against.
     today: date = field(default_factory=date.today)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
 from buildmatrix.errors import UsageError
+from buildmatrix.pipeline.bare import bare_spec, bare_target
 from buildmatrix.pipeline.judge import Judge
 from buildmatrix.pipeline.source import Facts, Source
 from buildmatrix.reports.model import FailOn, Report, assemble
 from buildmatrix.rules.model import TargetResult
-from buildmatrix.spec.model import Base, Policy, Spec, Target, User
+from buildmatrix.spec.model import Waiver
 
 
 def scan(
@@ -20,17 +23,26 @@ def scan(
     runtime: str,
     fail_on: FailOn,
     today: date,
+    waivers: Sequence[Waiver] = (),
+    baseline: Collection[str] = (),
+    data_files: Sequence[Path] = (),
 ) -> Report:
     """Judge the facts of a source against a backend.
 
     `backend` None means: the one that the image says it is for. `runtime` is `any` where it is not
-    known. Raises `UsageError` when nothing says which backend is meant.
+    known. `waivers`, and the fingerprints of a `baseline`, accept findings. `data_files` add to the
+    catalogue. Raises `UsageError` when nothing says which backend is meant.
     """
     chosen = backend or facts.backend
     if chosen is None:
         raise UsageError(f"{source} does not say which backend it is for; give --backend")
-    target = _target(source, chosen, runtime)
-    judge = Judge(_spec(target), fail_on, today)
+    target = bare_target(str(source), chosen, runtime, base=source.name)
+    spec = replace(
+        bare_spec(target),
+        waivers=tuple(waivers),
+        catalogue=tuple(str(path.absolute()) for path in data_files),
+    )
+    judge = Judge(spec, fail_on, today, baseline)
     if chosen not in judge.backends:
         known = ", ".join(sorted(judge.backends))
         raise UsageError(f"there is no backend {chosen!r}; the catalogue knows {known}")
@@ -52,57 +64,7 @@ def scan(
         str(source),
         judge.catalogue_date,
         targets=[result],
-        findings=findings,
+        findings=(*findings, *judge.stale_waivers(findings, ())),
         verdicts=verdicts,
         inventories=[facts.inventory],
-    )
-
-
-def _target(source: Source, backend: str, runtime: str) -> Target:
-    """A target that asks for nothing but its backend."""
-    return Target(
-        id=str(source),
-        project="",
-        backend=backend,
-        runtime=runtime,
-        runtime_values={},
-        python="",
-        variant="",
-        platform="linux/amd64",
-        base=Base(source.name, source.name),
-        requirements=(),
-        extras=(),
-        pyproject=None,
-        replace={},
-        drop=(),
-        no_binary=(),
-        index={},
-        torch=None,
-        archs=(),
-        system_packages=(),
-        env={},
-        labels={},
-        template="",
-        copy=(),
-        command=(),
-        user=User(),
-        image="",
-        tags=(),
-        lock="",
-        smoke=(),
-    )
-
-
-def _spec(target: Target) -> Spec:
-    return Spec(
-        path=Path("buildmatrix.toml"),
-        project="",
-        version="",
-        source=None,
-        targets=(target,),
-        excluded=(),
-        subsets={},
-        node_classes=(),
-        policy=Policy(),
-        waivers=(),
     )

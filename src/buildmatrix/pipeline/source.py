@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from io import BufferedIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,6 +48,8 @@ class Facts:
     inventory: Inventory
     #: Backend that an image claims to be for.
     backend: str | None = None
+    #: Labels of an image's configuration.
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def parse(text: str) -> Source:
@@ -92,16 +94,19 @@ def read(
     scanner: str,
     surroundings: Surroundings,
     cache: FactCache | None = None,
+    *,
+    layers: bool = False,
 ) -> Facts:
     """Read all facts of a source; nothing of it is executed.
 
     `engine` is asked for only when the source is an image of its own; `scanner` is the image that
-    the scan then runs in. What `cache` knows is not read again. Raises `UndecidedError` for what
-    cannot be read.
+    the scan then runs in. What `cache` knows is not read again. `layers` asks for the layers of an
+    engine's image too, which costs an export; those of a saved image are always read. Raises
+    `UndecidedError` for what cannot be read.
     """
     try:
         if source.kind == "docker":
-            facts = _image(source.name, engine(), scanner, surroundings, cache)
+            facts = _image(source.name, engine(), scanner, surroundings, cache, layers)
         else:
             facts = _READERS[source.kind](Path(source.name), cache)
     except OSError as error:
@@ -113,7 +118,12 @@ def read(
 
 
 def _image(
-    name: str, engine: Engine, scanner: str, surroundings: Surroundings, cache: FactCache | None
+    name: str,
+    engine: Engine,
+    scanner: str,
+    surroundings: Surroundings,
+    cache: FactCache | None,
+    layers: bool,
 ) -> Facts:
     try:
         image = engine.image(name)
@@ -133,8 +143,33 @@ def _image(
             return store.read(engine.scan(name, Path(folder), scanner, surroundings))
 
     inventory = scan() if cache is None else cache.inventory(f"image {image.digest}", scan)
+    if layers:
+        # An image is named by the digest of its configuration or manifest, which name its layers.
+        def read_layers() -> Inventory:
+            return _layers(name, engine, inventory)
+
+        known = (
+            read_layers()
+            if cache is None
+            else cache.inventory(f"layers {image.digest}", read_layers)
+        )
+        inventory = replace(
+            inventory, layers=known.layers, origins=known.origins, buried=known.buried
+        )
     # The layers cannot say what the image's configuration does.
-    return Facts(replace(inventory, environment=image.environment), image.labels.get(BACKEND_LABEL))
+    inventory = replace(inventory, environment=image.environment)
+    return Facts(inventory, image.labels.get(BACKEND_LABEL), image.labels)
+
+
+def _layers(name: str, engine: Engine, inventory: Inventory) -> Inventory:
+    """An inventory that holds only the layers of an engine's image. Raises OSError."""
+    from buildmatrix.inventory.layers import with_layers
+    from buildmatrix.trees.archive_stream import layers_of
+
+    with engine.export(name) as chunks:
+        tree, configuration = layers_of(chunks, _zstandard)
+    found = with_layers(inventory, tree, configuration.digests, configuration.instructions)
+    return Inventory(layers=found.layers, origins=found.origins, buried=found.buried)
 
 
 def _folder(path: Path, cache: FactCache | None) -> Facts:
@@ -164,6 +199,7 @@ def _wheel(path: Path, cache: FactCache | None) -> Facts:
 
 def _archive(path: Path, cache: FactCache | None) -> Facts:
     from buildmatrix.inventory.collect import collect
+    from buildmatrix.inventory.layers import with_layers
     from buildmatrix.store.facts import digest
     from buildmatrix.trees.archive_image import SavedImage
 
@@ -171,14 +207,16 @@ def _archive(path: Path, cache: FactCache | None) -> Facts:
         configuration = image.configuration
 
         def scan() -> Inventory:
-            return collect(image.tree(), configuration.environment)
+            tree = image.tree()
+            found = collect(tree, configuration.environment)
+            return with_layers(found, tree, configuration.digests, configuration.instructions)
 
         # A layout names its blobs by digests, which its writer may have made up.
         if cache is None or path.is_dir():
             inventory = scan()
         else:
             inventory = cache.inventory(f"archive {digest(path)}", scan)
-    return Facts(inventory, configuration.labels.get(BACKEND_LABEL))
+    return Facts(inventory, configuration.labels.get(BACKEND_LABEL), configuration.labels)
 
 
 def _zstandard(stream: BufferedIOBase) -> BufferedIOBase:

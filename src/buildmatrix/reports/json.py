@@ -6,8 +6,9 @@ import json
 from typing import TypeAlias
 
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.reports.model import SCHEMA, TOOL, Report
-from buildmatrix.rules.model import GATES, Finding, Fix, TargetResult, Verdict
+from buildmatrix.reports.model import SCHEMA, TOOL, Difference, FixesTried, Report
+from buildmatrix.rules.model import GATES, AuditTotals, Finding, Fix, TargetResult, Verdict
+from buildmatrix.vulnerabilities.model import Advisory
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 
@@ -26,7 +27,7 @@ def document(report: Report) -> dict[str, Json]:
         "subject": report.subject,
         "targets": [_target(one) for one in report.targets],
         "distributions": [_verdict(one) for one in report.distributions],
-        "findings": [_finding(one) for one in report.findings],
+        "findings": [finding(one) for one in report.findings],
         "unread": [{"path": one.path, "why": one.why} for one in report.unread],
         "stats": {
             "files": stats.files,
@@ -36,6 +37,8 @@ def document(report: Report) -> dict[str, Json]:
             "seconds": round(stats.seconds, 3),
             "cached": stats.cached,
         },
+        "fixes": _fixes(report.fixes) if report.fixes is not None else None,
+        "diff": _difference(report.difference) if report.difference is not None else None,
     }
 
 
@@ -52,6 +55,17 @@ def _target(one: TargetResult) -> Json:
         "log": one.log,
         "error": one.error,
         "smoke_not_run": list(one.smoke_not_run),
+        "audit": totals(one.audit) if one.audit is not None else None,
+    }
+
+
+def totals(one: AuditTotals) -> Json:
+    """What an audit added up."""
+    return {
+        "download": one.download,
+        "installed": one.installed,
+        "foreign_download": one.foreign_download,
+        "foreign_installed": one.foreign_installed,
     }
 
 
@@ -67,10 +81,17 @@ def _verdict(one: Verdict) -> Json:
         "architectures": {
             vendor: list(architectures) for vendor, architectures in one.architectures.items()
         },
+        "depth": one.depth,
+        "download": one.download,
+        "foreign_download": one.foreign_download,
+        "open": one.open,
+        "certain": one.certain,
+        "sha256": one.sha256,
     }
 
 
-def _finding(one: Finding) -> Json:
+def finding(one: Finding) -> Json:
+    """One finding as plain values."""
     return {
         "rule": one.rule,
         "name": one.name,
@@ -87,6 +108,16 @@ def _finding(one: Finding) -> Json:
         "fix": _fix(one.fix) if one.fix is not None else None,
         "fingerprint": one.fingerprint,
         "waived": one.waived,
+        "advisories": [_advisory(item) for item in one.advisories],
+    }
+
+
+def _advisory(one: Advisory) -> Json:
+    return {
+        "id": one.id,
+        "aliases": list(one.aliases),
+        "fixed": list(one.fixed),
+        "description": one.description,
     }
 
 
@@ -110,4 +141,37 @@ def _evidence(item: Evidence) -> Json:
 
 
 def _fix(fix: Fix) -> Json:
-    return {"kind": fix.kind, "text": fix.text, "patch": fix.patch}
+    trial = fix.trial
+    return {
+        "kind": fix.kind,
+        "text": fix.text,
+        "patch": fix.patch,
+        "tried": None
+        if trial is None
+        else {
+            "works": trial.works,
+            "outcome": trial.outcome,
+            "saved_download": trial.download,
+            "saved_installed": trial.installed,
+        },
+    }
+
+
+def _difference(difference: Difference) -> Json:
+    # That module has the formats of comparisons, which have findings as they are written here.
+    from buildmatrix.reports import difference_json
+
+    return difference_json.document(difference)
+
+
+def _fixes(fixes: FixesTried) -> Json:
+    return {
+        "patch": fixes.patch,
+        "files": list(fixes.files),
+        "written": fixes.is_written,
+        "saved": [
+            {"target": one.target, "download": one.download, "installed": one.installed}
+            for one in fixes.saved
+        ],
+        "notes": list(fixes.notes),
+    }

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from buildmatrix.reports.ansi import printable
-from buildmatrix.reports.model import Report
-from buildmatrix.rules.model import GATES, Finding, GateState
-from buildmatrix.rules.text import size
+from buildmatrix.reports.fix_words import fix_text, saved
+from buildmatrix.reports.model import FixesTried, Report
+from buildmatrix.reports.vain import brought, uncertain
+from buildmatrix.rules.model import GATES, Finding, GateState, Trial
+from buildmatrix.rules.text import count, listing, size
 
 _STATES: dict[GateState, str] = {
     "passed": "ok",
@@ -20,43 +22,101 @@ _MARKUP = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#"})
 
 def render(report: Report) -> str:
     """The report as GitHub-flavoured Markdown."""
-    return "\n".join([f"## buildmatrix: {_plain(report.subject)}", "", *_body(report)]) + "\n"
+    return "\n".join([f"## buildmatrix: {plain(report.subject)}", "", *_body(report)]) + "\n"
 
 
 def _body(report: Report) -> Iterator[str]:
-    if report.targets:
+    audited = [one for one in report.targets if one.audit is not None]
+    if report.difference is not None:
+        from buildmatrix.reports import difference_markdown
+
+        yield from difference_markdown.body(report)
+        return
+    if audited:
+        yield from _audited(report)
+    elif report.targets:
         yield f"| target | {' | '.join(GATES)} | size |"
         yield "|---" * (len(GATES) + 2) + "|"
         for one in report.targets:
             gates = " | ".join(_STATES[one.gates.get(gate, "not-run")] for gate in GATES)
             there = size(one.size) if one.size is not None else ""
-            yield f"| {_plain(one.id)} | {gates} | {there} |"
+            yield f"| {plain(one.id)} | {gates} | {there} |"
         yield ""
     for target in report.targets:
         if target.error is not None:
             first, *rest = target.error.split("\n")
-            yield f"- {_plain(target.id)}: {_plain(first)}"
-            yield from (f"  <br>{_plain(line.strip())}" for line in rest if line.strip())
+            yield f"- {plain(target.id)}: {plain(first)}"
+            yield from (f"  <br>{plain(line.strip())}" for line in rest if line.strip())
+    for target in audited:
+        for line in brought(report, target.id):
+            asker = f" {plain(line.asker)}" if line.asker != line.line else ""
+            yield (
+                f"- {plain(target.id)}: **{plain(line.line)}**{asker} brings "
+                f"{size(line.download)} to download and {size(line.installed)} installed in vain, "
+                f"in {count(line.distributions, 'distribution')}"
+            )
     if not report.findings:
         yield "No findings."
     for finding in report.findings:
-        yield from _finding(finding)
+        yield from finding_lines(finding, audited=bool(audited))
+    if report.fixes is not None:
+        yield from _fixes(report.fixes)
     for item in report.unread:
-        yield f"- not read: {_plain(item.path)}: {_plain(item.why)}"
+        yield f"- not read: {plain(item.path)}: {plain(item.why)}"
+    left = uncertain(report)
+    if left:
+        names = listing((plain(f"{one.name} {one.version}") for one in left), 12)
+        yield f"- judged by a part of their files: {names}; `--deep` reads the rest"
 
 
-def _finding(one: Finding) -> Iterator[str]:
+def _audited(report: Report) -> Iterator[str]:
+    yield "| target | audit | download | in vain | installed | in vain |"
+    yield "|---|---|---:|---:|---:|---:|"
+    for one in report.targets:
+        totals = one.audit
+        cells = (
+            (
+                totals.download,
+                totals.foreign_download,
+                totals.installed,
+                totals.foreign_installed,
+            )
+            if totals is not None and one.error is None
+            else ()
+        )
+        state = _STATES[one.gates.get("lock", "not-run")]
+        sizes = " | ".join(size(value) for value in cells) or " | | |"
+        yield f"| {plain(one.id)} | {state} | {sizes} |"
+    yield ""
+
+
+def _fixes(fixes: FixesTried) -> Iterator[str]:
+    if fixes.patch:
+        verb = "fixed" if fixes.is_written else "`audit --fix` would change"
+        yield ""
+        yield f"**{verb} {plain(', '.join(fixes.files))}**"
+        for one in fixes.saved:
+            trial = Trial(True, "", one.download, one.installed)
+            yield f"- {plain(one.target)}: {plain(saved(trial))}"
+        # Longer than any fence within it.
+        fence = "`" * (3 + fixes.patch.count("`"))
+        yield from ("", f"{fence}diff", fixes.patch.rstrip("\n"), fence, "")
+    yield from (f"- {plain(note)}" for note in fixes.notes)
+
+
+def finding_lines(one: Finding, *, audited: bool) -> Iterator[str]:
+    """One finding as an item of a list."""
     word = "waived" if one.waived is not None else one.severity
-    where = f" in {_plain(one.target)}" if one.target else ""
-    yield f"- **{word} {one.rule}** {one.name}{where}: {_plain(one.message)}"
+    where = f" in {plain(one.target)}" if one.target else ""
+    yield f"- **{word} {one.rule}** {one.name}{where}: {plain(one.message)}"
     if one.chain:
-        yield f"  <br>{' &rarr; '.join(_plain(link) for link in one.chain)}"
+        yield f"  <br>{' &rarr; '.join(plain(link) for link in one.chain)}"
     if one.waived is not None:
-        yield f"  <br>accepted: {_plain(one.waived)}"
+        yield f"  <br>accepted: {plain(one.waived)}"
     elif one.fix is not None:
-        yield f"  <br>fix: {_plain(one.fix.text)}"
+        yield f"  <br>{plain(fix_text(one.fix, audited=audited))}"
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text that Markdown takes literally: names come from images that nobody vouches for."""
     return printable(text).translate(_MARKUP)

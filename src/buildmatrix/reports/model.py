@@ -7,10 +7,18 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from buildmatrix import __version__
+from buildmatrix.comparison.model import Comparison
 from buildmatrix.errors import EXIT_FINDINGS, most_severe
 from buildmatrix.inventory.model import Inventory, Stats, Unread
 from buildmatrix.rules.engine import in_order
-from buildmatrix.rules.model import Finding, Severity, TargetResult, Verdict
+from buildmatrix.rules.model import (
+    AuditTotals,
+    Finding,
+    Severity,
+    TargetResult,
+    Verdict,
+    VerdictName,
+)
 
 SCHEMA = "buildmatrix/report/1"
 TOOL = "buildmatrix"
@@ -20,7 +28,56 @@ FailOn = Literal["error", "warning", "note", "never"]
 EXIT_UNDECIDED = 3
 EXIT_BUILD = 4
 _UNREAD_RULE = "BM902"
+_NOT_CHECKED_RULE = "BM802"
+_BADNESS: dict[VerdictName, int] = {"ok": 0, "optional": 1, "bloat": 2, "broken": 3}
 _RANK: dict[Severity, int] = {"error": 2, "warning": 1, "note": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """Bytes that one target downloads and installs less; negative for more."""
+
+    target: str
+    download: int
+    installed: int
+
+
+@dataclass(frozen=True, slots=True)
+class FixesTried:
+    """What `audit --fix` found: the fixes that work together, as one change."""
+
+    #: For `git apply`; empty where no file can say any of them.
+    patch: str = ""
+    #: The files that it changes, and whether they were written.
+    files: tuple[str, ...] = ()
+    is_written: bool = False
+    saved: tuple[Saved, ...] = ()
+    #: What was not tried, and what works and has to be written by hand; one sentence each.
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TargetDifference:
+    """What a change brings for one target."""
+
+    target: str
+    backend: str
+    comparison: Comparison
+    #: What it downloads and installs, before and after; None where that is not known.
+    before: AuditTotals | None
+    after: AuditTotals | None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A report of what a change brings: its findings are the new ones."""
+
+    #: As the user calls the revision, and the full name of its commit.
+    ref: str
+    commit: str
+    targets: tuple[TargetDifference, ...] = ()
+    #: What could not be compared, and why; one sentence each.
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +94,9 @@ class Report:
     unread: tuple[Unread, ...] = ()
     stats: Stats = field(default_factory=Stats)
     version: str = __version__
+    #: Only of `audit --fix` and of `audit --diff`.
+    fixes: FixesTried | None = None
+    difference: Difference | None = None
 
 
 def assemble(
@@ -55,7 +115,12 @@ def assemble(
     """
     trees = tuple(inventories)
     unread = {(item.path, item.why): item for tree in trees for item in tree.unread}
-    kept_verdicts = {(one.name, one.version, one.backend): one for one in verdicts}
+    kept_verdicts: dict[tuple[str, str, str], Verdict] = {}
+    for one in verdicts:
+        known = kept_verdicts.setdefault((one.name, one.version, one.backend), one)
+        # Two targets of one backend may hold different wheels of it.
+        if _BADNESS[one.verdict] > _BADNESS[known.verdict]:
+            kept_verdicts[one.name, one.version, one.backend] = one
     return Report(
         subject=subject,
         catalogue=catalogue,
@@ -71,7 +136,9 @@ def exit_code(report: Report, fail_on: FailOn = "error", strict: bool = False) -
     """The exit code of the contract.
 
     What is undecided (a gate that could not run, or a file that could not be read and that no
-    waiver covers) gives 3, and with `strict` it counts as a finding: 1.
+    waiver covers) gives 3, and with `strict` it counts as a finding: 1; then a verdict that rests
+    on a part of a wheel does too. What no advisory service
+    could tell is a warning, and with `strict` it is undecided: 3.
     """
     codes = [EXIT_FINDINGS] if any(fails(one, fail_on) for one in report.findings) else []
     for target in report.targets:
@@ -84,9 +151,18 @@ def exit_code(report: Report, fail_on: FailOn = "error", strict: bool = False) -
             target.gates.get("scan"),
         ):
             codes.append(EXIT_FINDINGS)
+    if strict and any(not one.certain for one in report.distributions):
+        codes.append(EXIT_FINDINGS)
     if is_undecided(report):
         codes.append(EXIT_FINDINGS if strict else EXIT_UNDECIDED)
+    if strict and any(is_not_checked(one) for one in report.findings):
+        codes.append(EXIT_UNDECIDED)
     return most_severe(codes)
+
+
+def is_not_checked(finding: Finding) -> bool:
+    """Whether a finding says that nobody could tell about known vulnerabilities."""
+    return finding.rule == _NOT_CHECKED_RULE and finding.waived is None
 
 
 def fails(finding: Finding, fail_on: FailOn) -> bool:

@@ -7,12 +7,14 @@ from typing import get_args
 from buildmatrix.catalogue.model import Confidence, EvidenceKind, Weight, Where
 from buildmatrix.reports.json import Json
 from buildmatrix.reports.model import SCHEMA, TOOL
-from buildmatrix.rules.model import GATES, GateState, Severity, VerdictName
+from buildmatrix.rules.model import GATES, Depth, GateState, Severity, VerdictName
 from buildmatrix.rules.registry import RULES
 
 _TEXT: Json = {"type": "string"}
 _COUNT: Json = {"type": "integer", "minimum": 0}
 _SECONDS: Json = {"type": "number", "minimum": 0}
+#: Bytes less; negative for more.
+_BYTES: Json = {"type": "integer"}
 
 
 def schema() -> dict[str, Json]:
@@ -26,7 +28,7 @@ def schema() -> dict[str, Json]:
             subject=_TEXT,
             targets=_list(_target()),
             distributions=_list(_distribution()),
-            findings=_list(_finding()),
+            findings=_list(finding()),
             unread=_list(_object(path=_TEXT, why=_TEXT)),
             stats=_object(
                 files=_COUNT,
@@ -36,8 +38,27 @@ def schema() -> dict[str, Json]:
                 seconds=_SECONDS,
                 cached=_COUNT,
             ),
+            fixes=_or_null(_fixes()),
+            diff=_or_null(_difference()),
         ),
     }
+
+
+def _fixes() -> dict[str, Json]:
+    return _object(
+        patch=_TEXT,
+        files=_list(_TEXT),
+        written={"type": "boolean"},
+        saved=_list(_object(target=_TEXT, download=_BYTES, installed=_BYTES)),
+        notes=_list(_TEXT),
+    )
+
+
+def _difference() -> Json:
+    # That module has the formats of comparisons, which have findings as they are described here.
+    from buildmatrix.reports import difference_json
+
+    return difference_json.schema()
 
 
 def _target() -> dict[str, Json]:
@@ -53,6 +74,7 @@ def _target() -> dict[str, Json]:
         log=_or_null(_TEXT),
         error=_or_null(_TEXT),
         smoke_not_run=_list(_TEXT),
+        audit=_or_null(TOTALS),
     )
 
 
@@ -66,10 +88,17 @@ def _distribution() -> dict[str, Json]:
         foreign_bytes=_COUNT,
         vendors=_list(_TEXT),
         architectures={"type": "object", "additionalProperties": _list(_TEXT)},
+        depth=_or_null(_one_of(get_args(Depth))),
+        download=_or_null(_COUNT),
+        foreign_download=_or_null(_COUNT),
+        open=_or_null(_TEXT),
+        certain={"type": "boolean"},
+        sha256=_or_null(_TEXT),
     )
 
 
-def _finding() -> dict[str, Json]:
+def finding() -> dict[str, Json]:
+    """The schema of one finding."""
     return _object(
         rule=_one_of(tuple(rule.code for rule in RULES)),
         name=_one_of(tuple(rule.name for rule in RULES)),
@@ -100,9 +129,26 @@ def _finding() -> dict[str, Json]:
             )
         ),
         chain=_list(_TEXT),
-        fix=_or_null(_object(kind=_TEXT, text=_TEXT, patch=_or_null(_TEXT))),
+        fix=_or_null(
+            _object(
+                kind=_TEXT,
+                text=_TEXT,
+                patch=_or_null(_TEXT),
+                tried=_or_null(
+                    _object(
+                        works=_or_null({"type": "boolean"}),
+                        outcome=_TEXT,
+                        saved_download=_BYTES,
+                        saved_installed=_BYTES,
+                    )
+                ),
+            )
+        ),
         fingerprint={"type": "string", "pattern": "^[0-9a-f]{32}$"},
         waived=_or_null(_TEXT),
+        advisories=_list(
+            _object(id=_TEXT, aliases=_list(_TEXT), fixed=_list(_TEXT), description=_TEXT)
+        ),
     )
 
 
@@ -125,3 +171,9 @@ def _or_null(value: Json) -> Json:
 
 def _one_of(values: tuple[str, ...]) -> Json:
     return {"enum": list(values)}
+
+
+#: What an audit adds up.
+TOTALS = _object(
+    download=_COUNT, installed=_COUNT, foreign_download=_COUNT, foreign_installed=_COUNT
+)

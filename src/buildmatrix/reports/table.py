@@ -6,8 +6,11 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, zip_longest
 
+from buildmatrix.reports import difference_table, table_audit, table_fixes
 from buildmatrix.reports.ansi import Painter, Style, printable
+from buildmatrix.reports.fix_words import fix_text
 from buildmatrix.reports.model import Report
+from buildmatrix.rules.baseline import is_from_baseline
 from buildmatrix.rules.model import GATES, Finding, GateState, Severity, TargetResult, Verdict
 from buildmatrix.rules.text import count, listing, size
 
@@ -30,12 +33,19 @@ def render(report: Report, *, width: int, color: bool) -> str:
     """The report as text, wrapped at `width` columns; chains and names are never cut."""
     paint = Painter(color)
     blocks = [
-        *([_targets(report.targets, paint)] if report.targets else []),
+        *([_targets(report, paint)] if report.targets else []),
         *_findings(report, max(width, 40), paint),
         *_bad_distributions(report, max(width, 40), paint),
         *_unread(report, paint),
         _smoke_not_run(report, max(width, 40), paint),
+        _wrapped(table_audit.not_certain(report) or "", max(width, 40), ""),
+        *table_fixes.fixes(report, max(width, 40), paint),
         [_summary(report, paint)],
+        *(
+            difference_table.changes(report.difference, max(width, 40), paint)
+            if report.difference is not None
+            else ()
+        ),
     ]
     return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
 
@@ -43,7 +53,12 @@ def render(report: Report, *, width: int, color: bool) -> str:
 # Targets
 
 
-def _targets(targets: Sequence[TargetResult], paint: Painter) -> list[str]:
+def _targets(report: Report, paint: Painter) -> list[str]:
+    targets = report.targets
+    if report.difference is not None:
+        return difference_table.targets(report.difference, paint)
+    if any(one.audit is not None for one in targets):
+        return table_audit.targets(targets, paint)
     name_width = max(len("target"), *(len(one.id) for one in targets))
     head = [*(gate.ljust(6) for gate in GATES), "time".rjust(7), "size".rjust(8)]
     lines = [paint("  ".join(["target".ljust(name_width), *head]), "bold")]
@@ -74,14 +89,16 @@ def _findings(report: Report, width: int, paint: Painter) -> Iterator[list[str]]
         target: list(group) for target, group in groupby(report.findings, lambda one: one.target)
     }
     known = [one.id for one in report.targets]
+    audited = any(one.audit is not None for one in report.targets)
     rest = [target for target in by_target if target not in known]
     for target in (*known, *rest):
-        lines: list[str] = []
+        brought = table_audit.in_vain(report, target) if audited else ()
+        lines = [part for text in brought for part in _wrapped(text, width, _INDENT)]
         if target in errors:
             lines += _error(errors[target], width, paint)
         blocks = _alike(by_target.get(target, ()))
         for same, after in zip_longest(blocks, blocks[1:]):
-            lines += _block(same, after, width, paint)
+            lines += _block(same, after, width, paint, audited=audited)
         if lines:
             yield [paint(printable(target) or "this run", "bold"), *lines]
 
@@ -106,10 +123,20 @@ def _alike(findings: Iterable[Finding]) -> list[list[Finding]]:
     """
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for one in findings:
-        is_plain = one.rule == "BM101" and one.fix is not None and one.fix.kind != "waive"
-        cause = (one.fix.text if one.fix else "", one.chain[:1]) if is_plain else id(one)
-        groups.setdefault((one.rule, one.severity, one.vendor, one.waived, cause), []).append(one)
+        key = (one.rule, one.severity, one.vendor, one.waived, _cause(one))
+        groups.setdefault(key, []).append(one)
     return sorted(groups.values(), key=lambda same: _order(same[0]))
+
+
+def _cause(one: Finding) -> object:
+    """What findings that are read as one have in common."""
+    if one.rule == "BM101" and one.fix is not None and one.fix.kind != "waive":
+        return one.fix.text, one.chain[:1]
+    if one.rule == "BM103" and one.fix is not None and one.fix.kind == "index":
+        return one.fix.text, one.chain[:1]
+    if one.rule in ("BM107", "BM902"):
+        return one.message.partition(": ")[2]
+    return id(one)
 
 
 def _order(one: Finding) -> tuple[bool, int, str, str, str]:
@@ -123,7 +150,12 @@ def _head(same: Sequence[Finding]) -> Finding:
 
 
 def _block(
-    same: Sequence[Finding], after: Sequence[Finding] | None, width: int, paint: Painter
+    same: Sequence[Finding],
+    after: Sequence[Finding] | None,
+    width: int,
+    paint: Painter,
+    *,
+    audited: bool,
 ) -> list[str]:
     """One finding, or several alike. A cure that the next block has too is only written there."""
     first = _head(same)
@@ -134,7 +166,7 @@ def _block(
     lines = [f"{title}  {printable(_who(first))}".rstrip()]
     lines += _wrapped(first.message, width, inner)
     if len(same) > 1:
-        others = [_who(one) for one in same if one is not first]
+        others = [_who(one) or one.path or "" for one in same if one is not first]
         total = sum(item.size for one in same for item in one.evidence)
         known = f" ({size(total)} together)" if total else ""
         lines += _wrapped(f"with it{known}: {listing(others, 30)}", width, inner)
@@ -145,7 +177,7 @@ def _block(
     if first.waived is not None:
         lines += _wrapped(f"accepted: {first.waived}", width, inner)
     elif first.fix is not None and not (after and _is_same_cure(first, _head(after))):
-        lines += _wrapped(f"fix: {first.fix.text}", width, inner)
+        lines += _wrapped(fix_text(first.fix, audited=audited), width, inner)
     return lines
 
 
@@ -185,8 +217,21 @@ def _wrapped(text: str, width: int, indent: str) -> list[str]:
 
 
 def _bad_distributions(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
-    """Verdicts other than `ok`; single wheels have no targets, and these are their result."""
-    bad = [one for one in report.distributions if one.verdict != "ok"]
+    """Verdicts other than `ok`; single wheels have no targets, and these are their result.
+
+    Where an audit has a finding about a distribution, that says the same.
+    """
+    told = {
+        (one.distribution, one.version, one.backend)
+        for one in report.findings
+        if one.severity != "note"
+    }
+    audited = any(one.audit is not None for one in report.targets)
+    bad = [
+        one
+        for one in report.distributions
+        if one.verdict != "ok" and not (audited and (one.name, one.version, one.backend) in told)
+    ]
     if not bad:
         return
     yield [
@@ -240,9 +285,12 @@ def _summary(report: Report, paint: Painter) -> str:
         count(sum(one.severity == severity for one in open_findings), severity)
         for severity in _SEVERITIES
     ]
-    waived = len(report.findings) - len(open_findings)
+    known = sum(is_from_baseline(one) for one in report.findings)
+    waived = len(report.findings) - len(open_findings) - known
     if waived:
         parts.append(f"{waived} waived")
+    if known:
+        parts.append(f"{known} in the baseline")
     if report.unread:
         parts.append(f"{len(report.unread)} not read")
     text = ", ".join(parts)

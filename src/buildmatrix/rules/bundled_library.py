@@ -11,6 +11,7 @@ from buildmatrix.rules.findings import (
     chain_to_file,
     finding,
     holder,
+    side_matter,
     split_owner,
     total,
 )
@@ -37,6 +38,7 @@ def check(image: Image) -> Iterator[Finding]:
             image,
             f"{holder(owner)} ships what belongs to {title(items[0].backend, image.catalogue)} and "
             f"is of no use on {image.backend}: {shown}{bytes_there}",
+            severity=side_matter(image, owner, items),
             vendor=vendor,
             owner=owner,
             path=items[0].path,

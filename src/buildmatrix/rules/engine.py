@@ -8,6 +8,7 @@ is renamed or a distribution is upgraded, so waivers and baselines outlive both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import date
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence
@@ -17,6 +18,8 @@ from buildmatrix.lock.model import Lock
 from buildmatrix.rules import (
     bundled_library,
     default_build,
+    deleted_bytes,
+    distribution_twice,
     driver_library,
     foreign_base,
     foreign_dependency,
@@ -26,17 +29,27 @@ from buildmatrix.rules import (
     foreign_local_version,
     foreign_needed,
     foreign_tool,
+    known_vulnerability,
+    library_twice,
     missing_architecture,
+    no_build,
+    not_checked,
     other_runtime,
     path_owned_twice,
     size_budget,
+    source_only,
+    stale_lock,
+    two_lines,
     two_runtimes,
     unread_file,
     unresolved_soname,
+    wrong_index,
 )
 from buildmatrix.rules.model import Finding
 from buildmatrix.rules.subject import Image, Subject, built, locked
+from buildmatrix.rules.wheels import Wheels
 from buildmatrix.spec.model import Policy, Target
+from buildmatrix.vulnerabilities.model import Advisories
 
 #: Rules about distributions, locked or installed.
 OF_DISTRIBUTIONS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
@@ -44,6 +57,8 @@ OF_DISTRIBUTIONS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     foreign_local_version.check,
     other_runtime.check,
     default_build.check,
+    no_build.check,
+    wrong_index.check,
 )
 #: Rules about what lies in an image.
 OF_IMAGES: tuple[Callable[[Image], Iterator[Finding]], ...] = (
@@ -51,17 +66,74 @@ OF_IMAGES: tuple[Callable[[Image], Iterator[Finding]], ...] = (
     driver_library.check,
     foreign_tool.check,
     path_owned_twice.check,
+    distribution_twice.check,
     foreign_needed.check,
     unresolved_soname.check,
     two_runtimes.check,
+    library_twice.check,
     foreign_device_code.check,
     missing_architecture.check,
     foreign_dlopen.check,
     foreign_base.check,
     foreign_environment.check,
     size_budget.check,
+    deleted_bytes.check,
     unread_file.check,
 )
+#: Rules about wheels and the lock that names them.
+OF_WHEELS: tuple[Callable[[Wheels], Iterator[Finding]], ...] = (
+    stale_lock.check,
+    source_only.check,
+    two_lines.check,
+)
+#: Rules about files that need no system below them: a wheel alone shows what they look for.
+#: Not BM302 (unresolved sonames), which a base image may resolve, nor what is about the image.
+OF_FILES: tuple[Callable[[Image], Iterator[Finding]], ...] = (
+    bundled_library.check,
+    driver_library.check,
+    foreign_tool.check,
+    path_owned_twice.check,
+    foreign_needed.check,
+    two_runtimes.check,
+    foreign_device_code.check,
+    missing_architecture.check,
+    foreign_dlopen.check,
+    unread_file.check,
+)
+#: Rules that say of a whole distribution that it is another backend's.
+_BELONGS = ("BM101", "BM102", "BM104")
+#: Rules that are about the files of single distributions.
+_FILES = ("BM201", "BM203", "BM301", "BM401", "BM501")
+
+
+def check_audit(wheels: Wheels) -> tuple[Finding, ...]:
+    """What the locked wheels would bring into the target, as far as they were read.
+
+    What two rules would say of one thing is said once: of a distribution that is another backend's
+    as a whole the files are not listed, and what it links is not, where it ships that itself.
+    """
+    declared = [one for rule in OF_DISTRIBUTIONS for one in rule(wheels)]
+    about_lock = [one for rule in OF_WHEELS for one in rule(wheels)]
+    seen = [one for rule in OF_FILES for one in rule(wheels)]
+    foreign = {
+        one.distribution for one in declared if one.rule in _BELONGS and one.severity == "error"
+    }
+    shipped = {(one.distribution, one.vendor) for one in seen if one.rule == "BM201"}
+    lines = {
+        item.distribution
+        for one in (*declared, *about_lock)
+        if one.rule in ("BM103", "BM109")
+        for item in one.evidence
+    }
+
+    def is_said(one: Finding) -> bool:
+        if one.rule == "BM303":
+            return f"{one.distribution}=={one.version}" in lines
+        if one.rule == "BM301" and (one.distribution, one.vendor) in shipped:
+            return not any((item.path, item.detail) in wheels.missing for item in one.evidence)
+        return one.rule in _FILES and one.distribution in foreign
+
+    return in_order((*declared, *about_lock, *(one for one in seen if not is_said(one))))
 
 
 def check_lock(
@@ -89,6 +161,12 @@ def check_image(
     declared = (one for rule in OF_DISTRIBUTIONS for one in rule(image))
     seen = (one for rule in OF_IMAGES for one in rule(image))
     return in_order((*declared, *seen))
+
+
+def check_advisories(subject: Subject, advisories: Advisories, today: date) -> tuple[Finding, ...]:
+    """What is known against the distributions of a target, and what could not be asked."""
+    known = known_vulnerability.check(subject, advisories, today)
+    return in_order((*known, *not_checked.check(subject, advisories)))
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
+from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle
 from buildmatrix.rules.model import Finding, Fix, Severity
@@ -102,6 +103,19 @@ def total(evidence: Iterable[Evidence]) -> int:
     for item in evidence:
         sizes[item.path] = max(item.size, sizes.get(item.path, 0))
     return sum(sizes.values())
+
+
+def side_matter(subject: Subject, owner: str | None, items: Iterable[Evidence]) -> Severity | None:
+    """`note` for a little of another vendor's in a distribution that is made for this backend.
+
+    What it is for cannot be had without that, and below the policy's threshold it costs nothing.
+    None, the rule's own severity, for everything else.
+    """
+    name, version = split_owner(owner)
+    match = distribution(name, version or "", subject.catalogue) if name is not None else None
+    if match is None or match.vendor is None or subject.is_foreign(match):
+        return None
+    return "note" if total(items) <= subject.policy.bloat_threshold else None
 
 
 def chain_to_file(subject: Subject, owner: str | None, *rest: str) -> tuple[str, ...]:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import Replacement
+from buildmatrix.compat.releases import Gap, gap
 from buildmatrix.compat.runtimes import built_for, toolkit_line
-from buildmatrix.rules.model import Fix
+from buildmatrix.rules.model import Change, Fix
 from buildmatrix.rules.subject import Subject
 
 
@@ -15,25 +16,41 @@ def fix(subject: Subject, name: str, version: str | None, rule: str) -> Fix:
     """The fix for a foreign distribution.
 
     A twin for this backend comes first: of the distribution itself, then of the one that asked for
-    it, and so on up to the requirement line. Then removal; then acceptance, with a reason.
+    it, and so on up to the requirement line. Where there is none, the twin for no accelerator, of
+    which nothing is foreign. Then removal; then acceptance, with a reason.
     """
-    orders = list(_orders(subject, name, version))
+    orders = list(_orders(subject, name, version, subject.backend))
+    own = [order for asker, order in orders if asker == name]
+    can_go = bool(own) and own[0].action == "remove"
+    # Where the twin does not do, its asker may do without.
+    instead = (Change("drop", name),) if can_go else ()
     for asker, order in orders:
         if order.action == "use" and order.target is not None:
-            return _replace(subject, asker, order)
+            return _replace(subject, asker, order, instead)
         if order.action == "index":
             return index_fix(subject, asker)
-    own = [order for asker, order in orders if asker == name]
-    if own and own[0].action == "remove":
+    for asker, order in _plain_orders(subject, name, version):
+        return _replace(subject, asker, order, instead)
+    if can_go:
         return _remove(subject, name, own[0])
     return _accept(subject, name, rule, own[0].note if own else None)
 
 
 def index_fix(subject: Subject, name: str) -> Fix:
     """Take the torch family from the index that has builds for this backend."""
+    package = subject.packages.get(name)
+    if package is not None:
+        target = subject.target
+        missing = gap(name, package.version, target.backend, target.runtime, subject.catalogue)
+        if missing is not None:
+            return release_fix(subject, name, missing)
     route = _route(subject)
     if route is None:
-        return Fix("index", f"take {name} from an index that has builds for {subject.backend}")
+        newest = _newest_route(subject)
+        such = f", such as uv's {quoted(newest)}" if newest is not None else ""
+        return Fix(
+            "index", f"take {name} from an index that has builds for {subject.backend}{such}"
+        )
     if subject.target.torch == route:
         # The routing is there and did not reach this distribution: nobody names it directly.
         return Fix(
@@ -41,10 +58,35 @@ def index_fix(subject: Subject, name: str) -> Fix:
             f"name {name} in a requirement file, so that `torch = {quoted(route)}` covers it, and "
             "lock again",
         )
+    here = "" if subject.target.project else f"take uv's `--torch-backend {route}`, or "
     return Fix(
         "index",
-        f"write `torch = {quoted(route)}` under [backend.{subject.backend}], and lock again",
+        f"{here}write `torch = {quoted(route)}` under [backend.{subject.backend}], and lock again",
         f"[backend.{subject.backend}]\ntorch = {quoted(route)}\n",
+        (Change("torch", "torch", route),),
+    )
+
+
+def release_fix(subject: Subject, name: str, missing: Gap) -> Fix:
+    """Ask for a release that has a build for this backend."""
+    if missing.nearest is None:
+        return Fix(
+            "pin",
+            f"no release of {name} is known to have a build for {subject.target.id}: take another "
+            "runtime, or take it out of the requirements",
+        )
+    nearest = missing.nearest
+    where = f"[backend.{subject.backend}]"
+    others = (
+        f", or keep {missing.release} and make the target for {' or '.join(missing.others)}"
+        if missing.others
+        else ""
+    )
+    return Fix(
+        "pin",
+        f"ask for `{name}=={nearest.release}.*`, with `torch = {quoted(nearest.route)}` under "
+        f"{where}{others}",
+        f"{where}\ntorch = {quoted(nearest.route)}\n",
     )
 
 
@@ -59,7 +101,8 @@ def line_fix(subject: Subject, name: str, version: str, line: str) -> Fix:
         twin = name.replace(match.toolkit, line)
         other = distribution(twin, "", subject.catalogue)
         if other is not None and other.toolkit == line:
-            return Fix("replace", *_entry(subject, f"replace = {{ {name} = {quoted(twin)} }}"))
+            entry = _entry(subject, f"replace = {{ {name} = {quoted(twin)} }}")
+            return Fix("replace", *entry, (Change("replace", name, twin),))
     return Fix(
         "pin",
         f"require the build of {name} for {subject.backend} {line}: a version `{line}.*` of it, or "
@@ -77,33 +120,58 @@ def accept(rule: str, *, distribution: str | None = None, path: str | None = Non
     return "\n".join([*lines, 'reason = "..."', 'owner = "..."', "expires = YYYY-MM-DD"]) + "\n"
 
 
-def _orders(subject: Subject, name: str, version: str | None) -> Iterator[tuple[str, Replacement]]:
-    """What the catalogue says to do about a distribution and about those that asked for it."""
+def _orders(
+    subject: Subject, name: str, version: str | None, backend: str
+) -> Iterator[tuple[str, Replacement]]:
+    """What the catalogue says to do on `backend` about a distribution and those that asked for it.
+
+    The distribution itself comes first, the one that a requirement line names last.
+    """
     way = [(package.name, package.version) for package in reversed(subject.path_to(name))]
     for asker, asker_version in way or [(name, version or "")]:
         match = distribution(asker, asker_version, subject.catalogue)
-        order = match.replace.get(subject.backend) if match is not None else None
+        order = match.replace.get(backend) if match is not None else None
         if order is not None:
             yield asker, order
 
 
-def _replace(subject: Subject, name: str, order: Replacement) -> Fix:
+def _plain_orders(
+    subject: Subject, name: str, version: str | None
+) -> Iterator[tuple[str, Replacement]]:
+    """Twins that are for no vendor's backend."""
+    for backend, entry in subject.catalogue.backends.items():
+        if entry.vendor is not None or backend == subject.backend:
+            continue
+        for asker, order in _orders(subject, name, version, backend):
+            if order.action == "use" and order.target is not None:
+                note = f"a build for the {backend}: none is known for {subject.backend}"
+                yield asker, Replacement("use", order.target, note)
+
+
+def _replace(subject: Subject, name: str, order: Replacement, instead: tuple[Change, ...]) -> Fix:
     target = order.target or ""
     text, patch = _entry(subject, f"replace = {{ {name} = {quoted(target)} }}")
-    return Fix("replace", text + _aside(order), patch)
+    here = "" if subject.target.project else f"ask for {target} in place of {name}, or "
+    changes = (Change("replace", name, target), *instead)
+    return Fix("replace", here + text + _aside(order), patch, changes)
 
 
 def _remove(subject: Subject, name: str, order: Replacement) -> Fix:
     text, patch = _entry(subject, f"drop = [{quoted(name)}]")
-    return Fix("remove", text + _aside(order), patch)
+    return Fix("remove", text + _aside(order), patch, (Change("drop", name),))
 
 
 def _accept(subject: Subject, name: str, rule: str, note: str | None) -> Fix:
     reason = f" ({note})" if note else ""
+    match = distribution(name, "", subject.catalogue)
+    why = (
+        f"{name} is one wheel for several backends{reason}"
+        if match is not None and match.kind == "multi-backend"
+        else f"no build of {name} for {subject.backend} is known{reason}"
+    )
     return Fix(
         "waive",
-        f"no build of {name} for {subject.backend} is known{reason}: take it out of the "
-        "requirements, or accept it with a [[waive]]",
+        f"{why}: take it out of the requirements, or accept it with a [[waive]]",
         accept(rule, distribution=name),
     )
 
@@ -127,6 +195,15 @@ def _route(subject: Subject) -> str | None:
     same_line = [route for route in routes if line is not None and route.toolkit == line]
     best = exact[:1] or any_runtime[:1] or same_line[-1:]
     return best[0].name if best else None
+
+
+def _newest_route(subject: Subject) -> str | None:
+    """Where the newest release with a build for this backend is served."""
+    entry = subject.catalogue.backends.get(subject.backend)
+    if entry is None or not entry.releases:
+        return None
+    newest = max(entry.releases, key=lambda one: [int(part) for part in one.version.split(".")])
+    return newest.routes[-1] if newest.routes else None
 
 
 def quoted(text: str) -> str:

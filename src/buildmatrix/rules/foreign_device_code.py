@@ -10,6 +10,7 @@ from buildmatrix.rules.findings import (
     chain_to_file,
     finding,
     holder,
+    side_matter,
     split_owner,
     total,
 )
@@ -28,12 +29,14 @@ def check(image: Image) -> Iterator[Finding]:
         architectures = sorted({arch for item in items for arch in item.architectures})
         files = {item.path for item in items}
         where = items[0].path if len(files) == 1 else count(len(files), "file")
+        in_part = bool(files & image.partial)
         yield finding(
             "BM401",
             image,
-            f"{holder(owner)} holds {size(total(items))} of device code for "
-            f"{title(items[0].backend, image.catalogue)}{_named(architectures)} in {where}, which "
-            f"{image.backend} cannot run",
+            f"{holder(owner)} holds {'at least ' if in_part else ''}{size(total(items))} of device "
+            f"code for {title(items[0].backend, image.catalogue)}{_named(architectures, in_part)} "
+            f"in {where}, which {image.backend} cannot run",
+            severity=None if in_part else side_matter(image, owner, items),
             vendor=vendor,
             owner=owner,
             path=items[0].path,
@@ -43,5 +46,9 @@ def check(image: Image) -> Iterator[Finding]:
         )
 
 
-def _named(architectures: list[str]) -> str:
-    return f" ({listing(architectures)})" if architectures else ""
+def _named(architectures: list[str], in_part: bool) -> str:
+    """The architectures; where files were read in part, with what would tell the others."""
+    if not in_part:
+        return f" ({listing(architectures)})" if architectures else ""
+    named = f"{listing(architectures, 12)}; " if architectures else ""
+    return f" ({named}the list may be incomplete, --deep reads the rest)"

@@ -32,7 +32,7 @@ def check(image: Image) -> Iterator[Finding]:
             f"{holder(owner)} links {listing(item.detail for item in items)} of "
             f"{title(first.backend, image.catalogue)}"
             + (
-                f", and the image does not have {listing(item.detail for item in absent)}: "
+                f", and {image.here} does not have {listing(item.detail for item in absent)}: "
                 f"{first.path} cannot be loaded"
                 if absent
                 else f"; {first.path} loads it where {image.backend} should be alone"

@@ -10,6 +10,7 @@ from buildmatrix.rules.findings import (
     chain_to_file,
     finding,
     holder,
+    side_matter,
     split_owner,
     total,
 )
@@ -35,6 +36,7 @@ def check(image: Image) -> Iterator[Finding]:
             f"{holder(owner)} ships {listing(item.detail for item in items)} "
             f"({size(total(items))}): tools of {title(items[0].backend, image.catalogue)}, which "
             f"make nothing that {image.backend} can run",
+            severity=side_matter(image, owner, items),
             vendor=vendor,
             owner=owner,
             path=items[0].path,

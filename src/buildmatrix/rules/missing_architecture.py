@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from buildmatrix.catalogue.files import LINKED_ROLE
 from buildmatrix.compat.architectures import support
 from buildmatrix.rules.findings import by_owner, chain_to_file, finding, holder, split_owner
 from buildmatrix.rules.model import Finding, Fix
@@ -12,17 +13,23 @@ from buildmatrix.rules.text import listing
 
 
 def check(image: Image) -> Iterator[Finding]:
-    """One finding per distribution: a warning for missing code, a note for portable code."""
+    """One finding per distribution: a warning for missing code, a note for portable code.
+
+    Static archives do not count, since no driver loads them, and neither does what tests bring or
+    what is text.
+    """
     code = (
         item
         for item in image.evidence
         if item.kind == "device-code"
         and item.backend == image.backend
         and item.distribution is not None
+        and item.weight == "strong"
+        and item.role != LINKED_ROLE
     )
     for owner, vendor, items in by_owner(code):
-        if any(not item.architectures for item in items):
-            continue  # Code that could not be named may be for any architecture.
+        if any(not item.architectures or item.path in image.partial for item in items):
+            continue  # Code that could not be named, or was not read, may be for any architecture.
         there = sorted({arch for item in items for arch in item.architectures})
         served = {arch: support(arch, there) for arch in image.target.archs}
         missing = [arch for arch, how in served.items() if how == "none"]

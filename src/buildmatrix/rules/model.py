@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from buildmatrix.catalogue.model import Evidence
+from buildmatrix.vulnerabilities.model import Advisory
 
 Severity = Literal["error", "warning", "note"]
+Depth = Literal["listing", "heads", "whole"]
 VerdictName = Literal["ok", "optional", "bloat", "broken"]
 Gate = Literal["lock", "build", "scan", "smoke"]
 GateState = Literal["passed", "failed", "undecided", "not-run"]
@@ -18,13 +20,43 @@ GATES: tuple[Gate, ...] = ("lock", "build", "scan", "smoke")
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """One entry of a specification that a fix asks for, under the backend of its target."""
+
+    #: `torch` routes the torch family; the others are about the distribution `name`.
+    key: Literal["replace", "drop", "torch", "no-binary"]
+    #: Normalised name; `torch` for the family.
+    name: str
+    #: The twin for `replace`, the route for `torch`; empty for the others.
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What came of a fix when it was resolved and audited; see `pipeline.audit.fixing`."""
+
+    #: Whether the finding is gone, and nothing new came; None where it could not be tried.
+    works: bool | None
+    #: One sentence: why it does not or could not be tried, or why it is not written.
+    outcome: str = ""
+    #: Bytes that the target does not download and does not install any more; negative for more.
+    download: int = 0
+    installed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Fix:
     """What makes a finding go away."""
 
     #: `replace`, `remove`, `index`, `pin`, `waive`, `base`, `rebuild`, `upgrade`.
     kind: str
     text: str
+    #: What to write; for a fix that was tried the difference of a file, where one can say it.
     patch: str | None = None
+    #: Ways to do it that can be tried, the best one first; empty where only a person can do it.
+    changes: tuple[Change, ...] = ()
+    #: None where nobody tried.
+    trial: Trial | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +81,8 @@ class Finding:
     waived: str | None = None
     #: Stable across runs and machines; see `rules.engine`.
     fingerprint: str = ""
+    #: Known vulnerabilities that it is about, without those that the specification ignores.
+    advisories: tuple[Advisory, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +97,29 @@ class Verdict:
     foreign_bytes: int = 0
     vendors: tuple[str, ...] = ()
     architectures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: What the verdict of an audit rests on: names and sizes of the wheel's files (`listing`), the
+    #: beginnings of its binaries too (`heads`), or everything (`whole`). None in a scan.
+    depth: Depth | None = None
+    #: Bytes of the wheel, and those of them that carry what is foreign; None where none was read.
+    download: int | None = None
+    foreign_download: int | None = None
+    #: What of its wheel was not read, in one sentence, and whether that could change the verdict.
+    open: str | None = None
+    certain: bool = True
+    #: sha256 of the wheel in hex, where that is known.
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditTotals:
+    """What a lock costs before anything of it is installed, in bytes."""
+
+    #: All wheels together, and their files once they are installed.
+    download: int = 0
+    installed: int = 0
+    #: How many of these are of no use on the backend.
+    foreign_download: int = 0
+    foreign_installed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +142,5 @@ class TargetResult:
     cached: bool = False
     #: Smoke commands that were asked for and that this machine cannot run: `warmup (batch)`.
     smoke_not_run: tuple[str, ...] = ()
+    #: What an audit added up.
+    audit: AuditTotals | None = None

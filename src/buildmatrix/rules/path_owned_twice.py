@@ -23,7 +23,7 @@ def check(image: Image) -> Iterator[Finding]:
             "BM204",
             image,
             f"{names} both install {count(len(paths), 'path')}, among them {first}: the later one "
-            "overwrote the earlier one, and the mix is neither of them",
+            "overwrites the earlier one, and the mix is neither of them",
             severity=_severity(image, owners, paths),
             owner=", ".join(owner.partition("==")[0] for owner in owners),
             path=first,
@@ -46,7 +46,9 @@ def _agree(one: SharedPath) -> bool:
 
 
 def _binaries(image: Image) -> frozenset[str]:
-    return frozenset(binary.path for binary in image.inventory.binaries)
+    """Files that are code of the machine, opened or not."""
+    closed = (one.path for one in image.inventory.closed if ".so" in one.path.rpartition("/")[2])
+    return frozenset((*(binary.path for binary in image.inventory.binaries), *closed))
 
 
 def _severity(image: Image, owners: tuple[str, ...], paths: list[str]) -> Severity:

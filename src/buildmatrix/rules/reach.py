@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from buildmatrix.inventory.loader import Needed
-from buildmatrix.inventory.model import Inventory, Reach
-from buildmatrix.rules.subject import is_extension
+from buildmatrix.inventory.model import Binary, Inventory, Reach
 
 #: From what fails with its file to what nobody is known to load.
 _ORDER: tuple[Reach, ...] = ("import", "guarded", "lazy", "unknown")
@@ -37,7 +36,16 @@ def reach(inventory: Inventory, needed: Iterable[Needed]) -> Mapping[str, Reach]
         reached = [path for path, known in result.items() if known == level]
         for path in reached:  # grows while it is walked
             for further in links.get(path, ()):
-                if _ORDER.index(result[further]) > _ORDER.index(level):
+                # A file that was not opened is there, and nothing is known of its own links.
+                if further in result and _ORDER.index(result[further]) > _ORDER.index(level):
                     result[further] = level
                     reached.append(further)
     return result
+
+
+def is_extension(binary: Binary) -> bool:
+    """Whether a file is a Python extension module, by its name (PEP 3149)."""
+    name = binary.path.rpartition("/")[2]
+    if not name.endswith(".so"):
+        return False
+    return ".cpython-" in name or ".abi3." in name or not name.startswith("lib")

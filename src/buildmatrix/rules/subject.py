@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
-from buildmatrix.inventory.loader import Needed, Resolution, resolve
-from buildmatrix.inventory.model import Binary, Inventory
+from buildmatrix.inventory.loader import Resolution, resolve
+from buildmatrix.inventory.model import Inventory, Reach
 from buildmatrix.lock.model import Lock, Package, Wheel
 from buildmatrix.rules.belonging import is_foreign
+from buildmatrix.rules.reach import reach
 from buildmatrix.spec.model import Policy, Target
 
 #: Machine in the platform tags of wheels (PEP 425), by platform.
@@ -74,7 +75,10 @@ class Subject:
         return self._way(name)[1]
 
     def chain_to(self, name: str) -> tuple[str, ...]:
-        """`images/requirements/base.in:3`, `xgboost 3.4.1`, ... down to distribution `name`."""
+        """`images/requirements/base.in:3`, `xgboost 3.4.1`, ... down to distribution `name`.
+
+        Where the lock does not say who asked, the first element is the line of its entry.
+        """
         line, packages = self._way(name)
         lines = (line,) if line is not None else ()
         return (*lines, *(f"{package.name} {package.version}" for package in packages))
@@ -94,7 +98,8 @@ class Subject:
                 if asker not in seen:
                     seen.add(asker)
                     ways.append((self.packages[asker], *way))
-        return None, (start,)
+        # Locks of other tools may not say who asked: then the entry itself is the place to mend.
+        return start.place or None, (start,)
 
 
 @dataclass(frozen=True)
@@ -106,10 +111,25 @@ class Image(Subject):
     #: Where each NEEDED entry leads.
     resolution: Resolution
 
+    @property
+    def here(self) -> str:
+        """How a message names what was read."""
+        return "the image"
+
+    @cached_property
+    def partial(self) -> frozenset[str]:
+        """Binaries of which only the beginning was read: what is said of them may be incomplete."""
+        return frozenset(one.path for one in self.inventory.binaries if one.elf.read is not None)
+
     @cached_property
     def foreign(self) -> tuple[Evidence, ...]:
         """The evidence of other vendors."""
         return tuple(item for item in self.evidence if self.is_foreign(item))
+
+    @cached_property
+    def reach(self) -> Mapping[str, Reach]:
+        """How far an import of Python packages gets to each binary."""
+        return reach(self.inventory, self.resolution.needed)
 
     @cached_property
     def missing(self) -> frozenset[tuple[str, str]]:
@@ -170,30 +190,3 @@ def _download(wheels: Iterable[Wheel], platform: str) -> int | None:
         and not ("macosx" in wheel.filename or "win_" in wheel.filename)
     ]
     return max(sizes, default=None)
-
-
-def imported(inventory: Inventory, needed: Iterable[Needed]) -> frozenset[str]:
-    """Paths of Python extension modules, and of the libraries that those link, all the way down.
-
-    These are loaded by an `import`; other libraries only when somebody asks for them by dlopen.
-    """
-    links: dict[str, list[str]] = {}
-    for one in needed:
-        for path in (one.found,) if one.found is not None else one.anywhere:
-            links.setdefault(one.binary, []).append(path)
-    reached = [binary.path for binary in inventory.binaries if is_extension(binary)]
-    seen = set(reached)
-    for path in reached:  # grows while it is walked
-        for further in links.get(path, ()):
-            if further not in seen:
-                seen.add(further)
-                reached.append(further)
-    return frozenset(seen)
-
-
-def is_extension(binary: Binary) -> bool:
-    """Whether a file is a Python extension module, by its name (PEP 3149)."""
-    name = binary.path.rpartition("/")[2]
-    if not name.endswith(".so"):
-        return False
-    return ".cpython-" in name or ".abi3." in name or not name.startswith("lib")

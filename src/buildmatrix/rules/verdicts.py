@@ -21,7 +21,9 @@ from buildmatrix.catalogue.requirements import requirements
 from buildmatrix.inventory.loader import Resolution, resolve
 from buildmatrix.inventory.model import Distribution, Inventory, PythonLoad, Reach
 from buildmatrix.rules.belonging import is_foreign, title
+from buildmatrix.rules.carried import device_code_bytes
 from buildmatrix.rules.findings import total
+from buildmatrix.rules.imports import Imported, carried, imported, runtimes
 from buildmatrix.rules.model import Verdict, VerdictName
 from buildmatrix.rules.reach import reach
 from buildmatrix.rules.text import listing, size
@@ -37,8 +39,6 @@ _LOADING = (
     "load_op_library",
     "load_nvidia_dynamic_lib",
 )
-#: What device code that is not compressed packs to in a wheel or a layer; measured: 0.15 to 0.4.
-_PACKED = 0.33
 #: Libraries that draw windows; no accelerator is meant by them.
 _GRAPHICS = "graphics"
 
@@ -61,25 +61,34 @@ def verdicts(
     for call in inventory.python_loads:
         if call.owner is not None and call.reach == "import" and call.call in _LOADING:
             loads.setdefault(call.owner, []).append(call)
+    installed = {item.name: item.version for item in inventory.distributions}
     tree = _Tree(
         backend=backend,
         catalogue=catalogue,
-        installed={item.name: item.version for item in inventory.distributions},
+        installed=installed,
         missing=frozenset((one.binary, one.name) for one in resolution.missing),
         libraries=frozenset(_names(inventory)),
         reach=reach(inventory, resolution.needed),
         loads=loads,
-        packing=dict(_packing(inventory)),
+        imports=imported(inventory.python_imports, installed, catalogue),
+        runtimes=runtimes(evidence),
+        carried=device_code_bytes(inventory),
+        unread={
+            binary.path: binary.size - binary.elf.read
+            for binary in inventory.binaries
+            if binary.elf.read is not None
+        },
         threshold=policy.bloat_threshold,
     )
     by_owner: dict[str, list[Evidence]] = {}
     for item in evidence:
         if item.distribution is not None:
             by_owner.setdefault(item.distribution, []).append(item)
-    return tuple(
+    alone = [
         _verdict(tree, item, by_owner.get(f"{item.name}=={item.version}", []))
         for item in sorted(inventory.distributions, key=lambda item: (item.name, item.path))
-    )
+    ]
+    return tuple(carried(alone, inventory.python_imports))
 
 
 def _names(inventory: Inventory) -> Iterator[str]:
@@ -90,17 +99,8 @@ def _names(inventory: Inventory) -> Iterator[str]:
             yield demangle(binary.elf.soname)
     for link in inventory.links:
         yield link.path.rpartition("/")[2]
-
-
-def _packing(inventory: Inventory) -> Iterator[tuple[str, float]]:
-    for binary in inventory.binaries:
-        whole = sum(code.size for code in binary.elf.device_code)
-        if whole:
-            loose = sum(
-                code.size * (code.count - code.compressed) / max(code.count, 1)
-                for code in binary.elf.device_code
-            )
-            yield binary.path, 1 - (1 - _PACKED) * loose / whole
+    for file in inventory.closed:
+        yield demangle(file.path.rpartition("/")[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +117,14 @@ class _Tree:
     reach: Mapping[str, Reach]
     #: What imports load by a name in Python, and fail without; by `name==version`.
     loads: Mapping[str, Sequence[PythonLoad]]
-    #: Path of a binary, and the share of its device code's bytes that is left when it is packed.
-    packing: Mapping[str, float]
+    #: What Python code imports from other distributions; by `name==version`.
+    imports: Mapping[str, Sequence[Imported]]
+    #: Backends whose runtime library is in the tree.
+    runtimes: frozenset[str]
+    #: Path of a binary, and the bytes of a wheel or a layer that carry its device code.
+    carried: Mapping[str, int]
+    #: Path of a binary that was read in part, and the bytes that were not.
+    unread: Mapping[str, int]
     threshold: int
 
     @property
@@ -166,7 +172,7 @@ def _verdict(tree: _Tree, item: Distribution, evidence: Sequence[Evidence]) -> V
         _broken(tree, item, foreign)
         or _bloat(tree, foreign)
         or _own(tree, match)
-        or _optional(tree, match, evidence, foreign)
+        or _optional(tree, item, match, evidence, foreign)
         or ("ok", "nothing foreign is loaded, shipped or required")
     )
     vendors = {one.vendor for one in strong} | {one.vendor for _, one in foreign.required}
@@ -185,7 +191,7 @@ def _verdict(tree: _Tree, item: Distribution, evidence: Sequence[Evidence]) -> V
 def _packed(tree: _Tree, one: Evidence) -> int:
     if one.kind != "device-code":
         return one.size
-    return round(one.size * tree.packing.get(one.path, 1.0))
+    return min(one.size, tree.carried.get(one.path, one.size))
 
 
 _Judgement = tuple[VerdictName, str]
@@ -214,7 +220,22 @@ def _broken(tree: _Tree, item: Distribution, foreign: _Foreign) -> _Judgement | 
         if not (tree.is_single and foreign.supplied(tried[0].backend)):
             where = f"{call.path}:{call.line}"
             return "broken", f"its import loads {tried[0].detail} ({where}), which is nowhere"
+    for used in tree.imports.get(f"{item.name}=={item.version}", ()):
+        if used.statement.how != "called" or not _needs_library(tree, used.match):
+            continue
+        backend = used.match.backend
+        if backend in tree.runtimes or (tree.is_single and foreign.supplied(backend)):
+            continue
+        return "broken", (
+            f"its import calls {used.statement.module} ({used.place}), and nothing brings the "
+            f"libraries of {title(backend, tree.catalogue)}"
+        )
     return None
+
+
+def _needs_library(tree: _Tree, match: DistributionMatch) -> bool:
+    """Whether a call of the distribution needs a foreign library for sure."""
+    return tree.is_foreign(match) and match.weight == "strong" and match.kind in ("pure", "native")
 
 
 def _bloat(tree: _Tree, foreign: _Foreign) -> _Judgement | None:
@@ -231,6 +252,16 @@ def _bloat(tree: _Tree, foreign: _Foreign) -> _Judgement | None:
     if foreign.weight > tree.threshold:
         backend = max(foreign.evidence, key=lambda one: one.size).backend
         return "bloat", f"{size(foreign.size)} of it are for {title(backend, tree.catalogue)}"
+    # Device code comes in runs of some hundred pieces: where the first were seen and much was not,
+    # "little" would be a guess, and the harmless one.
+    coded = {one.path: one for one in foreign.evidence if one.kind == "device-code"}
+    hidden = sum(tree.unread.get(path, 0) for path in coded)
+    if hidden > tree.threshold:
+        backend = next(iter(coded.values())).backend
+        return "bloat", (
+            f"at least {size(foreign.size)} of it are for {title(backend, tree.catalogue)}; "
+            f"{size(hidden)} behind them were not read"
+        )
     return None
 
 
@@ -247,6 +278,7 @@ def _own(tree: _Tree, match: DistributionMatch | None) -> _Judgement | None:
 
 def _optional(
     tree: _Tree,
+    item: Distribution,
     match: DistributionMatch | None,
     evidence: Sequence[Evidence],
     foreign: _Foreign,
@@ -265,6 +297,12 @@ def _optional(
     ]
     if asked:
         return "optional", f"it reaches for {listing(asked)} when asked to"
+    for used in tree.imports.get(f"{item.name}=={item.version}", ()) if dormant is None else ():
+        # What the catalogue calls harmless may look for other parts of its own vendor.
+        own = match is not None and match.vendor == used.match.vendor
+        if used.statement.how == "tried" and not own and _needs_library(tree, used.match):
+            name = used.statement.module.partition(".")[0]
+            return "optional", f"it uses {name} where that is installed ({used.place})"
     several = [name for name, match in foreign.required if match.kind == "multi-backend"]
     if several:
         names = listing(several)

@@ -11,10 +11,27 @@ from dataclasses import replace
 from datetime import date
 
 from buildmatrix.catalogue.names import matches, matches_any
+from buildmatrix.errors import Problem, SpecError
 from buildmatrix.rules.findings import fingerprint
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.registry import BY_CODE
 from buildmatrix.spec.model import Waiver
+
+
+def check_rules(waivers: Iterable[Waiver]) -> None:
+    """Raise `SpecError` for waivers of rules that do not exist."""
+    problems = [
+        Problem(
+            f"there is no rule {waiver.rule}",
+            waiver.position.file,
+            waiver.position.line,
+            hint="`buildmatrix rules` lists all of them",
+        )
+        for waiver in waivers
+        if waiver.rule not in BY_CODE
+    ]
+    if problems:
+        raise SpecError(problems)
 
 
 def apply(

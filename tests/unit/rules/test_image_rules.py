@@ -21,8 +21,8 @@ from rulecases import (
     verdict,
 )
 
-from buildmatrix.elf.model import Literal
-from buildmatrix.inventory.model import Link, SharedPath, Stats, SystemPackage, Unread
+from buildmatrix.elf.model import DeviceCode, Literal
+from buildmatrix.inventory.model import Artefact, Link, SharedPath, Stats, SystemPackage, Unread
 from buildmatrix.spec.model import Policy
 
 CPU = target("cpu")
@@ -336,7 +336,56 @@ def test_the_backends_own_device_code_stays_quiet() -> None:
     assert of_image(CUDA, tree) == ()
 
 
+@pytest.mark.parametrize(
+    ("kind", "code", "backend", "vendor"),
+    [
+        ("cubin", sass("sm_90"), "cpu", "nvidia"),
+        ("fatbin", sass("sm_90"), "rocm", "nvidia"),
+        ("ptx", sass("compute_90"), "oneapi", "nvidia"),
+        ("a", sass("sm_90"), "rocm", "nvidia"),
+        ("hsaco", hip("gfx942"), "cuda", "amd"),
+        ("kpack", hip("gfx942"), "cpu", "amd"),
+    ],
+)
+def test_a_file_of_device_code_is_foreign_like_code_in_a_library(
+    kind: str, code: tuple[DeviceCode, ...], backend: str, vendor: str
+) -> None:
+    kernel = Artefact(f"{SITE}/demo/kernel.{kind}", 9000, kind, "demo==1", code)
+    tree = replace(image(installed=["demo 1"]), artefacts=(kernel,))
+    one = only(of_image(target(backend), tree), "BM401")
+    assert (one.vendor, one.distribution, one.path) == (vendor, "demo", kernel.path)
+    assert code[0].arch is not None and code[0].arch in one.message
+
+
+def test_bitcode_for_a_device_is_a_foreign_tool_whatever_its_name() -> None:
+    code = (DeviceCode("bitcode", "bitcode", "nvptx64", 1, 9000, 0),)
+    library = Artefact(f"{SITE}/demo/slim.bc", 9000, "bc", "demo==1", code)
+    tree = replace(image(installed=["demo 1"]), artefacts=(library,))
+    assert "slim.bc" in only(of_image(ROCM, tree), "BM203").message
+    assert of_image(CUDA, tree) == ()
+
+
 # BM402
+
+
+def test_files_of_device_code_count_for_the_gpus_and_archives_do_not() -> None:
+    where = target("cuda", "12.8", archs=["sm_120"])
+
+    def found(kind: str, *parts: DeviceCode) -> list[str]:
+        kernel = Artefact(f"{SITE}/demo/kernel.{kind}", 9000, kind, "demo==1", parts)
+        return codes(of_image(where, replace(image(installed=["demo 1"]), artefacts=(kernel,))))
+
+    assert found("cubin", *sass("sm_90")) == ["BM402 demo"]
+    assert found("cubin", *sass("sm_120")) == []
+    assert found("a", *sass("sm_90")) == []
+
+
+def test_a_small_program_as_text_does_not_stand_in_for_missing_kernels() -> None:
+    where = target("cuda", "12.8", archs=["sm_120"])
+    text = DeviceCode("ptx-text", "ptx", "compute_50", 1, 400, 0, ".rodata")
+    library = elf(device_code=(*sass("sm_90"), text))
+    one = only(of_image(where, image(file("demo/_C.abi3.so", library, "demo 1"))), "BM402")
+    assert one.severity == "warning"
 
 
 def test_a_gpu_newer_than_all_device_code_is_missing_b8() -> None:

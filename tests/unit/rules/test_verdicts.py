@@ -203,9 +203,9 @@ def test_an_empty_meta_package_is_no_burden_and_its_extras_are() -> None:
 
 
 def test_what_can_use_other_backends_too_makes_its_users_optional() -> None:
-    tree = image(installed=["mitsuba 3.9.1"], requires={"mitsuba": ["drjit==1.5.0"]}, root=False)
-    assert verdict("cpu", tree, "mitsuba").verdict == "optional"
-    assert verdict("cuda", tree, "mitsuba").verdict == "ok"
+    tree = image(installed=["demo 1"], requires={"demo": ["onnxruntime-gpu"]}, root=False)
+    assert verdict("cpu", tree, "demo").verdict == "optional"
+    assert verdict("cuda", tree, "demo").verdict == "ok"
 
 
 def test_a_plugin_beside_the_cpu_code_is_optional_although_the_name_is_a_vendors() -> None:
@@ -250,6 +250,14 @@ def test_the_threshold_is_about_what_a_layer_carries() -> None:
 
     assert judged(loose) == "optional"
     assert judged(packed) == "bloat"
+
+
+def test_a_wheel_says_what_its_files_take_in_it() -> None:
+    kernels = tuple(replace(one, compressed=one.count) for one in sass("sm_90a", size=8_800_000))
+    extension = file("demo/_C.abi3.so", elf(device_code=kernels), "demo 1", size=9_000_000)
+    for packed, said in ((None, "bloat"), (1_300_000, "optional"), (8_000_000, "bloat")):
+        tree = image(replace(extension, packed=packed))
+        assert verdict("cpu", tree, "demo").verdict == said
 
 
 def test_a_static_compiler_is_bloat_without_any_name() -> None:

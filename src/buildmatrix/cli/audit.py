@@ -1,0 +1,155 @@
+"""`buildmatrix audit`."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from buildmatrix.cli.options import (
+    Settings,
+    load,
+    option,
+    progress_options,
+    selection_options,
+)
+from buildmatrix.cli.output import (
+    check_formats,
+    known_findings,
+    more_waivers,
+    report_options,
+    write_report,
+)
+from buildmatrix.cli.progress import progress
+from buildmatrix.cli.scan import cache_option
+from buildmatrix.cli.vulnerabilities import asking, vulnerabilities_option
+from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError, most_severe
+
+if TYPE_CHECKING:
+    from buildmatrix.pipeline.audit.session import Found
+    from buildmatrix.pipeline.judge import Judge
+    from buildmatrix.spec.model import Spec
+
+
+@click.command("audit", short_help="Tell what locked wheels would bring in.")
+@click.argument("sources", nargs=-1, metavar="[SOURCE]...")
+@selection_options
+@option(
+    "--backend",
+    "backends",
+    multiple=True,
+    metavar="NAME",
+    help="Judge for this backend only: rocm, or with its line, cuda12.8.",
+)
+@option("--python", metavar="VERSION", help="For this Python, 3.12, in place of the target's.")
+@option("--platform", metavar="NAME", help="For this platform, linux/arm64.")
+@option("--deep", is_flag=True, help="Read whole binaries: complete lists of architectures.")
+@option("--offline", is_flag=True, help="Use caches only.")
+@option("--fix", is_flag=True, help="Try the fixes of what is found, and write those that work.")
+@option("--dry-run", is_flag=True, help="With --fix: show what would be written.")
+@option("--diff", "ref", metavar="REF", help="Tell only what is new since this git revision.")
+@vulnerabilities_option
+@cache_option
+@report_options
+@progress_options
+@click.pass_obj
+def command(
+    settings: Settings,
+    /,
+    sources: tuple[str, ...],
+    globs: tuple[str, ...],
+    subset: str | None,
+    backends: tuple[str, ...],
+    python: str | None,
+    platform: str | None,
+    deep: bool,
+    offline: bool,
+    fix: bool,
+    dry_run: bool,
+    ref: str | None,
+    no_vulnerabilities: bool,
+    no_cache: bool,
+    formats: tuple[str, ...],
+    output: Path | None,
+    fail_on: Any,
+    strict: bool,
+    waivers: Path | None,
+    baseline: Path | None,
+) -> int:
+    """Judge what would be installed, from the package index alone: no wheel is downloaded.
+
+    SOURCE is a requirements file, a `pyproject.toml`, a lock (`pylock*.toml`, `uv.lock`,
+    `poetry.lock`, `Pipfile.lock`), `pypi:NAME==VERSION` or a wheel; without one, the targets of
+    the specification are audited. What is not locked is resolved for each backend.
+    """
+    import os
+    from datetime import date
+
+    from buildmatrix.index.client import Client
+    from buildmatrix.index.wheels import WheelReader
+    from buildmatrix.pipeline.audit.fix import fixed
+    from buildmatrix.pipeline.audit.reading import Kept
+    from buildmatrix.pipeline.audit.revision_diff import inputs_at, since
+    from buildmatrix.pipeline.audit.session import Inputs, Session
+    from buildmatrix.pipeline.audit.subject import check_usable, judge_for
+    from buildmatrix.reports.model import exit_code
+    from buildmatrix.store.facts import default_folder
+
+    if dry_run and not fix:
+        raise UsageError("--dry-run belongs to --fix; give both, or neither")
+    if fix and ref is not None:
+        raise UsageError("--fix and --diff exclude each other: fix first, then compare")
+    pairs = check_formats(formats, output)
+    spec = _spec(settings, bool(sources))
+    accepted = more_waivers(waivers, [target.id for target in spec.targets] if spec else None)
+    known = known_findings(baseline)
+
+    def judge_of(spec: Spec | None) -> Judge:
+        return judge_for(spec, accepted, fail_on, date.today(), known)
+
+    folder = None if no_cache else default_folder(os.environ).parent
+    with ExitStack() as stack:
+        client = stack.enter_context(
+            Client(offline=offline, folder=folder / "index" if folder is not None else None)
+        )
+        reader = WheelReader(client, folder / "wheels" if folder is not None else None)
+        session = Session(
+            Inputs(sources, spec, spec.root if spec is not None and not sources else Path()),
+            Kept(reader) if fix or ref is not None else reader,
+            judge_of(spec),
+            stack.enter_context(progress(settings)),
+            load=lambda path: load(replace(settings, file=path)),
+            judge_of=judge_of,
+            backends=backends,
+            globs=globs,
+            subset=subset,
+            python=python,
+            platform=platform,
+            cache=folder / "resolved" if folder is not None else None,
+            offline=offline,
+            deep=deep,
+            asking=asking(no_vulnerabilities, offline, no_cache),
+        )
+        # Before anything else: what cannot be compared need not be audited.
+        then = stack.enter_context(inputs_at(session.inputs, ref)) if ref is not None else None
+        found: Found = session.resolve()
+        check_usable(found)
+        report = session.report(found)
+        if fix:
+            found, report = fixed(session, found, report, dry_run=dry_run)
+        if ref is not None and then is not None:
+            report = since(session, found, report, ref, then)
+    write_report(report, pairs, output)
+    codes = [one.exit_code for one in found if isinstance(one, BuildmatrixError)]
+    decided = [code for code in codes if code != UndecidedError.exit_code]
+    return most_severe([*decided, exit_code(report, fail_on, strict)])
+
+
+def _spec(settings: Settings, has_sources: bool) -> Spec | None:
+    """The specification; a source needs none, but is held against one that is there."""
+    if has_sources and not settings.file.exists():
+        return None
+    return load(settings)

@@ -1,0 +1,282 @@
+"""`buildmatrix diff`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from buildmatrix.cli.options import (
+    Settings,
+    load,
+    option,
+    progress_options,
+    selection_options,
+    width_and_color,
+    write,
+)
+from buildmatrix.cli.output import check_formats, more_waivers
+from buildmatrix.cli.surroundings import engine, engine_options, surroundings
+from buildmatrix.cli.wheels import cache_folder, wheel_reader
+from buildmatrix.errors import UsageError
+
+if TYPE_CHECKING:
+    from buildmatrix.comparison.drift import Drifts
+    from buildmatrix.comparison.model import Comparison
+    from buildmatrix.pipeline.diff_settings import Index
+    from buildmatrix.reports.model import FailOn
+    from buildmatrix.spec.model import Spec
+
+FORMATS = ("table", "json", "markdown")
+
+
+@dataclass(frozen=True, slots=True)
+class _Online:
+    """Options about what is read on the package index."""
+
+    settings: Settings
+    offline: bool
+    deep: bool
+    python: str | None
+    no_cache: bool
+
+
+@click.command("diff", short_help="Tell what changed between two images, wheels, locks, reports.")
+@click.argument("sources", nargs=-1, metavar="[BEFORE AFTER]")
+@option(
+    "--targets",
+    "across",
+    is_flag=True,
+    help="Compare the targets of the specification with each other, in place of two SOURCEs.",
+)
+@selection_options
+@option("--backend", metavar="NAME", help="Judge both for it; images and reports may say so.")
+@option("--runtime", metavar="VERSION", help="The backend's line, 12.8 for CUDA.")
+@option("--python", metavar="VERSION", help="Of a lock or requirements: for this Python, 3.12.")
+@option("--layers", is_flag=True, help="Of an engine's images, compare the layers: exports both.")
+@option("--deep", is_flag=True, help="Of locks, read whole wheels.")
+@option("--all", "every", is_flag=True, help="List everything, however long.")
+@option("--offline", is_flag=True, help="Use caches only.")
+@option("--scanner", metavar="IMAGE", help="Image with a Python 3, in which images are read.")
+@option("--no-cache", is_flag=True, help="Read everything again, and remember nothing.")
+@option(
+    "--format",
+    "formats",
+    multiple=True,
+    metavar="FORMAT[=PATH]",
+    help=f"One of {', '.join(FORMATS)}; with PATH as often as needed.  [default: table]",
+)
+@option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
+@option(
+    "--fail-on",
+    type=click.Choice(["error", "warning", "note", "never"]),
+    default=None,
+    help="The least severe new finding that gives exit code 1.  [default: error]",
+)
+@option("--waivers", type=click.Path(path_type=Path), help="More [[waive]] tables, in a file.")
+@engine_options
+@progress_options
+@click.pass_obj
+def command(
+    settings: Settings,
+    /,
+    sources: tuple[str, ...],
+    across: bool,
+    globs: tuple[str, ...],
+    subset: str | None,
+    backend: str | None,
+    runtime: str | None,
+    python: str | None,
+    layers: bool,
+    deep: bool,
+    every: bool,
+    offline: bool,
+    scanner: str | None,
+    no_cache: bool,
+    formats: tuple[str, ...],
+    output: Path | None,
+    fail_on: FailOn | None,
+    waivers: Path | None,
+    builder: str | None,
+    mirror: str,
+    network: str,
+    ca: Path | None,
+    netrc: Path | None,
+    **_: Any,
+) -> int:
+    """Tell what differs between BEFORE and AFTER, and fail where a finding is new.
+
+    Each is an image, a saved image, a folder, a wheel, a lock, requirements, a target that was
+    built, or a saved report: what `scan` and `audit` read, `target:ID` and `report:FILE`. Nothing
+    of it is executed.
+
+    With --targets: which distributions differ in version between the targets of the specification,
+    or of one SOURCE between backends, without a reason.
+    """
+    pairs = check_formats(formats, output, FORMATS)
+    online = _Online(settings, offline, deep, python, no_cache)
+    if across:
+        found, code = _drift(online, sources, globs, subset, backend, fail_on or "error")
+        _write(pairs, output, lambda name, place: _drift_text(found, name, place, every))
+        return code
+    if len(sources) != 2:
+        raise UsageError(
+            f"diff compares two things, and {len(sources) or 'none'} "
+            f"{'is' if len(sources) == 1 else 'are'} named: write `buildmatrix diff BEFORE AFTER`, "
+            "or `buildmatrix diff --targets` for the targets of the specification"
+        )
+    if subset is not None:
+        raise UsageError("--subset belongs to --targets; choose targets of a report with --select")
+    from datetime import date
+
+    from buildmatrix.cli.why import specification
+    from buildmatrix.pipeline import diff
+    from buildmatrix.pipeline.diff_settings import Settings as Reading
+    from buildmatrix.pipeline.diff_sides import is_wheel, sides_of
+    from buildmatrix.pipeline.known import Machine
+    from buildmatrix.spec.data_files import read_data_files
+
+    diff.check_kinds(*((source, is_wheel(source)) for source in sources))
+    around = surroundings(mirror, network, ca, netrc, builder)
+    spec = _once(lambda: specification(settings))
+    with _index(online) as index:
+        reading = Reading(
+            Machine(engine, scanner, around, lambda: _cache(no_cache), layers),
+            spec,
+            index,
+            backend=backend,
+            runtime=runtime,
+            globs=globs,
+            fail_on=fail_on or "error",
+            waivers=more_waivers(waivers, None),
+            data_files=read_data_files(settings.file),
+            today=date.today(),
+        )
+        before, after = sides_of(*sources, reading)
+    comparison = diff.difference(before, after)
+    if comparison.findings is None and fail_on not in (None, "never"):
+        # The gate that was asked for cannot hold: that is no success.
+        raise UsageError(f"--fail-on {fail_on}: {comparison.notes[0]}")
+    _write(pairs, output, lambda name, place: _text(comparison, name, place, every))
+    return diff.exit_code(comparison, fail_on or "error")
+
+
+def _once(load_it: Callable[[], Spec | None]) -> Callable[[], Spec | None]:
+    """The same specification for both sides, loaded when the first of them needs it."""
+    kept: list[Spec | None] = []
+
+    def get() -> Spec | None:
+        if not kept:
+            kept.append(load_it())
+        return kept[0]
+
+    return get
+
+
+def _cache(no_cache: bool) -> Any:
+    from buildmatrix.cli.scan import fact_cache
+
+    return fact_cache(no_cache)
+
+
+@contextmanager
+def _index(online: _Online) -> Iterator[Callable[[], Index]]:
+    """What opens the package index, when the first side needs it; closed at the end."""
+    with ExitStack() as stack:
+        kept: list[Index] = []
+
+        def opened() -> Index:
+            if not kept:
+                kept.append(_open(online, stack))
+            return kept[0]
+
+        yield opened
+
+
+def _open(online: _Online, stack: ExitStack) -> Index:
+    from buildmatrix.cli.progress import progress
+    from buildmatrix.pipeline.diff_settings import Index
+
+    folder = cache_folder(online.no_cache)
+    display = stack.enter_context(progress(online.settings))
+    reader = stack.enter_context(wheel_reader(online.offline, folder))
+    return Index(
+        reader, display, folder and folder / "resolved", online.offline, online.deep, online.python
+    )
+
+
+def _drift(
+    online: _Online,
+    sources: Sequence[str],
+    globs: Sequence[str],
+    subset: str | None,
+    backend: str | None,
+    fail_on: FailOn,
+) -> tuple[Drifts, int]:
+    from buildmatrix.cli.progress import progress
+    from buildmatrix.pipeline.diff_targets import drift, exit_code
+    from buildmatrix.pipeline.resolved import resolve_sources
+
+    if len(sources) > 1:
+        raise UsageError(
+            f"diff --targets compares targets with each other: name one SOURCE or none, not "
+            f"{len(sources)}"
+        )
+    settings = online.settings
+    spec = load(settings) if not sources or settings.file.is_file() else None
+    folder = cache_folder(online.no_cache)
+    with progress(settings) as display:
+        found = resolve_sources(
+            sources,
+            spec,
+            backends=[backend] if backend else [],
+            globs=globs,
+            subset=subset,
+            python=online.python,
+            root=spec.root if spec is not None and not sources else Path(),
+            cache=folder and folder / "resolved",
+            offline=online.offline,
+            progress=display,
+        )
+    if len(found) < 2:
+        raise UsageError(
+            "drift is between targets, and only one was chosen; choose more with --select"
+        )
+    drifts = drift(found, spec.catalogue_files if spec is not None else ())
+    return drifts, exit_code(drifts, found, fail_on)
+
+
+def _write(
+    pairs: Sequence[tuple[str, Path | None]],
+    output: Path | None,
+    render: Callable[[str, Path | None], str],
+) -> None:
+    for name, path in pairs:
+        place = path or output
+        write(render(name, place), place)
+
+
+def _text(comparison: Comparison, name: str, place: Path | None, every: bool) -> str:
+    render: Callable[..., str] = importlib.import_module(f"buildmatrix.reports.diff_{name}").render
+    if name == "json":
+        return render(comparison)
+    if name == "markdown":
+        return render(comparison, every=every)
+    width, color = width_and_color(place)
+    return render(comparison, width=width, color=color, every=every)
+
+
+def _drift_text(drifts: Drifts, name: str, place: Path | None, every: bool) -> str:
+    from buildmatrix.reports import diff_drift
+
+    if name == "json":
+        return diff_drift.render_json(drifts)
+    if name == "markdown":
+        return diff_drift.render_markdown(drifts, every=every)
+    width, color = width_and_color(place)
+    return diff_drift.render_table(drifts, width=width, color=color, every=every)

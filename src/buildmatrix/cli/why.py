@@ -1,0 +1,170 @@
+"""`buildmatrix why`."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from buildmatrix.cli.options import Settings, load, option, stacked, width_and_color, write
+from buildmatrix.cli.surroundings import engine, engine_options, surroundings
+from buildmatrix.cli.wheels import cache_folder, wheel_reader
+from buildmatrix.errors import EXIT_OK, UndecidedError
+
+if TYPE_CHECKING:
+    from buildmatrix.graph.answer import Answer
+    from buildmatrix.pipeline.known import Known
+    from buildmatrix.spec.model import Spec
+    from buildmatrix.store.facts import FactCache
+
+index_options = stacked(
+    option("--backend", metavar="NAME", help="For `lock:` and its like: which backend is meant."),
+    option("--select", metavar="TARGET", help="For `lock:` and its like: which target is meant."),
+    option("--deep", is_flag=True, help="For `lock:` and its like: read whole wheels."),
+    option("--offline", is_flag=True, help="For `lock:` and its like: use caches only."),
+)
+
+#: Things that one answer tells in full; `--all` tells more.
+SUBJECTS, ALL_SUBJECTS = 6, 50
+#: Chains to one thing, with `--all`.
+CHAINS = 200
+
+
+@click.command("why", short_help="Tell every chain from a requirement to a library.")
+@click.argument("source")
+@click.argument("library")
+@option("--all", "every", is_flag=True, help="Every chain, not only the shortest.")
+@option(
+    "--format",
+    "format_",
+    type=click.Choice(["text", "json", "dot", "mermaid", "svg"]),
+    default="text",
+    show_default=True,
+    help="dot, mermaid and svg draw the chains.",
+)
+@option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
+@option(
+    "--symbols/--no-symbols",
+    default=None,
+    help="Whether to read which symbols make a link necessary.  [default: where files are at hand]",
+)
+@option(
+    "--layers/--no-layers",
+    default=True,
+    help="Whether to tell which layer of an engine's image brought it, which exports the image.",
+)
+@option("--lock", type=click.Path(path_type=Path), help="The lock that SOURCE was installed from.")
+@index_options
+@option("--scanner", metavar="IMAGE", help="Image with a Python 3, in which images are read.")
+@option("--no-cache", is_flag=True, help="Read everything again, and remember nothing.")
+@engine_options
+@click.pass_obj
+def command(
+    settings: Settings,
+    /,
+    source: str,
+    library: str,
+    every: bool,
+    format_: str,
+    output: Path | None,
+    symbols: bool | None,
+    layers: bool,
+    lock: Path | None,
+    backend: str | None,
+    select: str | None,
+    deep: bool,
+    offline: bool,
+    scanner: str | None,
+    no_cache: bool,
+    builder: str | None,
+    mirror: str,
+    network: str,
+    ca: Path | None,
+    netrc: Path | None,
+    **_: Any,
+) -> int:
+    """Tell why LIBRARY is in SOURCE: who asked for it, who links it, where the loader finds it.
+
+    LIBRARY is a soname, a pattern, a path, a distribution, a vendor or a backend: `libcudart`,
+    `libcudart.so.12`, `'nvidia-*'`, `cuda`. SOURCE is what `scan` reads, a target of the
+    specification, `lock:FILE` or `report:FILE`. Nothing of it is executed.
+
+    The exit code is 0 also where nothing matches: that is an answer. It is 3 where nothing matches
+    and something could not be read.
+    """
+    from buildmatrix.pipeline.known import Machine, known_of
+    from buildmatrix.pipeline.why import from_report, joined, why, with_symbols
+
+    around = surroundings(mirror, network, ca, netrc, builder)
+    machine = Machine(engine, scanner, around, lambda: _cache(no_cache), layers)
+    known = None
+    if source.startswith("report:"):
+        it = from_report(Path(source.removeprefix("report:")))
+    else:
+        known = (
+            read_on_index(settings, source, backend, select, offline, deep, no_cache)
+            if on_index(source)
+            else known_of(source, machine, lambda: specification(settings), lock)
+        )
+        it = joined(known)
+    subjects = ALL_SUBJECTS if every else SUBJECTS
+    found = why(it, library, every=every, subjects=subjects, most=CHAINS)
+    if known is not None and known.tree is not None:
+        wanted = known.is_near if symbols is None else symbols
+        found = with_symbols(found, known.tree) if wanted else found
+    write(_render(found, format_, output), output)
+    return UndecidedError.exit_code if it.unread and not found.subjects else EXIT_OK
+
+
+def _cache(no_cache: bool) -> FactCache | None:
+    # Most of the commands' modules are slow to import, and a stored inventory needs none of them.
+    from buildmatrix.cli.scan import fact_cache
+
+    return fact_cache(no_cache)
+
+
+def on_index(source: str) -> bool:
+    """Whether a SOURCE is read on the package index."""
+    return source.partition(":")[0] in ("lock", "requirements", "pypi") and ":" in source
+
+
+def read_on_index(
+    settings: Settings,
+    source: str,
+    backend: str | None,
+    select: str | None,
+    offline: bool,
+    deep: bool,
+    no_cache: bool,
+) -> Known:
+    """What the wheels of a lock, a requirements file or one distribution hold."""
+    from buildmatrix.cli.progress import progress
+    from buildmatrix.pipeline.locked import Wish, known_lock
+
+    folder = cache_folder(no_cache)
+    spec = specification(settings)
+    with progress(settings) as display, wheel_reader(offline, folder) as reader:
+        wish = Wish(backend, select, None, offline, deep)
+        return known_lock(source, spec, wish, reader, display, folder and folder / "resolved")
+
+
+def specification(settings: Settings) -> Spec | None:
+    """The specification, or None where there is no file of that name."""
+    return load(settings) if settings.file.is_file() else None
+
+
+def _render(found: Answer, format_: str, output: Path | None) -> str:
+    if format_ in ("text", "json"):
+        module = importlib.import_module(f"buildmatrix.reports.why_{format_}")
+        if format_ == "json":
+            text: str = module.render(found)
+            return text
+        width, color = width_and_color(output)
+        text = module.render(found, width=width, color=color)
+        return text
+    from buildmatrix.graph.drawing import of_answer
+
+    text = importlib.import_module(f"buildmatrix.reports.graph_{format_}").render(of_answer(found))
+    return text

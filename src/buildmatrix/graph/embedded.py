@@ -1,0 +1,61 @@
+"""Code inside of files that belongs to somebody else: linked statically, or for a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.graph.files import file_id
+from buildmatrix.graph.model import Edge, Embedded, Node
+from buildmatrix.graph.packages import node_id
+
+
+def embedded(evidence: Iterable[Evidence], catalogue: Catalogue) -> tuple[list[Node], list[Edge]]:
+    """A node for each copy that the evidence proves, below the file that holds it."""
+    nodes: dict[str, Node] = {}
+    edges: list[Edge] = []
+    shared = {owned.entry.name: owned.entry.shared for owned in catalogue.static}
+    for item in evidence:
+        if item.kind not in ("static", "device-code"):
+            continue
+        name, marks = _told(item)
+        id = f"embedded:{item.backend}:{name}:{item.path}"
+        if id in nodes:
+            continue
+        names = [name, *(glob.partition("*")[0].rstrip(".") for glob in shared.get(name, ()))]
+        copy = Embedded(
+            item.kind,
+            item.vendor,
+            item.backend,
+            name,
+            item.path,
+            section=_section(item),
+            offset=item.offset,
+            size=item.size,
+            architectures=item.architectures,
+            marks=marks,
+        )
+        nodes[id] = Node(
+            id,
+            "embedded",
+            f"{name}, linked statically" if item.kind == "static" else f"device code: {name}",
+            size=item.size,
+            owner=item.distribution and node_id(item.distribution.partition("==")[0]),
+            names=tuple(names) if item.kind == "static" else (),
+            embedded=copy,
+        )
+        edges.append(Edge("embeds", file_id(item.path), id, item.detail, offset=item.offset))
+    return list(nodes.values()), edges
+
+
+def _told(item: Evidence) -> tuple[str, tuple[str, ...]]:
+    """Name and marks, which evidence has as one text: `cudart (mark, mark)`."""
+    if item.kind == "static":
+        name, _, marks = item.detail.partition(" (")
+        return name, tuple(filter(None, marks.rstrip(")").split(", ")))
+    return f"{item.backend} {item.detail.partition(':')[0]}", ()
+
+
+def _section(item: Evidence) -> str | None:
+    return None if item.kind == "static" else item.detail.partition(":")[0]

@@ -1,0 +1,318 @@
+"""The file half: who holds a file, who links it, who opens it by its name."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from buildmatrix.catalogue.names import demangle, opened_library
+from buildmatrix.graph.model import Edge, Node
+from buildmatrix.graph.packages import node_id
+from buildmatrix.inventory.loader import Needed, Resolution
+from buildmatrix.inventory.model import Binary, Inventory, PythonLoad, Reach
+from buildmatrix.inventory.paths import Paths
+
+#: How an import gets to what Python code loads, in words.
+_REACHED: Mapping[Reach, str] = {
+    "import": "loaded on import",
+    "guarded": "tried on import",
+    "lazy": "only when something calls it",
+    "unknown": "",
+}
+#: Files that one call with a `*` in it is taken to mean.
+MOST_MEANT = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The file half of a graph."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    #: Files that no distribution owns, and that no other file leads to.
+    loose: tuple[str, ...]
+
+
+def file_id(path: str) -> str:
+    """Id of the node of a file."""
+    return f"file:{path}"
+
+
+def library_id(name: str) -> str:
+    """Id of the node of a name that no file has."""
+    return f"library:{name}"
+
+
+def files(inventory: Inventory, resolution: Resolution, packages: Iterable[Edge] = ()) -> Files:
+    """Nodes of all files that matter, and all edges that lead from or to them.
+
+    `packages` has the edges between distributions: what a distribution does not bring with it, its
+    processes need not have.
+    """
+    return _Builder(inventory, resolution, _Brings(packages)).build()
+
+
+class _Brings:
+    """Which distributions are there whenever another one is: those that it requires."""
+
+    def __init__(self, edges: Iterable[Edge]) -> None:
+        self._out: dict[str, list[str]] = {}
+        for edge in edges:
+            if edge.kind in ("requires", "imports"):
+                self._out.setdefault(edge.source, []).append(edge.target)
+        self._known: dict[str, frozenset[str]] = {}
+
+    def __call__(self, owner: str | None, other: str | None) -> bool:
+        if owner is None or other is None or owner == other:
+            return True
+        if owner not in self._known:
+            ahead = [owner]
+            seen = {owner}
+            for id in ahead:  # grows while it is walked
+                new = [target for target in self._out.get(id, ()) if target not in seen]
+                seen.update(new)
+                ahead += new
+            self._known[owner] = frozenset(seen)
+        return other in self._known[owner]
+
+
+class _Builder:
+    def __init__(self, inventory: Inventory, resolution: Resolution, brings: _Brings) -> None:
+        self._inventory = inventory
+        self._brings = brings
+        self._resolution = resolution
+        self._origins: Mapping[str, int] = inventory.origins
+        self._nodes: dict[str, Node] = {}
+        self._edges: list[Edge] = []
+        self._names = _names(inventory)
+        #: Name → paths of the files that a loader finds by it.
+        self._having: dict[str, list[str]] = {}
+        for path, names in self._names.items():
+            for name, is_own in names.items():
+                if is_own:
+                    self._having.setdefault(name, []).append(path)
+
+    def build(self) -> Files:
+        for binary in self._inventory.binaries:
+            self._file(binary.path, binary.size, binary.owner)
+            reached = _REACHED[binary.reach]
+            self._holds(binary.owner, file_id(binary.path), reached, binary.reached_from)
+        for artefact in self._inventory.artefacts:
+            self._file(artefact.path, artefact.size, artefact.owner)
+            self._holds(artefact.owner, file_id(artefact.path))
+        for closed in self._inventory.closed:
+            if file_id(closed.path) not in self._nodes:
+                self._file(closed.path, closed.size, closed.owner)
+                self._holds(closed.owner, file_id(closed.path), "not read")
+        self._second_owners()
+        for one in self._resolution.needed:
+            self._edges += self._needs(one)
+        for binary in self._inventory.binaries:
+            if not binary.elf.needed:
+                self._edges += self._named(binary)
+        for one in self._resolution.preloaded:
+            target = file_id(one.found) if one.found is not None else self._library(one.name)
+            self._edges.append(
+                Edge("preloads", file_id(one.binary), target, one.name, rule=one.rule)
+            )
+        for binary in self._inventory.binaries:
+            self._edges += self._opens(binary)
+        for load in self._inventory.python_loads:
+            self._python(load)
+        led_to = {edge.target for edge in self._edges}
+        loose = (node.id for node in self._nodes.values() if node.kind in ("file", "python"))
+        return Files(
+            tuple(self._nodes.values()),
+            tuple(self._edges),
+            tuple(sorted(id for id in loose if id not in led_to)),
+        )
+
+    def _file(self, path: str, size: int, owner: str | None) -> None:
+        self._nodes[file_id(path)] = Node(
+            file_id(path),
+            "file",
+            path,
+            size=size,
+            owner=_owner_id(owner),
+            layer=self._origins.get(path),
+            names=tuple(self._names.get(path, (path.rpartition("/")[2],))),
+        )
+
+    def _holds(self, owner: str | None, node: str, text: str = "", at: str | None = None) -> None:
+        source = _owner_id(owner)
+        if source is not None:
+            self._edges.append(Edge("holds", source, node, text, at=at))
+
+    def _second_owners(self) -> None:
+        """A path that several distributions list is held by each of them."""
+        for shared in self._inventory.shared_paths:
+            node = self._nodes.get(file_id(shared.path))
+            if node is None:
+                continue
+            for owner in shared.owners:
+                if _owner_id(owner) != node.owner:
+                    self._holds(owner, node.id, "also in the RECORD of another distribution")
+
+    def _library(self, name: str) -> str:
+        id = library_id(name)
+        if id not in self._nodes:
+            self._nodes[id] = Node(id, "library", name, names=tuple({name: 0, demangle(name): 0}))
+        return id
+
+    def _needs(self, one: Needed) -> Iterator[Edge]:
+        source = file_id(one.binary)
+        if one.found is not None:
+            yield Edge(
+                "needs",
+                source,
+                file_id(one.found),
+                one.name,
+                rule=one.rule,
+                by=one.by,
+                folder=one.place and one.place.rpartition("/")[0],
+            )
+            return
+        # A file of that name that some other distribution bundles for itself is not meant.
+        owner = self._nodes[source].owner
+        near = [
+            file_id(path)
+            for path in one.anywhere
+            if one.preloaded_from or self._brings(owner, self._nodes[file_id(path)].owner)
+        ]
+        for target in near or [self._library(one.name)]:
+            yield Edge(
+                "needs",
+                source,
+                target,
+                one.name,
+                searched=one.searched,
+                at=one.preloaded_from,
+                certain=not near,
+            )
+
+    def _named(self, binary: Binary) -> Iterator[Edge]:
+        """Links of a file of which only the beginning was read: their names, and no search path."""
+        source = file_id(binary.path)
+        owner = _owner_id(binary.owner)
+        for name in binary.elf.linked_names:
+            having = (file_id(path) for path in self._having.get(name, ()))
+            near = [id for id in having if self._brings(owner, self._nodes[id].owner)]
+            for target in near or [self._library(name)]:
+                if target != source:
+                    yield Edge("needs", source, target, name, rule="names")
+
+    def _opens(self, binary: Binary) -> Iterator[Edge]:
+        """Names in the data of a file, but those that it needs anyway and its own."""
+        source = file_id(binary.path)
+        known = {*binary.elf.needed, *self._names.get(binary.path, ())}
+        for note in binary.elf.dlopen_notes:
+            for name in note.sonames:
+                if name not in known:
+                    known.add(name)
+                    for target in self._targets(name):
+                        text = f"{name} ({note.priority})"
+                        yield Edge("dlopen-note", source, target, text, certain=False)
+        for literal in sorted(binary.elf.literals, key=lambda one: not one.exact):
+            name = literal.text.rpartition("/")[2]
+            if name in known or not name:
+                continue
+            known.add(name)
+            for target in self._targets(name):
+                if target != source:
+                    text = literal.text if literal.exact else f"{literal.text} (inside other text)"
+                    yield Edge("dlopen", source, target, text, offset=literal.offset, certain=False)
+
+    def _targets(self, name: str) -> list[str]:
+        return [file_id(path) for path in self._having.get(name, ())] or [self._library(name)]
+
+    def _python(self, load: PythonLoad) -> None:
+        targets: dict[str, str] = {}
+        for name in load.names:
+            for target in self._meant(load, name):
+                targets.setdefault(target, name)
+        if not targets:
+            return
+        id = f"python:{load.path}"
+        if id not in self._nodes:
+            owner, layer = _owner_id(load.owner), self._origins.get(load.path)
+            self._nodes[id] = Node(id, "python", load.path, owner=owner, layer=layer)
+            self._holds(load.owner, id)
+        for target, name in targets.items():
+            self._edges.append(
+                Edge(
+                    "python",
+                    id,
+                    target,
+                    f"{load.call}({name})",
+                    condition=_REACHED[load.reach],
+                    at=f"{load.path}:{load.line}",
+                    certain=load.reach == "import" and "*" not in name,
+                )
+            )
+
+    def _meant(self, load: PythonLoad, text: str) -> Iterable[str]:
+        """Nodes of the files that a call means, or of the name that none has."""
+        name = opened_library(load.call, text)
+        if name is None or load.call in ("register_fake", "impl_abstract"):
+            return ()
+        if "*" not in text:
+            if "/" in text:
+                path = text.lstrip("./")
+                found = [one for one in self._names if one == path or one.endswith(f"/{path}")]
+                if found:
+                    return [file_id(one) for one in found[:MOST_MEANT]]
+            if name in self._having:
+                return self._targets(name)
+            return [self._library(name)] if ".so" in name else ()
+        # `*.so` is any library: such a pattern says nothing of this one.
+        if ".so" not in name or not re.search(
+            r"\w{3}", name.removeprefix("lib").partition(".so")[0]
+        ):
+            return ()
+        # Most patterns fit nothing, and most names do not hold a pattern's longest piece.
+        piece = max(re.split(r"[*?]|\[[^\]]*\]", name), key=len)
+        pattern = "*/" + text.lstrip("*/")
+        found = [
+            path
+            for path in self._names
+            if piece in path and fnmatch.fnmatchcase(f"/{path}", pattern)
+        ] or [
+            path
+            for other, paths in self._having.items()
+            if piece in other and fnmatch.fnmatchcase(other, name)
+            for path in paths
+        ]
+        return [file_id(path) for path in found[:MOST_MEANT]] or [self._library(name)]
+
+
+def _names(inventory: Inventory) -> dict[str, dict[str, bool]]:
+    """Path of each library → all names that it goes by; links are names of what they lead to.
+
+    True for the names that it has; False for what it was called before a wheel builder put a hash
+    into its name: people mean it by that, and no loader finds it so.
+    """
+    found: dict[str, dict[str, bool]] = {}
+
+    def add(path: str, name: str | None) -> None:
+        if name:
+            names = found.setdefault(path, {})
+            names[name] = True
+            names.setdefault(demangle(name), False)
+
+    for binary in inventory.binaries:
+        add(binary.path, binary.path.rpartition("/")[2])
+        add(binary.path, binary.elf.soname)
+    for closed in inventory.closed:
+        add(closed.path, closed.path.rpartition("/")[2])
+    paths = Paths(found, {link.path: link.target for link in inventory.links})
+    for link in inventory.links:
+        target = link.target if link.hard else paths.file(link.path)
+        if target in found:
+            add(target, link.path.rpartition("/")[2])
+    return found
+
+
+def _owner_id(owner: str | None) -> str | None:
+    return None if owner is None else node_id(owner.partition("==")[0])

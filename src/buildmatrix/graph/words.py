@@ -1,0 +1,141 @@
+"""Edges, layers and copies in words: the same in every format."""
+
+from __future__ import annotations
+
+import posixpath
+
+from buildmatrix.graph.model import Edge, Embedded, Graph, Node
+
+#: Folders of a failed search that are told.
+MOST_SEARCHED = 6
+#: Architectures of one copy that are told.
+MOST_ARCHITECTURES = 16
+#: Characters of a Dockerfile instruction that are told.
+LONGEST_INSTRUCTION = 200
+
+#: Search rule of the loader → how it is told.
+RULES = {
+    "loaded": "in the process already",
+    "path": "a path",
+    "rpath": "RPATH",
+    "inherited-rpath": "inherited RPATH",
+    "environment": "LD_LIBRARY_PATH",
+    "runpath": "RUNPATH",
+    "cache": "ld.so.cache",
+    "default": "the default folders",
+}
+
+
+def reason(edge: Edge) -> str:
+    """Why an edge is there: `NEEDED libcudart.so.12, found by RUNPATH of ... in ...`."""
+    match edge.kind:
+        case "asks":
+            return edge.text and f"the line says {edge.text}"
+        case "requires":
+            when = f" ({edge.condition})" if edge.condition else ""
+            unsure = "" if edge.certain else ": whether that was asked for is not recorded"
+            return f"requires {edge.text}{when}{unsure}"
+        case "holds":
+            at = f", {edge.at}" if edge.at else ""
+            return f"{edge.text}{at}"
+        case "needs":
+            return f"NEEDED {edge.text}, {_found(edge)}"
+        case "preloads":
+            return f"LD_PRELOAD or ld.so.preload: {edge.text}"
+        case "dlopen":
+            at = "" if edge.offset is None else f" at byte {edge.offset:#x}"
+            return f"names {edge.text} in its data{at}: it may dlopen it"
+        case "dlopen-note":
+            return f".note.dlopen says {edge.text}"
+        case "python":
+            when = f" ({edge.condition})" if edge.condition else ""
+            return f"{edge.text} at {edge.at}{when}"
+        case "imports":
+            return f"imports {edge.text} at {edge.at}, and requires it nowhere"
+        case "embeds":
+            return f"holds {edge.text}"
+
+
+def _found(edge: Edge) -> str:
+    if edge.rule == "names":
+        return "as the names in its dynamic section say; its search path was not read"
+    if edge.rule == "report":
+        return "by which rule it is found the report does not say"
+    if edge.rule is None:
+        if edge.certain:
+            return "which the loader does not find"
+        if edge.at is not None:
+            return f"not found by the loader, but loaded before by {edge.at}"
+        return "not found by the loader: only a process that has it already can load this"
+    rule = RULES.get(edge.rule, edge.rule)
+    if edge.rule == "loaded":
+        return f"{rule}" + (
+            f": {edge.by} asked first" if edge.by and edge.by != edge_path(edge) else ""
+        )
+    if edge.by == edge_path(edge):
+        rule = f"its {rule}"
+    whose = f" of {edge.by}" if edge.by not in (None, edge_path(edge)) else ""
+    where = f" in {posixpath.normpath(edge.folder)}" if edge.folder else ""
+    return f"found by {rule}{whose}{where}"
+
+
+def edge_path(edge: Edge) -> str:
+    """Path of the file that an edge leaves."""
+    return edge.source.partition(":")[2]
+
+
+def searched(edge: Edge) -> str:
+    """Where the loader looked, for what it did not find."""
+    folders = [posixpath.normpath(folder) for folder in edge.searched]
+    if not folders:
+        return "nowhere: no search path leads to any folder of the tree"
+    more = len(folders) - MOST_SEARCHED
+    shown = ", ".join(folders[:MOST_SEARCHED])
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def copy(one: Embedded, size: str) -> str:
+    """What is known of code inside of a file; `size` is its size in words."""
+    parts = []
+    if one.section is not None:
+        parts.append(f"section {one.section}")
+    if one.offset is not None:
+        parts.append(f"at byte {one.offset:#x}")
+    if one.size:
+        parts.append(size if one.kind == "device-code" else f"about {size}")
+    if one.architectures:
+        more = len(one.architectures) - MOST_ARCHITECTURES
+        names = " ".join(one.architectures[:MOST_ARCHITECTURES])
+        parts.append(f"for {names}" + (f" and {more} more" if more > 0 else ""))
+    elif one.kind == "device-code":
+        parts.append("architectures unknown")
+    if one.marks:
+        parts.append(f"proved by {', '.join(one.marks)}")
+    return ", ".join(parts)
+
+
+def layer(graph: Graph, node: Node) -> str | None:
+    """The layer that put a file there, and its instruction; None where that is not known."""
+    if node.layer is None or not 0 <= node.layer < len(graph.layers):
+        return None
+    one = graph.layers[node.layer]
+    text = " ".join(one.instruction.split()) or "an instruction that the image does not tell"
+    if len(text) > LONGEST_INSTRUCTION:
+        text = text[: LONGEST_INSTRUCTION - 4] + " ..."
+    return f"layer {node.layer + 1} of {len(graph.layers)}: {text}"
+
+
+def beginning(graph: Graph, node: Node) -> str:
+    """Why a chain begins with this node."""
+    if node.kind == "line":
+        return ""
+    if node.kind == "distribution" and graph.is_partial:
+        return "who requires it the report does not say"
+    if node.kind == "distribution":
+        how = f"{node.text}; " if node.text else ""
+        if node.id in (graph.roots[1] if len(graph.roots) > 1 else ()):
+            return f"{how}asked for by its name when it was installed"
+        if node.id in (graph.roots[2] if len(graph.roots) > 2 else ()):
+            return f"{how}no other distribution requires it"
+        return f"{how}a ring of distributions that require each other"
+    return "no Python distribution owns it"

@@ -1,0 +1,66 @@
+"""Advisories for all distributions of a run, asked once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+from buildmatrix.lock.model import Lock
+from buildmatrix.progress import Progress
+from buildmatrix.spec.model import Policy
+from buildmatrix.vulnerabilities.model import Advisories
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How advisories are asked for."""
+
+    #: Answers of the last days count; nobody is asked.
+    offline: bool = False
+    #: Where answers are kept; None for nowhere.
+    folder: Path | None = None
+
+
+@contextmanager
+def asked(
+    locks: Iterable[Lock], policy: Policy, asking: Asking | None, progress: Progress
+) -> Iterator[Callable[[], Advisories | None]]:
+    """Ask beside other work; the call waits for what `ask` gives, None where nobody is asked.
+
+    When the block is left early, asking ends too.
+    """
+    if asking is None:
+        yield lambda: None
+        return
+    stop = Event()
+    with ThreadPoolExecutor(1, thread_name_prefix="advisories") as pool:
+        future = pool.submit(ask, locks, policy, asking, progress, stop)
+        try:
+            yield future.result
+        finally:
+            stop.set()
+
+
+def ask(
+    locks: Iterable[Lock],
+    policy: Policy,
+    asking: Asking,
+    progress: Progress,
+    stop: Event | None = None,
+) -> Advisories:
+    """What the service of the policy says about everything that is locked, for all targets."""
+    from buildmatrix.vulnerabilities.check import check
+
+    return check(
+        {(package.name, package.version) for lock in locks for package in lock.packages},
+        service=policy.vulnerabilities.service,
+        url=policy.vulnerabilities.url,
+        offline=asking.offline,
+        folder=asking.folder,
+        progress=progress,
+        stop=stop,
+    )

@@ -1,0 +1,79 @@
+"""How many bytes of which wheel may be read beyond its list of files.
+
+The shares depend on sizes alone, never on what was read or remembered before: the same lock gives
+the same report whether the cache is warm or cold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from buildmatrix.index.depth import FEW_PYTHON, FIRST_PART, HEAD, SMALL
+from buildmatrix.index.model import Member
+from buildmatrix.inventory.shallow import may_matter
+
+#: Of all wheels together, in parts of their bytes. The lists of files cost up to 0.3 % by
+#: themselves, and both together are to stay below 1 %.
+PART_OF_ALL = 150
+#: A small lock gets this much, less the more there is to read: some tens of MB take seconds.
+FLOOR = 64_000_000
+FLOOR_SINKS = 75
+#: Of one wheel. Device code shows after an eighth of the members that hold it.
+PART_OF_ONE = 5
+#: Of one wheel in any case: many small binaries are only known when each was opened.
+LEAST_OF_ONE = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Bytes that a look into one wheel can use, and that it may use at most."""
+
+    bytes: int
+    limit: int
+
+    @classmethod
+    def of(cls, size: int, members: Iterable[Member]) -> Need:
+        """What reading the beginnings of all binaries among `members` takes."""
+        binaries = python = 0
+        for one in members:
+            if one.path.endswith(".py"):
+                python += one.compressed
+            elif may_matter(one.path, one.size):
+                small = one.compressed <= SMALL
+                binaries += one.compressed if small else max(HEAD, one.compressed // FIRST_PART)
+        limit = min(size, max(size // PART_OF_ONE, LEAST_OF_ONE))
+        return cls(binaries + (python if python <= FEW_PYTHON else 0), limit)
+
+    @property
+    def most(self) -> int:
+        """What it gets where there is enough."""
+        return min(self.bytes, self.limit)
+
+
+def shares(wanted: Sequence[Mapping[str, Need]], total: int) -> Mapping[str, int]:
+    """Wheel -> bytes that may be read of it, for those that get any.
+
+    Args:
+        wanted: the wheels to look into; the group that matters most comes first and gets what it
+            can use before the next one does.
+        total: bytes of all wheels.
+
+    Within a group, those that need little get what they can use, and the others share the rest.
+    """
+    left = most(total)
+    result: dict[str, int] = {}
+    for group in wanted:
+        names = [name for name in group if name not in result]
+        names.sort(key=lambda name: (group[name].most, name))
+        for number, name in enumerate(names):
+            share = min(group[name].most, left // (len(names) - number))
+            left -= share
+            if share:
+                result[name] = share
+    return result
+
+
+def most(total: int) -> int:
+    """Bytes that may be read beyond the lists of wheels that have `total` bytes together."""
+    return max(total // PART_OF_ALL, FLOOR - total // FLOOR_SINKS)

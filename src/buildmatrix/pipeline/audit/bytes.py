@@ -1,0 +1,58 @@
+"""Bytes that a lock downloads and installs, and those of them that are in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from buildmatrix.index.model import WheelFacts
+from buildmatrix.rules.model import AuditTotals, Verdict
+from buildmatrix.rules.wheels import Wheels
+
+#: Kinds of evidence that stand for bytes of a file.
+_HELD = ("bundled", "tool", "device-code", "static")
+
+
+def weigh(
+    wheels: Wheels, verdicts: Iterable[Verdict], facts: Mapping[str, WheelFacts]
+) -> tuple[tuple[Verdict, ...], AuditTotals]:
+    """The verdicts with their bytes, and the sums. `facts` are those of the wheels, by name."""
+    foreign = _foreign_files(wheels)
+    weighed = tuple(
+        _weighed(one, facts[one.name], foreign.get(f"{one.name}=={one.version}", {}))
+        if one.name in facts
+        else one
+        for one in verdicts
+    )
+    return weighed, AuditTotals(
+        download=sum(one.size for one in facts.values()),
+        installed=sum(member.size for one in facts.values() for member in one.members),
+        foreign_download=sum(one.foreign_download or 0 for one in weighed),
+        foreign_installed=sum(one.foreign_bytes for one in weighed if one.verdict != "ok"),
+    )
+
+
+def _foreign_files(wheels: Wheels) -> Mapping[str, Mapping[str, int]]:
+    """Distribution (`name==version`) -> path -> bytes in it that are foreign."""
+    found: dict[str, dict[str, int]] = {}
+    for item in wheels.foreign:
+        if item.kind in _HELD and item.weight == "strong" and item.distribution is not None:
+            files = found.setdefault(item.distribution, {})
+            files[item.path] = max(item.size, files.get(item.path, 0))
+    return found
+
+
+def _weighed(one: Verdict, facts: WheelFacts, foreign: Mapping[str, int]) -> Verdict:
+    installed = sum(member.size for member in facts.members)
+    if one.verdict == "ok":
+        in_vain = 0
+    elif one.foreign_bytes >= installed:
+        in_vain = facts.size
+    else:
+        # A part of a file is packed as tightly as the whole of it, as far as a list can tell.
+        in_vain = sum(
+            round(member.compressed * min(1.0, foreign[member.path] / member.size))
+            for member in facts.members
+            if member.path in foreign and member.size
+        )
+    return replace(one, download=facts.size, foreign_download=min(in_vain, facts.size))

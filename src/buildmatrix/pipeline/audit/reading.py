@@ -1,0 +1,121 @@
+"""Reads the wheels of all locks, each once, as deep as it is asked to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from buildmatrix.errors import UndecidedError
+from buildmatrix.index.model import DEPTHS, Depth, WheelFacts
+from buildmatrix.lock.model import Wheel
+from buildmatrix.progress import Progress
+from buildmatrix.rules.text import size
+
+#: What progress is about; no target has a name like this.
+STEP = "wheels"
+
+
+class Reader(Protocol):
+    """Gives the facts of wheels: `index.wheels.WheelReader`; called from several threads."""
+
+    def read(self, wheel: Wheel, depth: Depth, *, most: int | None = None) -> WheelFacts:
+        """The facts of a wheel. Raises `UndecidedError`."""
+
+
+class Kept:
+    """A reader that answers a second question about a wheel from memory."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._known: dict[str, WheelFacts] = {}
+
+    def read(self, wheel: Wheel, depth: Depth, *, most: int | None = None) -> WheelFacts:
+        """The facts of a wheel, at least as deep as asked for. Raises `UndecidedError`."""
+        found = self._known.get(key(wheel))
+        if found is None or DEPTHS.index(found.depth) < DEPTHS.index(depth):
+            found = self._reader.read(wheel, depth, most=most)
+            self._known[key(wheel)] = found
+            return found
+        return replace(found, bytes_read=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A wheel that is to be read, how deep, and how many bytes that may cost."""
+
+    wheel: Wheel
+    depth: Depth
+    most: int | None = None
+
+
+def key(wheel: Wheel) -> str:
+    """What a wheel is known by in one run: its bytes, or where they are."""
+    return wheel.sha256 or wheel.url
+
+
+class Readings:
+    """What was read so far, and what it cost."""
+
+    def __init__(self, reader: Reader, jobs: int, progress: Progress) -> None:
+        self._reader = reader
+        self._jobs = max(1, jobs)
+        self._progress = progress
+        #: By `key`.
+        self.facts: dict[str, WheelFacts] = {}
+        #: Why a wheel could not be read, by `key`.
+        self.failures: dict[str, str] = {}
+        #: Bytes that came over the network, and wheels for which none had to.
+        self.bytes_read = 0
+        self._fetched: set[str] = set()
+
+    @property
+    def cached(self) -> int:
+        """Wheels of which everything was known before this run."""
+        return sum(one not in self._fetched for one in self.facts)
+
+    def read(self, wanted: Iterable[Wanted], what: str) -> None:
+        """Read wheels side by side; one that cannot be read costs no other."""
+        work = {key(one.wheel): one for one in wanted}
+        if not work:
+            return
+        self._progress.step(STEP, f"{what} of {len(work)}")
+        pool = ThreadPoolExecutor(self._jobs, thread_name_prefix="wheel")
+        try:
+            waiting = {pool.submit(self._one, one): name for name, one in work.items()}
+            pending: set[Future[WheelFacts]] = set(waiting)
+            while pending:
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                for future in done:
+                    self._take(waiting[future], work[waiting[future]], future)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        pool.shutdown()
+        self._progress.step(STEP, f"{what} of {len(work)}: {size(self.bytes_read)} read so far")
+
+    def _one(self, one: Wanted) -> WheelFacts:
+        return self._reader.read(one.wheel, one.depth, most=one.most)
+
+    def _take(self, name: str, one: Wanted, future: Future[WheelFacts]) -> None:
+        try:
+            facts = future.result()
+        except UndecidedError as error:
+            # What is known from a shallower reading stays; that there is more to know is said.
+            self.failures[name] = _without_subject(error.message, one.wheel)
+            self._progress.output(STEP, f"{one.wheel.filename}: {self.failures[name]}")
+            return
+        self.facts[name] = facts
+        self.bytes_read += facts.bytes_read
+        if facts.bytes_read:
+            self._fetched.add(name)
+        self._progress.output(STEP, one.wheel.filename)
+
+
+def _without_subject(message: str, wheel: Wheel) -> str:
+    """A message about a wheel where the wheel is named already."""
+    for name in (wheel.url, wheel.filename):
+        if message.startswith(f"{name} "):
+            return f"it {message.removeprefix(name).lstrip()}"
+    return message

@@ -1,0 +1,189 @@
+"""The order of an audit: lists of files first, then the beginnings of binaries, where it matters.
+
+Every wheel is read once for all targets. A list says what a wheel is called, what it requires and
+what its files are called; for most distributions that settles it. Where it does not, the beginnings
+of the binaries are read within a budget (`budget`), or everything with `deep`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from buildmatrix.errors import BuildmatrixError, UsageError
+from buildmatrix.inventory.model import Inventory, Stats, Unread
+from buildmatrix.lock.model import Wheel
+from buildmatrix.pipeline.advisories import Asking, asked
+from buildmatrix.pipeline.audit.budget import Need, shares
+from buildmatrix.pipeline.audit.reading import Reader, Readings, Wanted, key
+from buildmatrix.pipeline.audit.target import Merger, Work, judge_target, start
+from buildmatrix.pipeline.judge import Judge
+from buildmatrix.pipeline.resolved import Resolved, Unresolved
+from buildmatrix.progress import Progress
+from buildmatrix.reports.model import Report, assemble
+from buildmatrix.rules.certainty import Gain
+from buildmatrix.rules.model import GATES, AuditTotals, Gate, GateState, TargetResult
+
+#: Wheels that are read at the same time. Most of the time is spent waiting for an index.
+JOBS = 16
+
+
+def audit(
+    subject: str,
+    found: Sequence[Resolved | BuildmatrixError],
+    reader: Reader,
+    judge: Judge,
+    progress: Progress,
+    *,
+    deep: bool = False,
+    asking: Asking | None = None,
+    jobs: int = JOBS,
+) -> Report:
+    """Judge what the wheels of locks would bring in; nothing is downloaded as a whole.
+
+    Args:
+        subject: what the report is about.
+        found: what was resolved, or why it could not be; one entry per target.
+        reader: reads wheels, wherever they are.
+        judge: the rules, the catalogue and the waivers.
+        progress: told what is read.
+        deep: read all bytes of what is not certain.
+        asking: how advisories are asked for; None asks for none.
+        jobs: wheels that are read at a time.
+
+    What could not be read or resolved is in the report, and makes it undecided.
+    """
+    began = time.monotonic()
+    works = [start(one) for one in found if isinstance(one, Resolved)]
+    readings = Readings(reader, jobs, progress)
+    locks = [work.resolved.lock for work in works]
+    with asked(locks, judge.policy, asking, progress) as answer:
+        _read_and_judge(works, readings, judge, deep)
+        known = answer()
+    for work in works:
+        if known is not None:
+            work.findings += judge.advisories(work.resolved.target, work.resolved.lock, known)
+    return _report(subject, found, works, readings, judge, time.monotonic() - began)
+
+
+def look(
+    resolved: Sequence[Resolved], reader: Reader, judge: Judge, progress: Progress, jobs: int = JOBS
+) -> tuple[Work, ...]:
+    """What the wheels of locks would bring in: one result per lock, in order."""
+    works = tuple(start(one) for one in resolved)
+    _read_and_judge(works, Readings(reader, jobs, progress), judge)
+    return works
+
+
+def _read_and_judge(
+    works: Sequence[Work], readings: Readings, judge: Judge, deep: bool = False
+) -> None:
+    """Read the wheels of all targets as far as it takes, and say of each what is to be said."""
+    merger = Merger(judge)
+    all_wheels = {key(wheel): wheel for work in works for wheel in work.wheels.values()}
+    readings.read([Wanted(wheel, "listing") for wheel in all_wheels.values()], "file lists")
+    for work in works:
+        judge_target(work, readings, merger, judge)
+    deeper = _deeper(works, all_wheels, readings, deep)
+    if not deeper:
+        return
+    merger.forget()
+    readings.read(deeper, "contents" if deep else "beginnings of binaries")
+    changed = {key(one.wheel) for one in deeper}
+    for work in works:
+        if changed.intersection(work.keys):
+            judge_target(work, readings, merger, judge)
+
+
+def _deeper(
+    works: Sequence[Work], all_wheels: dict[str, Wheel], readings: Readings, deep: bool
+) -> list[Wanted]:
+    """What to read next, so that verdicts get certain and evidence complete."""
+    gains: dict[str, set[Gain]] = {}
+    for work in works:
+        for owner, gain in work.gains.items():
+            wheel = work.wheels.get(owner.partition("==")[0])
+            if wheel is not None and key(wheel) in readings.facts:
+                gains.setdefault(key(wheel), set()).add(gain)
+    if deep:
+        return [Wanted(all_wheels[name], "whole") for name in sorted(gains)]
+    needs = {name: Need.of(one.size, one.members) for name, one in readings.facts.items()}
+    order: tuple[Gain, ...] = ("verdict", "evidence")
+    groups = [{name: needs[name] for name in gains if gain in gains[name]} for gain in order]
+    budget = shares(groups, sum(one.size for one in readings.facts.values()))
+    return [Wanted(all_wheels[name], "heads", most) for name, most in sorted(budget.items())]
+
+
+def _report(
+    subject: str,
+    found: Sequence[Resolved | BuildmatrixError],
+    works: Sequence[Work],
+    readings: Readings,
+    judge: Judge,
+    seconds: float,
+) -> Report:
+    done = iter(works)
+    targets = [
+        _result(next(done), judge, seconds) if isinstance(one, Resolved) else _failed(one)
+        for one in found
+    ]
+    findings = [finding for work in works for finding in work.findings]
+    return assemble(
+        subject,
+        judge.catalogue_date,
+        targets=targets,
+        # Of no use are only waivers that cover nothing in the image either: `build` tells.
+        findings=[*findings, *judge.stale_waivers(findings, ())],
+        verdicts=[verdict for work in works for verdict in work.verdicts],
+        inventories=[_whole(works, readings, seconds)],
+    )
+
+
+def _whole(works: Sequence[Work], readings: Readings, seconds: float) -> Inventory:
+    """What reading all wheels cost, and what of them could not be read."""
+    facts = readings.facts.values()
+    wheels = {key(wheel): wheel for work in works for wheel in work.wheels.values()}
+    failed = [
+        Unread(wheel.filename, readings.failures[name])
+        for name, wheel in wheels.items()
+        if name in readings.failures
+    ]
+    return Inventory(
+        unread=(*failed, *(item for one in facts for item in one.inventory.unread)),
+        stats=Stats(
+            files=sum(len(one.members) for one in facts),
+            binaries=sum(len(one.inventory.binaries) + len(one.inventory.closed) for one in facts),
+            bytes_total=sum(one.size for one in facts),
+            bytes_read=readings.bytes_read,
+            seconds=seconds,
+            cached=readings.cached,
+        ),
+    )
+
+
+def _gates(state: GateState) -> dict[Gate, GateState]:
+    return {gate: state if gate == "lock" else "not-run" for gate in GATES}
+
+
+def _result(work: Work, judge: Judge, seconds: float) -> TargetResult:
+    target = work.resolved.target
+    return TargetResult(
+        id=target.id,
+        backend=target.backend,
+        gates=_gates(judge.gate(work.findings)),
+        seconds=seconds,
+        audit=work.totals,
+    )
+
+
+def _failed(error: BuildmatrixError) -> TargetResult:
+    """A target of which nothing is known."""
+    known = error.target if isinstance(error, Unresolved) else None
+    id = known.id if known is not None else ""
+    return TargetResult(
+        id=id,
+        backend=known.backend if known is not None else "",
+        gates=_gates("failed" if error.exit_code == UsageError.exit_code else "undecided"),
+        error=error.message.removeprefix(f"{id}: "),
+        audit=AuditTotals(),
+    )

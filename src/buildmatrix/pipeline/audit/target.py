@@ -1,0 +1,148 @@
+"""One target of an audit: its wheels, what was said of them, and what could still be said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.index.model import WheelFacts
+from buildmatrix.inventory.loader import Resolution
+from buildmatrix.inventory.merge import merge
+from buildmatrix.inventory.model import Inventory, Unread
+from buildmatrix.lock.choose import choose, refusal
+from buildmatrix.lock.model import Wheel
+from buildmatrix.pipeline.audit.bytes import weigh
+from buildmatrix.pipeline.audit.reading import Readings, key
+from buildmatrix.pipeline.judge import Judge
+from buildmatrix.pipeline.resolved import Resolved
+from buildmatrix.rules.certainty import Gain, Unopened, gains, unopened, what_stays_open
+from buildmatrix.rules.model import AuditTotals, Finding, Verdict
+from buildmatrix.rules.wheels import resolved, wheels
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A set of wheels as they would be installed, and what no backend changes about it."""
+
+    inventory: Inventory
+    evidence: tuple[Evidence, ...]
+    resolution: Resolution
+
+
+@dataclass(slots=True)
+class Work:
+    """One target on its way through an audit."""
+
+    resolved: Resolved
+    #: The wheel that an installer takes, by distribution; why none is taken, for the others.
+    wheels: Mapping[str, Wheel]
+    without_wheel: Mapping[str, str]
+    findings: tuple[Finding, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    totals: AuditTotals = field(default_factory=AuditTotals)
+    #: Distributions of which more could be known.
+    gains: Mapping[str, Gain] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What its wheels are known by."""
+        return tuple(key(wheel) for wheel in self.wheels.values())
+
+
+def start(resolved: Resolved) -> Work:
+    """Choose the wheels of a lock for its target."""
+    chosen: dict[str, Wheel] = {}
+    without: dict[str, str] = {}
+    for package in resolved.lock.packages:
+        wheel = choose(package, resolved.target)
+        if wheel is None or not wheel.url:
+            why = refusal(package, resolved.target) if wheel is None else None
+            without[package.name] = why or "its lock does not say where its wheel is"
+        else:
+            chosen[package.name] = wheel
+    return Work(resolved, chosen, without)
+
+
+class Merger:
+    """Merges wheels, once per set of them: most backends share theirs."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._known: dict[tuple[tuple[str, str], ...], Merged] = {}
+
+    def merged(self, work: Work, readings: Readings) -> Merged:
+        """The wheels of a target, as far as they were read."""
+        parts = [readings.facts[one] for one in work.keys if one in readings.facts]
+        identity = tuple((one.filename, f"{one.depth} {one.sha256}") for one in parts)
+        unread = tuple(
+            Unread(wheel.filename, readings.failures[key(wheel)])
+            for wheel in work.wheels.values()
+            if key(wheel) in readings.failures
+        )
+        known = self._known.get(identity)
+        if known is None:
+            inventory = merge([one.inventory for one in parts], [one.members for one in parts])
+            known = Merged(inventory, self._judge.evidence(inventory), resolved(inventory))
+            self._known[identity] = known
+        if not unread:
+            return known
+        return replace(
+            known,
+            inventory=replace(known.inventory, unread=(*known.inventory.unread, *unread)),
+        )
+
+    def forget(self) -> None:
+        """Free what is about to be read deeper."""
+        self._known.clear()
+
+
+def judge_target(work: Work, readings: Readings, merger: Merger, judge: Judge) -> None:
+    """Say what is to be said of a target, with what was read until now."""
+    target, lock = work.resolved.target, work.resolved.lock
+    facts = {
+        name: readings.facts[key(wheel)]
+        for name, wheel in work.wheels.items()
+        if key(wheel) in readings.facts
+    }
+    merged = merger.merged(work, readings)
+    subject = wheels(
+        target,
+        merged.inventory,
+        merged.evidence,
+        lock,
+        judge.catalogue,
+        judge.policy,
+        downloads={name: one.size for name, one in facts.items()},
+        stale=work.resolved.stale,
+        without_wheel=work.without_wheel,
+        resolution=merged.resolution,
+    )
+    work.findings, found = judge.wheels(subject)
+    weighed, work.totals = weigh(subject, found, facts)
+    by_name = {one.name: one for one in weighed}
+    work.gains = gains(subject, by_name)
+    left_open = unopened(subject)
+    work.verdicts = tuple(_with_depth(one, left_open, work.gains, facts) for one in weighed)
+
+
+def _with_depth(
+    one: Verdict,
+    left_open: Mapping[str, Unopened],
+    known: Mapping[str, Gain],
+    facts: Mapping[str, WheelFacts],
+) -> Verdict:
+    """The verdict with what it rests on, and with what stayed open."""
+    owner = f"{one.name}=={one.version}"
+    read = facts.get(one.name)
+    gain = known.get(owner)
+    left = left_open.get(owner)
+    # A name that says all needs no look, and nothing is open about it.
+    looked = gain is not None or (read is not None and read.depth == "heads")
+    return replace(
+        one,
+        depth=read.depth if read is not None else None,
+        open=what_stays_open(left, gain) if left is not None and looked else None,
+        certain=gain != "verdict",
+        sha256=read.sha256 if read is not None else None,
+    )

@@ -1,0 +1,312 @@
+"""SOURCE → everything that `why` and `inspect` start from: facts, lock, requirement lines, files.
+
+Beside the kinds of SOURCE that `scan` reads (`pipeline.source`) there are some that are known
+without reading a tree: a target of the specification, whose inventory the last build left in the
+state folder, and a lock, whose wheels are read on their index.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from buildmatrix.engines.model import Engine, Surroundings
+from buildmatrix.errors import UndecidedError, UsageError
+from buildmatrix.inventory.model import Inventory
+from buildmatrix.lock.model import Lock
+from buildmatrix.lock.platform import marker_environment
+from buildmatrix.pipeline.state import FOLDER, State
+from buildmatrix.spec.model import Spec, Target
+from buildmatrix.trees.base import Tree
+
+if TYPE_CHECKING:
+    from buildmatrix.store.facts import FactCache
+
+#: Name of the file in a target's state folder that its graph is kept in.
+GRAPH = "graph.msgpack"
+#: Folders above a lock in which its requirement files are looked for.
+_ABOVE = 3
+#: Bytes of a requirement file of which a line is shown.
+LARGEST_REQUIREMENTS = 1 << 20
+
+#: Names of libraries and device code: nobody calls an image so.
+_LIBRARY = re.compile(r"\.so(\.[0-9.]+)?$|\.(cubin|fatbin|ptx|bc|hsaco|spv|kpack|a|o)$")
+#: Names of saved images.
+_ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz|tar\.zst|oci)$")
+
+OpenTree = Callable[[], AbstractContextManager[Tree]]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What was read of a source."""
+
+    inventory: Inventory
+    lock: Lock | None = None
+    #: Text of the requirement lines that the lock names, by `file:line`.
+    lines: Mapping[str, str] = field(default_factory=dict)
+    #: The files that those lines stand in.
+    files: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Where the graph of a source is kept, and the files that it is made from."""
+
+    place: Path
+    files: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A source that a question can be put to."""
+
+    #: As the answer calls it: `dir:/srv/venv`, `target cpu-py311`.
+    source: str
+    read: Callable[[], Facts]
+    #: Values of environment markers; None for those of the tree's own interpreter.
+    environment: Mapping[str, str] | None = None
+    #: Opens the files again; None where only their facts are left.
+    tree: OpenTree | None = None
+    #: Whether that costs little; an image has to be exported by its engine.
+    is_near: bool = True
+    #: What the answer cannot say, and why.
+    notes: tuple[str, ...] = ()
+    #: Files of the catalogue that the specification adds.
+    catalogue: tuple[Path, ...] = ()
+    #: For sources whose graph is kept between two questions.
+    keep: Keep | None = None
+
+
+def with_lines(inventory: Inventory, lock: Lock | None, root: Path) -> Facts:
+    """Facts with the requirement lines that `lock` names, where their files are still there.
+
+    A lock may be somebody else's: only files below `root` are opened.
+    """
+    lines, files = requirement_lines(lock, root)
+    return Facts(inventory, lock, lines, files)
+
+
+def requirement_lines(lock: Lock | None, root: Path) -> tuple[dict[str, str], tuple[Path, ...]]:
+    """Text of the lines that a lock names, by `file:line`, and their files."""
+    lines: dict[str, str] = {}
+    files: dict[str, list[str]] = {}
+    names = {package.name for package in lock.packages} if lock is not None else set[str]()
+    for label in (via for package in (lock.packages if lock else ()) for via in package.via):
+        file, colon, number = label.rpartition(":")
+        if label in names or not colon or not number.isdigit():
+            continue
+        if file not in files:
+            files[file] = _lines_of(root, file)
+        if 0 < int(number) <= len(files[file]):
+            text = files[file][int(number) - 1].partition(" #")[0].strip().rstrip(",\\").strip()
+            lines[label] = text.strip("\"'")
+    return lines, tuple(root / file for file in files)
+
+
+def _lines_of(root: Path, name: str) -> list[str]:
+    path = root / name
+    try:
+        if not path.resolve().is_relative_to(root.resolve()) or not path.is_file():
+            return []
+        with path.open("rb") as file:
+            return file.read(LARGEST_REQUIREMENTS).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+
+
+# Trees
+
+
+@contextmanager
+def _folder(path: Path) -> Iterator[Tree]:
+    from buildmatrix.pipeline.environments import environment_of, environment_tree
+    from buildmatrix.trees.directory import DirectoryTree
+
+    opened: AbstractContextManager[Tree]
+    opened = DirectoryTree(path) if environment_of(path) is None else environment_tree(path)
+    with opened as tree:
+        yield tree
+
+
+@contextmanager
+def _wheel(path: Path) -> Iterator[Tree]:
+    from buildmatrix.trees.wheel import WheelTree
+
+    with WheelTree(path) as tree:
+        yield tree
+
+
+@contextmanager
+def _saved(path: Path) -> Iterator[Tree]:
+    from buildmatrix.pipeline.source import _zstandard
+    from buildmatrix.trees.archive_image import SavedImage
+
+    with SavedImage(path, _zstandard) as image:
+        yield image.tree()
+
+
+_TREES: Mapping[str, Callable[[Path], AbstractContextManager[Tree]]] = {
+    "dir": _folder,
+    "wheel": _wheel,
+    "tar": _saved,
+    "oci": _saved,
+}
+
+
+def tree_of(kind: str, name: str) -> OpenTree | None:
+    """How the files of a source are opened again; None for what only an engine has."""
+    open_it = _TREES.get(kind)
+    return None if open_it is None else lambda: open_it(Path(name))
+
+
+# Sources
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What reading a source may need of this machine; see `pipeline.source.read`."""
+
+    engine: Callable[[], Engine]
+    #: Image that the scan of another image runs in; None for the usual one.
+    scanner: str | None
+    surroundings: Surroundings
+    cache: Callable[[], FactCache | None] = lambda: None
+    #: Whether to tell which layer of an engine's image brought what, which costs an export.
+    layers: bool = True
+
+    def exported(self, image: str) -> OpenTree:
+        """How the files of an engine's image are opened: it is exported into a temporary file."""
+
+        @contextmanager
+        def opened() -> Iterator[Tree]:
+            with tempfile.NamedTemporaryFile(prefix="buildmatrix-", suffix=".tar") as file:
+                with self.engine().export(image) as chunks:
+                    for chunk in chunks:
+                        file.write(chunk)
+                file.flush()
+                with _saved(Path(file.name)) as tree:
+                    yield tree
+
+        return opened
+
+
+def is_file(text: str) -> Path | None:
+    """The single file that is meant: a binary, device code or a wheel; None for a SOURCE."""
+    path = Path(text.removeprefix("wheel:"))
+    if path.suffix == ".whl" or _LIBRARY.search(path.name):
+        return path
+    return path if path.is_file() and not _ARCHIVE.search(path.name) else None
+
+
+def known_of(
+    text: str,
+    machine: Machine,
+    spec: Callable[[], Spec | None],
+    lock: Path | None = None,
+) -> Known:
+    """Read what `text` names: a SOURCE, `target:ID`, or the identifier of a target.
+
+    `spec` loads the specification of this folder, or returns None where there is none: it says
+    which image is a target's, and so which lock tells the requirement lines. `lock` is a lock that
+    the tree was installed from. Raises the errors of `pipeline.source`, and `SpecError`.
+    """
+    given = None if lock is None else _read_lock(lock)
+    if text.startswith("target:"):
+        return _target(text.removeprefix("target:"), spec(), given)
+    if not Path(text).exists() and ":" not in text and "/" not in text:
+        found = spec()
+        if found is not None and any(target.id == text for target in found.targets):
+            return _target(text, found, given)
+    from buildmatrix.pipeline.source import parse, read
+    from buildmatrix.spec.load import DEFAULT_TOOLS
+
+    source = parse(text)
+    facts = read(
+        source,
+        machine.engine,
+        machine.scanner or DEFAULT_TOOLS["scanner"],
+        machine.surroundings,
+        machine.cache(),
+        layers=machine.layers,
+    )
+    root = Path() if given is None else _root_of(given)
+    environment = None
+    if given is None and source.kind == "docker":
+        specification = spec()
+        target = None if specification is None else _built_as(specification, source.name)
+        if specification is not None and target is not None:
+            given, root = _lock_of(specification, target), specification.root
+            environment = marker_environment(target)
+    return Known(
+        str(source),
+        lambda: with_lines(facts.inventory, given, root),
+        environment,
+        tree_of(source.kind, source.name) or machine.exported(source.name),
+        is_near=source.kind != "docker",
+    )
+
+
+def _root_of(lock: Lock) -> Path:
+    """The folder that the requirement lines of a lock are relative to: where their files are."""
+    files = [via.rpartition(":")[0] for one in lock.packages for via in one.via if ":" in via]
+    folders = (lock.path.parent, *lock.path.absolute().parent.parents[:_ABOVE])
+    for folder in folders:
+        if any((folder / file).is_file() for file in files):
+            return folder
+    return lock.path.parent
+
+
+def _target(id: str, spec: Spec | None, lock: Lock | None) -> Known:
+    """A target of the specification, as its last build left it."""
+    from buildmatrix import store
+
+    if spec is None:
+        raise UsageError(f"there is no specification here that could have a target {id}; give -f")
+    target = next((one for one in spec.targets if one.id == id), None)
+    if target is None:
+        near = difflib.get_close_matches(id, [one.id for one in spec.targets], 3)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise UsageError(f"{spec.path} has no target {id}{hint}")
+    inventory = State(spec.root / FOLDER).of(id).inventory
+    if not inventory.is_file():
+        raise UndecidedError(
+            f"target {id} was not built here, so nothing is known of its image; run "
+            f"`buildmatrix build --select {id}`, or ask its lock: `buildmatrix why "
+            f"lock:{target.lock} LIBRARY`"
+        )
+
+    def read() -> Facts:
+        return with_lines(store.read(inventory), lock or _lock_of(spec, target), spec.root)
+
+    keep = Keep(inventory.with_name(GRAPH), (inventory, spec.root / target.lock, spec.path))
+    return Known(
+        f"target {id}",
+        read,
+        marker_environment(target),
+        catalogue=spec.catalogue_files,
+        keep=keep if lock is None else None,
+    )
+
+
+def _built_as(spec: Spec, image: str) -> Target | None:
+    """The target that an image is named as."""
+    name = image if ":" in image.rpartition("/")[2] else f"{image}:latest"
+    return next((one for one in spec.targets if name in one.references), None)
+
+
+def _lock_of(spec: Spec, target: Target) -> Lock | None:
+    path = spec.root / target.lock
+    return _read_lock(path) if target.lock and path.is_file() else None
+
+
+def _read_lock(path: Path) -> Lock:
+    from buildmatrix.lock.read import read_lock
+
+    return read_lock(path)

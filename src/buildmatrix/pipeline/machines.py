@@ -1,0 +1,37 @@
+"""What a target has to run on, for `inspect --select`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from buildmatrix.catalogue.load import load
+from buildmatrix.errors import UsageError
+from buildmatrix.inspection.model import Machines
+from buildmatrix.spec.model import Spec, Target
+
+
+def machines_of(spec: Spec, targets: Sequence[Target], select: str) -> Machines:
+    """The GPU architectures of the node classes that a target runs on, else those of the target.
+
+    Raises `UsageError` when `select` means several targets, or nothing says which GPUs there are.
+    """
+    if len(targets) > 1:
+        names = ", ".join(target.id for target in targets)
+        raise UsageError(f"--select {select} means several targets ({names}); name one")
+    target = targets[0]
+    nodes = [
+        node
+        for node in spec.node_classes
+        if node.backend == target.backend and any(fnmatchcase(target.id, g) for g in node.runs)
+    ]
+    archs = tuple(dict.fromkeys(arch for node in nodes for arch in node.archs)) or target.archs
+    has_device = load(spec.catalogue_files).backends[target.backend].vendor is not None
+    if not archs and has_device:
+        raise UsageError(
+            f"nothing says which GPUs {target.id} runs on; give it `archs`, or a node class with "
+            "`archs` in the specification"
+        )
+    names = ", ".join(node.name for node in nodes)
+    where = f"{target.id} ({names or 'its archs'}: {' '.join(archs)})" if archs else target.id
+    return Machines(where, target.backend, archs)

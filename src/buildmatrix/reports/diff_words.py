@@ -1,0 +1,296 @@
+"""A comparison in words, the same for a terminal and for Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from buildmatrix.comparison.model import (
+    ArchitectureChange,
+    Change,
+    Comparison,
+    DistributionChange,
+    End,
+    LayerChange,
+    LayersChange,
+    LibraryChange,
+    VariableChange,
+    VerdictChange,
+)
+from buildmatrix.rules.text import count, listing, size
+
+#: Entries of one kind that are told without `--all`.
+MOST = 30
+SIGNS: dict[Change, str] = {"added": "+", "removed": "-", "changed": "~"}
+#: Characters of an instruction or a value.
+_LONGEST = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One difference: what it is about, what changed, and what else there is to say."""
+
+    sign: str
+    what: str
+    change: str = ""
+    more: str = ""
+    #: Bytes that it stands for; the largest are told where not all are.
+    weight: int = 0
+    is_loud: bool = False
+    #: The first to be left out.
+    is_quiet: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """All differences of one kind."""
+
+    title: str
+    rows: tuple[Row, ...]
+    #: How many were left out.
+    left_out: int = 0
+
+
+def blocks(comparison: Comparison, *, every: bool) -> Iterator[Block]:
+    """The differences beside findings, by kind; kinds without a difference do not appear."""
+    it = comparison
+    for title, rows in (
+        ("targets", _targets(it)),
+        ("verdicts", [_verdict(one) for one in it.verdicts or ()]),
+        (_distributions_title(it), [_distribution(one) for one in it.distributions]),
+        ("libraries of vendors", list(_libraries(it.libraries or ()))),
+        ("architectures of device code", [_architecture(one) for one in it.architectures or ()]),
+        ("bytes", list(_bytes(it))),
+        (_layers_title(it.layers), [_layer(one) for one in it.layers.changes] if it.layers else []),
+        ("base image", list(_base(it))),
+        ("environment", [_variable(one) for one in it.environment or ()]),
+    ):
+        if rows:
+            yield _block(title, rows, every)
+
+
+def _block(title: str, rows: Sequence[Row], every: bool) -> Block:
+    if every or len(rows) <= MOST:
+        return Block(title, tuple(rows))
+    order = sorted(range(len(rows)), key=lambda n: _rank(rows[n], n))
+    return Block(title, tuple(rows[n] for n in sorted(order[:MOST])), len(rows) - MOST)
+
+
+def _rank(row: Row, place: int) -> tuple[bool, bool, int, int]:
+    return not row.is_loud, row.is_quiet, -row.weight, place
+
+
+def end(one: End) -> str:
+    """What a side is: backends, size, distributions."""
+    parts = [
+        *([one.subject] if one.subject else []),
+        *([f"for {listing(one.backends)}"] if one.backends else []),
+        *([size(one.size)] if one.size is not None else []),
+        count(one.distributions, "distribution"),
+    ]
+    return ", ".join(parts)
+
+
+def summary(comparison: Comparison) -> str:
+    """One sentence about the whole."""
+    it = comparison
+    parts = []
+    if it.findings is not None:
+        new = sum(one.change == "added" for one in it.findings)
+        gone = sum(one.change == "removed" for one in it.findings)
+        parts.append(f"{count(new, 'finding')} new, {gone} gone, {it.same_findings} as before")
+    kinds: tuple[tuple[Change, str], ...] = (
+        ("added", "added"), ("removed", "removed"), ("changed", "changed"),
+    )  # fmt: skip
+    numbers = [
+        f"{sum(one.change == kind for one in it.distributions)} {word}" for kind, word in kinds
+    ]
+    parts.append(f"distributions: {', '.join(numbers)}, {it.same_distributions} the same")
+    if it.before.size is not None and it.after.size is not None:
+        more = it.after.size - it.before.size
+        parts.append(f"{signed(more)} in all" if more else f"{size(it.after.size)} as before")
+    return "; ".join(parts)
+
+
+def signed(number: int) -> str:
+    """Bytes with a sign: `+1.2 MB`."""
+    return f"{'-' if number < 0 else '+'}{size(abs(number))}"
+
+
+# Kinds
+
+
+def _targets(it: Comparison) -> list[Row]:
+    return [
+        *(Row("+", id) for id in it.targets_added),
+        *(Row("-", id) for id in it.targets_removed),
+    ]
+
+
+def _verdict(one: VerdictChange) -> Row:
+    where = f" on {one.backend}" if one.backend else ""
+    sign = "+" if one.before is None else "-" if one.after is None else "~"
+    return Row(
+        sign,
+        f"{one.name}{where}",
+        _arrow(one.before or "", one.after or ""),
+        one.reason,
+        one.foreign_after,
+        one.after in ("bloat", "broken"),
+    )
+
+
+def _distributions_title(it: Comparison) -> str:
+    return f"distributions ({len(it.distributions)} of {_all(it)} differ)"
+
+
+def _all(it: Comparison) -> int:
+    return len(it.distributions) + it.same_distributions
+
+
+def _distribution(one: DistributionChange) -> Row:
+    before, after = listing(one.before), listing(one.after)
+    versions = before if before == after else _arrow(before, after)
+    if one.is_downgrade:
+        versions += " (older)"
+    elif one.step == "major":
+        versions += " (major)"
+    more = list(one.details)
+    if one.size_before != one.size_after and None not in (one.size_before, one.size_after):
+        more.insert(0, _sizes(one.size_before or 0, one.size_after or 0))
+    elif one.change != "changed":
+        more += [size(s) for s in (one.size_before, one.size_after) if s is not None]
+    more += [f"now requires {line}" for line in one.requires_added]
+    more += [f"does not require {line} any more" for line in one.requires_removed]
+    where = f" on {one.backend}" if one.backend else ""
+    weight = abs((one.size_after or 0) - (one.size_before or 0))
+    return Row(
+        SIGNS[one.change],
+        f"{one.name}{where}",
+        versions,
+        "; ".join(more),
+        weight,
+        one.is_downgrade,
+        one.step == "bytes",
+    )
+
+
+def _sizes(before: int, after: int) -> str:
+    """Both sizes, or the difference where they look the same."""
+    shown = size(before), size(after)
+    return signed(after - before) if shown[0] == shown[1] else f"{shown[0]} -> {shown[1]}"
+
+
+def _libraries(changes: Iterable[LibraryChange]) -> Iterator[Row]:
+    """Libraries of one distribution that changed alike are one line."""
+    groups: dict[tuple[object, ...], list[LibraryChange]] = {}
+    for one in changes:
+        key = (one.change, one.backend, one.before, one.after, one.distributions, one.major)
+        groups.setdefault(key if one.distributions else (*key, one.name), []).append(one)
+    for same in groups.values():
+        first = same[0]
+        before, after = (listing(v or "version unknown" for v in side) for side in
+                         (first.before, first.after))  # fmt: skip
+        copies = len(first.before), len(first.after)
+        text = before if before == after else _arrow(before, after)
+        if first.change == "changed" and copies[0] != copies[1]:
+            text += f" ({copies[0]} -> {copies[1]} copies)"
+        if first.major:
+            text += "  MAJOR" if _shows(first) else f"  MAJOR {first.major}"
+        more = [first.backend, *first.distributions]
+        bytes_before = sum(one.size_before for one in same)
+        bytes_after = sum(one.size_after for one in same)
+        if bytes_before and bytes_after and bytes_before != bytes_after:
+            more.append(_sizes(bytes_before, bytes_after))
+        elif bytes_before != bytes_after:
+            more.append(size(bytes_before or bytes_after))
+        yield Row(
+            SIGNS[first.change],
+            listing((one.name for one in same), 3),
+            text,
+            ", ".join(more),
+            abs(bytes_after - bytes_before),
+            bool(first.major),
+        )
+
+
+def _shows(one: LibraryChange) -> bool:
+    """Whether the versions themselves show the major change."""
+    before, after = (
+        "/".join(sorted({version.partition(".")[0] for version in side if version}))
+        for side in (one.before, one.after)
+    )
+    return one.major == f"{before} -> {after}"
+
+
+def _architecture(one: ArchitectureChange) -> Row:
+    name = {None: "everything", "": "files of no distribution"}.get(
+        one.distribution, one.distribution or ""
+    )
+    parts = [
+        *([f"gained {' '.join(one.gained)}"] if one.gained else []),
+        *([f"lost {' '.join(one.lost)}"] if one.lost else []),
+    ]
+    return Row("~", f"{name} ({one.vendor})", ", ".join(parts), is_loud=one.distribution is None)
+
+
+def _bytes(it: Comparison) -> Iterator[Row]:
+    for one in it.vendors or ():
+        if one.before != one.after:
+            yield _bytes_of(f"{one.vendor} ({one.backend})", one.before, one.after)
+    before, after = it.before.size, it.after.size
+    if before is not None and after is not None and before != after:
+        yield _bytes_of("everything", before, after)
+
+
+def _bytes_of(name: str, before: int, after: int) -> Row:
+    return Row(
+        "~",
+        name,
+        f"{size(before)} -> {size(after)}",
+        signed(after - before),
+        abs(after - before),
+    )
+
+
+def _layers_title(layers: LayersChange | None) -> str:
+    if layers is None:
+        return "layers"
+    hidden = ""
+    if layers.hidden_before != layers.hidden_after:
+        change = _arrow(size(layers.hidden_before), size(layers.hidden_after))
+        hidden = f"; bytes that no container sees: {change}"
+    same = f"the lowest {layers.same} are the same" if layers.same else "none is the same"
+    return f"layers ({layers.before} -> {layers.after}, {same}{hidden})"
+
+
+def _layer(one: LayerChange) -> Row:
+    sizes = [size(it) for it in (one.size_before, one.size_after) if it is not None]
+    return Row(
+        SIGNS[one.change],
+        f"layer {one.index}",
+        " -> ".join(dict.fromkeys(sizes)),
+        _cut(one.instruction) or "made by an instruction that the image does not name",
+        abs((one.size_after or 0) - (one.size_before or 0)),
+    )
+
+
+def _base(it: Comparison) -> Iterator[Row]:
+    before, after = it.before.base, it.after.base
+    if before is not None and after is not None and before != after:
+        yield Row("~", "base", f"{before} -> {after}", is_loud=True)
+
+
+def _variable(one: VariableChange) -> Row:
+    before, after = (_cut(value) if value is not None else "" for value in (one.before, one.after))
+    text = f"is another value {after}" if before == after else _arrow(before, after)
+    return Row(SIGNS[one.change], one.name, text)
+
+
+def _arrow(before: str, after: str) -> str:
+    """`a -> b`; the one there is where there is only one."""
+    return f"{before} -> {after}" if before and after else before or after
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."

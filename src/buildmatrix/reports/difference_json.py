@@ -1,0 +1,52 @@
+"""What a change brings (`audit --diff`), as JSON: the key `diff` of a report."""
+
+from __future__ import annotations
+
+from buildmatrix.reports import diff_json, diff_schema
+from buildmatrix.reports.json import Json, totals
+from buildmatrix.reports.model import Difference, TargetDifference
+from buildmatrix.reports.schema import _TEXT, TOTALS, _list, _object, _or_null
+
+#: Parts of a comparison that locks have.
+_PARTS = ("findings", "distributions", "verdicts")
+
+
+def document(difference: Difference) -> Json:
+    """The difference as plain values; the parts are those of `buildmatrix/diff/1`."""
+    return {
+        "ref": difference.ref,
+        "commit": difference.commit,
+        "targets": [_target(one) for one in difference.targets],
+        "notes": list(difference.notes),
+    }
+
+
+def _target(one: TargetDifference) -> Json:
+    whole = diff_json.document(one.comparison)
+    return {
+        "id": one.target,
+        "backend": one.backend,
+        "before": totals(one.before) if one.before is not None else None,
+        "after": totals(one.after) if one.after is not None else None,
+        **{part: whole[part] for part in _PARTS},
+    }
+
+
+def schema() -> Json:
+    """What `document` gives."""
+    whole = diff_schema.schema()["properties"]
+    assert isinstance(whole, dict)
+    return _object(
+        ref=_TEXT,
+        commit=_TEXT,
+        targets=_list(
+            _object(
+                id=_TEXT,
+                backend=_TEXT,
+                before=_or_null(TOTALS),
+                after=_or_null(TOTALS),
+                **{part: whole[part] for part in _PARTS},
+            )
+        ),
+        notes=_list(_TEXT),
+    )

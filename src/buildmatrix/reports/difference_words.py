@@ -1,0 +1,148 @@
+"""What a change brings (`audit --diff`), in words: the same for a terminal and for Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from buildmatrix.reports.diff_words import Block, blocks, signed
+from buildmatrix.reports.model import Difference, TargetDifference
+from buildmatrix.rules.model import AuditTotals, Finding
+from buildmatrix.rules.text import count, size
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """Targets for which a change brings the same."""
+
+    targets: tuple[str, ...]
+    blocks: tuple[Block, ...]
+
+
+def alike(difference: Difference) -> tuple[Alike, ...]:
+    """What came, went and changed; targets with the same difference together."""
+    groups: dict[tuple[Block, ...], list[str]] = {}
+    for one in difference.targets:
+        mine = tuple(blocks(one.comparison, every=False))
+        if mine:
+            groups.setdefault(mine, []).append(one.target)
+    return tuple(Alike(tuple(names), mine) for mine, names in groups.items())
+
+
+def row(one: TargetDifference) -> tuple[str, ...]:
+    """New and gone findings, distributions in, out and changed, bytes to download and installed."""
+    changes = one.comparison.findings or ()
+    kinds = [change.change for change in one.comparison.distributions]
+    return (
+        str(sum(change.change == "added" for change in changes)),
+        str(sum(change.change == "removed" for change in changes)),
+        f"+{kinds.count('added')} -{kinds.count('removed')} ~{kinds.count('changed')}",
+        _bytes(one, "download"),
+        _bytes(one, "installed"),
+    )
+
+
+#: What `row` gives.
+COLUMNS = ("new", "gone", "distributions", "download", "installed")
+
+
+def _bytes(one: TargetDifference, what: str) -> str:
+    if one.after is None:
+        return ""
+    before: int = getattr(one.before or AuditTotals(), what)
+    after: int = getattr(one.after, what)
+    return signed(after - before) if after != before else "the same"
+
+
+def summary(difference: Difference) -> str:
+    """One sentence about the whole."""
+    new = {key(one) for one in _findings(difference, "added")}
+    gone = {key(one) for one in _findings(difference, "removed")}
+    if not difference.targets:
+        return "nothing to compare"
+    changes = {
+        (one.change, one.name, one.before, one.after)
+        for target in difference.targets
+        for one in target.comparison.distributions
+    }
+    parts = [
+        f"{count(len(new), 'new finding')}, {len(gone)} gone",
+        count(len(changes), "distribution") + " in, out or changed" if changes else "",
+        _largest(difference.targets),
+    ]
+    return "; ".join(part for part in parts if part)
+
+
+def key(one: Finding) -> tuple[str, str, str]:
+    """What makes a finding the same on several targets."""
+    return one.rule, one.distribution or one.path or "", one.message
+
+
+def _findings(difference: Difference, change: str) -> Iterator[Finding]:
+    for target in difference.targets:
+        for one in target.comparison.findings or ():
+            if one.change == change:
+                yield one.finding
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """Findings that say the same of several targets or distributions, and have one cure."""
+
+    first: Finding
+    targets: tuple[str, ...]
+    #: The other distributions.
+    others: tuple[str, ...]
+
+
+def same(findings: Iterable[Finding]) -> tuple[Same, ...]:
+    """Findings that are read as one together; the worst first, accepted ones last."""
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for one in findings:
+        groups.setdefault(_cause(one), []).append(one)
+    found = []
+    for group in groups.values():
+        first = min(group, key=lambda one: (len(one.chain), one.distribution or ""))
+        others = dict.fromkeys(
+            f"{one.distribution} {one.version}"
+            for one in group
+            if one.distribution is not None and one.distribution != first.distribution
+        )
+        found.append(Same(first, tuple(dict.fromkeys(f.target for f in group)), tuple(others)))
+    order = ("error", "warning", "note")
+    return tuple(
+        sorted(found, key=lambda s: (s.first.waived is not None, order.index(s.first.severity)))
+    )
+
+
+def _cause(one: Finding) -> tuple[object, ...]:
+    about = (one.rule, one.severity, one.vendor, one.waived)
+    if one.rule in ("BM101", "BM103") and one.fix is not None:
+        # What a default build of one framework brings along.
+        return (*about, one.chain[:1], tuple(change for change in one.fix.changes) or one.fix.kind)
+    return (*about, one.distribution, one.path)
+
+
+def gone(difference: Difference) -> tuple[tuple[Finding, tuple[str, ...]], ...]:
+    """Findings that are gone, each once, with the targets that do not have it any more."""
+    found: dict[tuple[str, str, str], tuple[Finding, list[str]]] = {}
+    for one in _findings(difference, "removed"):
+        found.setdefault(key(one), (one, []))[1].append(one.target)
+    return tuple((one, tuple(targets)) for one, targets in found.values())
+
+
+def _largest(targets: Sequence[TargetDifference]) -> str:
+    """How much more there is to download where it is most."""
+    known = [one for one in targets if one.after is not None]
+    if not known:
+        return ""
+    differences = {
+        one.target: (one.after or AuditTotals()).download - (one.before or AuditTotals()).download
+        for one in known
+    }
+    target, most = max(differences.items(), key=lambda item: abs(item[1]))
+    if not most:
+        return "as much to download as before"
+    word = "more" if most > 0 else "less"
+    where = f" on {target}" if len(known) > 1 else ""
+    return f"{size(abs(most))} {word} to download{where}"

@@ -1,0 +1,66 @@
+"""The parts of the table that only an audit has: totals, who brings what in vain, what is open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from buildmatrix.reports.ansi import Painter, Style, printable
+from buildmatrix.reports.model import Report
+from buildmatrix.reports.vain import brought, uncertain
+from buildmatrix.rules.model import AuditTotals, GateState, TargetResult
+from buildmatrix.rules.text import count, listing, size
+
+_STATES: dict[GateState, tuple[str, Style]] = {
+    "passed": ("ok", "green"),
+    "failed": ("FAILED", "red"),
+    "undecided": ("open", "yellow"),
+    "not-run": ("-", "dim"),
+}
+_WIDTHS = (9, 9, 10, 9)
+
+
+def targets(results: Sequence[TargetResult], paint: Painter) -> list[str]:
+    """One line per target: its verdict, what it downloads and installs, and how much in vain."""
+    width = max(len("target"), *(len(one.id) for one in results))
+    names = ("download", "in vain", "installed", "in vain")
+    head = [text.rjust(columns) for text, columns in zip(names, _WIDTHS, strict=True)]
+    lines = [paint("  ".join(["target".ljust(width), "audit ", *head]), "bold")]
+    for one in results:
+        text, style = _STATES[one.gates.get("lock", "not-run")]
+        cells = [printable(one.id).ljust(width), paint(text.ljust(6), style)]
+        if one.audit is not None and one.error is None:
+            cells += _cells(one.audit)
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _cells(totals: AuditTotals) -> list[str]:
+    values = (
+        totals.download,
+        totals.foreign_download,
+        totals.installed,
+        totals.foreign_installed,
+    )
+    return [size(value).rjust(width) for value, width in zip(values, _WIDTHS, strict=True)]
+
+
+def in_vain(report: Report, target: str) -> Iterator[str]:
+    """Below the name of a target: which requirement line brings what in vain."""
+    for one in brought(report, target):
+        asker = f" {one.asker}" if one.asker != one.line else ""
+        yield (
+            f"{one.line}{asker}: {size(one.download)} to download and {size(one.installed)} "
+            f"installed in vain, in {count(one.distributions, 'distribution')}"
+        )
+
+
+def not_certain(report: Report) -> str | None:
+    """One sentence about verdicts that rest on a part of the files."""
+    left = uncertain(report)
+    if not left:
+        return None
+    names = listing((f"{one.name} {one.version}" for one in left), 12)
+    return (
+        f"judged by a part of their files: {names}. What was not read can still change these "
+        "verdicts; --deep reads it."
+    )

@@ -1,0 +1,62 @@
+"""The parts of the table about fixes that were tried (`audit --fix`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from textwrap import wrap
+
+from buildmatrix.reports.ansi import Painter, Style, printable
+from buildmatrix.reports.fix_words import saved
+from buildmatrix.reports.model import FixesTried, Report
+from buildmatrix.rules.model import Trial
+
+_LINES: dict[str, Style] = {"+": "green", "-": "red", "@": "blue"}
+
+
+def fixes(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
+    """The patch, what it saves, and what was not tried."""
+    tried = report.fixes
+    if tried is None:
+        return
+    if tried.patch:
+        yield [paint(_title(tried), "bold"), *_saved(tried, paint)]
+        yield [_painted(line, paint) for line in tried.patch.splitlines()]
+    else:
+        trials = [f.fix.trial for f in report.findings if f.fix is not None and f.fix.trial]
+        if not trials:
+            text = "there was none to try"
+        elif any(one.works for one in trials):
+            text = "they work, and there is no file here that can say them"
+        else:
+            text = "none works"
+        yield [paint(f"fixes: {text}", "bold")]
+    if tried.notes:
+        yield [line for note in tried.notes for line in _wrapped(f"- {note}", width)]
+
+
+def _title(tried: FixesTried) -> str:
+    names = printable(", ".join(tried.files))
+    if tried.is_written:
+        return f"fixed: {names}"
+    return f"fixes for {names}; nothing is written, `--fix` without --dry-run does that"
+
+
+def _saved(tried: FixesTried, paint: Painter) -> Iterator[str]:
+    for one in tried.saved:
+        text = saved(Trial(True, "", one.download, one.installed))
+        yield f"  {printable(one.target)}: {paint(text, 'green')}"
+
+
+def _painted(line: str, paint: Painter) -> str:
+    style = _LINES.get(line[:1])
+    return paint(printable(line), style) if style is not None else printable(line)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return wrap(
+        printable(text),
+        width,
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

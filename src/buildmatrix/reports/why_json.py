@@ -1,0 +1,121 @@
+"""The answer of `why` as JSON."""
+
+from __future__ import annotations
+
+import json
+
+from buildmatrix.graph import words
+from buildmatrix.graph.answer import Answer, Subject
+from buildmatrix.graph.chains import Chain
+from buildmatrix.graph.model import Edge, Graph, Node
+
+SCHEMA = "buildmatrix/why/1"
+
+
+def render(answer: Answer) -> str:
+    """One document, the same for the same answer."""
+    graph = answer.graph
+    document = {
+        "schema": SCHEMA,
+        "source": answer.source,
+        "question": {
+            "text": answer.question.text,
+            "kind": answer.question.kind,
+            "matches": len(answer.question.nodes),
+        },
+        "answers": [_subject(graph, one) for one in answer.subjects],
+        "others": [_node(graph, one) for one in answer.left_out],
+        "near": list(answer.question.near),
+        "notes": list(answer.notes),
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _subject(graph: Graph, one: Subject) -> dict[str, object]:
+    use = one.use
+    return {
+        **_node(graph, one.node),
+        "state": one.state,
+        "chains": [_chain(graph, chain) for chain in one.chains],
+        "found": one.count,
+        "more": one.more,
+        "brought": _chain(graph, one.brought) if one.brought is not None else None,
+        "claims": [claim.label for claim in one.claims],
+        "links": [_edge(graph, edge) for edge in one.links],
+        "opens": [_edge(graph, edge) for edge in one.opens],
+        "symbols": None
+        if use is None
+        else {
+            "binary": use.binary,
+            "needed": use.name,
+            "count": use.count,
+            "names": list(use.symbols),
+            "unread": use.unread,
+        },
+    }
+
+
+def _node(graph: Graph, node: Node) -> dict[str, object]:
+    owner = graph.nodes.get(node.owner or "")
+    layer = (
+        graph.layers[node.layer] if words.layer(graph, node) and node.layer is not None else None
+    )
+    copy = node.embedded
+    return {
+        "kind": node.kind,
+        "name": node.label,
+        "text": node.text,
+        "size": node.size,
+        "distribution": owner.label if owner is not None else None,
+        "layer": None
+        if layer is None
+        else {"index": node.layer, "digest": layer.digest, "instruction": layer.instruction},
+        "copy": None
+        if copy is None
+        else {
+            "kind": copy.kind,
+            "vendor": copy.vendor,
+            "backend": copy.backend,
+            "section": copy.section,
+            "offset": copy.offset,
+            "size": copy.size,
+            "architectures": list(copy.architectures),
+            "marks": list(copy.marks),
+            "path": copy.path,
+        },
+    }
+
+
+def _chain(graph: Graph, chain: Chain) -> list[dict[str, object]]:
+    start: dict[str, object] = {
+        "kind": chain.start.kind,
+        "name": chain.start.label,
+        "text": chain.start.text,
+        "reason": words.beginning(graph, chain.start),
+    }
+    return [start, *(_hop(graph, edge) for edge in chain.edges)]
+
+
+def _hop(graph: Graph, edge: Edge) -> dict[str, object]:
+    node = graph.nodes[edge.target]
+    return {"kind": node.kind, "name": node.label, "text": node.text, **_why(edge)}
+
+
+def _edge(graph: Graph, edge: Edge) -> dict[str, object]:
+    return {"from": graph.nodes[edge.source].label, **_why(edge)}
+
+
+def _why(edge: Edge) -> dict[str, object]:
+    return {
+        "reason": words.reason(edge),
+        "edge": edge.kind,
+        "written": edge.text,
+        "condition": edge.condition,
+        "rule": edge.rule,
+        "by": edge.by,
+        "folder": edge.folder,
+        "searched": list(edge.searched),
+        "at": edge.at,
+        "offset": edge.offset,
+        "certain": edge.certain,
+    }

@@ -1,0 +1,27 @@
+"""Findings that an earlier report had: they are shown, and fail nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from buildmatrix.rules.model import Finding
+
+#: What a finding says that is in the baseline, where others have the reason of a waiver.
+REASON = "it is in the baseline report"
+
+
+def apply(findings: Iterable[Finding], known: Collection[str]) -> tuple[Finding, ...]:
+    """The same findings; open ones whose fingerprint is `known` are accepted.
+
+    Fingerprints hold no target and no version: a baseline outlives upgrades and renamed targets.
+    """
+    return tuple(
+        replace(one, waived=REASON) if one.waived is None and one.fingerprint in known else one
+        for one in findings
+    )
+
+
+def is_from_baseline(one: Finding) -> bool:
+    """Whether a finding is accepted for no other reason than that it was there before."""
+    return one.waived == REASON

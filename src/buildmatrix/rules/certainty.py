@@ -1,0 +1,166 @@
+"""What a deeper look into a wheel could still change about a verdict."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from buildmatrix.catalogue.match import distribution
+from buildmatrix.catalogue.model import DistributionMatch
+from buildmatrix.elf.devicefile import SUFFIXES
+from buildmatrix.inventory.model import ClosedFile
+from buildmatrix.rules.model import Verdict
+from buildmatrix.rules.text import count
+from buildmatrix.rules.wheels import Wheels
+
+#: `verdict`: it may turn out differently. `evidence`: it stands, but nothing of what the files hold
+#: is known (runtimes that are linked in, device code). `detail`: that is known, and not all of it.
+Gain = Literal["verdict", "evidence", "detail"]
+
+#: Kinds of evidence that the files of a distribution give, and that their names alone give.
+_HELD = ("bundled", "static", "device-code", "tool")
+_NAMED = ("bundled", "tool")
+
+#: Files without a telling name that are smaller decide nothing: time zones, dictionaries.
+_LEAST = 64 << 10
+#: The part of a binary within which its device code begins. Measured on the large libraries of 69
+#: wheels: 1 to 13 %.
+_SHOWS = 0.15
+#: Of a verdict that stands on less than this part of its binaries' bytes nobody can be certain.
+_ENOUGH = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Unopened:
+    """The files of one distribution that were not opened, or only in part."""
+
+    #: Binaries that were not opened.
+    closed: int = 0
+    #: Read in part, and not far enough for device code to show.
+    partial: int = 0
+    #: Read until device code showed: what else there is of it is not known.
+    coded: int = 0
+    #: All of its binaries, as far as names tell.
+    binaries: int = 0
+    #: Bytes of all binaries, and of those that were not opened or not read far enough.
+    size: int = 0
+    unseen: int = 0
+    #: Python files that were not read: what an import loads is not known.
+    python: int = 0
+
+    @property
+    def is_little(self) -> bool:
+        """Whether what was seen speaks for the rest: the largest files are looked into first."""
+        return self.unseen <= self.size * (1 - _ENOUGH)
+
+
+def unopened(wheels: Wheels) -> Mapping[str, Unopened]:
+    """What was left closed, by distribution (`name==version`); nothing for what is all known."""
+    found: dict[str, Counter[str]] = {}
+    for file in wheels.inventory.closed:
+        counts = found.setdefault(file.owner or "", Counter())
+        if file.path.endswith(".py"):
+            counts["python"] += 1
+        elif _may_decide(file):
+            counts["closed"] += 1
+            counts["binaries"] += 1
+            counts["size"] += file.size
+            counts["unseen"] += file.size
+    for binary in wheels.inventory.binaries:
+        counts = found.setdefault(binary.owner or "", Counter())
+        counts["binaries"] += 1
+        counts["size"] += binary.size
+        if binary.elf.read is None:
+            continue
+        if binary.elf.device_code:
+            counts["coded"] += 1
+        elif binary.elf.read < binary.size * _SHOWS:
+            counts["partial"] += 1
+            counts["unseen"] += binary.size
+    return {
+        owner: Unopened(**counts)
+        for owner, counts in found.items()
+        if counts["closed"] or counts["partial"] or counts["coded"] or counts["python"]
+    }
+
+
+def _may_decide(file: ClosedFile) -> bool:
+    """Whether a file could be a binary or device code that matters."""
+    name = file.path.rpartition("/")[2]
+    suffix = name.rpartition(".")[2].lower()
+    return ".so" in name or suffix in SUFFIXES or file.size >= _LEAST
+
+
+def gains(wheels: Wheels, verdicts: Mapping[str, Verdict]) -> Mapping[str, Gain]:
+    """Distributions (`name==version`) of which a deeper look could still say something new."""
+    strong = [item for item in wheels.foreign if item.weight == "strong"]
+    held = {item.distribution for item in strong if item.kind in _HELD}
+    named = {item.distribution for item in strong if item.kind in _NAMED}
+    result: dict[str, Gain] = {}
+    for owner, left in unopened(wheels).items():
+        name, _, version = owner.partition("==")
+        verdict = verdicts.get(name)
+        if verdict is None:
+            continue
+        match = distribution(name, version, wheels.catalogue)
+        is_named = match is not None and owner in named
+        gain = _gain(wheels, verdict, match, left, owner in held, is_named)
+        if gain is not None:
+            result[owner] = gain
+    return result
+
+
+def _gain(
+    wheels: Wheels,
+    verdict: Verdict,
+    match: DistributionMatch | None,
+    left: Unopened,
+    is_held: bool,
+    is_named: bool,
+) -> Gain | None:
+    """A name that belongs to one vendor says all; one that may be anything says nothing."""
+    has_more = bool(left.closed or left.partial or left.coded)
+    if match is not None and match.vendor is not None and match.kind != "multi-backend":
+        if not wheels.is_foreign(match):
+            return "detail" if has_more else None
+        if match.weight == "strong" and match.kind in ("native", "pure", "meta"):
+            return None
+    if verdict.verdict == "broken" and left.python:
+        # An import that survives the failure would not be broken by it.
+        return "verdict"
+    if not has_more:
+        return None
+    if is_named:
+        # Known to hold other backends' files, and their names say which.
+        return "detail"
+    if verdict.verdict in ("ok", "optional") and not left.coded:
+        return None if left.is_little else "verdict"
+    if left.coded or is_held:
+        return "detail"
+    if match is not None and any(order.action == "index" for order in match.replace.values()):
+        # One build per backend: the name and the version already say that it is the wrong one.
+        return "detail"
+    return "evidence"
+
+
+def what_stays_open(one: Unopened, gain: Gain | None) -> str | None:
+    """The sentence for a report; None where everything was read that could matter."""
+    parts = []
+    partial = one.partial + one.coded
+    if one.closed:
+        parts.append(f"{one.closed} of {count(one.binaries, 'binary file')} not opened")
+    if partial:
+        parts.append(f"{partial} read in part")
+    if not parts and gain == "verdict":
+        parts.append(f"{count(one.python, 'Python file')} not read")
+    if not parts:
+        return None
+    what = {
+        "verdict": ", so the verdict may change",
+        "evidence": ", so what it holds is not known",
+        "detail": ", so architectures may be incomplete",
+        None: "",
+    }[gain]
+    return f"{' and '.join(parts)}{what}: --deep reads the rest"

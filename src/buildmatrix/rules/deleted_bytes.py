@@ -1,0 +1,125 @@
+"""BM604: what one layer brought and a later one deleted still ships.
+
+A container does not see it, so no other rule does. What was replaced counts too: the image carries
+both. Only for images whose layers were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from buildmatrix.catalogue.lookup import distribution, library
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.inventory.model import Buried
+from buildmatrix.rules.belonging import title
+from buildmatrix.rules.findings import finding
+from buildmatrix.rules.model import Finding, Fix
+from buildmatrix.rules.subject import Image
+from buildmatrix.rules.text import listing, size
+
+_METADATA = (".dist-info", ".egg-info")
+#: Characters of an instruction that a message shows.
+_SHOWN = 100
+
+
+def check(image: Image) -> Iterator[Finding]:
+    """One finding per pair of layers and foreign vendor; one for the rest of a pair."""
+    judged = [(_foreign(image, one), one) for one in image.inventory.buried]
+    judged.sort(key=lambda item: (item[1].layer, item[1].by, _vendor(item[0])))
+    for (layer, by, vendor), group in groupby(
+        judged, key=lambda item: (item[1].layer, item[1].by, _vendor(item[0]))
+    ):
+        found = list(group)
+        groups = sorted((one for _, one in found), key=lambda one: (-one.size, one.path))
+        total = sum(one.size for one in groups)
+        evidence = tuple(item for items, _ in found for item in items)
+        if vendor or total > image.policy.bloat_threshold:
+            yield _finding(image, groups, total, layer, by, evidence)
+
+
+def _finding(
+    image: Image,
+    groups: list[Buried],
+    total: int,
+    layer: int,
+    by: int,
+    evidence: tuple[Evidence, ...],
+) -> Finding:
+    what = f"{size(total)} in {listing(one.path or '/' for one in groups)}"
+    if evidence:
+        names = listing(dict.fromkeys(item.detail for item in evidence))
+        what = f"{title(evidence[0].backend, image.catalogue)} ({names}), {what},"
+    verb = "replaced" if all(one.replaced for one in groups) else "deleted"
+    return finding(
+        "BM604",
+        image,
+        f"{what} came with {_named(image, layer)} and was {verb} by {_named(image, by)}: no "
+        "container sees it, and every pull still carries it",
+        severity="error" if evidence else "warning",
+        vendor=evidence[0].vendor if evidence else None,
+        path=groups[0].path,
+        evidence=evidence,
+        chain=(_named(image, layer), groups[0].path, _named(image, by)),
+        fix=Fix(
+            "rebuild",
+            "do not install it; or install, use and delete it in one RUN, or in a build stage of "
+            "which only the result is copied",
+        ),
+        by_path=True,
+    )
+
+
+def _named(image: Image, index: int) -> str:
+    """`layer 6 (RUN pip install ...)`"""
+    layers = image.inventory.layers
+    text = layers[index].instruction if index < len(layers) else ""
+    short = text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+    return f"layer {index + 1} ({short})" if short else f"layer {index + 1}"
+
+
+def _vendor(evidence: tuple[Evidence, ...]) -> str:
+    return evidence[0].vendor if evidence else ""
+
+
+def _foreign(image: Image, one: Buried) -> tuple[Evidence, ...]:
+    """What the names of hidden files say of another vendor; nothing for what says nothing."""
+    last = one.path.rpartition("/")[2]
+    found: list[Evidence] = []
+    if last.endswith(_METADATA):
+        name, _, rest = last.rpartition(".")[0].partition("-")
+        match = distribution(name, rest, image.catalogue)
+        if match is not None and match.vendor is not None and match.weight == "strong":
+            found.append(
+                Evidence(
+                    kind="declared",
+                    vendor=match.vendor,
+                    backend=match.backend,
+                    path=one.path,
+                    detail=f"{name} {rest}".strip(),
+                    role="package",
+                    confidence="medium",
+                    toolkit=match.toolkit,
+                    size=one.size,
+                )
+            )
+    for name in one.names:
+        for owned in library(name, f"{one.path}/{name}", image.catalogue):
+            if owned.weight == "strong" and owned.owned.vendor is not None:
+                found.append(
+                    Evidence(
+                        kind="bundled",
+                        vendor=owned.owned.vendor,
+                        backend=owned.owned.backend,
+                        path=one.path,
+                        detail=name,
+                        role=owned.owned.entry.role,
+                        confidence="medium",
+                        where=owned.owned.entry.where,
+                        toolkit=owned.toolkit,
+                        size=one.size,
+                    )
+                )
+    foreign = [item for item in found if image.is_foreign(item)]
+    # Groups that hold several vendors' files are told of as the first one's: its files are largest.
+    return tuple(item for item in foreign if item.vendor == foreign[0].vendor)

@@ -1,0 +1,166 @@
+"""BM205: a distribution is there twice, and only one of the copies is ever imported."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from buildmatrix.catalogue.lookup import distribution
+from buildmatrix.catalogue.model import DistributionMatch
+from buildmatrix.inventory.model import Distribution, PythonPath
+from buildmatrix.inventory.python_path import first_on_path, with_environment
+from buildmatrix.rules.findings import finding
+from buildmatrix.rules.model import Finding, Fix, Severity
+from buildmatrix.rules.subject import Image
+from buildmatrix.rules.text import listing, size
+
+_METADATA = ".dist-info"
+
+
+def check(image: Image) -> Iterator[Finding]:
+    """One finding per name: for what an interpreter sees twice, else for what a layer replaced."""
+    told: set[str] = set()
+    for path, copies in _seen_twice(image):
+        name = copies[0].name
+        if name not in told and _matters(image, copies):
+            told.add(name)
+            yield _shadowed(image, path, copies)
+    for name, version, place in _replaced(image):
+        if name not in told:
+            told.add(name)
+            yield from _exchanged(image, name, version, place)
+
+
+def _seen_twice(image: Image) -> Iterator[tuple[PythonPath | None, list[Distribution]]]:
+    """Copies that one interpreter finds, the one that it imports first."""
+    everything = image.inventory.distributions
+    for known in image.inventory.python_paths:
+        path = with_environment(known, image.inventory.environment)
+        first = first_on_path(path, everything)
+        for name, copies in _by_name(
+            one for one in everything if posixpath.dirname(one.path) in path.folders
+        ).items():
+            if len(copies) > 1:
+                yield path, sorted(copies, key=lambda one: (one != first[name], one.path))
+    for copies in _by_folder(everything):
+        yield None, copies
+
+
+def _by_folder(everything: Sequence[Distribution]) -> Iterator[list[Distribution]]:
+    """Copies in one and the same folder: which of them was unpacked last, nobody knows."""
+    folders: dict[str, list[Distribution]] = {}
+    for one in everything:
+        folders.setdefault(posixpath.dirname(one.path), []).append(one)
+    for _, those in sorted(folders.items()):
+        for _, copies in sorted(_by_name(those).items()):
+            if len(copies) > 1:
+                yield copies
+
+
+def _by_name(those: Iterable[Distribution]) -> Mapping[str, list[Distribution]]:
+    names: dict[str, list[Distribution]] = {}
+    for one in sorted(those, key=lambda one: one.path):
+        names.setdefault(one.name, []).append(one)
+    return names
+
+
+def _match(image: Image, name: str, version: str) -> DistributionMatch | None:
+    match = distribution(name, version, image.catalogue)
+    return match if match is not None and match.vendor is not None else None
+
+
+def _matters(image: Image, copies: Sequence[Distribution]) -> bool:
+    """Whether a backend is at stake: every Debian image has two copies of pip."""
+    return any(_match(image, one.name, one.version) is not None for one in copies)
+
+
+def _shadowed(image: Image, path: PythonPath | None, copies: Sequence[Distribution]) -> Finding:
+    first, *others = copies
+    folders = {posixpath.dirname(one.path) for one in copies}
+    places = listing(f"{one.version} in {posixpath.dirname(one.path)}" for one in copies)
+    if len(folders) == 1:
+        said = (
+            f"{first.name} is recorded as {' and '.join(one.version for one in copies)} in "
+            f"{folders.pop()}: one was unpacked over the other, and which files are whose is open"
+        )
+    else:
+        interpreter = "an interpreter" if path is None else path.interpreter
+        hidden = sum(one.size for one in others)
+        said = f"{interpreter} finds {first.name} twice ({places}): it imports {first.version}" + (
+            f", and {size(hidden)} are never used" if hidden else ""
+        )
+    return finding(
+        "BM205",
+        image,
+        said,
+        severity=_severity(image, copies),
+        vendor=_vendor(image, copies),
+        owner=f"{first.name}=={first.version}",
+        path=first.path,
+        chain=(*image.chain_to(first.name), *(one.path for one in copies)),
+        fix=Fix(
+            "remove",
+            f"keep one {first.name}: install it into the environment that the image runs, take the "
+            "other out of the base image or its requirements, and leave PYTHONPATH alone",
+        ),
+    )
+
+
+def _severity(image: Image, copies: Sequence[Distribution]) -> Severity:
+    """An error where the copies are builds for different backends, or nobody knows which it is."""
+    matches = [_match(image, one.name, one.version) for one in copies]
+    backends = {None if match is None else match.backend for match in matches}
+    mixed = len({posixpath.dirname(one.path) for one in copies}) < len(copies)
+    different = len({one.version for one in copies}) > 1
+    return "error" if len(backends) > 1 or (mixed and different) else "warning"
+
+
+def _vendor(image: Image, copies: Sequence[Distribution]) -> str | None:
+    """The vendor of the first copy that is foreign, else of the first that has one."""
+    matches = [
+        match for one in copies if (match := _match(image, one.name, one.version)) is not None
+    ]
+    foreign = [match for match in matches if image.is_foreign(match)]
+    return next((match.vendor for match in (*foreign, *matches)), None)
+
+
+# What a later layer put in the place of what an earlier one had
+
+
+def _replaced(image: Image) -> Iterator[tuple[str, str, str]]:
+    """Name, version and place of distributions whose metadata a later layer deleted."""
+    for one in image.inventory.buried:
+        last = one.path.rpartition("/")[2]
+        if last.endswith(_METADATA):
+            name, dash, version = last.removesuffix(_METADATA).partition("-")
+            if dash:
+                yield name.replace("_", "-").replace(".", "-").lower(), version, one.path
+
+
+def _exchanged(image: Image, name: str, version: str, place: str) -> Iterator[Finding]:
+    """A build for one backend that stands where there was one for another."""
+    before = _match(image, name, version)
+    for now in image.inventory.distributions:
+        if now.name != name or now.version == version:
+            continue
+        after = _match(image, name, now.version)
+        backends = [None if match is None else match.backend for match in (before, after)]
+        if backends[0] == backends[1] or image.backend not in backends[:1]:
+            continue
+        yield finding(
+            "BM205",
+            image,
+            f"{name} {version}, which an earlier layer had for {image.backend}, was replaced by "
+            f"{now.version}: the base's build is gone, and its bytes still ship",
+            severity="error",
+            vendor=None if after is None else after.vendor,
+            owner=f"{name}=={now.version}",
+            path=now.path,
+            chain=(*image.chain_to(name), place, now.path),
+            fix=Fix(
+                "pin",
+                f"require the {name} that the base image has (`{name}=={version}`), or take a base "
+                f"image without {name}",
+            ),
+        )
+        return

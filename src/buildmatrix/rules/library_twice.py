@@ -1,0 +1,63 @@
+"""BM304: the same libraries of the backend come from the base image and again from wheels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.catalogue.names import demangle, library_names
+from buildmatrix.rules.belonging import title
+from buildmatrix.rules.findings import finding, total
+from buildmatrix.rules.model import Finding, Fix
+from buildmatrix.rules.places import is_base
+from buildmatrix.rules.subject import Image
+from buildmatrix.rules.text import count, listing, size
+
+
+def check(image: Image) -> Iterator[Finding]:
+    """At most one finding: all libraries of this backend that are there from both sides."""
+    base: dict[str, list[Evidence]] = {}
+    wheels: dict[str, list[Evidence]] = {}
+    for item in image.evidence:
+        if item.kind != "bundled" or item.weight != "strong" or item.backend != image.backend:
+            continue
+        if item.where == "host":
+            continue  # A stub for the linker, or what BM202 is about.
+        if item.distribution is not None:
+            wheels.setdefault(_library(item), []).append(item)
+        elif is_base(item):
+            base.setdefault(_library(item), []).append(item)
+    twice = sorted(base.keys() & wheels.keys())
+    below = [item for name in twice for item in base[name]]
+    above = [item for name in twice for item in wheels[name]]
+    in_vain = min(total(below), total(above))
+    if in_vain <= image.policy.bloat_threshold:
+        return
+    below.sort(key=lambda item: (-item.size, item.path))
+    above.sort(key=lambda item: (-item.size, item.path))
+    owners = listing(
+        str(item.distribution).replace("==", " ") for item in above if item.distribution
+    )
+    yield finding(
+        "BM304",
+        image,
+        f"{count(len(twice), 'library').replace('librarys', 'libraries')} of "
+        f"{title(image.backend, image.catalogue)} are there twice: {size(total(below))} from the "
+        f"base image ({listing(item.path for item in below)}) and {size(total(above))} from "
+        f"{owners}; a process loads one of each, so {size(in_vain)} are in vain",
+        vendor=below[0].vendor,
+        path=below[0].path,
+        evidence=(*below, *above),
+        chain=(image.target.base.final, below[0].path, above[0].path),
+        fix=Fix(
+            "base",
+            "take a base image without the toolkit's libraries (the `base` flavour, or a plain "
+            "Python image): the wheels bring what they need",
+        ),
+    )
+
+
+def _library(item: Evidence) -> str:
+    """The library without its version: two lines of it are BM303's as well."""
+    name = demangle(item.path.rpartition("/")[2])
+    return list(library_names(name))[-1]

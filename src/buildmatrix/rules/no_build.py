@@ -1,0 +1,48 @@
+"""BM105: a release has no build for this backend, so an installer falls back to another one's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from buildmatrix.compat.releases import Gap, gap
+from buildmatrix.rules.belonging import title
+from buildmatrix.rules.declared import declaration
+from buildmatrix.rules.findings import finding
+from buildmatrix.rules.fixes import release_fix
+from buildmatrix.rules.model import Finding
+from buildmatrix.rules.subject import Subject
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """Builds for something else, of releases that were never built for this backend's runtime."""
+    own = subject.catalogue.backends.get(subject.backend)
+    if own is None or own.vendor is None:
+        return
+    runtime = subject.target.runtime
+    for present, match in subject.matches:
+        if match.backend == subject.backend:
+            continue
+        missing = gap(present.name, present.version, subject.backend, runtime, subject.catalogue)
+        if missing is None:
+            continue
+        wanted = title(subject.backend, subject.catalogue)
+        wanted += "" if runtime == "any" else f" {runtime}"
+        yield finding(
+            "BM105",
+            subject,
+            f"{present.name} {missing.release} has no build for {wanted}{_instead(missing)}, so "
+            f"{present.version} was taken, which is for "
+            f"{title(match.backend, subject.catalogue)}",
+            vendor=own.vendor,
+            owner=f"{present.name}=={present.version}",
+            evidence=declaration(present, match, match.vendor or own.vendor),
+            chain=subject.chain_to(present.name) or (str(present),),
+            fix=release_fix(subject, present.name, missing),
+        )
+
+
+def _instead(missing: Gap) -> str:
+    others = f" (it has {', '.join(missing.others)})" if missing.others else ""
+    if missing.nearest is None:
+        return others
+    return f"{others}; the nearest that has one is {missing.nearest.release}"

@@ -1,0 +1,62 @@
+"""BM802: nobody could tell whether a distribution has known vulnerabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from buildmatrix.rules.findings import finding
+from buildmatrix.rules.fixes import accept
+from buildmatrix.rules.model import Finding, Fix
+from buildmatrix.rules.subject import Present, Subject
+from buildmatrix.rules.text import count, listing
+from buildmatrix.vulnerabilities.model import Advisories, Unchecked
+
+
+def check(subject: Subject, advisories: Advisories) -> Iterator[Finding]:
+    """One finding for all that the service failed for, and one for each that it does not know."""
+    failed: list[tuple[Present, Unchecked]] = []
+    for present in subject.present:
+        one = advisories.unchecked.get((present.name, present.version))
+        if one is None:
+            continue
+        if one.cause == "service":
+            failed.append((present, one))
+        else:
+            yield _unknown(subject, present, one, advisories.service)
+    if failed:
+        yield _failed(subject, failed, advisories.service)
+
+
+def _unknown(subject: Subject, present: Present, one: Unchecked, service: str) -> Finding:
+    return finding(
+        "BM802",
+        subject,
+        f"{present} could not be checked for known vulnerabilities by {service}: {one.why}",
+        owner=f"{present.name}=={present.version}",
+        chain=subject.chain_to(present.name) or (str(present),),
+        fix=Fix(
+            "waive",
+            f"if nobody publishes advisories about {present.name}, accept it with a [[waive]]",
+            accept("BM802", distribution=present.name),
+        ),
+    )
+
+
+def _failed(subject: Subject, failed: list[tuple[Present, Unchecked]], service: str) -> Finding:
+    names = [present.name for present, _ in failed]
+    reasons = listing((one.why for _, one in failed), 2)
+    what = (
+        f"none of {count(len(failed), 'distribution')} could"
+        if len(failed) == len(subject.present)
+        else f"{listing(names)} could not"
+    )
+    return finding(
+        "BM802",
+        subject,
+        f"{what} be checked for known vulnerabilities by {service}: {reasons}",
+        fix=Fix(
+            "waive",
+            "run again when the service answers, name another one in [policy.vulnerabilities], or "
+            "say with --no-vulnerabilities that nobody asks",
+        ),
+    )

@@ -1,0 +1,63 @@
+"""Verdicts through what is required: a clean package that brings a foreign one is not clean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from buildmatrix.lock.model import Lock
+from buildmatrix.rules.model import Verdict
+
+_BAD = ("broken", "bloat")
+
+
+def through(lock: Lock, verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
+    """The same verdicts; those of what requires a broken or bloated distribution are that too.
+
+    `Package.via` says who requires whom: markers and extras are decided there already. What is
+    worst counts, and of equals the nearest.
+    """
+    known = {one.name: one for one in verdicts}
+    requires = _requires(lock)
+    return tuple(
+        one if one.verdict in _BAD else _through(one, known, requires) for one in known.values()
+    )
+
+
+def _requires(lock: Lock) -> Mapping[str, Sequence[str]]:
+    names = {package.name for package in lock.packages}
+    found: dict[str, list[str]] = {}
+    for package in sorted(lock.packages, key=lambda package: package.name):
+        for asker in package.via:
+            if asker in names:
+                found.setdefault(asker, []).append(package.name)
+    return found
+
+
+def _through(
+    one: Verdict, known: Mapping[str, Verdict], requires: Mapping[str, Sequence[str]]
+) -> Verdict:
+    #: Who is reached, and the requirement of `one` that leads there.
+    reached: dict[str, str] = {name: name for name in requires.get(one.name, ())}
+    bad: dict[str, tuple[Verdict, str]] = {}
+    for name, first in (queue := list(reached.items())):  # grows while it is walked
+        verdict = known.get(name)
+        if verdict is not None and verdict.verdict in _BAD:
+            bad.setdefault(verdict.verdict, (verdict, first))
+            continue
+        for further in requires.get(name, ()):
+            if further not in reached and further != one.name:
+                reached[further] = first
+                queue.append((further, first))
+    for kind in _BAD:
+        if kind in bad:
+            worst, first = bad[kind]
+            by = "" if first == worst.name else f" by way of {first}"
+            return replace(
+                one,
+                verdict=worst.verdict,
+                reason=f"it requires {worst.name} {worst.version}{by}, and that is "
+                f"{worst.verdict} here: {worst.reason}",
+                vendors=tuple(sorted({*one.vendors, *worst.vendors})),
+            )
+    return one

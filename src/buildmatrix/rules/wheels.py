@@ -1,0 +1,90 @@
+"""What rules look at before anything is installed: a target as the wheels of its lock make it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.catalogue.names import demangle
+from buildmatrix.inventory.loader import Needed, Resolution, resolve
+from buildmatrix.inventory.model import Inventory
+from buildmatrix.lock.model import Lock
+from buildmatrix.rules.subject import Image, Present
+from buildmatrix.spec.model import Policy, Target
+
+
+@dataclass(frozen=True)
+class Wheels(Image):
+    """One target whose locked wheels were read, some of them in part; no base image lies below."""
+
+    #: Why the lock does not fit its inputs, where it does not.
+    stale: str | None
+    #: Distributions of which no wheel could be taken, and why.
+    without_wheel: Mapping[str, str]
+
+    @property
+    def here(self) -> str:
+        """See `Image.here`."""
+        return "this lock"
+
+    @cached_property
+    def closed(self) -> frozenset[str]:
+        """Paths of the files that were not opened."""
+        return frozenset(one.path for one in self.inventory.closed)
+
+
+def wheels(
+    target: Target,
+    inventory: Inventory,
+    evidence: Sequence[Evidence],
+    lock: Lock,
+    catalogue: Catalogue,
+    policy: Policy,
+    *,
+    downloads: Mapping[str, int],
+    stale: str | None = None,
+    without_wheel: Mapping[str, str] | None = None,
+    resolution: Resolution | None = None,
+) -> Wheels:
+    """The target as the wheels of its lock make it. `downloads` are their bytes, by name."""
+    present = tuple(
+        Present(
+            package.name, package.version, target.lock, downloads.get(package.name), package.index
+        )
+        for package in sorted(lock.packages, key=lambda package: package.name)
+    )
+    return Wheels(
+        target,
+        catalogue,
+        policy,
+        lock,
+        present,
+        inventory,
+        tuple(evidence),
+        resolution or resolved(inventory),
+        stale,
+        without_wheel or {},
+    )
+
+
+def resolved(inventory: Inventory) -> Resolution:
+    """Where NEEDED entries lead among wheels, when some of their files were not opened.
+
+    The loader model knows the files that were opened; a closed one answers to its file name.
+    """
+    found = resolve(inventory)
+    closed: dict[str, list[str]] = {}
+    for one in inventory.closed:
+        name = one.path.rpartition("/")[2]
+        for known in {name, demangle(name)}:
+            closed.setdefault(known, []).append(one.path)
+    return replace(found, needed=tuple(_with_closed(one, closed) for one in found.needed))
+
+
+def _with_closed(one: Needed, closed: Mapping[str, Sequence[str]]) -> Needed:
+    if one.found is not None or one.name not in closed:
+        return one
+    return replace(one, anywhere=(*one.anywhere, *closed[one.name]))

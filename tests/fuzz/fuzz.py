@@ -1,0 +1,160 @@
+"""Coverage-guided fuzzing of what reads foreign bytes, for a bounded time.
+
+    python tests/fuzz/fuzz.py [--seconds 60] [--corpus FOLDER] [TARGET...]
+
+Without targets all of them share the seconds. It starts from small honest files of every format and
+from the cases that were found before. An input that breaks a promise ends the run with exit code 1
+and is written to the working directory, as TARGET-crash-* or TARGET-timeout-*: make it smaller, put
+it with the cases of its tests, which replay them, and mend the reader.
+
+With --corpus, what was learnt is kept there for the next run. Needs atheris (dependency group
+`fuzz`), which exists for Python up to 3.12: with a newer one nothing is fuzzed, and that is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+UNIT = ROOT / "tests" / "unit"
+#: Bytes of an input: room for every table, and fast.
+LONGEST = 1 << 14
+#: Seconds that one input may take on a busy machine; honest ones take a millisecond.
+SLOWEST = 20
+MOST_MEMORY_MB = 1024
+#: Seconds beyond its share after which a target is ended from outside.
+PATIENCE = 60
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is fuzzed."""
+
+    #: Packages whose branches guide the fuzzer.
+    packages: Sequence[str]
+    cases: Path
+    pattern: str
+    #: Its share of the time.
+    weight: int
+
+
+_CASES = UNIT / "promises" / "cases"
+TARGETS = {
+    "elf": Target(["buildmatrix.elf"], UNIT / "elf" / "cases", "*", 4),
+    "wheel": Target(["buildmatrix.trees"], _CASES, "wheel-*", 2),
+    "page": Target(["buildmatrix.index.pages", "html.parser"], _CASES, "page-*", 1),
+    "lock": Target(["buildmatrix.lock"], _CASES, "lock-*", 1),
+    "tree": Target(["buildmatrix.inventory"], _CASES, "tree-*", 2),
+}
+
+
+def prepare(name: str, folder: Path) -> tuple[list[bytes], Callable[[bytes], None]]:
+    """The honest inputs of a target, and what keeps its promises; imported under atheris' eyes."""
+    import atheris
+
+    sys.path[:0] = [str(ROOT / "src"), *(str(UNIT / one) for one in ("elf", "lock", "promises"))]
+    sys.path.insert(0, str(Path(__file__).parent))
+    with atheris.instrument_imports(include=list(TARGETS[name].packages)):
+        if name == "elf":
+            from elf_promises import keeps_promises
+            from elf_seeds import seeds
+
+            return seeds(), keeps_promises
+        import promises
+        import seeds as honest
+    if name == "lock":
+        from lock_cases import CPU
+
+        from buildmatrix.lock.ask import Ask
+
+        ask = Ask(folder / "lock", "lock", CPU)
+        return honest.locks(), lambda data: promises.lock(data, ask)
+    if name == "tree":
+        from elf_seeds import seeds as binaries
+
+        return honest.trees(binaries()[0]), promises.tree
+    return (honest.wheels(), promises.wheel) if name == "wheel" else (honest.pages(), promises.page)
+
+
+def fuzz(name: str, seconds: int, corpus: Path, folder: Path) -> None:
+    """Fuzzes one target in this process, which ends with it."""
+    import atheris
+
+    honest, promise = prepare(name, folder)
+    corpus.mkdir(parents=True, exist_ok=True)
+    known = [case.read_bytes() for case in TARGETS[name].cases.glob(TARGETS[name].pattern)]
+    for number, data in enumerate([*honest, *known]):
+        (corpus / f"seed-{number}").write_bytes(data[:LONGEST])
+    options = [f"-max_total_time={seconds}", f"-max_len={LONGEST}", f"-timeout={SLOWEST}"]
+    options += [f"-rss_limit_mb={MOST_MEMORY_MB}", f"-artifact_prefix={name}-"]
+    options += ["-verbosity=0", "-print_final_stats=1"]
+    atheris.Setup([sys.argv[0], str(corpus), *options], promise)
+    atheris.Fuzz()
+
+
+def run(name: str, seconds: int, corpus: Path | None) -> bool:
+    """Fuzzes one target in a process of its own; whether it kept its promises."""
+    with tempfile.TemporaryDirectory() as folder:
+        where = corpus / name if corpus else Path(folder) / "corpus"
+        command = [sys.executable, __file__, "--inside", name, folder]
+        command += ["--seconds", str(seconds), "--corpus", str(where)]
+        try:
+            done = subprocess.run(
+                command, check=False, timeout=seconds + PATIENCE, capture_output=True, text=True
+            )
+        except subprocess.TimeoutExpired:
+            print(f"fuzz {name}: did not end {PATIENCE} s after its {seconds} s", flush=True)
+            return False
+    runs = "?"
+    for line in done.stderr.splitlines():
+        if line.startswith("stat::number_of_executed_units"):
+            runs = line.split()[-1]
+    if done.returncode == 0:
+        print(f"fuzz {name}: {runs} inputs in {seconds} s, every promise kept", flush=True)
+        return True
+    told = [line for line in done.stderr.splitlines() if not line.startswith(("INFO:", "WARNING:"))]
+    print("\n".join([done.stdout[-8000:], *told[-60:]]))
+    print(f"fuzz {name}: a promise was broken after {runs} inputs (see above)", flush=True)
+    return False
+
+
+def main() -> int:
+    """The exit code: 1 when a promise was broken."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=" ".join(TARGETS))
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--corpus", type=Path)
+    parser.add_argument("--inside", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        fuzz(options.inside[0], options.seconds, options.corpus, Path(options.inside[1]))
+        return 0
+    if unknown := set(options.targets) - TARGETS.keys():
+        parser.error(f"no target is called {', '.join(sorted(unknown))}: {', '.join(TARGETS)}")
+    try:
+        import atheris  # noqa: F401 (only whether it is there)
+    except ImportError:
+        if sys.version_info >= (3, 13):
+            print("fuzz: not run: atheris exists for Python up to 3.12 only", file=sys.stderr)
+            return 0
+        print("fuzz: atheris is missing: uv pip install --group fuzz", file=sys.stderr)
+        return 5
+    chosen = options.targets or list(TARGETS)
+    weights = sum(TARGETS[name].weight for name in chosen)
+    kept = [
+        run(name, max(1, options.seconds * TARGETS[name].weight // weights), options.corpus)
+        for name in chosen
+    ]
+    return 0 if all(kept) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""INCIDENTS.md, A15: what one layer installed and a later one deleted, in images of an engine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from buildmatrix.engines.docker import DockerEngine
+from buildmatrix.engines.model import Surroundings
+from buildmatrix.engines.text import plain
+from buildmatrix.pipeline.source import Facts, parse, read
+from buildmatrix.store.facts import FactCache
+
+pytestmark = pytest.mark.engine
+
+#: An image of the test stack that has a shell and a Python.
+BASE = "localhost:5000/python:3.11-slim-bookworm"
+AROUND = Surroundings(mirror=BASE.partition("python:")[0])
+SCANNER = BASE.removeprefix(AROUND.mirror)
+SITE = "usr/local/lib/python3.11/site-packages"
+LIBRARY = 3_000_000
+INSTALL = (
+    f"mkdir -p /{SITE}/nvidia/cublas/lib && head -c {LIBRARY} /dev/urandom"
+    f" > /{SITE}/nvidia/cublas/lib/libcublas.so.12"
+)
+
+
+def built(name: str, *steps: str) -> str:
+    """An image of its own layers over the base."""
+    done = subprocess.run(
+        ["docker", "buildx", "build", "--load", "--tag", name, "-"],
+        input="\n".join([f"FROM {BASE}", "USER 0", *steps, ""]),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, plain(done.stderr)
+    return name
+
+
+@pytest.fixture(scope="module")
+def uninstalled(engine: None) -> str:
+    return built(
+        "buildmatrix-test/uninstalled:1",
+        f"RUN {INSTALL}",
+        "ENV AFTER=1",
+        f"RUN rm -r /{SITE}/nvidia",
+    )
+
+
+def facts(name: str, cache: FactCache | None = None) -> Facts:
+    return read(parse(f"docker:{name}"), DockerEngine, SCANNER, AROUND, cache, layers=True)
+
+
+def scan(source: str | Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "buildmatrix", "scan", str(source), "--backend", "cpu"),
+            *("--no-cache", "--scanner", SCANNER, "--mirror", AROUND.mirror, *arguments),
+        ],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_the_layers_of_an_image_say_what_made_them_and_what_they_hide(uninstalled: str) -> None:
+    inventory = facts(uninstalled).inventory
+    *_, install, delete = inventory.layers
+    assert install.instruction.startswith("RUN mkdir -p")
+    assert (install.size, install.hidden) == (LIBRARY, LIBRARY)
+    assert delete.instruction == f"RUN rm -r /{SITE}/nvidia"
+    assert (delete.size, delete.hidden) == (0, 0)
+    (buried,) = [one for one in inventory.buried if "nvidia" in one.path]
+    assert (buried.layer, buried.by) == (len(inventory.layers) - 2, len(inventory.layers) - 1)
+    assert {inventory.origins[one.path] for one in inventory.binaries} == {0}
+    shown = subprocess.run(
+        ["docker", "image", "inspect", "--format", '{{join .RootFS.Layers " "}}', uninstalled],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [one.digest for one in inventory.layers] == shown.stdout.split()
+
+
+def test_deleted_cuda_fails_a_cpu_image_and_the_command_says_both_steps(
+    uninstalled: str, tmp_path: Path
+) -> None:
+    archive = tmp_path / "saved.tar"
+    subprocess.run(["docker", "save", "--output", archive, uninstalled], check=True)
+    for source, more in ((f"docker:{uninstalled}", ["--layers"]), (archive, [])):
+        done = scan(source, "--format", "table", *more)
+        assert done.returncode == 1, done.stderr
+        text = " ".join(done.stdout.split())
+        assert "BM604" in text and "libcublas.so.12" in text and "3.0 MB" in text
+    # Nobody asked for the layers, and the merged file system has no trace of it.
+    assert "BM604" not in scan(f"docker:{uninstalled}").stdout
+
+
+def test_what_one_step_installed_and_deleted_is_nowhere(engine: None) -> None:
+    name = built("buildmatrix-test/one-step:1", f"RUN {INSTALL} && rm -r /{SITE}/nvidia")
+    assert [one.path for one in facts(name).inventory.buried if "nvidia" in one.path] == []
+
+
+def test_layers_are_exported_once_per_image_and_never_stored(
+    uninstalled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = FactCache(tmp_path / "cache", print)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    first = facts(uninstalled, cache).inventory
+
+    def export(*_: object) -> None:
+        raise AssertionError("the layers are known")
+
+    monkeypatch.setattr(DockerEngine, "export", export)
+    again = facts(uninstalled, cache).inventory
+    assert (again.layers, again.origins, again.buried) == (
+        first.layers,
+        first.origins,
+        first.buried,
+    )
+    kept = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
+    assert kept < 30_000_000 < sum(one.size for one in first.layers)
+
+
+def test_the_memory_of_a_read_does_not_depend_on_what_the_files_hold(engine: None) -> None:
+    name = built(
+        "buildmatrix-test/large:1",
+        "RUN head -c 400000000 /dev/urandom > /srv/model.bin",
+        "RUN rm /srv/model.bin",
+    )
+    program = (
+        "import resource, sys\n"
+        "from buildmatrix.engines.docker import DockerEngine\n"
+        "from buildmatrix.trees.archive_stream import layers_of\n"
+        "with DockerEngine().export(sys.argv[1]) as chunks:\n"
+        "    tree, _ = layers_of(chunks)\n"
+        "print(sum(one.size for one in tree.hidden()))\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, name], capture_output=True, text=True, env=os.environ
+    )
+    assert done.returncode == 0, done.stderr
+    hidden, kilobytes = map(int, done.stdout.split())
+    assert hidden >= 400_000_000
+    assert kilobytes < 120_000

@@ -1,0 +1,161 @@
+"""`buildmatrix audit`: sources, exit codes and where its output goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "pipeline"))
+from audit_index import Locked
+from index import IndexServer, answering
+
+from buildmatrix import cli
+from buildmatrix.reports.schema import schema
+
+LOCK = "pylock.toml"
+
+
+@pytest.fixture
+def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Locked]:
+    for name in os.environ:
+        if name.upper().endswith("_PROXY") or name.startswith(("UV_", "PIP_", "BUILDMATRIX_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    with IndexServer(folder) as server:
+        yield Locked(folder, server)
+
+
+def write(locked: Locked) -> None:
+    Path(LOCK).write_text(locked.text())
+
+
+def smuggle(locked: Locked) -> None:
+    locked.add("embeddings 1.0", "requirements.in:3", requires=["nvidia-nccl-cu12"])
+    locked.add(
+        "nvidia-nccl-cu12 2.27", "embeddings", {"nvidia/nccl/lib/libnccl.so.2": b"x" * 90_000}
+    )
+    write(locked)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(("audit", "--no-vulnerabilities", *arguments))
+    printed = capsys.readouterr()
+    return int(stop.value.code or 0), printed.out, printed.err
+
+
+def test_a_foreign_distribution_fails_with_its_chain_and_its_bytes(locked: Locked, capsys) -> None:
+    smuggle(locked)
+    code, out, err = run(capsys, LOCK, "--backend", "rocm", "-q")
+    assert (code, err) == (1, "")
+    assert "requirements.in:3 -> embeddings 1.0 -> nvidia-nccl-cu12 2.27" in out
+    assert "requirements.in:3 embeddings 1.0: " in out
+    assert "installed in vain, in 1 distribution" in " ".join(out.split())
+
+
+def test_a_clean_lock_ends_with_0_for_every_backend(locked: Locked, capsys) -> None:
+    locked.add("clean 1.0")
+    write(locked)
+    code, out, _ = run(capsys, LOCK, "--format", "json")
+    assert code == 0
+    report = json.loads(out)
+    jsonschema.validate(report, schema())
+    assert report["findings"] == report["unread"] == []
+    assert {one["backend"] for one in report["targets"]} == {"cuda", "rocm", "oneapi", "cpu"}
+
+
+def test_what_is_read_is_told_on_standard_error(locked: Locked, capsys) -> None:
+    smuggle(locked)
+    _, out, err = run(capsys, LOCK, "--backend", "cpu", "--no-progress", "--format", "json")
+    assert "file lists of 2" in err
+    assert json.loads(out)["subject"] == LOCK
+
+
+def test_offline_answers_from_the_cache_and_says_what_is_missing(locked: Locked, capsys) -> None:
+    locked.add("clean 1.0")
+    write(locked)
+    code, out, _ = run(capsys, LOCK, "--backend", "cpu", "--offline")
+    assert code == 3
+    assert "it has not been read before, and --offline was given" in out
+    assert run(capsys, LOCK, "--backend", "cpu")[0] == 0
+    asked = len(locked.server.requests)
+    assert run(capsys, LOCK, "--backend", "cpu", "--offline")[0] == 0
+    assert len(locked.server.requests) == asked
+
+
+def test_without_a_cache_everything_is_read_again(locked: Locked, capsys) -> None:
+    path = locked.server.path_of(locked.add("clean 1.0").name)
+    write(locked)
+    run(capsys, LOCK, "--backend", "cpu", "--no-cache")
+    asked = locked.server.count(path)
+    run(capsys, LOCK, "--backend", "cpu", "--no-cache")
+    assert locked.server.count(path) == 2 * asked
+    assert not Path(os.environ["BUILDMATRIX_CACHE"]).exists()
+
+
+def test_an_index_that_fails_is_undecided(locked: Locked, capsys) -> None:
+    path = locked.add("clean 1.0")
+    write(locked)
+    locked.server.misbehave(locked.server.path_of(path.name), answering(404))
+    code, out, _ = run(capsys, LOCK, "--backend", "cpu")
+    assert code == 3
+    assert path.name in out
+
+
+def test_a_source_that_cannot_be_read_is_said_once_for_all_backends(locked: Locked, capsys) -> None:
+    Path("requirements.in").write_text("numpy=2\n")
+    code, out, err = run(capsys, "requirements.in", "-q")
+    assert (code, out) == (2, "")
+    assert err.count("requirements.in:1:6") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["nowhere.toml"], "there is no nowhere.toml"),
+        ([LOCK, "--backend", "cudda"], "there is no backend 'cudda'"),
+        ([LOCK, "--python", "three"], "'three' is no Python"),
+        ([LOCK, "--format", "xml"], "--format xml"),
+        ([], "buildmatrix.toml"),
+    ],
+)
+def test_a_wrong_command_line_is_exit_code_2_and_one_sentence(
+    locked: Locked, capsys, arguments: list[str], told: str
+) -> None:
+    locked.add("clean 1.0")
+    write(locked)
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert told in err
+    assert "Traceback" not in err
+
+
+def test_a_waiver_in_a_file_of_its_own_counts(locked: Locked, capsys) -> None:
+    smuggle(locked)
+    Path("waivers.toml").write_text(
+        '[[waive]]\nrule = "BM101"\ndistribution = "nvidia-nccl-cu12"\nreason = "measured"\n'
+        'owner = "team@example.com"\nexpires = 2099-01-31\n'
+    )
+    code, out, _ = run(capsys, LOCK, "--backend", "cpu", "--waivers", "waivers.toml")
+    assert code == 0
+    assert "accepted: measured" in out
+
+
+def test_sarif_points_at_the_requirement_line(locked: Locked, capsys) -> None:
+    smuggle(locked)
+    run(capsys, LOCK, "--backend", "cpu", "--format", "sarif=audit.sarif")
+    (result,) = json.loads(Path("audit.sarif").read_text())["runs"][0]["results"]
+    place = result["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "requirements.in"
+    assert place["region"]["startLine"] == 3

@@ -1,0 +1,323 @@
+"""`why`: what a SOURCE may be, what the answer is written as, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec._core
+import pytest
+
+from buildmatrix import cli, store
+from buildmatrix.elf.model import Elf
+from buildmatrix.inventory.model import Binary, Distribution, Inventory, Unread
+from buildmatrix.reports import json as report_json
+from buildmatrix.reports.model import assemble
+from buildmatrix.rules.model import Finding, TargetResult
+
+#: A real extension module: it links libc.so.6, with versioned symbols.
+MODULE = Path(msgspec._core.__file__)
+SITE = "usr/lib/python3.11/site-packages"
+TARGET = "cpu-py311-server"
+SPEC = """\
+schema = 1
+[project]
+name = "inferno"
+version = "1.4.0"
+image = "registry.example.com/{project}"
+[defaults]
+python = ["3.11"]
+variant = ["server"]
+requirements = ["base.in"]
+[backend.cpu]
+runtime = "any"
+base = "python:{python}-slim-bookworm"
+"""
+LOCK = """\
+lock-version = "1.0"
+created-by = "buildmatrix"
+[[packages]]
+name = "acme"
+version = "1.0"
+wheels = [{name = "acme-1.0-py3-none-any.whl", url = "https://example.com/acme-1.0-py3-none-any.whl", hashes = {sha256 = "%s"}}]
+[tool.buildmatrix]
+target = "cpu-py311-server"
+[tool.buildmatrix.packages]
+acme = { via = ["base.in:2"] }
+""" % ("0" * 64)  # noqa: E501
+
+INVENTORY = Inventory(
+    distributions=(Distribution("acme", "1.0", f"{SITE}/acme-1.0.dist-info"),),
+    binaries=(
+        Binary(
+            f"{SITE}/acme/core.so",
+            100,
+            Elf(64, True, "x86_64", "dyn", needed=("libcudart.so.12",)),
+            "acme==1.0",
+        ),
+    ),
+)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A specification whose target was built: its lock and the inventory of its image are there."""
+    folder = tmp_path / "project"
+    (folder / "locks").mkdir(parents=True)
+    (folder / "buildmatrix.toml").write_text(SPEC)
+    (folder / "base.in").write_text("# what the service needs\nacme[gpu]>=1  # for speed\n")
+    (folder / f"locks/pylock.{TARGET}.toml").write_text(LOCK)
+    built(folder, INVENTORY)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def built(folder: Path, inventory: Inventory) -> None:
+    store.write(folder / f".buildmatrix/state/{TARGET}/inventory.json", inventory)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        cli.main([str(part) for part in arguments])
+    printed = capsys.readouterr()
+    return int(stop.value.code or 0), " ".join(printed.out.split()), printed.err
+
+
+# Targets of the specification
+
+
+@pytest.mark.parametrize("source", [TARGET, f"target:{TARGET}"])
+def test_a_target_that_was_built_is_asked_without_its_image(
+    project: Path, capsys: pytest.CaptureFixture[str], source: str
+) -> None:
+    code, out, _ = run(capsys, "why", source, "libcudart")
+    assert code == 0
+    assert "base.in:2: acme[gpu]>=1" in out
+    assert "acme 1.0 └ …/acme/core.so └ libcudart.so.12" in out
+
+
+def test_the_second_question_is_answered_from_the_graph_that_was_kept(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = run(capsys, "why", TARGET, "libcudart")
+    monkeypatch.setattr(store, "read", lambda path: pytest.fail("the inventory was read again"))
+    assert run(capsys, "why", TARGET, "libcudart") == first
+
+
+def test_a_new_build_a_new_lock_and_new_requirements_give_a_new_answer(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, "why", TARGET, "libcudart")
+    (project / "base.in").write_text("# nothing\nacme>=2\n")
+    assert "base.in:2: acme>=2" in run(capsys, "why", TARGET, "libcudart")[1]
+    lock = project / f"locks/pylock.{TARGET}.toml"
+    lock.write_text(LOCK.replace("base.in:2", "base.in:1"))
+    assert "base.in:1" in run(capsys, "why", TARGET, "libcudart")[1]
+    built(project, replace(INVENTORY, binaries=()))
+    assert "Nothing in target" in run(capsys, "why", TARGET, "libcudart")[1]
+
+
+def test_a_kept_graph_that_is_damaged_is_made_again(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = run(capsys, "why", TARGET, "libcudart")
+    kept = project / f".buildmatrix/state/{TARGET}/graph.msgpack"
+    for damage in (b"", kept.read_bytes()[:-9], b"\xc1" * 100):
+        kept.write_bytes(damage)
+        assert run(capsys, "why", TARGET, "libcudart") == first
+
+
+def test_a_target_that_was_not_built_says_what_to_do(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / f".buildmatrix/state/{TARGET}/inventory.json").unlink()
+    code, _, err = run(capsys, "why", TARGET, "libcudart")
+    assert code == 3
+    assert f"buildmatrix build --select {TARGET}" in err
+
+
+def test_a_target_that_does_not_exist_is_named_with_what_is_near(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, "why", "target:cpu-py311-serve", "libcudart")
+    assert code == 2
+    assert f"did you mean {TARGET}?" in err
+
+
+def test_a_target_without_a_specification_is_a_usage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run(capsys, "why", "target:cpu-py311", "x")
+    assert (code, "there is no specification here" in err) == (2, True)
+
+
+# Files
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    path = tmp_path / "acme-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
+        out.write(MODULE, "acme/core.so")
+        out.writestr(
+            "acme-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n"
+        )
+        out.writestr("acme-1.0.dist-info/RECORD", "acme/core.so,,\n")
+    return path
+
+
+def test_the_symbols_that_make_a_link_necessary_are_told(
+    wheel: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "why", f"wheel:{wheel}", "libc.so.6", "--format", "json")
+    (told,) = json.loads(out)["answers"]
+    assert (code, told["state"]) == (0, "missing")
+    assert "memcpy" in told["symbols"]["names"]
+
+
+def test_a_link_that_is_not_used_is_called_that(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, flags in (("libused.so", []), ("core.so", ["libused.so", "-Wl,--no-as-needed"])):
+        source = tmp_path / "one.c"
+        source.write_text(f"int from_{name.partition('.')[0]}(void) {{ return 1; }}\n")
+        command = ["gcc", "-shared", "-nostdlib", "-fPIC", "-Wl,-rpath,$ORIGIN"]
+        command += [*flags[1:], source, *flags[:1], "-o", name]
+        subprocess.run(command, cwd=tmp_path, check=True)
+    _, out, _ = run(capsys, "why", f"dir:{tmp_path}", "libused.so")
+    assert "symbols: none: core.so does not use its link to libused.so" in out
+
+
+def test_mangled_symbols_are_told_as_they_were_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lib.c").write_text("int _ZN4abcd5rollsEi(int n) { return n; }\n")
+    (tmp_path / "core.c").write_text(
+        "int _ZN4abcd5rollsEi(int); int from(void) { return _ZN4abcd5rollsEi(1); }\n"
+    )
+    flags = ["gcc", "-shared", "-nostdlib", "-fPIC", "-Wl,-rpath,$ORIGIN"]
+    for names in (["lib.c", "-o", "librolls.so"], ["core.c", "librolls.so", "-o", "core.so"]):
+        subprocess.run([*flags, *names], cwd=tmp_path, check=True)
+    _, out, _ = run(capsys, "why", f"dir:{tmp_path}", "librolls.so")
+    assert "symbols: abcd::rolls(int)" in out
+
+
+def test_symbols_are_not_read_when_nobody_wants_them(
+    wheel: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = run(capsys, "why", wheel, "libc.so.6", "--no-symbols")
+    assert "symbols:" not in out
+
+
+def test_a_wheel_without_metadata_still_has_an_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "acme-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as out:
+        out.write(MODULE, "acme/core.so")
+    code, out, _ = run(capsys, "why", path, "libc.so.6")
+    assert code == 0
+    assert "no Python distribution owns it" in out
+
+
+def test_a_lock_beside_a_folder_tells_the_requirement_line(
+    project: Path, wheel: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    lock = project / f"locks/pylock.{TARGET}.toml"
+    _, out, _ = run(capsys, "why", f"dir:{site}", "libc.so.6", "--lock", lock)
+    assert "base.in:2: acme[gpu]>=1" in out
+
+
+# Reports
+
+
+def test_a_saved_report_answers_without_the_image(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "report.json"
+    finding = Finding(
+        "BM101", "foreign-dependency", "error", "cpu", "cpu", "nvidia", "a message",
+        chain=("base.in:2", "acme 1.0", "nvidia-nccl-cu12 2.1"),
+    )  # fmt: skip
+    targets = [TargetResult("cpu", "cpu", {"lock": "failed"})]
+    path.write_text(
+        report_json.render(assemble("demo", "2026-11-20", targets=targets, findings=[finding]))
+    )
+    code, out, _ = run(capsys, "why", f"report:{path}", "nvidia-nccl-cu12")
+    assert code == 0
+    assert "base.in:2 └ acme 1.0" in out
+    assert "a report tells what rules found" in out
+
+
+def test_a_file_that_is_no_report_is_a_usage_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.json").write_text("{}")
+    code, _, err = run(capsys, "why", f"report:{tmp_path / 'x.json'}", "cuda")
+    assert (code, "is no report of buildmatrix" in err) == (2, True)
+
+
+# Output and exit codes
+
+
+def test_nothing_there_is_an_answer(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "why", TARGET, "libcudrt")
+    assert code == 0
+    assert "is called libcudrt, and nothing links or opens it. Nearly: libcudart.so.12" in out
+
+
+def test_nothing_found_where_something_could_not_be_read_is_undecided(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    built(project, replace(INVENTORY, unread=(Unread("opt/x.so", "permission denied"),)))
+    code, out, _ = run(capsys, "why", TARGET, "libfoo")
+    assert code == 3
+    assert "opt/x.so could not be read: permission denied" in out
+    assert run(capsys, "why", TARGET, "libcudart")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("format_", "start"),
+    [("json", "{"), ("dot", "digraph"), ("mermaid", "---"), ("svg", "<svg")],
+)
+def test_the_answer_is_written_as(
+    project: Path, capsys: pytest.CaptureFixture[str], format_: str, start: str
+) -> None:
+    _, out, _ = run(capsys, "why", TARGET, "libcudart", "--format", format_)
+    assert out.startswith(start)
+    assert run(capsys, "why", TARGET, "libcudart", "--format", format_, "-o", "out")[1] == ""
+    assert " ".join((project / "out").read_text().split()) == out
+
+
+def test_a_source_that_is_not_there_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "why", "./nowhere", "cuda")
+    assert (code, "there is no ./nowhere" in err) == (2, True)
+
+
+def test_a_stored_inventory_is_asked_without_slow_modules(project: Path) -> None:
+    program = (
+        f"import sys; sys.argv = ['buildmatrix', 'why', '{TARGET}', 'libcudart']\n"
+        "from buildmatrix.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "slow = {'lief', 'docker', 'jinja2', 'httpx', 'rich', 'cyclonedx'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {slow}' if slow else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=project, env=os.environ, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,156 @@
+"""Pictures: every format holds every name, and no name gets out of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from graph_cases import binary, distribution, elf, graph_of, why
+from hypothesis import given
+from hypothesis import strategies as st
+
+from buildmatrix.graph.collapsed import of_libraries
+from buildmatrix.graph.drawing import Arrow, Box, Drawing, of_answer
+from buildmatrix.inventory.model import Inventory, Layer
+from buildmatrix.reports import graph_dot, graph_json, graph_mermaid, graph_svg
+from buildmatrix.reports.graph_layout import place
+
+HOSTILE = (
+    '</title><script>alert(1)</script>"]; n0 -> x; \\N %%{init}%% --> `$(id)` &amp; \x1b \ud800'
+)
+FORMATS = (graph_dot, graph_json, graph_mermaid, graph_svg)
+
+
+def hostile() -> Drawing:
+    return Drawing(
+        HOSTILE,
+        (Box("a", "file", (HOSTILE, "x"), HOSTILE, True), Box(HOSTILE, "library", (HOSTILE,))),
+        (Arrow("a", HOSTILE, HOSTILE, HOSTILE), Arrow(HOSTILE, "a", "back", "", False)),
+    )
+
+
+def small() -> Drawing:
+    tree = Inventory(
+        distributions=(distribution("a", "b"), distribution("b")),
+        binaries=(
+            binary("a/core.so", elf("libb.so", runpath=["$ORIGIN/../b"]), "a==1.0"),
+            binary("b/libb.so", elf(), "b==1.0"),
+        ),
+        layers=(Layer("sha256:1", "COPY . /", 1),),
+        origins={"lib/python3.11/site-packages/b/libb.so": 0},
+    )
+    return of_answer(why(tree, "libb.so"))
+
+
+@pytest.mark.parametrize("module", FORMATS)
+def test_every_format_shows_the_chain_and_the_layer(module: object) -> None:
+    text = module.render(small())  # type: ignore[attr-defined]
+    for name in ("a 1.0", "b 1.0", "core.so", "libb.so", "layer"):
+        assert name in text
+
+
+def test_hostile_names_stay_inside_of_svg() -> None:
+    root = ElementTree.fromstring(graph_svg.render(hostile()))
+    names = {element.tag.rpartition("}")[2] for element in root.iter()}
+    assert names <= {"svg", "title", "style", "defs", "marker", "path", "rect", "text", "g"}
+    assert any("<script>" in (element.text or "") for element in root.iter())
+    attributes = {name for element in root.iter() for name in element.attrib}
+    assert not any(name.startswith("on") or name.endswith("href") for name in attributes)
+
+
+def test_hostile_names_stay_inside_of_dot() -> None:
+    lines = graph_dot.render(hostile()).splitlines()
+    string = r'"(?:[^"\\]|\\.)*"'
+    value = rf"(?:{string}|[a-z]+|[0-9]+)"
+    attributes = rf"\[\w+={value}(?:, \w+={value})*\];"
+    for line in lines[4:-1]:
+        assert re.fullmatch(rf"  n\d(?: -> n\d)? {attributes}", line), line
+    assert not any("\x1b" in line or "\ud800" in line for line in lines)
+
+
+def test_hostile_names_stay_inside_of_mermaid() -> None:
+    lines = graph_mermaid.render(hostile()).splitlines()
+    body = [line for line in lines[4:] if re.match(r"  n\d", line)]
+    text = r'"(?:[\w .,/+=:~\-]|#\d+;|<br/>)*"'
+    for line in body:
+        box = rf"  n\d(\[|\(\[)({text})(\]|\]\)):::\w+"
+        assert re.fullmatch(rf"{box}|  n\d (-->|-\.->)\|{text}\| n\d", line), line
+    assert lines[1].startswith('title: "') and lines[1].count('"') - lines[1].count('\\"') == 2
+
+
+def test_json_has_every_box_and_arrow() -> None:
+    document = json.loads(graph_json.render(small()))
+    assert document["schema"] == "buildmatrix/graph/1"
+    ids = {box["id"] for box in document["boxes"]}
+    assert all({arrow["source"], arrow["target"]} <= ids for arrow in document["arrows"])
+
+
+boxes = st.integers(1, 12).flatmap(
+    lambda count: st.tuples(
+        st.lists(st.tuples(st.floats(10, 300), st.floats(10, 80)), min_size=count, max_size=count),
+        st.lists(st.tuples(st.integers(0, count - 1), st.integers(0, count - 1)), max_size=30),
+    )
+)
+
+
+@given(boxes)
+def test_boxes_do_not_overlap_and_arrows_join_them(
+    case: tuple[list[tuple[float, float]], list[tuple[int, int]]],
+) -> None:
+    sizes, arrows = case
+    placed = place(sizes, arrows, 50.0)
+    places = [(x, y, x + w, y + h) for (x, y), (w, h) in zip(placed.corners, sizes, strict=True)]
+    for number, (left, top, right, bottom) in enumerate(places):
+        assert left >= 0 and top >= -1e-6
+        assert right <= placed.width + 1e-6 and bottom <= placed.height + 1e-6
+        for a, b, c, d in places[:number]:
+            assert right <= a + 1e-6 or c <= left + 1e-6 or bottom <= b + 1e-6 or d <= top + 1e-6
+    for (source, target), way in zip(arrows, placed.ways, strict=True):
+        for node, (x, y) in ((source, way[0]), (target, way[-1])):
+            left, top, right, bottom = places[node]
+            assert left - 1e-6 <= x <= right + 1e-6
+            assert top - 1e-6 <= y <= bottom + 1e-6
+
+
+def big() -> Inventory:
+    """300 distributions, each with libraries of its own, that need those of a few others."""
+    return Inventory(
+        distributions=tuple(distribution(f"pkg{n}", f"pkg{n // 3}") for n in range(1, 301)),
+        binaries=tuple(
+            binary(
+                f"pkg{n}/lib{n}_{copy}.so",
+                elf(f"lib{n // 3}_0.so", "libc.so.6", runpath=[f"$ORIGIN/../pkg{n // 3}"]),
+                f"pkg{n}==1.0",
+            )
+            for n in range(1, 301)
+            for copy in range(5)
+        ),
+    )
+
+
+def test_a_tree_of_300_distributions_shows_all_and_is_no_crowd() -> None:
+    drawing = of_libraries("dir:/x", graph_of(big()))
+    shown = {name for box in drawing.boxes for name in (box.label[0], *box.title.split("\n"))}
+    assert {f"pkg{n} 1.0" for n in range(1, 301)} <= shown
+    assert 60 < len(drawing.boxes) < 250
+    ends = {box.id for box in drawing.boxes}
+    assert all({arrow.source, arrow.target} <= ends for arrow in drawing.arrows)
+    assert not any("libc.so.6" in line for box in drawing.boxes for line in box.label)
+    ElementTree.fromstring(graph_svg.render(drawing))
+
+
+def test_names_that_only_one_distribution_asks_for_are_one_box() -> None:
+    tree = Inventory(
+        distributions=(distribution("a"),),
+        binaries=(binary("a/core.so", elf("libone.so", "libtwo.so"), "a==1.0"),),
+    )
+    (box,) = [b for b in of_libraries("dir:/x", graph_of(tree)).boxes if b.kind == "library"]
+    assert box.label == ("2 names", "not in this tree", "libone.so, libtwo.so")
+
+
+def test_the_same_drawing_gives_the_same_bytes(tmp_path: Path) -> None:
+    for module in FORMATS:
+        assert module.render(small()) == module.render(small())

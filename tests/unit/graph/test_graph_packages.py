@@ -1,0 +1,197 @@
+"""The package half: who asked for a distribution."""
+
+from __future__ import annotations
+
+import pytest
+from graph_cases import binary, distribution, elf, flat, graph_of, labels, lock, one, why
+
+from buildmatrix.graph.words import reason
+from buildmatrix.inventory.model import Inventory, PythonImport
+
+
+def test_a_chain_begins_with_the_line_that_the_lock_names() -> None:
+    tree = Inventory(distributions=(distribution("acme", "numpy>=1"), distribution("numpy")))
+    answered = why(
+        tree, "numpy", lock(acme=["req.in:3"], numpy=["acme"]), {"req.in:3": "acme[gpu]>=1"}
+    )
+    assert labels(one(answered), answered.graph) == ["req.in:3", "acme 1.0", "numpy 1.0"]
+    assert "req.in:3: acme[gpu]>=1" in flat(answered)
+    assert "requires numpy>=1" in flat(answered)
+
+
+def test_without_a_lock_it_begins_with_what_nobody_requires() -> None:
+    tree = Inventory(distributions=(distribution("acme", "numpy>=1"), distribution("numpy")))
+    answered = why(tree, "numpy")
+    assert labels(one(answered), answered.graph) == ["acme 1.0", "numpy 1.0"]
+    assert "no other distribution requires it" in flat(answered)
+
+
+def test_what_was_asked_for_by_its_name_begins_a_chain_of_its_own() -> None:
+    tree = Inventory(
+        distributions=(distribution("acme", "numpy"), distribution("numpy", requested=True))
+    )
+    answered = why(tree, "numpy", every=True)
+    assert labels(one(answered), answered.graph) == ["numpy 1.0"]
+    assert "asked for by its name when it was installed" in flat(answered)
+
+
+def test_an_installer_that_marks_everything_as_asked_for_says_nothing_with_it() -> None:
+    tree = Inventory(
+        distributions=(
+            distribution("acme", "numpy", requested=True),
+            distribution("numpy", requested=True),
+        )
+    )
+    answered = why(tree, "numpy")
+    assert labels(one(answered), answered.graph) == ["acme 1.0", "numpy 1.0"]
+
+
+def test_the_url_that_a_distribution_came_from_is_told() -> None:
+    url = "https://example.com/acme-1.0-py3-none-any.whl"
+    tree = Inventory(distributions=(distribution("acme", direct_url=url), distribution("b")))
+    assert f"from {url}" in flat(why(tree, "acme"))
+
+
+def test_a_requirement_whose_marker_does_not_hold_is_no_link() -> None:
+    tree = Inventory(
+        distributions=(
+            distribution("acme", 'numpy; sys_platform == "win32"', 'torch; sys_platform=="linux"'),
+            distribution("numpy"),
+            distribution("torch"),
+        )
+    )
+    answered = why(tree, "numpy")
+    assert labels(one(answered), answered.graph) == ["numpy 1.0"]
+    told = flat(why(tree, "torch"))
+    assert 'requires torch (sys_platform == "linux")' in told
+
+
+def test_an_extra_that_somebody_asks_for_is_followed_and_named() -> None:
+    tree = Inventory(
+        distributions=(
+            distribution("torch", "cuda-toolkit[cudart]"),
+            distribution("cuda-toolkit", 'cuda-runtime; extra == "cudart"'),
+            distribution("cuda-runtime"),
+        )
+    )
+    answered = why(tree, "cuda-runtime")
+    assert labels(one(answered), answered.graph) == [
+        "torch 1.0", "cuda-toolkit 1.0", "cuda-runtime 1.0",
+    ]  # fmt: skip
+    assert "(extra cudart)" in flat(answered)
+    assert one(answered).chains[0].certain
+
+
+def test_an_extra_of_a_requirement_line_is_followed() -> None:
+    tree = Inventory(
+        distributions=(distribution("acme", 'numpy; extra == "fast"'), distribution("numpy"))
+    )
+    answered = why(
+        tree, "numpy", lock(acme=["req.in:1"], numpy=["acme"]), {"req.in:1": "acme[fast]"}
+    )
+    assert one(answered).chains[0].certain
+    assert "(extra fast)" in flat(answered)
+
+
+def test_whether_an_extra_was_asked_for_is_not_invented() -> None:
+    tree = Inventory(
+        distributions=(
+            distribution("acme", 'numpy; extra == "fast"'),
+            distribution("numpy", "rings"),
+            distribution("rings", "numpy"),
+        )
+    )
+    answered = why(tree, "numpy")
+    assert labels(one(answered), answered.graph) == ["acme 1.0", "numpy 1.0"]
+    assert "whether that was asked for is not recorded" in flat(answered)
+
+
+def test_distributions_that_require_each_other_end_the_chain_once() -> None:
+    tree = Inventory(
+        distributions=(
+            distribution("a", "b"),
+            distribution("b", "c"),
+            distribution("c", "b"),
+        )
+    )
+    answered = why(tree, "c", every=True)
+    assert [labels(one(answered), answered.graph)] == [["a 1.0", "b 1.0", "c 1.0"]]
+
+
+def test_a_ring_that_nobody_requires_is_its_own_beginning() -> None:
+    tree = Inventory(distributions=(distribution("b", "c"), distribution("c", "b")))
+    answered = why(tree, "c")
+    assert labels(one(answered), answered.graph) == ["c 1.0"]
+    assert "a ring of distributions that require each other" in flat(answered)
+
+
+def test_a_lock_that_does_not_fit_what_is_installed_is_told() -> None:
+    tree = Inventory(distributions=(distribution("acme", version="2.0"),))
+    answered = why(tree, "acme", lock(acme=["req.in:1"]))
+    assert "the lock has acme 1.0, installed is acme 2.0" in flat(answered)
+
+
+def test_who_asked_is_also_known_where_metadata_is_silent() -> None:
+    tree = Inventory(distributions=(distribution("acme"), distribution("numpy")))
+    answered = why(tree, "numpy", lock(acme=["req.in:1"], numpy=["acme"]))
+    assert labels(one(answered), answered.graph) == ["req.in:1", "acme 1.0", "numpy 1.0"]
+
+
+def test_a_lock_alone_has_chains_too() -> None:
+    answered = why(Inventory(), "numpy", lock(acme=["req.in:1"], numpy=["acme"]))
+    assert labels(one(answered), answered.graph) == ["req.in:1", "acme 1.0", "numpy 1.0"]
+
+
+def test_an_import_without_a_requirement_is_a_link_but_no_reason_to_install() -> None:
+    tree = Inventory(
+        distributions=(distribution("plugin"), distribution("z")),
+        python_imports=(
+            PythonImport("z/a.py", 4, "plugin.core", "imported", "z==1.0", "plugin==1.0"),
+        ),
+    )
+    (edge,) = graph_of(tree).edges
+    assert reason(edge) == "imports plugin.core at z/a.py:4, and requires it nowhere"
+    assert labels(one(why(tree, "plugin")), graph_of(tree)) == ["plugin 1.0"]
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ({"installer": "conda"}, "installed by conda"),
+        ({"has_record": False}, "has no RECORD: which files are its own is not known"),
+    ],
+)
+def test_what_an_unusual_installer_leaves_out_is_told(how: dict[str, object], told: str) -> None:
+    tree = Inventory(distributions=(distribution("acme", **how), distribution("b")))
+    assert told in flat(why(tree, "acme"))
+
+
+def test_a_file_of_a_distribution_without_a_record_is_nobodys() -> None:
+    tree = Inventory(
+        distributions=(distribution("acme", has_record=False),),
+        binaries=(binary("usr/lib/python3/dist-packages/acme/core.so", elf()),),
+    )
+    assert "no Python distribution owns it" in flat(why(tree, "core.so"))
+
+
+def test_a_distribution_that_is_there_twice_is_one_node_with_the_requirements_of_both() -> None:
+    tree = Inventory(
+        distributions=(
+            distribution("acme", "numpy"),
+            distribution("acme", "torch", version="2.0"),
+            distribution("numpy"),
+            distribution("torch"),
+        )
+    )
+    graph = graph_of(tree)
+    assert {edge.target for edge in graph.edges} == {"distribution:numpy", "distribution:torch"}
+
+
+def test_lines_that_are_no_requirements_are_passed_over() -> None:
+    tree = Inventory(
+        distributions=(
+            distribution("acme", "numpy (((", "numpy @@ x; y", "numpy"),
+            distribution("numpy"),
+        )
+    )
+    assert labels(one(why(tree, "numpy")), graph_of(tree)) == ["acme 1.0", "numpy 1.0"]

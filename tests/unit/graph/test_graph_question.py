@@ -1,0 +1,124 @@
+"""What LIBRARY means, and what is said when it means nothing, or too much."""
+
+from __future__ import annotations
+
+import pytest
+from graph_cases import SITE, binary, distribution, elf, flat, one, text_of, why
+
+from buildmatrix.inventory.model import Inventory
+from buildmatrix.reports import why_json
+
+CUDART = "nvidia/cuda_runtime/lib/libcudart.so.12"
+
+
+def tree() -> Inventory:
+    return Inventory(
+        distributions=(
+            distribution("acme", "nvidia-cuda-runtime-cu12"),
+            distribution("nvidia-cuda-runtime-cu12"),
+        ),
+        binaries=(
+            binary("acme/lib/libacme.so", elf(), "acme==1.0"),
+            binary(CUDART, elf(soname="libcudart.so.12"), "nvidia-cuda-runtime-cu12==1.0"),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "libcudart",
+        "cudart",
+        "libcudart.so",
+        "libcudart.so.12",
+        "libcudart*",
+        CUDART,
+        f"/{SITE}/{CUDART}",
+        "*/libcudart.so.12",
+        "./cuda_runtime/lib/libcudart.so.12",
+    ],
+)
+def test_a_library_is_found_by(word: str) -> None:
+    assert one(why(tree(), word)).node.label == f"{SITE}/{CUDART}"
+
+
+@pytest.mark.parametrize(
+    "word", ["libcudar", "libcudart.so.1", "libcudart.so.13", "cudart.so.12.8"]
+)
+def test_a_library_is_not_taken_for(word: str) -> None:
+    assert why(tree(), word).subjects == ()
+
+
+@pytest.mark.parametrize(
+    "word", ["nvidia-*", "nvidia_cuda_runtime_cu12", "NVIDIA.cuda-runtime-cu12"]
+)
+def test_a_distribution_is_found_by(word: str) -> None:
+    assert one(why(tree(), word)).node.label == "nvidia-cuda-runtime-cu12 1.0"
+
+
+def test_a_distribution_comes_before_a_library_that_is_called_like_it() -> None:
+    answered = why(tree(), "acme")
+    assert (answered.question.kind, one(answered).node.kind) == ("distribution", "distribution")
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"), [("cuda", "backend"), ("CUDA", "backend"), ("nvidia", "backend")]
+)
+def test_a_backend_or_a_vendor_stands_for_all_that_is_its_own(word: str, kind: str) -> None:
+    answered = why(tree(), word)
+    assert answered.question.kind == kind
+    assert {subject.node.label for subject in answered.subjects} == {
+        f"{SITE}/{CUDART}",
+        "nvidia-cuda-runtime-cu12 1.0",
+    }
+
+
+def test_another_backend_has_nothing_there() -> None:
+    assert "Nothing in dir:/x belongs to rocm." in flat(why(tree(), "rocm"))
+
+
+def test_a_mangled_copy_is_known_by_its_own_name() -> None:
+    mangled = Inventory(
+        distributions=(distribution("a"),),
+        binaries=(binary("a.libs/libcudart-9335f6a2.so.12.8", elf(), "a==1.0"),),
+    )
+    assert one(why(mangled, "libcudart.so.12")).node.label.endswith("libcudart-9335f6a2.so.12.8")
+
+
+def test_what_nearly_matches_is_told() -> None:
+    told = flat(why(tree(), "libcudrt"))
+    assert "Nothing in dir:/x is called libcudrt, and nothing links or opens it." in told
+    assert "Nearly: " in told and "libcudart.so.12" in told
+
+
+def test_a_pattern_that_means_thousands_tells_some_and_sums_up_the_rest() -> None:
+    many = Inventory(
+        distributions=(distribution("a"), distribution("b")),
+        binaries=tuple(
+            binary(f"{owner}/lib{n}.so", elf(), f"{owner}==1.0")
+            for owner in "ab"
+            for n in range(2500)
+        ),
+    )
+    answered = why(many, "lib*.so")
+    told = flat(answered)
+    assert "5000 files" in told
+    assert {subject.node.owner for subject in answered.subjects} >= {
+        "distribution:a",
+        "distribution:b",
+    }
+    assert "and 4994 more" in told
+    assert len(told) < 5000
+    assert '"matches": 5000' in why_json.render(answered)
+
+
+def test_no_line_is_wider_than_the_terminal() -> None:
+    lines = text_of(why(tree(), "cuda"), width=70).splitlines()
+    assert max(map(len, lines)) <= 70
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    hostile = Inventory(binaries=(binary("usr/lib/libx\x1b[2J\n.so", elf("\x1b]0;x\x07.so")),))
+    for word in ("libx*", "*x*"):
+        told = text_of(why(hostile, word))
+        assert "\x1b" not in told and "\x07" not in told

@@ -1,0 +1,72 @@
+"""What a saved report still says, and what it must not claim."""
+
+from __future__ import annotations
+
+from graph_cases import SITE, flat, labels
+
+from buildmatrix.catalogue.load import load
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.graph.answer import Answer, answer
+from buildmatrix.graph.question import ask, vendors
+from buildmatrix.graph.saved import from_findings
+from buildmatrix.rules.model import Finding
+
+FILE = f"{SITE}/xgboost/lib/libxgboost.so"
+
+
+def finding(chain: tuple[str, ...], *evidence: Evidence) -> Finding:
+    return Finding(
+        "BM301", "foreign-needed", "error", "cpu-py311", "cpu", "nvidia", "a message",
+        evidence=evidence, chain=chain,
+    )  # fmt: skip
+
+
+def said(kind: str, path: str, detail: str, **more: object) -> Evidence:
+    return Evidence(kind, "nvidia", "cuda", path, detail, "runtime", "high", **more)  # type: ignore[arg-type]
+
+
+def why(word: str, *findings: Finding) -> Answer:
+    graph, evidence = from_findings(findings)
+    question = ask(graph, word, evidence, vendors(load()))
+    return answer("report:r.json", graph, question, every=False, subjects=6, most=1)
+
+
+LINKED = finding(
+    ("base.in:3", "acme 2.0", "xgboost 3.4.1", FILE, "libcudart.so.12"),
+    said("needed", FILE, "libcudart.so.12", distribution="xgboost==3.4.1"),
+    said("static", FILE, "cudart (cudart-error-string)", distribution="xgboost==3.4.1", offset=64),
+)
+
+
+def test_the_chain_of_a_finding_is_told_again() -> None:
+    answered = why("libcudart.so.12", LINKED)
+    assert labels(answered.subjects[0], answered.graph) == [
+        "base.in:3", "acme 2.0", "xgboost 3.4.1", "xgboost/lib/libxgboost.so", "libcudart.so.12",
+    ]  # fmt: skip
+
+
+def test_a_copy_is_told_with_its_offset() -> None:
+    told = flat(why("cudart", LINKED))
+    assert "at byte 0x40" in told
+    assert "proved by cudart-error-string" in told
+
+
+def test_a_link_leads_to_the_file_that_another_finding_names() -> None:
+    path = f"{SITE}/nvidia/lib/libcudart.so.12"
+    owner = "nvidia-cuda-runtime-cu12==12.9"
+    shipped = finding(
+        ("nvidia-cuda-runtime-cu12 12.9", path),
+        said("bundled", path, "libcudart.so.12", size=700, distribution=owner),
+    )
+    answered = why("libcudart.so.12", LINKED, shipped)
+    assert answered.subjects[0].node.label == path
+    assert answered.subjects[0].state == "linked"
+
+
+def test_what_a_report_does_not_have_is_not_denied() -> None:
+    told = flat(why("libcudart.so.12", LINKED))
+    assert "whether a file has that name the report does not say" in told
+    assert "by which rule it is found the report does not say" in told
+    assert "searched" not in told
+    assert "no rule objected to" in told
+    assert "No finding of report:r.json is about libfoo." in flat(why("libfoo", LINKED))

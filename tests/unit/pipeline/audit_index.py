@@ -1,0 +1,133 @@
+"""Small wheels on a loopback index, locked by hand: what an audit is tried on without a network."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import sys
+import zipfile
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+
+from index import IndexServer
+
+from buildmatrix.index.client import Client
+from buildmatrix.index.patience import Patience
+from buildmatrix.index.wheels import WheelReader
+from buildmatrix.lock.model import Lock, Package, Wheel
+from buildmatrix.pipeline.audit import audit
+from buildmatrix.pipeline.audit.subject import judge_for
+from buildmatrix.pipeline.bare import bare_target
+from buildmatrix.pipeline.resolved import Resolved
+from buildmatrix.progress import Silent
+from buildmatrix.reports.model import Report
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "elf"))
+from elf_images import Image, Part, fat_binary, fat_entry
+
+HASTY = Patience(
+    tries=2, pause=0.01, longest_pause=0.5, connect=2.0, silence=2.0, request=2.0, slowest=1 << 20
+)
+CUDART = b"CUDA driver version is insufficient for CUDA runtime version\0"
+
+
+def noise(size: int, seed: int = 1) -> bytes:
+    """What deflate cannot make smaller."""
+    return random.Random(seed).randbytes(size)
+
+
+def library(*needed: str, size: int = 1000) -> bytes:
+    return Image(needed=needed, parts=(Part(".text", noise(size), flags=6),)).build()
+
+
+def embedded(before: int = 600_000, behind: int = 1_000_000) -> bytes:
+    """A library without a name of a vendor's, with 18 MB of device code and its static runtime."""
+    code = fat_binary(fat_entry(2, 80, noise(9_000_000)), fat_entry(2, 90, noise(9_000_000)))
+    parts = (
+        Part(".text", noise(before), flags=6),
+        Part(".rodata", CUDART),
+        Part(".nv_fatbin", code),
+        Part(".data", noise(behind, 2)),
+    )
+    return Image(needed=("libm.so.6",), parts=parts).build()
+
+
+class Locked:
+    """Wheels in a folder that a server shows, and a lock of them."""
+
+    def __init__(self, folder: Path, server: IndexServer) -> None:
+        self.folder = folder
+        self.server = server
+        self.packages: list[Package] = []
+
+    def add(
+        self,
+        line: str,
+        via: str = "requirements.in:1",
+        files: Mapping[str, bytes] | None = None,
+        requires: Sequence[str] = (),
+        *,
+        tag: str = "py3-none-any",
+    ) -> Path:
+        """A wheel of `name version`; several askers are split at commas."""
+        name, version = line.split()
+        stem = f"{name.replace('-', '_')}-{version}"
+        info = f"{stem}.dist-info"
+        metadata = f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\n" + "".join(
+            f"Requires-Dist: {one}\n" for one in requires
+        )
+        members = {
+            **(files or {f"{name.replace('-', '_')}/__init__.py": b"import sys\n"}),
+            f"{info}/METADATA": metadata.encode(),
+            f"{info}/WHEEL": b"Wheel-Version: 1.0\n",
+        }
+        record = "".join(f"{path},,\n" for path in [*members, f"{info}/RECORD"])
+        path = self.folder / f"{stem}-{tag}.whl"
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            for member, data in {**members, f"{info}/RECORD": record.encode()}.items():
+                archive.writestr(member, data)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        wheel = Wheel(path.name, self.server.file_url(path.name), digest, path.stat().st_size)
+        self.packages.append(
+            Package(name, version, None, (wheel,), False, tuple(sorted(via.split(","))))
+        )
+        return path
+
+    def lock(self) -> Lock:
+        return Lock(Path("pylock.toml"), "", tuple(self.packages), "", "sha256:0")
+
+    def text(self) -> str:
+        """The lock as a file of PEP 751, as buildmatrix writes it."""
+        lines = ['lock-version = "1.0"', 'created-by = "a test"']
+        for one in self.packages:
+            lines += ["", "[[packages]]", f'name = "{one.name}"', f'version = "{one.version}"']
+            for wheel in one.wheels:
+                lines.append(
+                    f'wheels = [{{ url = "{wheel.url}", size = {wheel.size}, '
+                    f'hashes = {{ sha256 = "{wheel.sha256}" }} }}]'
+                )
+        lines += ["", "[tool.buildmatrix]", "schema = 1", "[tool.buildmatrix.packages]"]
+        lines += [
+            f'"{one.name}" = {{ via = [{", ".join(f"{asker!r}" for asker in one.via)}] }}'
+            for one in self.packages
+        ]
+        return "\n".join(lines) + "\n"
+
+    def audit(
+        self, *backends: str, cache: Path | None = None, stale: str | None = None, **more: object
+    ) -> Report:
+        """Audit the lock for `backends`, each once."""
+        found = [
+            Resolved(
+                bare_target(name, name, python="3.11", lock="pylock.toml"),
+                self.lock(),
+                stale,
+                "pylock.toml",
+            )
+            for name in backends
+        ]
+        judge = judge_for(None, (), "error", date(2026, 11, 21), ())
+        with Client(patience=HASTY) as client:
+            reader = WheelReader(client, cache)
+            return audit("pylock.toml", found, reader, judge, Silent(), **more)  # type: ignore[arg-type]

@@ -1,0 +1,287 @@
+"""An audit of wheels on a loopback index, from their lists of files to their last byte."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from audit_index import Locked, embedded, library
+from index import IndexServer, answering, ignoring_ranges
+
+from buildmatrix.reports.model import Report, exit_code
+from buildmatrix.rules.model import Finding, Verdict
+
+
+@pytest.fixture(autouse=True)
+def no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.upper().endswith("_PROXY") or name.startswith(("UV_", "PIP_")):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def locked(tmp_path: Path) -> Iterator[Locked]:
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    with IndexServer(folder) as server:
+        yield Locked(folder, server)
+
+
+def verdicts(report: Report, backend: str = "cpu") -> dict[str, Verdict]:
+    return {one.name: one for one in report.distributions if one.backend == backend}
+
+
+def rules(report: Report, target: str = "cpu") -> list[str]:
+    return [
+        f"{one.rule} {one.distribution}"
+        for one in report.findings
+        if one.target == target and one.severity != "note"
+    ]
+
+
+def only(report: Report, rule: str, target: str = "cpu") -> Finding:
+    (one,) = [one for one in report.findings if (one.rule, one.target) == (rule, target)]
+    return one
+
+
+def add_embeddings(locked: Locked) -> None:
+    """A clean package that brings a vendor's library by way of a framework."""
+    locked.add("embeddings 1.0", "requirements.in:3", requires=["framework"])
+    locked.add("framework 2.0", "embeddings", requires=["nvidia-cublas-cu12"])
+    locked.add(
+        "nvidia-cublas-cu12 12.8",
+        "framework",
+        {"nvidia/cublas/lib/libcublas.so.12": library(size=400_000)},
+    )
+
+
+def test_the_chain_the_bytes_and_the_verdicts_of_a_package_that_brings_cuda_a10(
+    locked: Locked,
+) -> None:
+    add_embeddings(locked)
+    report = locked.audit("cpu")
+    one = only(report, "BM101")
+    assert one.chain == (
+        "requirements.in:3",
+        "embeddings 1.0",
+        "framework 2.0",
+        "nvidia-cublas-cu12 12.8",
+    )
+    found = verdicts(report)
+    assert {name: one.verdict for name, one in found.items()} == {
+        "embeddings": "bloat",
+        "framework": "bloat",
+        "nvidia-cublas-cu12": "bloat",
+    }
+    size = (locked.folder / "nvidia_cublas_cu12-12.8-py3-none-any.whl").stat().st_size
+    totals = report.targets[0].audit
+    assert totals is not None
+    assert totals.foreign_download == found["nvidia-cublas-cu12"].foreign_download == size
+    assert totals.download == sum(path.stat().st_size for path in locked.folder.iterdir())
+    assert 400_000 < totals.foreign_installed < totals.installed
+    assert report.targets[0].gates["lock"] == "failed"
+    assert exit_code(report) == 1
+
+
+def test_the_same_lock_is_fine_where_it_belongs(locked: Locked) -> None:
+    add_embeddings(locked)
+    report = locked.audit("cuda")
+    assert report.findings == ()
+    assert report.targets[0].gates["lock"] == "passed"
+    assert exit_code(report) == 0
+
+
+def test_a_name_that_says_all_costs_no_more_than_its_list_of_files(locked: Locked) -> None:
+    add_embeddings(locked)
+    report = locked.audit("cpu")
+    assert {one.depth for one in report.distributions} == {"listing"}
+    assert report.stats.bytes_read < 100_000
+
+
+def test_device_code_that_no_name_tells_of_is_found_in_the_first_part_of_its_file(
+    locked: Locked,
+) -> None:
+    locked.add("demo 1.0", files={"demo/libdemo.so": embedded()})
+    report = locked.audit("cpu")
+    assert rules(report) == ["BM201 demo", "BM401 demo"]
+    assert "sm_80" in only(report, "BM401").message
+    assert "static cudart" in only(report, "BM201").message
+    found = verdicts(report)["demo"]
+    assert found.depth == "heads"
+    assert "--deep" in (found.open or "")
+    assert report.stats.bytes_read < report.stats.bytes_total / 3
+
+
+def test_deep_reads_the_rest_and_nothing_stays_open(locked: Locked) -> None:
+    locked.add("demo 1.0", files={"demo/libdemo.so": embedded()})
+    shallow, deep = locked.audit("cpu"), locked.audit("cpu", deep=True)
+    assert "at least" in only(shallow, "BM401").message
+    assert "at least" not in only(deep, "BM401").message
+    found = verdicts(deep)["demo"]
+    assert (found.depth, found.open, found.verdict) == ("whole", None, "bloat")
+    assert found.architectures == {"nvidia": ("sm_80", "sm_90")}
+
+
+def test_deep_does_not_read_what_has_to_go_anyway(locked: Locked) -> None:
+    add_embeddings(locked)
+    report = locked.audit("cpu", deep=True)
+    assert verdicts(report)["nvidia-cublas-cu12"].depth == "listing"
+
+
+def test_what_links_a_library_that_nothing_brings_is_broken_a6(locked: Locked) -> None:
+    locked.add(
+        "cache 1.0",
+        files={
+            "cache/__init__.py": b"from cache import _C\n",
+            "cache/_C.so": library("libcudart.so.13"),
+        },
+    )
+    report = locked.audit("rocm")
+    assert verdicts(report, "rocm")["cache"].verdict == "broken"
+    assert "this lock does not have libcudart.so.13" in only(report, "BM301", "rocm").message
+
+
+def test_two_wheels_that_write_one_path_with_other_bytes_are_found_b11(locked: Locked) -> None:
+    for number, name in enumerate(("onnx-like", "onnx-like-gpu")):
+        locked.add(f"{name} 1.0", files={"onnx_like/capi.so": library(size=1000 + number)})
+    assert rules(locked.audit("cpu")) == ["BM204 onnx-like-gpu, onnx-like"] or rules(
+        locked.audit("cpu")
+    ) == ["BM204 onnx-like, onnx-like-gpu"]
+
+
+def test_a_path_with_the_same_bytes_in_both_is_a_namespace(locked: Locked) -> None:
+    for name in ("one", "two"):
+        locked.add(
+            f"{name} 1.0", files={"shared/__init__.py": b"", f"shared/{name}.py": b"a = 1\n"}
+        )
+    assert locked.audit("cpu").findings == ()
+
+
+def test_four_backends_read_each_wheel_once(locked: Locked) -> None:
+    add_embeddings(locked)
+    locked.add("demo 1.0", files={"demo/libdemo.so": embedded()})
+    one = locked.audit("cpu").stats.bytes_read
+    asked = len(locked.server.requests)
+    four = locked.audit("cpu", "rocm", "oneapi", "cuda")
+    assert four.stats.bytes_read <= one * 1.1
+    assert len(locked.server.requests) - asked <= asked + 2
+    assert [one.gates["lock"] for one in four.targets] == ["failed", "failed", "failed", "passed"]
+
+
+def test_the_same_lock_gives_the_same_report_with_a_cold_and_a_warm_cache(
+    locked: Locked, tmp_path: Path
+) -> None:
+    add_embeddings(locked)
+    locked.add("demo 1.0", files={"demo/libdemo.so": embedded()})
+    cold = locked.audit("cpu", "cuda", cache=tmp_path / "cache")
+    asked = len(locked.server.requests)
+    warm = locked.audit("cpu", "cuda", cache=tmp_path / "cache")
+    assert len(locked.server.requests) == asked
+    assert (warm.stats.bytes_read, warm.stats.cached) == (0, 4)
+    assert warm.findings == cold.findings
+    assert warm.distributions == cold.distributions
+
+
+def test_an_index_without_ranges_says_the_same_and_more(locked: Locked) -> None:
+    path = locked.add("demo 1.0", files={"demo/libdemo.so": embedded(behind=1000)})
+    locked.server.misbehave(locked.server.path_of(path.name), ignoring_ranges())
+    report = locked.audit("cpu")
+    assert verdicts(report)["demo"].depth == "whole"
+    assert "BM401 demo" in rules(report)
+
+
+def test_a_wheel_that_cannot_be_reached_is_undecided_and_costs_no_other(locked: Locked) -> None:
+    gone = locked.add("gone 1.0", "requirements.in:1")
+    locked.add("clean 1.0", "requirements.in:2")
+    locked.server.misbehave(locked.server.path_of(gone.name), answering(404))
+    report = locked.audit("cpu")
+    assert report.targets[0].gates["lock"] == "undecided"
+    assert exit_code(report) == 3
+    (unread,) = report.unread
+    assert unread.path == gone.name
+    assert verdicts(report)["clean"].verdict == "ok"
+    assert "gone" not in verdicts(report)
+
+
+def test_a_wheel_that_cannot_be_reached_does_not_hide_what_was_found(locked: Locked) -> None:
+    add_embeddings(locked)
+    gone = locked.add("gone 1.0")
+    locked.server.misbehave(locked.server.path_of(gone.name), answering(404))
+    report = locked.audit("cpu")
+    assert "BM101 nvidia-cublas-cu12" in rules(report)
+    assert exit_code(report) == 1
+
+
+def test_a_distribution_without_a_wheel_for_the_target_is_said_not_skipped(locked: Locked) -> None:
+    locked.add("demo 1.0", tag="cp311-cp311-macosx_11_0_arm64")
+    report = locked.audit("cpu")
+    one = only(report, "BM107")
+    assert (one.distribution, one.severity) == ("demo", "warning")
+    assert "macosx_11_0_arm64" in one.message
+    assert report.stats.files == 0
+
+
+def test_a_lock_older_than_its_inputs_fails_whatever_it_holds_a11(locked: Locked) -> None:
+    locked.add("clean 1.0")
+    report = locked.audit("cpu", stale="requirements.in has changed")
+    assert rules(report) == ["BM106 None"]
+    assert exit_code(report) == 1
+
+
+def test_pure_python_is_certain_without_a_look(locked: Locked) -> None:
+    locked.add("clean 1.0")
+    report = locked.audit("cpu", "cuda", "rocm", "oneapi")
+    assert report.findings == ()
+    assert all(one.certain and one.depth == "listing" for one in report.distributions)
+    assert exit_code(report, strict=True) == 0
+
+
+def test_binaries_that_are_clean_get_certain_by_a_look(locked: Locked) -> None:
+    locked.add("clean 1.0", files={f"clean/_{n}.abi3.so": library("libc.so.6") for n in range(9)})
+    report = locked.audit("cpu")
+    assert report.findings == ()
+    found = verdicts(report)["clean"]
+    assert (found.depth, found.certain, found.open) == ("heads", True, None)
+
+
+def test_a_target_that_could_not_be_resolved_is_undecided_beside_one_that_was(
+    locked: Locked,
+) -> None:
+    from datetime import date
+
+    from buildmatrix.errors import UndecidedError
+    from buildmatrix.pipeline.audit import audit
+    from buildmatrix.pipeline.audit.subject import judge_for
+    from buildmatrix.pipeline.bare import bare_target
+    from buildmatrix.pipeline.resolved import Resolved, Unresolved
+    from buildmatrix.progress import Silent
+
+    class NoReader:
+        """Nothing has to be read."""
+
+        def read(self, *_: object, **__: object) -> None:
+            raise AssertionError("there is no wheel")
+
+    good = Resolved(bare_target("cpu", "cpu", python="3.11"), locked.lock(), None, "pylock.toml")
+    bad = Unresolved(bare_target("rocm", "rocm"), UndecidedError("rocm: torch has no version"))
+    judge = judge_for(None, (), "error", date(2026, 11, 21), ())
+    report = audit("x", [good, bad], NoReader(), judge, Silent())  # type: ignore[arg-type]
+    assert [one.gates["lock"] for one in report.targets] == ["passed", "undecided"]
+    assert report.targets[1].error == "torch has no version"
+    assert exit_code(report) == 3
+
+
+def test_of_several_wheels_the_installers_choice_is_read(locked: Locked) -> None:
+    other = locked.add("demo 1.0", tag="cp39-cp39-manylinux_2_28_x86_64")
+    fitting = locked.add("demo 1.0", tag="cp311-cp311-manylinux_2_28_x86_64")
+    first, second = locked.packages
+    locked.packages = [replace(first, wheels=(*first.wheels, *second.wheels))]
+    locked.audit("cpu")
+    assert locked.server.count(locked.server.path_of(fitting.name)) > 0
+    assert locked.server.count(locked.server.path_of(other.name)) == 0

@@ -1,0 +1,60 @@
+"""How deep an audit may look into which wheel."""
+
+from __future__ import annotations
+
+import pytest
+
+from buildmatrix.index.model import Member
+from buildmatrix.pipeline.audit.budget import LEAST_OF_ONE, Need, most, shares
+
+MB = 1_000_000
+GB = 1000 * MB
+
+
+def need(size: int) -> Need:
+    """A wheel of `size` bytes that is one large binary."""
+    return Need.of(size, [Member("demo/libdemo.so", size * 3, size, 0)])
+
+
+def test_no_large_wheel_is_read_beyond_a_fifth() -> None:
+    assert shares([{"demo": need(60 * MB)}], 60 * MB) == {"demo": 12 * MB}
+
+
+def test_of_a_small_wheel_every_binary_can_be_opened() -> None:
+    modules = [Member(f"demo/_{n}.so", 300_000, 100_000, 0) for n in range(90)]
+    assert Need.of(9 * MB, modules).most == 9 * MB
+    modules = [Member(f"demo/_{n}.so", 300_000, 100_000, 0) for n in range(300)]
+    assert Need.of(30 * MB, modules).most == LEAST_OF_ONE
+
+
+def test_what_is_no_binary_needs_nothing() -> None:
+    files = [Member("demo/data.json", 90 * MB, 30 * MB, 0), Member("demo/a.txt", 9, 9, 0)]
+    assert Need.of(30 * MB, files).most == 0
+
+
+@pytest.mark.parametrize("total", [3 * GB, 6 * GB, 40 * GB])
+def test_a_large_lock_is_read_to_less_than_a_hundredth(total: int) -> None:
+    wanted = {f"demo{number}": need(300 * MB) for number in range(20)}
+    assert sum(shares([wanted], total).values()) <= total // 100
+
+
+def test_a_small_lock_is_not_starved() -> None:
+    wanted = {"one": need(200 * MB), "other": need(200 * MB)}
+    assert sum(shares([wanted], 400 * MB).values()) > 40 * MB
+
+
+def test_small_wheels_get_what_they_can_use_and_large_ones_share_the_rest() -> None:
+    wanted = {"small": need(2 * MB), "large": need(GB), "larger": need(2 * GB)}
+    found = shares([wanted], 3 * GB)
+    assert found["small"] == MB // 2
+    assert found["large"] == found["larger"] == (most(3 * GB) - MB // 2) // 2
+
+
+def test_verdicts_come_before_evidence() -> None:
+    found = shares([{"open": need(100 * MB)}, {"certain": need(900 * MB)}], GB)
+    assert found["open"] == 20 * MB
+    assert found["certain"] == most(GB) - 20 * MB
+
+
+def test_a_wheel_that_gets_nothing_is_not_asked_for() -> None:
+    assert "certain" not in shares([{"open": need(2 * GB)}, {"certain": need(GB)}], 3 * GB)

@@ -1,0 +1,182 @@
+"""Verdicts over a whole resolved set, and what a deeper look could change about them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from auditcases import closed, gained, judged, opened, subject
+from rulecases import elf, pin, sass, target
+
+from buildmatrix.rules.certainty import Unopened, unopened, what_stays_open
+
+CPU = target("cpu")
+CUDA = target("cuda", "12.8")
+
+EMBEDDINGS = (
+    pin("sentence-transformers 5.1.0", "base.in:3"),
+    pin("transformers 5.0.0", "sentence-transformers"),
+    pin("torch 2.9.0", "sentence-transformers"),
+    pin("nvidia-cublas-cu12 12.8.4.1", "torch"),
+    pin("numpy 2.4.6", "transformers"),
+)
+
+
+def test_a_clean_package_that_requires_a_foreign_one_is_bloat_through_it_a10() -> None:
+    found = judged(
+        subject(
+            CPU,
+            *EMBEDDINGS,
+            requires={"torch": ["nvidia-cublas-cu12==12.8.4.1; platform_system == 'Linux'"]},
+        )
+    )
+    assert found["sentence-transformers"].verdict == "bloat"
+    assert "it requires torch 2.9.0" in found["sentence-transformers"].reason
+    assert found["sentence-transformers"].vendors == ("nvidia",)
+    assert found["transformers"].verdict == "ok"
+    assert found["numpy"].verdict == "ok"
+
+
+def test_the_own_bytes_of_a_clean_package_stay_its_own() -> None:
+    found = judged(subject(CPU, *EMBEDDINGS, sizes={"nvidia-cublas-cu12": 600_000_000}))
+    assert found["nvidia-cublas-cu12"].foreign_bytes == 600_000_000
+    assert found["sentence-transformers"].foreign_bytes == 0
+
+
+def test_the_same_set_is_fine_where_it_belongs() -> None:
+    found = judged(subject(CUDA, *EMBEDDINGS))
+    assert {one.verdict for one in found.values()} == {"ok"}
+
+
+def test_broken_counts_more_than_bloat_and_the_way_to_it_is_named() -> None:
+    found = judged(
+        subject(
+            CPU,
+            pin("serving 1.0", "base.in:1"),
+            pin("nvidia-nccl-cu12 2", "serving"),
+            pin("cache 1.0", "serving"),
+            pin("lmcache 0.5.6", "cache"),
+            files=[opened("lmcache/_C.so", elf(needed=["libcudart.so.13"]), "lmcache 0.5.6")],
+        )
+    )
+    assert found["serving"].verdict == "broken"
+    assert "lmcache 0.5.6 by way of cache" in found["serving"].reason
+
+
+def test_packages_that_require_each_other_end() -> None:
+    found = judged(subject(CPU, pin("a 1", "b"), pin("b 1", "a"), pin("c 1", "a,b")))
+    assert {one.verdict for one in found.values()} == {"ok"}
+
+
+# What a deeper look could change
+
+
+def test_a_name_that_belongs_to_one_vendor_needs_no_look() -> None:
+    where = subject(
+        CPU,
+        pin("nvidia-cublas-cu12 12.8.4.1"),
+        files=[closed("nvidia/cublas/lib/libcublas.so.12", "nvidia-cublas-cu12 12.8.4.1")],
+    )
+    assert gained(where) == {}
+
+
+def test_pure_python_needs_no_look() -> None:
+    assert gained(subject(CPU, pin("click 8.3.0"))) == {}
+
+
+def test_an_unknown_package_with_binaries_is_open_until_they_were_opened() -> None:
+    shut = subject(CPU, pin("demo 1.0"), files=[closed("demo/_C.so", "demo 1.0")])
+    assert gained(shut) == {"demo==1.0": "verdict"}
+    read = subject(CPU, pin("demo 1.0"), files=[opened("demo/_C.so", elf(), "demo 1.0")])
+    assert gained(read) == {}
+
+
+def test_a_verdict_that_stands_can_still_gain_evidence() -> None:
+    where = subject(
+        target("rocm", "7.0"),
+        pin("xgboost 3.4.1", "base.in:1"),
+        pin("nvidia-nccl-cu13 2.28", "xgboost"),
+        requires={"xgboost": ["nvidia-nccl-cu13"]},
+        files=[closed("xgboost/lib/libxgboost.so", "xgboost 3.4.1", 230_000_000)],
+    )
+    assert gained(where) == {"xgboost==3.4.1": "evidence"}
+
+
+def test_what_the_names_of_its_files_already_say_is_only_read_for_the_last_detail() -> None:
+    where = subject(
+        CPU,
+        pin("triton 3.9.0"),
+        files=[closed("triton/backends/nvidia/bin/ptxas", "triton 3.9.0", 30_000_000)],
+    )
+    assert gained(where) == {"triton==3.9.0": "detail"}
+
+
+def test_what_is_made_for_this_backend_is_only_read_for_the_last_detail() -> None:
+    files = [closed("torch/lib/libtorch_cuda.so", "torch 2.9.0", 900_000_000)]
+    assert gained(subject(CUDA, pin("torch 2.9.0"), files=files)) == {"torch==2.9.0": "detail"}
+
+
+def test_a_build_that_the_version_already_condemns_is_not_read_for_more() -> None:
+    files = [closed("torch/lib/libtorch_cuda.so", "torch 2.9.0+cu128", 900_000_000)]
+    assert gained(subject(CPU, pin("torch 2.9.0+cu128"), files=files)) == {}
+
+
+def test_what_was_read_in_part_stays_open() -> None:
+    content = replace(elf(device_code=sass("sm_75", size=9_000_000)), read=4_000_000)
+    where = subject(
+        target("rocm", "7.0"),
+        pin("ctranslate2 4.8.5"),
+        files=[
+            opened("ctranslate2.libs/libctranslate2.so", content, "ctranslate2 4.8.5"),
+            closed("ctranslate2/_ext.so", "ctranslate2 4.8.5"),
+        ],
+    )
+    left = unopened(where)["ctranslate2==4.8.5"]
+    assert left == Unopened(closed=1, coded=1, binaries=2, size=2_000_000, unseen=1_000_000)
+    text = what_stays_open(left, "detail")
+    assert text == (
+        "1 of 2 binary files not opened and 1 read in part, so architectures may be incomplete: "
+        "--deep reads the rest"
+    )
+
+
+def test_device_code_of_which_only_the_beginning_was_read_is_no_little_device_code() -> None:
+    begun = replace(elf(device_code=sass("sm_75", size=200_000)), read=30_000_000)
+    demo = opened("demo/lib/libdemo.so", begun, "demo 1.0", size=237_000_000)
+    verdict = judged(subject(CPU, pin("demo 1.0"), files=[demo]))["demo"]
+    assert verdict.verdict == "bloat"
+    assert verdict.reason == (
+        "at least 200.0 kB of it are for NVIDIA CUDA; 207.0 MB behind them were not read"
+    )
+    # As good as all of it was read: little is little.
+    nearly = replace(demo, size=30_500_000)
+    assert judged(subject(CPU, pin("demo 1.0"), files=[nearly]))["demo"].verdict == "optional"
+
+
+def test_what_was_seen_of_most_of_its_bytes_speaks_for_the_rest() -> None:
+    whole = opened("demo.libs/libdemo.so.1", elf(), "demo 1.0", size=9_000_000)
+    short = opened("demo/_C.so", replace(elf(), read=65_536), "demo 1.0", size=2_000_000)
+    where = subject(CPU, pin("demo 1.0"), files=[whole, short])
+    assert gained(where) == {}
+    assert what_stays_open(unopened(where)["demo==1.0"], None) == (
+        "1 read in part: --deep reads the rest"
+    )
+    larger = replace(short, size=20_000_000)
+    assert gained(subject(CPU, pin("demo 1.0"), files=[whole, larger])) == {"demo==1.0": "verdict"}
+
+
+def test_an_import_that_nobody_looked_at_may_survive_a_library_that_is_missing() -> None:
+    files = [
+        opened("demo/_C.so", elf(needed=["libcudart.so.13"]), "demo 1.0"),
+        closed("demo/__init__.py", "demo 1.0", 2_000),
+    ]
+    assert gained(subject(CPU, pin("demo 1.0"), files=files)) == {"demo==1.0": "verdict"}
+    assert gained(subject(CPU, pin("demo 1.0"), files=files[:1])) == {}
+
+
+def test_files_without_a_telling_name_decide_nothing_when_they_are_small() -> None:
+    zones = [
+        closed(f"tzdata/zoneinfo/Europe/{name}", "tzdata 1", 2_000) for name in ("Rome", "Oslo")
+    ]
+    assert gained(subject(CPU, pin("tzdata 1"), files=zones)) == {}
+    tool = closed("demo/bin/helper", "demo 1.0", 30_000_000)
+    assert gained(subject(CPU, pin("demo 1.0"), files=[tool])) == {"demo==1.0": "verdict"}
