@@ -30,7 +30,12 @@ SMUGGLED = {
         "bitsandbytes.in:1",
     ),
     "cuda12.8-py311-cuda13": ("names", "nvidia-cuda-nvrtc", None, "cuda13.in:1"),
-    "oneapi2025.0-py311-ctranslate2": ("files", "ctranslate2", "libctranslate2", "ctranslate2.in:1"),
+    "oneapi2025.0-py311-ctranslate2": (
+        "files",
+        "ctranslate2",
+        "libctranslate2",
+        "ctranslate2.in:1",
+    ),
 }
 
 

@@ -96,7 +96,9 @@ def command(
         known=known_findings(baseline),
     )
     with progress(settings) as display, wheel_reader(offline, cache_folder()) as reader:
-        result = build(spec, targets, replace(options, reader=None if no_audit else reader), engine(), display)
+        result = build(
+            spec, targets, replace(options, reader=None if no_audit else reader), engine(), display
+        )
     write_report(result.report, pairs, output)
     if result.error:
         click.echo(f"buildmatrix: {result.error}", err=True)

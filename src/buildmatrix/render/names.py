@@ -11,3 +11,11 @@ def bake_name(target: str) -> str:
 def scan_name(target: str) -> str:
     """The bake target that scans it."""
     return f"scan-{bake_name(target)}"
+
+
+def site_folders(python: str) -> tuple[str, str]:
+    """Where the files of a wheel land in an image, and where its `data` does.
+
+    Source: `install` in templates/_macros.j2.
+    """
+    return f"opt/venv/lib/python{python}/site-packages", "opt/venv"

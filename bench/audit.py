@@ -1,0 +1,150 @@
+"""What `buildmatrix audit` costs: the lock of torch and xgboost, Python 3.12 on Linux.
+
+    pip install auditwheel
+    python bench/audit.py               # beside `pip download` and `auditwheel show`
+    python bench/audit.py --no-peer     # without downloading 3 GB
+
+`cold`   nothing known of any wheel, one backend; the resolution is done, as a lock is there.
+`warm`   the same again.
+`four`   cold, for four backends at once.
+
+Seconds are those of the whole process. Machines and networks are noisy: the ratios and the bytes
+are the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+REQUIREMENTS = "torch\nxgboost\n"
+PYTHON = "3.12"
+PLATFORM = "x86_64-manylinux_2_35"
+BACKENDS = ("cuda", "rocm", "oneapi", "cpu")
+
+MEASURED = """
+import resource, sys
+from pathlib import Path
+from buildmatrix.cli import main
+try:
+    main(sys.argv[2:])
+finally:
+    Path(sys.argv[1]).write_text(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One call of the tool."""
+
+    seconds: float
+    #: Of the process, in bytes.
+    peak: int
+    #: Bytes of all wheels, and those that came over the network.
+    total: int
+    read: int
+    wheels: int
+
+
+def audit(lock: Path, cache: Path, *backends: str) -> Run:
+    """Audit a lock with what `cache` knows."""
+    report, peak = lock.with_name("report.json"), lock.with_name("peak")
+    command = [sys.executable, "-c", MEASURED, str(peak), "--no-progress", "audit", f"lock:{lock}"]
+    command += [f"--backend={name}" for name in backends]
+    command += [f"--python={PYTHON}", "--no-vulnerabilities", "--fail-on=never"]
+    command += [f"--format=json={report}"]
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    started = time.perf_counter()
+    done = subprocess.run(
+        command,
+        env={**env, "BUILDMATRIX_CACHE": str(cache)},
+        cwd=lock.parent,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    seconds = time.perf_counter() - started
+    if done.returncode not in (0, 3):
+        sys.exit(f"exit {done.returncode}\n{done.stderr[-4000:]}")
+    stats = json.loads(report.read_text())["stats"]
+    wheels = sum("wheels" in one for one in tomllib.loads(lock.read_text())["packages"])
+    memory = int(peak.read_text()) * 1024
+    return Run(seconds, memory, stats["bytes_total"], stats["bytes_read"], wheels)
+
+
+def locked(folder: Path) -> Path:
+    """The lock, and its pins beside it."""
+    (folder / "requirements.in").write_text(REQUIREMENTS)
+    command = ["uv", "pip", "compile", "-q", "requirements.in", f"--python-version={PYTHON}"]
+    command += [f"--python-platform={PLATFORM}", "--only-binary=:all:"]
+    subprocess.run([*command, "--format=pylock.toml", "-o", "pylock.toml"], cwd=folder, check=True)
+    subprocess.run([*command, "-o", "pins.txt"], cwd=folder, check=True)
+    return folder / "pylock.toml"
+
+
+def peer(folder: Path) -> float:
+    """Seconds to download all wheels, and to let auditwheel look at each."""
+    wheels = folder / "wheels"
+    started = time.perf_counter()
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-cache-dir"),
+            *("--disable-pip-version-check", "--only-binary=:all:", f"--python-version={PYTHON}"),
+            *(f"--platform=manylinux_2_{minor}_x86_64" for minor in range(35, 16, -1)),
+            *(f"--platform={name}_x86_64" for name in ("manylinux2014", "manylinux2010")),
+            *("-d", str(wheels), "-r", "pins.txt"),
+        ],
+        cwd=folder,
+        check=True,
+    )
+    for wheel in sorted(wheels.iterdir()):
+        # It fails for wheels without binaries, which is an answer, too.
+        subprocess.run(
+            [sys.executable, "-m", "auditwheel", "show", str(wheel)],
+            check=False,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+    return time.perf_counter() - started
+
+
+def line(name: str, run: Run, note: str = "") -> None:
+    """One result."""
+    part = f"{run.read / 1e6:.1f} MB of {run.total / 1e6:.0f} MB ({run.read / run.total:.2%})"
+    peak = f"peak {run.peak / 1e6:.0f} MB"
+    print(f"{name}: {run.seconds:.2f} s, {run.wheels} wheels, {part}, {peak}{note}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--no-peer", action="store_true")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="bench-audit-") as name:
+        folder = Path(name)
+        lock = locked(folder)
+        one = audit(lock, folder / "one", "cpu")
+        line("cold, cpu", one)
+        warm = audit(lock, folder / "one", "cpu")
+        line("warm, cpu", warm, f", {one.seconds / warm.seconds:.1f}x faster than cold")
+        four = audit(lock, folder / "four", *BACKENDS)
+        line("cold, four backends", four, f", {four.seconds / one.seconds:.2f}x one backend")
+        again = audit(lock, folder / "four", *BACKENDS)
+        line("warm, four backends", again)
+        if not arguments.no_peer:
+            other = peer(folder)
+            print(
+                f"pip download, auditwheel show: {other:.1f} s,"
+                f" {other / one.seconds:.0f}x cold, {other / warm.seconds:.0f}x warm"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What differs between two sides, and between the targets of one specification."""

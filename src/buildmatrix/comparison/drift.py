@@ -1,0 +1,278 @@
+"""Distributions whose version differs between the targets of one specification.
+
+What is a reason: a build for one backend (a local version, an index of its own), a distribution
+that belongs to a vendor, a twin that stands for another one (`replace`), another Python or
+platform. Everything else is drift: nobody decided it, and the targets do not run the same code.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.lookup import distribution
+from buildmatrix.catalogue.model import DistributionMatch
+from buildmatrix.lock.model import Lock, Package
+from buildmatrix.rules.belonging import title
+from buildmatrix.rules.subject import Subject, locked
+from buildmatrix.rules.text import listing
+from buildmatrix.spec.model import Policy, Target
+
+SCHEMA = "buildmatrix/drift/1"
+#: Kinds of distributions of which each version is made for the backend that it belongs to.
+_OWN = ("native", "pure", "meta", "embedded")
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """One version of a distribution, and the targets that have it."""
+
+    version: str
+    index: str | None
+    targets: tuple[str, ...]
+    #: From the requirement line down to it, on the first of the targets; by way of who asks for it
+    #: there and not where the version is another, if somebody does.
+    chain: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A distribution that is not the same in all targets that have it."""
+
+    name: str
+    #: The one that most targets have comes first.
+    pinned: tuple[Pinned, ...]
+    #: Why that is meant; None where nothing says so.
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drifts:
+    """What differs between targets."""
+
+    targets: tuple[str, ...]
+    #: Drift first, then what has a reason; by name.
+    items: tuple[Drift, ...]
+    #: Distributions that have one version everywhere.
+    same: int = 0
+    #: Targets that nothing is known of, and why.
+    unresolved: tuple[str, ...] = ()
+    #: Locks that do not fit their inputs any more.
+    stale: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A distribution on one target."""
+
+    target: Target
+    package: Package
+
+    @property
+    def version(self) -> str:
+        return self.package.version
+
+    @property
+    def public(self) -> str:
+        return _public(self.package.version)
+
+    @property
+    def machine(self) -> tuple[str, str]:
+        return self.target.python, self.target.platform
+
+
+def drifts(
+    locks: Sequence[tuple[Target, Lock]],
+    catalogue: Catalogue,
+    unresolved: Iterable[str] = (),
+    stale: Iterable[str] = (),
+) -> Drifts:
+    """Everything that differs in version between the targets, with a reason where one is known."""
+    subjects = {target.id: locked(target, lock, catalogue, Policy()) for target, lock in locks}
+    usual = {target.id: _usual_index(lock) for target, lock in locks}
+    places: dict[str, list[_Place]] = {}
+    for target, lock in locks:
+        for package in lock.packages:
+            places.setdefault(package.name, []).append(_Place(target, package))
+    items = []
+    same = 0
+    for name, held in places.items():
+        if len({one.version for one in held}) < 2:
+            same += 1
+            continue
+        items.append(Drift(name, _pinned(held, subjects), _reason(held, catalogue, usual)))
+    items += _twins(places, locks, subjects)
+    return Drifts(
+        tuple(target.id for target, _ in locks),
+        tuple(sorted(items, key=lambda one: (one.reason is not None, one.name))),
+        same,
+        tuple(unresolved),
+        tuple(stale),
+    )
+
+
+def _pinned(held: Sequence[_Place], subjects: Mapping[str, Subject]) -> tuple[Pinned, ...]:
+    groups: dict[tuple[str, str | None], list[_Place]] = {}
+    for one in held:
+        groups.setdefault((one.version, one.package.index), []).append(one)
+    found = [
+        Pinned(
+            version,
+            index,
+            tuple(one.target.id for one in group),
+            _chain(
+                group[0],
+                _asked([one for one in held if one.version != version], subjects),
+                subjects,
+            ),
+        )
+        for (version, index), group in groups.items()
+    ]
+    return tuple(sorted(found, key=lambda one: (-len(one.targets), one.version, one.targets)))
+
+
+def _chain(
+    place: _Place, elsewhere: Collection[str], subjects: Mapping[str, Subject]
+) -> tuple[str, ...]:
+    """The way down from a requirement line, by who asks here and not where the version is another.
+
+    Whoever asks everywhere is not why it differs.
+    """
+    name = place.package.name
+    subject = subjects[place.target.id]
+    here = {_token(asker, subject): asker for asker in place.package.via}
+    own = [asker for token, asker in here.items() if token not in elsewhere]
+    if not own:
+        return subject.chain_to(name)
+    lines = [asker for asker in own if asker not in subject.packages]
+    start = (lines[0],) if lines else subject.chain_to(own[0])
+    return (*start, f"{name} {place.version}")
+
+
+def _asked(places: Iterable[_Place], subjects: Mapping[str, Subject]) -> set[str]:
+    return {_token(asker, subjects[one.target.id]) for one in places for asker in one.package.via}
+
+
+def _token(asker: str, subject: Subject) -> str:
+    """A requirement line, or a distribution in the version that the target has."""
+    package = subject.packages.get(asker)
+    return asker if package is None else f"{asker} {package.version}"
+
+
+def _usual_index(lock: Lock) -> str | None:
+    """The index that most of a lock comes from."""
+    counted = Counter(package.index for package in lock.packages)
+    return max(counted, key=lambda index: (counted[index], index or ""), default=None)
+
+
+def _reason(
+    held: Sequence[_Place], catalogue: Catalogue, usual: Mapping[str, str | None]
+) -> str | None:
+    machines: dict[tuple[str, str], list[_Place]] = {}
+    for one in held:
+        machines.setdefault(one.machine, []).append(one)
+    torn = [group for group in machines.values() if len({one.version for one in group}) > 1]
+    if not torn:
+        return _of_machines(held)
+    reasons = [_of_backends(group, catalogue, usual) for group in torn]
+    if None in reasons:
+        return None
+    return "; ".join(dict.fromkeys(reason for reason in reasons if reason))
+
+
+def _of_machines(held: Sequence[_Place]) -> str:
+    """Each Python and platform has one version of it."""
+    pythons = {one.target.python for one in held}
+    platforms = {one.target.platform for one in held}
+    parts = [
+        *([f"another Python ({listing(sorted(pythons))})"] if len(pythons) > 1 else []),
+        *([f"another platform ({listing(sorted(platforms))})"] if len(platforms) > 1 else []),
+    ]
+    return " and ".join(parts)
+
+
+def _of_backends(
+    held: Sequence[_Place], catalogue: Catalogue, usual: Mapping[str, str | None]
+) -> str | None:
+    """Why targets of one Python and platform have different versions of one distribution."""
+    if len({one.public for one in held}) == 1:
+        return "builds of one version for several backends"
+    matches = [distribution(one.package.name, one.version, catalogue) for one in held]
+    is_build = [match is not None and "+" in one.version
+                for one, match in zip(held, matches, strict=True)]  # fmt: skip
+    is_routed = [_is_routed(one, usual) for one in held]
+    indexes = {one.package.index for one in held}
+    if all(is_build) or (
+        len(indexes) > 1 and (any(is_build) or any(is_routed)) and _follows_index(held)
+    ):
+        return (
+            "it comes from an index of each backend's own, and they do not have the same versions"
+        )
+    owners = [match for match in matches if match is not None and _is_own(match)]
+    if len(owners) == len(held):
+        names = sorted({title(match.backend, catalogue) for match in owners})
+        return f"it belongs to {listing(names)}"
+    return None
+
+
+def _is_routed(one: _Place, usual: Mapping[str, str | None]) -> bool:
+    """Whether the target takes it from another index than most of what it has."""
+    index = one.package.index
+    if index is None or not (one.target.torch or one.target.index):
+        return False
+    return index in one.target.index.values() or index != usual[one.target.id]
+
+
+def _is_own(match: DistributionMatch) -> bool:
+    return match.vendor is not None and match.weight != "neutral" and match.kind in _OWN
+
+
+def _follows_index(held: Sequence[_Place]) -> bool:
+    """Whether each index has served one version, so that the index is what differs."""
+    versions: dict[str | None, set[str]] = {}
+    for one in held:
+        versions.setdefault(one.package.index, set()).add(one.version)
+    return all(len(found) == 1 for found in versions.values())
+
+
+def _twins(
+    places: Mapping[str, Sequence[_Place]],
+    locks: Sequence[tuple[Target, Lock]],
+    subjects: Mapping[str, Subject],
+) -> Iterator[Drift]:
+    """Distributions that stand for another one on some targets, in another version."""
+    seen = set[tuple[str, str]]()
+    for target, _ in locks:
+        for original, line in target.replace.items():
+            twin, name = _name(line), canonicalize_name(original)
+            if twin is None or (name, twin) in seen or name == twin:
+                continue
+            seen.add((name, twin))
+            held = [*places.get(name, ()), *places.get(twin, ())]
+            if len({one.package.name for one in held}) < 2 or len({one.public for one in held}) < 2:
+                continue
+            pinned = (
+                *_pinned(places[name], subjects),
+                *_pinned(places[twin], subjects),
+            )
+            yield Drift(f"{name} / {twin}", pinned, f"{twin} stands for {name} there (`replace`)")
+
+
+def _name(line: str) -> str | None:
+    try:
+        return canonicalize_name(Requirement(line).name)
+    except InvalidRequirement:
+        return None
+
+
+def _public(version: str) -> str:
+    try:
+        return Version(version).public
+    except InvalidVersion:
+        return version.partition("+")[0]
