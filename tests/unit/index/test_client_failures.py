@@ -177,11 +177,15 @@ def _answer_with(*pieces: bytes, pause: float = 0.0) -> tuple[str, Callable[[], 
                 except OSError:
                     continue
 
-    threading.Thread(target=serve, daemon=True).start()
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
 
     def stop() -> None:
         stopped.set()
+        # Closing alone does not wake a thread that waits in accept(2).
+        listener.shutdown(socket.SHUT_RDWR)
         listener.close()
+        thread.join()
 
     return f"http://127.0.0.1:{listener.getsockname()[1]}/x.whl", stop
 

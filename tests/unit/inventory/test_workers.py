@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 
 import pytest
 
@@ -17,7 +18,7 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     # A process with threads is not forked, and servers of other tests may still be ending theirs.
     for thread in threading.enumerate():
         if thread is not threading.main_thread():
-            thread.join(timeout=30)
+            thread.join(timeout=5)
 
 
 def no_children_are_left() -> bool:
@@ -29,10 +30,30 @@ def no_children_are_left() -> bool:
 
 
 def test_results_come_in_the_order_of_the_items_and_from_two_processes() -> None:
-    results = spread(lambda index: (index, os.getpid()), BIG)
+    def work(index: int) -> tuple[int, int]:
+        time.sleep(0.05)  # so that neither process empties the queue before the other one starts
+        return index, os.getpid()
+
+    results = spread(work, BIG)
     assert [index for index, _ in results] == list(range(7))
     assert len({process for _, process in results}) == 2
     assert no_children_are_left()
+
+
+def test_every_item_is_in_one_share_and_large_ones_come_first() -> None:
+    sizes = [5, 3 << 20, *[200] * 5000, 900 << 20, 0, 40 << 20]
+    shares = workers._shares(sizes, 64)
+    assert sorted(index for share in shares for index in share) == list(range(len(sizes)))
+    assert shares[:2] == [[5002], [5004]]
+    assert len(shares) < 3 * 64
+    assert all(share == sorted(share) for share in shares)
+
+
+def test_the_queue_of_the_most_shares_fits_into_the_smallest_pipe() -> None:
+    most = workers.MOST_WORKERS * workers._SHARES
+    # As many large items as there can be, and as many runs of small ones.
+    sizes = [1 << 30, *[0] * 100_000] * 3
+    assert len(workers._shares(sizes, most)) * workers._TICKET.size <= 4096
 
 
 def test_little_work_stays_in_this_process() -> None:
