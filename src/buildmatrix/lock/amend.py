@@ -83,11 +83,15 @@ def _append(node: Any, key: str, value: Any) -> None:
 
 
 def _tail(table: Table) -> list[Any]:
-    """Take the blank lines and comments off the end of a table."""
+    """Take what follows the first blank line off the end of a table."""
+    from tomlkit.items import Whitespace
+
     body = table.value.body
     end = len(body)
     while end and body[end - 1][0] is None:
         end -= 1
+    while end < len(body) and not isinstance(body[end][1], Whitespace):
+        end += 1
     tail = [item for _, item in body[end:]]
     del body[end:]
     return tail

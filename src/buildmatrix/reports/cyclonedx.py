@@ -127,7 +127,7 @@ def _vulnerability(advisory: Advisory, findings: Iterable[Finding]) -> Vulnerabi
     findings = list(findings)
     reasons = sorted({one.waived for one in findings if one.waived is not None})
     is_accepted = len(reasons) > 0 and all(one.waived is not None for one in findings)
-    fixes = sorted({one.fix.text for one in findings if one.fix is not None})
+    fixes = sorted({one.fix.text for one in findings if one.fix and one.fix.is_offered})
     return Vulnerability(
         bom_ref=f"vulnerability:{advisory.identity}",
         id=printable(advisory.id),

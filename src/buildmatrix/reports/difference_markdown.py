@@ -22,12 +22,12 @@ def body(report: Report) -> Iterator[str]:
     yield ""
     yield f"| target | {' | '.join(COLUMNS)} |"
     yield "|---" + "|---:" * len(COLUMNS) + "|"
-    for one in it.targets:
-        yield f"| {plain(one.target)} | {' | '.join(plain(cell) for cell in row(one))} |"
+    for target in it.targets:
+        yield f"| {plain(target.target)} | {' | '.join(plain(cell) for cell in row(target))} |"
     yield ""
-    for target in report.targets:
-        if target.error is not None:
-            yield f"- {plain(target.id)}: {plain(target.error.splitlines()[0])}"
+    for result in report.targets:
+        if result.error is not None:
+            yield f"- {plain(result.id)}: {plain(result.error.splitlines()[0])}"
     groups = same(report.findings)
     loud = [g for g in groups if g.first.waived is None and g.first.severity != "note"][:_OPEN]
     for group in loud:
@@ -39,22 +39,25 @@ def body(report: Report) -> Iterator[str]:
             yield from _group(group)
         yield from _end()
     for changes in alike(it):
-        for block in changes.blocks:
-            yield from _fold(f"{block.title}: {listing(changes.targets, 8)}")
-            yield "| | | | |"
-            yield "|---|---|---|---|"
-            for line in block.rows:
-                cells = (line.sign, line.what, line.change, line.more)
-                yield f"| {' | '.join(plain(cell) for cell in cells)} |"
-            if block.left_out:
-                yield f"| | and {block.left_out} more | | |"
-            yield from _end()
+        block = changes.block
+        yield from _fold(f"{block.title}: {listing(changes.targets, 8)}")
+        yield "| | | | |"
+        yield "|---|---|---|---|"
+        for line in block.rows:
+            cells = (line.sign, line.what, line.change, line.more)
+            yield f"| {' | '.join(plain(cell) for cell in cells)} |"
+        if block.left_out:
+            yield f"| | and {block.left_out} more | | |"
+        yield from _end()
     lost = gone(it)
     if lost:
         yield from _fold(f"{count(len(lost), 'finding')} gone")
-        for finding, names in lost:
-            where = plain(listing(names, 8))
-            yield f"- {finding.rule} {finding.name}: {plain(finding.message)} ({where})"
+        for group in lost:
+            where = plain(listing(group.targets, 8))
+            one = group.first
+            yield f"- {one.rule} {one.name}: {plain(one.message)} ({where})"
+            if group.others:
+                yield f"  <br>with it: {plain(listing(group.others, 30))}"
         yield from _end()
     for item in report.unread:
         yield f"- not read: {plain(item.path)}: {plain(item.why)}"

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
 from buildmatrix.reports.ansi import Painter, Style, printable
-from buildmatrix.reports.difference_words import COLUMNS, alike, gone, row, summary
+from buildmatrix.reports.difference_words import COLUMNS, Same, alike, gone, row, summary
 from buildmatrix.reports.model import Difference
+from buildmatrix.rules.model import GateState, TargetResult
 from buildmatrix.rules.text import listing
 
+_STATES: dict[GateState, str] = {
+    "passed": "ok",
+    "failed": "FAILED",
+    "undecided": "open",
+    "not-run": "-",
+}
 _SIGNS: dict[str, Style] = {"+": "green", "-": "red", "~": "yellow"}
 
 
-def targets(difference: Difference, paint: Painter) -> list[str]:
+def targets(difference: Difference, results: Sequence[TargetResult], paint: Painter) -> list[str]:
     """One line per target."""
-    rows = [(printable(one.target), *row(one)) for one in difference.targets]
-    head = ("target", *COLUMNS)
+    states = {one.id: _STATES[one.gates.get("lock", "not-run")] for one in results}
+    rows = [
+        (printable(one.target), states.get(one.target, ""), *row(one)) for one in difference.targets
+    ]
+    head = ("target", "audit", *COLUMNS)
     widths = [max(len(line[n]) for line in (head, *rows)) for n in range(len(head))]
 
     def line(cells: tuple[str, ...]) -> str:
@@ -29,25 +39,20 @@ def targets(difference: Difference, paint: Painter) -> list[str]:
 def changes(difference: Difference, width: int, paint: Painter) -> Iterator[list[str]]:
     """Distributions and verdicts that differ, then findings that are gone, then notes."""
     for group in alike(difference):
-        lines = [paint(printable(f"changes for {listing(group.targets, 8)}"), "bold")]
-        for block in group.blocks:
-            lines.append(f"  {printable(block.title)}")
-            for one in block.rows:
-                text = "  ".join(part for part in (one.what, one.change) if part)
-                more = f"  ({one.more})" if one.more else ""
-                lines.append(f"  {paint(one.sign, _SIGNS[one.sign])} {printable(text + more)}")
-            if block.left_out:
-                lines.append(f"    and {block.left_out} more; --format json has them all")
+        names = listing(group.targets, 8)
+        lines = [paint(printable(f"{group.block.title}: {names}"), "bold")]
+        for one in group.block.rows:
+            text = "  ".join(part for part in (one.what, one.change) if part)
+            more = f"  ({one.more})" if one.more else ""
+            lines.append(f"  {paint(one.sign, _SIGNS[one.sign])} {printable(text + more)}")
+        if group.block.left_out:
+            lines.append(f"    and {group.block.left_out} more; --format json has them all")
         yield lines
     lost = gone(difference)
     if lost:
         yield [
             paint("gone", "bold"),
-            *(
-                line
-                for one, names in lost
-                for line in _wrapped(f"{one.rule} {one.message} ({listing(names, 8)})", width)
-            ),
+            *(line for one in lost for line in _wrapped(_gone(one), width)),
         ]
     if difference.notes:
         yield [
@@ -55,6 +60,11 @@ def changes(difference: Difference, width: int, paint: Painter) -> Iterator[list
             *(line for note in difference.notes for line in _wrapped(note, width)),
         ]
     yield [paint(printable(f"since {difference.ref}: {summary(difference)}"), "bold")]
+
+
+def _gone(one: Same) -> str:
+    others = f", and with it {listing(one.others)}" if one.others else ""
+    return f"{one.first.rule} {one.first.message}{others} ({listing(one.targets, 8)})"
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from buildmatrix.comparison.model import Comparison
 from buildmatrix.reports.diff_words import Block, blocks, signed
 from buildmatrix.reports.model import Difference, TargetDifference
 from buildmatrix.rules.model import AuditTotals, Finding
@@ -16,17 +17,26 @@ class Alike:
     """Targets for which a change brings the same."""
 
     targets: tuple[str, ...]
-    blocks: tuple[Block, ...]
+    block: Block
 
 
 def alike(difference: Difference) -> tuple[Alike, ...]:
     """What came, went and changed; targets with the same difference together."""
-    groups: dict[tuple[Block, ...], list[str]] = {}
+    groups: dict[Block, list[str]] = {}
     for one in difference.targets:
-        mine = tuple(blocks(one.comparison, every=False))
-        if mine:
-            groups.setdefault(mine, []).append(one.target)
-    return tuple(Alike(tuple(names), mine) for mine, names in groups.items())
+        for block in blocks(_plain(one.comparison), every=False):
+            groups.setdefault(block, []).append(one.target)
+    return tuple(Alike(tuple(names), block) for block, names in groups.items())
+
+
+def _plain(it: Comparison) -> Comparison:
+    """Without what the line of a target says already, and what only that target is called."""
+    return replace(
+        it,
+        before=replace(it.before, size=None),
+        after=replace(it.after, size=None),
+        verdicts=tuple(replace(one, backend="") for one in it.verdicts or ()),
+    )
 
 
 def row(one: TargetDifference) -> tuple[str, ...]:
@@ -56,8 +66,8 @@ def _bytes(one: TargetDifference, what: str) -> str:
 
 def summary(difference: Difference) -> str:
     """One sentence about the whole."""
-    new = {key(one) for one in _findings(difference, "added")}
-    gone = {key(one) for one in _findings(difference, "removed")}
+    new = {_about(one) for one in _findings(difference, "added") if one.waived is None}
+    lost = {_about(one) for one in _findings(difference, "removed")}
     if not difference.targets:
         return "nothing to compare"
     changes = {
@@ -66,16 +76,16 @@ def summary(difference: Difference) -> str:
         for one in target.comparison.distributions
     }
     parts = [
-        f"{count(len(new), 'new finding')}, {len(gone)} gone",
+        f"{count(len(new), 'new finding')}, {len(lost)} gone",
         count(len(changes), "distribution") + " in, out or changed" if changes else "",
         _largest(difference.targets),
     ]
     return "; ".join(part for part in parts if part)
 
 
-def key(one: Finding) -> tuple[str, str, str]:
+def _about(one: Finding) -> tuple[str, str | None, str | None, str | None]:
     """What makes a finding the same on several targets."""
-    return one.rule, one.distribution or one.path or "", one.message
+    return one.rule, one.distribution, one.path, one.vendor
 
 
 def _findings(difference: Difference, change: str) -> Iterator[Finding]:
@@ -123,12 +133,9 @@ def _cause(one: Finding) -> tuple[object, ...]:
     return (*about, one.distribution, one.path)
 
 
-def gone(difference: Difference) -> tuple[tuple[Finding, tuple[str, ...]], ...]:
-    """Findings that are gone, each once, with the targets that do not have it any more."""
-    found: dict[tuple[str, str, str], tuple[Finding, list[str]]] = {}
-    for one in _findings(difference, "removed"):
-        found.setdefault(key(one), (one, []))[1].append(one.target)
-    return tuple((one, tuple(targets)) for one, targets in found.values())
+def gone(difference: Difference) -> tuple[Same, ...]:
+    """Findings that are gone."""
+    return same(_findings(difference, "removed"))
 
 
 def _largest(targets: Sequence[TargetDifference]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from buildmatrix.graph.drawing import Drawing
-from buildmatrix.reports.graph_style import FILLS, OTHER
+from buildmatrix.reports.graph_style import FILLS, OTHER, short
 
 _SHAPES = {"line": "note", "library": "ellipse", "layer": "cylinder", "embedded": "component"}
 
@@ -19,7 +19,7 @@ def render(drawing: Drawing) -> str:
     names = {box.id: f"n{number}" for number, box in enumerate(drawing.boxes)}
     for box in drawing.boxes:
         attributes = [
-            f"label={_quoted(*box.label)}",
+            f"label={_quoted(*map(short, box.label))}",
             f"tooltip={_quoted(box.title)}",
             f'fillcolor="{FILLS.get(box.kind, OTHER)}"',
         ]
@@ -29,7 +29,7 @@ def render(drawing: Drawing) -> str:
             attributes.append("penwidth=3")
         lines.append(f"  {names[box.id]} [{', '.join(attributes)}];")
     for arrow in drawing.arrows:
-        attributes = [f"label={_quoted(arrow.label)}", f"tooltip={_quoted(arrow.title)}"]
+        attributes = [f"label={_quoted(short(arrow.label))}", f"tooltip={_quoted(arrow.title)}"]
         if not arrow.certain:
             attributes.append("style=dashed")
         ends = f"{names[arrow.source]} -> {names[arrow.target]}"

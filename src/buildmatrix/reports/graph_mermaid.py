@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from buildmatrix.graph.drawing import Drawing
-from buildmatrix.reports.graph_style import FILLS
+from buildmatrix.reports.graph_style import FILLS, short
 
 _SHAPES = {"line": ("[/", "/]"), "library": ("([", "])"), "layer": ("[(", ")]")}
 
@@ -14,11 +14,11 @@ def render(drawing: Drawing) -> str:
     names = {box.id: f"n{number}" for number, box in enumerate(drawing.boxes)}
     for box in drawing.boxes:
         begin, end = _SHAPES.get(box.kind, ("[", "]"))
-        label = "<br/>".join(map(_escaped, box.label))
+        label = "<br/>".join(_escaped(short(line)) for line in box.label)
         lines.append(f'  {names[box.id]}{begin}"{label}"{end}:::{box.kind}')
     for arrow in drawing.arrows:
         line = "-->" if arrow.certain else "-.->"
-        label = f'|"{_escaped(arrow.label)}"|' if arrow.label else ""
+        label = f'|"{_escaped(short(arrow.label))}"|' if arrow.label else ""
         lines.append(f"  {names[arrow.source]} {line}{label} {names[arrow.target]}")
     for kind in sorted({box.kind for box in drawing.boxes}):
         lines.append(

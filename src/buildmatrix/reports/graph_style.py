@@ -22,3 +22,14 @@ NAMES = {
     "layer": "layer",
     "system": "of no distribution",
 }
+
+#: Characters of one line of a label, in the languages whose reader draws it.
+LONGEST = 120
+
+
+def short(text: str, most: int = LONGEST) -> str:
+    """The beginning and the end of a long text: both tell."""
+    if len(text) <= most:
+        return text
+    half = (most - 1) // 2
+    return f"{text[:half]}…{text[-half:]}"

@@ -37,8 +37,8 @@ def document(report: Report) -> dict[str, Json]:
             "seconds": round(stats.seconds, 3),
             "cached": stats.cached,
         },
-        "fixes": _fixes(report.fixes) if report.fixes is not None else None,
-        "diff": _difference(report.difference) if report.difference is not None else None,
+        **({"fixes": _fixes(report.fixes)} if report.fixes is not None else {}),
+        **({"diff": _difference(report.difference)} if report.difference is not None else {}),
     }
 
 
@@ -141,7 +141,7 @@ def _evidence(item: Evidence) -> Json:
 
 
 def _fix(fix: Fix) -> Json:
-    trial = fix.trial
+    trial = fix.tried
     return {
         "kind": fix.kind,
         "text": fix.text,
@@ -151,8 +151,8 @@ def _fix(fix: Fix) -> Json:
         else {
             "works": trial.works,
             "outcome": trial.outcome,
-            "saved_download": trial.download,
-            "saved_installed": trial.installed,
+            "saved_download": trial.saved_download,
+            "saved_installed": trial.saved_installed,
         },
     }
 
@@ -168,7 +168,7 @@ def _fixes(fixes: FixesTried) -> Json:
     return {
         "patch": fixes.patch,
         "files": list(fixes.files),
-        "written": fixes.is_written,
+        "written": fixes.written,
         "saved": [
             {"target": one.target, "download": one.download, "installed": one.installed}
             for one in fixes.saved

@@ -119,7 +119,7 @@ def _finding(target: str, one: Finding) -> ET.Element:
 def _details(one: Finding) -> Iterator[str]:
     if one.chain:
         yield " -> ".join(one.chain)
-    if one.fix is not None:
+    if one.fix is not None and one.fix.is_offered:
         yield f"fix: {one.fix.text}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from buildmatrix.reports.ansi import printable
@@ -18,6 +19,8 @@ _STATES: dict[GateState, str] = {
     "not-run": "not run",
 }
 _MARKUP = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#"})
+#: What GitHub and GitLab make links of, up to where they stop to do so: `@name`, `#12`, `https://`.
+_CALLS = re.compile(r"((?<!\w)@(?=\w)|#(?=\d)|(?<=\w):(?=//)|(?<!\w)www(?=\.))")
 
 
 def render(report: Report) -> str:
@@ -92,7 +95,7 @@ def _audited(report: Report) -> Iterator[str]:
 
 def _fixes(fixes: FixesTried) -> Iterator[str]:
     if fixes.patch:
-        verb = "fixed" if fixes.is_written else "`audit --fix` would change"
+        verb = "fixed" if fixes.written else "`audit --fix` would change"
         yield ""
         yield f"**{verb} {plain(', '.join(fixes.files))}**"
         for one in fixes.saved:
@@ -118,5 +121,9 @@ def finding_lines(one: Finding, *, audited: bool) -> Iterator[str]:
 
 
 def plain(text: str) -> str:
-    """Text that Markdown takes literally: names come from images that nobody vouches for."""
-    return printable(text).translate(_MARKUP)
+    """Text that Markdown takes literally: names come from images that nobody vouches for.
+
+    Nor does it call anybody or become a link, as `@types` in a path would in a comment: whoever
+    looks for those looks at the text between tags and comments.
+    """
+    return _CALLS.sub(r"\1<!-- -->", printable(text).translate(_MARKUP))

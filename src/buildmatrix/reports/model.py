@@ -50,7 +50,7 @@ class FixesTried:
     patch: str = ""
     #: The files that it changes, and whether they were written.
     files: tuple[str, ...] = ()
-    is_written: bool = False
+    written: bool = False
     saved: tuple[Saved, ...] = ()
     #: What was not tried, and what works and has to be written by hand; one sentence each.
     notes: tuple[str, ...] = ()

@@ -50,7 +50,9 @@ def render(report: Report) -> str:
 
 
 def _result(one: Finding, rule_index: int) -> Json:
-    text = one.message if one.fix is None else f"{one.message}. Fix: {one.fix.text}"
+    text = one.message
+    if one.fix is not None and one.fix.is_offered:
+        text += f". Fix: {one.fix.text}"
     result: dict[str, Json] = {
         "ruleId": one.rule,
         "ruleIndex": rule_index,

@@ -10,7 +10,7 @@ import msgspec
 
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.model import Inventory, Stats, Unread
-from buildmatrix.reports.model import SCHEMA, Report, assemble
+from buildmatrix.reports.model import SCHEMA, FixesTried, Report, assemble
 from buildmatrix.rules.model import Finding, TargetResult, Verdict
 
 
@@ -32,6 +32,7 @@ class _Document:
     findings: tuple[Finding, ...]
     unread: tuple[Unread, ...]
     stats: Stats
+    fixes: FixesTried | None = None
 
 
 def read(path: Path) -> Report:
@@ -58,6 +59,7 @@ def read(path: Path) -> Report:
         unread=document.unread,
         stats=document.stats,
         version=document.tool.version,
+        fixes=document.fixes,
     )
 
 

@@ -19,7 +19,7 @@ _BYTES: Json = {"type": "integer"}
 
 def schema() -> dict[str, Json]:
     """The schema. Objects are closed: what is not listed does not occur."""
-    return {
+    document: dict[str, Json] = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A report of buildmatrix",
         **_object(
@@ -38,10 +38,13 @@ def schema() -> dict[str, Json]:
                 seconds=_SECONDS,
                 cached=_COUNT,
             ),
-            fixes=_or_null(_fixes()),
-            diff=_or_null(_difference()),
         ),
     }
+    # Only of `audit --fix` and of `audit --diff`.
+    properties = document["properties"]
+    assert isinstance(properties, dict)
+    properties |= {"fixes": _fixes(), "diff": _difference()}
+    return document
 
 
 def _fixes() -> dict[str, Json]:

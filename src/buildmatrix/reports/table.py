@@ -56,7 +56,7 @@ def render(report: Report, *, width: int, color: bool) -> str:
 def _targets(report: Report, paint: Painter) -> list[str]:
     targets = report.targets
     if report.difference is not None:
-        return difference_table.targets(report.difference, paint)
+        return difference_table.targets(report.difference, targets, paint)
     if any(one.audit is not None for one in targets):
         return table_audit.targets(targets, paint)
     name_width = max(len("target"), *(len(one.id) for one in targets))

@@ -17,12 +17,15 @@ def fixes(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
     """The patch, what it saves, and what was not tried."""
     tried = report.fixes
     if tried is None:
+        audited = any(one.audit is not None for one in report.targets)
+        if audited and any(f.fix and f.fix.changes and f.waived is None for f in report.findings):
+            yield [paint("`--fix --dry-run` tries the fixes, and shows what it would write", "dim")]
         return
     if tried.patch:
         yield [paint(_title(tried), "bold"), *_saved(tried, paint)]
         yield [_painted(line, paint) for line in tried.patch.splitlines()]
     else:
-        trials = [f.fix.trial for f in report.findings if f.fix is not None and f.fix.trial]
+        trials = [f.fix.tried for f in report.findings if f.fix is not None and f.fix.tried]
         if not trials:
             text = "there was none to try"
         elif any(one.works for one in trials):
@@ -36,7 +39,7 @@ def fixes(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
 
 def _title(tried: FixesTried) -> str:
     names = printable(", ".join(tried.files))
-    if tried.is_written:
+    if tried.written:
         return f"fixed: {names}"
     return f"fixes for {names}; nothing is written, `--fix` without --dry-run does that"
 

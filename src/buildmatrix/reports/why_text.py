@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
@@ -10,12 +11,16 @@ from buildmatrix.graph import words
 from buildmatrix.graph.answer import Answer, Subject, Use
 from buildmatrix.graph.chains import Chain
 from buildmatrix.graph.model import Node
+from buildmatrix.graph.question import other_names
 from buildmatrix.reports.ansi import Painter, printable
 from buildmatrix.rules.text import count, listing, size
 
 _INDENT = "  "
 #: Names of one list that are shown; JSON has them all.
 _SHOWN = 6
+
+#: A word that nobody reads to its end; JSON has all of it.
+_LONG = re.compile(r"(\S{120})\S{80,}(\S{120})")
 
 _KINDS = {
     "backend": "everything of the backend",
@@ -94,8 +99,11 @@ class _Writer:
 
     def _subject(self, subject: Subject) -> Iterator[str]:
         node = subject.node
-        head = self._paint(printable(self._short(node.label)), "bold")
+        head = self._paint(_cut(self._short(node.label)), "bold")
         yield head + (f"  {size(node.size)}" if node.size else "")
+        others = other_names(self._answer.question, node)
+        if others:
+            yield from self._field("by a link or its SONAME it is also", listing(others, _SHOWN))
         yield from self._wrapped(self._state(subject), _INDENT)
         for chain in subject.chains:
             yield from self._chain(chain)
@@ -224,13 +232,17 @@ class _Writer:
 
     def _wrapped(self, text: str, indent: str, further: str | None = None) -> list[str]:
         return textwrap.wrap(
-            printable(text),
+            _cut(text),
             self._width,
             initial_indent=indent,
             subsequent_indent=indent + _INDENT if further is None else further,
             break_long_words=False,
             break_on_hyphens=False,
         )
+
+
+def _cut(text: str) -> str:
+    return _LONG.sub(r"\1…\2", printable(text))
 
 
 def _site(answer: Answer) -> str:

@@ -31,19 +31,23 @@ class Need:
 
     bytes: int
     limit: int
+    #: What everything that may matter takes, its beginnings once more.
+    whole: int
 
     @classmethod
     def of(cls, size: int, members: Iterable[Member]) -> Need:
         """What reading the beginnings of all binaries among `members` takes."""
-        binaries = python = 0
+        binaries = python = whole = 0
         for one in members:
             if one.path.endswith(".py"):
                 python += one.compressed
             elif may_matter(one.path, one.size):
                 small = one.compressed <= SMALL
                 binaries += one.compressed if small else max(HEAD, one.compressed // FIRST_PART)
+                whole += one.compressed if small else one.compressed + HEAD
+        few = python if python <= FEW_PYTHON else 0
         limit = min(size, max(size // PART_OF_ONE, LEAST_OF_ONE))
-        return cls(binaries + (python if python <= FEW_PYTHON else 0), limit)
+        return cls(binaries + few, limit, whole + few)
 
     @property
     def most(self) -> int:
@@ -71,6 +75,21 @@ def shares(wanted: Sequence[Mapping[str, Need]], total: int) -> Mapping[str, int
             left -= share
             if share:
                 result[name] = share
+    return result
+
+
+def rest(wanted: Mapping[str, int], total: int, spent: int) -> Mapping[str, int]:
+    """Wheel -> bytes that may be read of it, where the first share told too little.
+
+    `wanted` are the bytes that everything in each would take. What the shares left, `spent` being
+    those, goes to those that it is enough for; the smallest first.
+    """
+    left = most(total) - spent
+    result: dict[str, int] = {}
+    for name in sorted(wanted, key=lambda name: (wanted[name], name)):
+        if wanted[name] <= left:
+            left -= wanted[name]
+            result[name] = wanted[name]
     return result
 
 

@@ -50,5 +50,5 @@ def _written(session: Session, found: Found, outcome: Outcome) -> tuple[Found, R
             replace(one, fix=tried.get((one.target, one.fingerprint)) or one.fix)
             for one in report.findings
         ),
-        fixes=replace(known, is_written=True, notes=tuple(notes)),
+        fixes=replace(known, written=True, notes=tuple(notes)),
     )

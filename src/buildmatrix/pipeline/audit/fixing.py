@@ -7,17 +7,13 @@ written here.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
-from buildmatrix.errors import BuildmatrixError
-from buildmatrix.lock.explain import NoSolution
 from buildmatrix.lock.model import Lock
 from buildmatrix.pipeline.asked import parse
-from buildmatrix.pipeline.audit.overlay import overlay
 from buildmatrix.pipeline.audit.patches import (
     CannotWrite,
     Draft,
@@ -26,10 +22,11 @@ from buildmatrix.pipeline.audit.patches import (
     snippet,
     unwritable,
 )
-from buildmatrix.pipeline.audit.session import Found, Inputs, Session, common_python, target_of
-from buildmatrix.pipeline.resolved import Resolved, Unresolved
+from buildmatrix.pipeline.audit.session import Found, Session, target_of
+from buildmatrix.pipeline.audit.trying import Attempt, Bench
+from buildmatrix.pipeline.resolved import Resolved
 from buildmatrix.reports.model import FixesTried, Report, Saved
-from buildmatrix.rules.model import AuditTotals, Change, Finding, Fix, Trial
+from buildmatrix.rules.model import Change, Finding, Fix, Trial
 from buildmatrix.rules.text import listing
 
 #: Fixes that are tried, and seconds after which no further try is begun.
@@ -38,6 +35,8 @@ SECONDS = 120.0
 #: Rules about advisories: no try asks for them.
 _ADVISORIES = "BM8"
 _STEP = "fixes"
+#: A range that allows one version only.
+_PIN = re.compile(r"===?([^*,]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +52,17 @@ class _Way:
 
 @dataclass(slots=True)
 class _Case:
-    """One finding, and the ways that are left to make it go away."""
+    """One finding, and the ways to make it go away."""
 
     target: str
     finding: Finding
-    ways: list[_Way]
+    ways: tuple[_Way, ...]
+    #: Number of the way whose turn it is.
+    turn: int = 0
+
+    @property
+    def way(self) -> _Way:
+        return self.ways[self.turn]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +71,11 @@ class _Tried:
 
     way: _Way
     trial: Mapping[str, Trial]
+    #: The findings that it is for: target and fingerprint.
+    gone: frozenset[tuple[str, str]] = frozenset()
     #: The change in the files, where it works and a file can say it for all that it touches.
     draft: Draft | None = None
     only: str | None = None
-    #: Why no file says it.
-    why_not_written: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +98,19 @@ def try_fixes(
 
     What was not tried, and why, is in the notes of `Report.fixes`.
     """
-    return _Fixing(session, found, report, most, time.monotonic() + seconds).run()
+    bench = Bench(session, found, report)
+    return _Fixing(bench, session, found, report, most, time.monotonic() + seconds).run()
 
 
 @dataclass(slots=True)
 class _Fixing:
+    bench: Bench
     session: Session
     found: Found
     report: Report
     most: int
     until: float
     notes: list[str] = field(default_factory=list)
-    #: Audits to compare with: of the locks as they are, and of what they would be.
-    _as_if_unlocked: Report | None = None
     _tries: int = 0
 
     def run(self) -> Outcome:
@@ -116,7 +121,7 @@ class _Fixing:
         while pending:
             groups: dict[_Way, list[_Case]] = {}
             for case in pending:
-                groups.setdefault(case.ways[0], []).append(case)
+                groups.setdefault(case.way, []).append(case)
             for way, mine in groups.items():
                 if way in done or way in left_out:
                     continue
@@ -128,7 +133,7 @@ class _Fixing:
         if left_out:
             names = listing((_said(way.change) for way in left_out), 5)
             self.notes.append(f"not tried, since enough was tried already: {names}")
-        chosen, draft = self._together([one for one in done.values() if one.draft is not None])
+        draft, saved = self._together([one for one in done.values() if one.draft is not None])
         findings = _with_trials(self.report, cases, done)
         return Outcome(
             replace(
@@ -139,7 +144,7 @@ class _Fixing:
                     files=tuple(sorted(one.label for one in draft.texts.values()))
                     if draft is not None
                     else (),
-                    saved=_saved(chosen),
+                    saved=tuple(Saved(id, *saved[id]) for id in sorted(saved)),
                     notes=tuple(dict.fromkeys(self.notes)),
                 ),
             ),
@@ -163,20 +168,17 @@ class _Fixing:
                 continue
             source = numbers[one.target]
             backend = one.backend if source is None else ""
-            yield _Case(
-                one.target, one, [_Way(source, backend, change) for change in one.fix.changes]
-            )
+            ways = tuple(_Way(source, backend, change) for change in one.fix.changes)
+            yield _Case(one.target, one, ways)
 
     @staticmethod
     def _goes_on(case: _Case, done: Mapping[_Way, _Tried]) -> bool:
-        """Whether another way is left for a finding; the one that was taken is the first then."""
-        tried = done.get(case.ways[0])
-        if tried is None or len(case.ways) == 1:
+        """Whether a way does not work and another one is left, whose turn it is then."""
+        tried = done.get(case.way)
+        trial = tried.trial.get(case.target) if tried is not None else None
+        if trial is None or trial.works is not False or case.turn + 1 == len(case.ways):
             return False
-        trial = tried.trial.get(case.target)
-        if trial is None or trial.works:
-            return False
-        del case.ways[0]
+        case.turn += 1
         return True
 
     # One way
@@ -189,18 +191,19 @@ class _Fixing:
             return _Tried(way, {})
         self._tries += 1
         self.session.progress.step(_STEP, f"trying: {_said(way.change)}")
-        gone = {(case.target, case.finding.fingerprint) for case in cases}
+        gone = frozenset((case.target, case.finding.fingerprint) for case in cases)
         tried = self._attempt(way, ids, gone, None)
         first = tried
-        for only in self._other_ranges(way, ids, tried):
+        nearest = ""
+        for only in self._other_ranges(tried):
             again = self._attempt(way, ids, gone, only)
             version = _version_of(again, way.change.value)
             if version is not None:
                 tried = self._attempt(way, ids, gone, f"=={version}")
+                nearest = f"{way.change.value} {version} is the nearest to what is pinned"
                 break
-        if not tried.works:
-            tried = first
-        return self._told(way, ids, tried)
+        told = self._told(way, ids, tried if tried.works else first, nearest)
+        return replace(told, gone=gone)
 
     def _impossible(self, way: _Way) -> str | None:
         if way.source is None:
@@ -209,12 +212,11 @@ class _Fixing:
         asked = parse(self.session.inputs.sources[way.source], root)
         if asked.kind == "pypi":
             return None
-        why = unwritable(asked, root / asked.name, asked.name)
-        return why
+        return unwritable(asked, root / asked.name, asked.name)
 
     def _attempt(
         self, way: _Way, ids: Collection[str], gone: Collection[tuple[str, str]], only: str | None
-    ) -> _Attempt:
+    ) -> Attempt:
         draft = Draft(self.session.inputs)
         why = ""
         try:
@@ -222,7 +224,7 @@ class _Fixing:
         except CannotWrite as error:
             why = str(error)
             draft = Draft(self.session.inputs, hooks=[(frozenset(ids), way.change)])
-        tried = self._run(draft, self._touched(way, ids), gone, why)
+        tried = self.bench.attempt(draft, self._touched(way, ids), gone, why)
         return replace(tried, only=only)
 
     def _touched(self, way: _Way, ids: Collection[str]) -> frozenset[str]:
@@ -234,93 +236,30 @@ class _Fixing:
             target.id for target in known if target is not None and target.backend == way.backend
         )
 
-    def _run(
-        self,
-        draft: Draft,
-        ids: frozenset[str],
-        gone: Collection[tuple[str, str]],
-        why: str = "",
-    ) -> _Attempt:
-        try:
-            found = self._resolve(draft, ids)
-        except BuildmatrixError as error:
-            return _Attempt(draft, why_not_written=why, failure=_short(error))
-        for one in found:
-            if isinstance(one, BuildmatrixError):
-                no_solution = isinstance(one, Unresolved) and isinstance(one.error, NoSolution)
-                return _Attempt(draft, why, _short(one), (), no_solution)
-        after = self.session.report(found, advisories=False)
-        before = self._before(ids) if not self.session.inputs.sources else self.report
-        failure = _failure(before, after, ids, gone)
-        return _Attempt(draft, why, failure, tuple(found), False, _differences(before, after, ids))
+    def _other_ranges(self, tried: Attempt) -> Iterator[str]:
+        """Ranges for a twin that does not have the version that the original is pinned to.
 
-    def _resolve(self, draft: Draft, ids: frozenset[str]) -> Found:
-        inputs = self.session.inputs
-        is_spec = not inputs.sources
-        with ExitStack() as stack:
-            root, spec = inputs.root, inputs.spec
-            if draft.texts:
-                contents = {one.at: one.after.encode() for one in draft.texts.values()}
-                root = stack.enter_context(overlay(inputs.root, contents, draft.beside))
-                if spec is not None and any(
-                    one.path == spec.path.resolve() for one in draft.texts.values()
-                ):
-                    place = root / _below(spec.path, inputs.root)
-                    spec = self.session.load(place)
-            sources = tuple(_relative(source, inputs.root) for source in draft.sources)
-            found = self.session.resolve(
-                Inputs(sources, spec, root),
-                globs=sorted(ids) if is_spec else None,
-                python=common_python(self.found) if inputs.sources else None,
-                relock=is_spec,
-                change=draft.hooked if draft.hooks else None,
-            )
-        if inputs.sources:
-            # Names of targets have those of their sources in them.
-            found = tuple(map(_called, found, self.found))
-        return [one for one in found if (known := target_of(one)) is None or known.id in ids]
+        What a person said otherwise (`>=2`) is a wish that a fix does not overrule.
+        """
+        pins = {_PIN.fullmatch(one) for one in tried.draft.ranges}
+        if tried.has_no_solution and len(pins) == 1 and (pin := pins.pop()) is not None:
+            yield f"<={pin[1]}"
+            yield f">={pin[1]}"
 
-    def _before(self, ids: frozenset[str]) -> Report:
-        """The audit to compare with: a lock would be another one after a change in any case."""
-        spec = self.session.inputs.spec
-        assert spec is not None
-        if not any((spec.root / target.lock).exists() for target in spec.targets):
-            return self.report
-        if self._as_if_unlocked is None:
-            all_ids = [target.id for target in map(target_of, self.found) if target is not None]
-            found = self.session.resolve(globs=all_ids, relock=True)
-            self._as_if_unlocked = self.session.report(found, advisories=False)
-        return self._as_if_unlocked
-
-    def _other_ranges(self, way: _Way, ids: Collection[str], tried: _Attempt) -> Iterator[str]:
-        """Ranges for a twin that does not have the version of the original."""
-        if not tried.has_no_solution or way.change.key != "replace" or tried.why_not_written:
-            return
-        if way.source is None:
-            return
-        versions = {
-            package.version
-            for one in self.found
-            if isinstance(one, Resolved) and one.target.id in ids
-            for package in one.lock.packages
-            if package.name == way.change.name
-        }
-        if len(versions) == 1:
-            version = versions.pop().partition("+")[0]
-            yield f"<={version}"
-            yield f">={version}"
-
-    def _told(self, way: _Way, ids: frozenset[str], tried: _Attempt) -> _Tried:
-        outcome = tried.failure or ""
+    def _told(self, way: _Way, ids: frozenset[str], tried: Attempt, nearest: str) -> _Tried:
         why = tried.why_not_written
         if tried.works and tried.draft.texts:
             why = self._opposed(way, ids) or ""
         if tried.works and why:
             self.notes.append(self._by_hand(way, ids, why))
-        trial = {id: Trial(tried.works, outcome or why, *tried.saved.get(id, (0, 0))) for id in ids}
+        works = tried.works if tried.is_known else None
+        saved = tried.saved if works else {}
+        told = [nearest, f"not written: {why}" if why else ""] if works else [tried.failure or ""]
+        outcome = "; ".join(part for part in told if part)
+        trial = {id: Trial(works, outcome, *saved.get(id, (0, 0))) for id in ids}
         is_written = tried.works and not why and bool(tried.draft.texts)
         draft = tried.draft if is_written else None
-        return _Tried(way, trial, draft, tried.only, why)
+        return _Tried(way, trial, draft=draft, only=tried.only)
 
     def _opposed(self, way: _Way, ids: Collection[str]) -> str | None:
         """Why a change that is right for some targets is not for the others of a SOURCE."""
@@ -346,64 +285,46 @@ class _Fixing:
             for target in map(target_of, self.found)
             if target is not None and target.id in ids
         }
-        said = " and ".join(
-            f"`{snippet(way.change, backend).partition(chr(10))[2]}` under [backend.{backend}]"
-            for backend in backends
+        line = snippet(way.change, "").partition("\n")[2]
+        where = " and ".join(f"[backend.{backend}]" for backend in backends)
+        return (
+            f"{_said(way.change)} works and is not written: {why}; write `{line}` under {where} of "
+            "a specification, which has an entry for each backend"
         )
-        return f"{_said(way.change)} works and is not written: {why}; write {said}"
 
     # All of them
 
-    def _together(self, works: Sequence[_Tried]) -> tuple[Sequence[_Tried], Draft | None]:
+    def _together(
+        self, works: Sequence[_Tried]
+    ) -> tuple[Draft | None, Mapping[str, tuple[int, int]]]:
+        """One draft of all that go together, and the bytes that targets save by it."""
         chosen = list(works)
         while chosen:
             draft = Draft(self.session.inputs)
-            for one in chosen:
-                _put(draft, one.way, one.only)
+            try:
+                for one in chosen:
+                    _put(draft, one.way, one.only)
+            except CannotWrite as error:
+                last = chosen.pop()
+                self.notes.append(f"{_said(last.way.change)} is not written: {error}")
+                continue
             if len(chosen) == 1:
-                return chosen, draft
+                (one,) = chosen
+                return draft, {
+                    id: (trial.saved_download, trial.saved_installed)
+                    for id, trial in one.trial.items()
+                }
             self.session.progress.step(_STEP, f"trying all {len(chosen)} together")
             ids = frozenset().union(*(self._touched(one.way, one.trial.keys()) for one in chosen))
-            gone = {
-                (target.id, finding.fingerprint)
-                for target in map(target_of, self.found)
-                if target is not None and target.id in ids
-                for finding in self.report.findings
-                if finding.target == target.id
-                and finding.fix is not None
-                and any(
-                    one.way.change == change and target.id in one.trial
-                    for one in chosen
-                    for change in finding.fix.changes[:1]
-                )
-            }
-            tried = self._run(draft, ids, gone)
+            gone = frozenset().union(*(one.gone for one in chosen))
+            tried = self.bench.attempt(draft, ids, gone)
             if tried.works:
-                return chosen, draft
+                return draft, tried.saved
             last = chosen.pop()
             self.notes.append(
                 f"{_said(last.way.change)} works alone and not with the others: {tried.failure}"
             )
-        return (), None
-
-
-@dataclass(frozen=True, slots=True)
-class _Attempt:
-    """One resolution and audit with a change."""
-
-    draft: Draft
-    why_not_written: str = ""
-    #: Why it does not work; None where it does.
-    failure: str | None = None
-    found: Found = ()
-    has_no_solution: bool = False
-    #: Target -> bytes that it downloads and installs less.
-    saved: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    only: str | None = None
-
-    @property
-    def works(self) -> bool:
-        return self.failure is None
+        return None, {}
 
 
 def _put(draft: Draft, way: _Way, only: str | None) -> None:
@@ -413,65 +334,27 @@ def _put(draft: Draft, way: _Way, only: str | None) -> None:
         in_source(draft, way.source, way.change, only)
 
 
-def _failure(
-    before: Report, after: Report, ids: Collection[str], gone: Collection[tuple[str, str]]
-) -> str | None:
-    """Why an audit is not what was hoped for; None where it is."""
-    for target in after.targets:
-        if target.error is not None:
-            return target.error.splitlines()[0]
-    if after.unread:
-        return f"{after.unread[0].path} could not be read: {after.unread[0].why}"
-    known = {(one.target, one.fingerprint) for one in before.findings}
-    for one in after.findings:
-        if one.waived is not None or one.target not in ids:
-            continue
-        if (one.target, one.fingerprint) in gone:
-            return f"the finding stays: {one.message}"
-        if (one.target, one.fingerprint) not in known and one.severity != "note":
-            return f"it brings something new: {one.rule} {one.message}"
-    return None
-
-
-def _differences(
-    before: Report, after: Report, ids: Collection[str]
-) -> Mapping[str, tuple[int, int]]:
-    old = {one.id: one.audit or AuditTotals() for one in before.targets}
-    new = {one.id: one.audit or AuditTotals() for one in after.targets}
-    return {
-        id: (old[id].download - new[id].download, old[id].installed - new[id].installed)
-        for id in ids
-        if id in old and id in new
-    }
-
-
-def _saved(chosen: Sequence[_Tried]) -> tuple[Saved, ...]:
-    found: dict[str, Saved] = {}
-    for one in chosen:
-        for id, trial in one.trial.items():
-            known = found.get(id, Saved(id, 0, 0))
-            found[id] = Saved(
-                id, known.download + trial.download, known.installed + trial.installed
-            )
-    return tuple(found[id] for id in sorted(found))
-
-
 def _with_trials(
     report: Report, cases: Sequence[_Case], done: Mapping[_Way, _Tried]
 ) -> tuple[Finding, ...]:
     fixes: dict[tuple[str, str], Fix] = {}
     for case in cases:
-        tried = done.get(case.ways[0])
-        trial = tried.trial.get(case.target) if tried is not None else None
         fix = case.finding.fix
         assert fix is not None
-        if tried is None or trial is None:
+        known = [
+            (one, one.trial[case.target])
+            for one in map(done.get, case.ways)
+            if one is not None and case.target in one.trial
+        ]
+        if not known:
             continue
+        # Where none works, the best one's failure is what there is to say.
+        tried, trial = next((pair for pair in known if pair[1].works), known[0])
         if tried.way.change != fix.changes[0]:
             fix = _alternative(fix, tried.way.change, case.finding.backend)
         patch = tried.draft.patch if tried.draft is not None else fix.patch
         fixes[case.target, case.finding.fingerprint] = replace(
-            fix, trial=trial, patch=patch or fix.patch
+            fix, tried=trial, patch=patch or fix.patch
         )
     return tuple(
         replace(one, fix=fixes.get((one.target, one.fingerprint), one.fix))
@@ -506,7 +389,7 @@ def _has(lock: Lock, name: str) -> bool:
     return any(package.name == name for package in lock.packages)
 
 
-def _version_of(attempt: _Attempt, twin: str) -> str | None:
+def _version_of(attempt: Attempt, twin: str) -> str | None:
     if not attempt.works:
         return None
     versions = {
@@ -517,42 +400,3 @@ def _version_of(attempt: _Attempt, twin: str) -> str | None:
         if package.name == twin
     }
     return versions.pop() if len(versions) == 1 else None
-
-
-def _called(one: Resolved | BuildmatrixError, as_before: object) -> Resolved | BuildmatrixError:
-    """A result under the name that its target had before the change."""
-    target = target_of(one)
-    before = as_before.target if isinstance(as_before, Resolved | Unresolved) else None
-    if target is None or before is None:
-        return one
-    named = replace(target, id=before.id)
-    if isinstance(one, Unresolved):
-        return Unresolved(named, one.error)
-    assert isinstance(one, Resolved)
-    return replace(one, target=named, lock=replace(one.lock, target=named.id))
-
-
-def _relative(source: str, root: Path) -> str:
-    """A SOURCE that holds in an overlay of `root` too."""
-    import os
-
-    asked = parse(source, root)
-    if not asked.is_file or not Path(asked.name).is_absolute():
-        return source
-    name = os.path.relpath(
-        Path(asked.name).parent.resolve() / Path(asked.name).name, root.resolve()
-    )
-    extras = f"[{','.join(sorted(asked.extras))}]" if asked.extras else ""
-    groups = f":{','.join(sorted(asked.groups))}" if asked.groups else ""
-    return f"{asked.kind}:{name}{extras}{groups}"
-
-
-def _below(path: Path, root: Path) -> Path:
-    import os
-
-    return Path(os.path.relpath(path.resolve(), root.resolve()))
-
-
-def _short(error: BuildmatrixError) -> str:
-    target = target_of(error)
-    return error.message.removeprefix(f"{target.id}: " if target else "").splitlines()[0]

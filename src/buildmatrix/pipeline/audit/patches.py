@@ -59,6 +59,8 @@ class Draft:
     beside: set[Path] = field(default_factory=set)
     #: SOURCEs, some of them changed (`pypi:xgboost-cpu==3.4.1`).
     sources: list[str] = field(default_factory=list)
+    #: Ranges of the requirements that were changed.
+    ranges: set[str] = field(default_factory=set)
     #: What no file says: made to targets, by identifier.
     hooks: list[tuple[frozenset[str], Change]] = field(default_factory=list)
 
@@ -190,6 +192,7 @@ def _in_wish(draft: Draft, number: int, asked: Asked, change: Change, only: str 
         raise CannotWrite(f"{asked} is no file")
     extras = f"[{','.join(sorted(wish.extras))}]" if wish.extras else ""
     ranged = str(wish.specifier) if only is None else only
+    draft.ranges.add(str(wish.specifier))
     draft.sources[number] = f"pypi:{change.value}{extras}{ranged}"
 
 
@@ -205,10 +208,13 @@ def _in_requirements(
             raise CannotWrite(f"{line} gives {change.name} by its address")
         text = draft.edit(places[line.file])
         head, body = _without_bom(text.after)
+        if _line(text.after, line.line) != _line(text.before, line.line):
+            continue  # Another SOURCE includes the same file.
         try:
             anew = renamed_line(body, line.line, change.name, change.value, only)
         except CannotRewrite as error:
             raise CannotWrite(f"{line} is not changed: {error}") from error
+        draft.ranges.add(str(line.requirement.specifier))
         draft.put(text, head + anew)
     if not lines:
         raise CannotWrite(f"no line of {label} names {change.name}")
@@ -238,6 +244,7 @@ def _in_project(
             anew = renamed_string(body, one.line, one.text, change.name, change.value, only)
         except CannotRewrite as error:
             raise CannotWrite(f"{label}:{one.line} is not changed: {error}") from error
+        draft.ranges.add(str(one.requirement.specifier))
         draft.put(text, head + anew)
     if not mine:
         raise CannotWrite(f"no line of {label} names {change.name}")
@@ -254,6 +261,10 @@ def _in_uv_settings(draft: Draft, folder: Path, change: Change) -> None:
         draft.put(text, amended(text.after, wanted))
     except CannotAmend as error:
         raise CannotWrite(f"{text.label} is not changed: {error}") from error
+
+
+def _line(text: str, number: int) -> str:
+    return text.splitlines()[number - 1]
 
 
 def _without_bom(text: str) -> tuple[str, str]:

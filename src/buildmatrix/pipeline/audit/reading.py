@@ -29,14 +29,15 @@ class Kept:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._known: dict[str, WheelFacts] = {}
+        #: By `key`.
+        self.known: dict[str, WheelFacts] = {}
 
     def read(self, wheel: Wheel, depth: Depth, *, most: int | None = None) -> WheelFacts:
         """The facts of a wheel, at least as deep as asked for. Raises `UndecidedError`."""
-        found = self._known.get(key(wheel))
+        found = self.known.get(key(wheel))
         if found is None or DEPTHS.index(found.depth) < DEPTHS.index(depth):
             found = self._reader.read(wheel, depth, most=most)
-            self._known[key(wheel)] = found
+            self.known[key(wheel)] = found
             return found
         return replace(found, bytes_read=0)
 

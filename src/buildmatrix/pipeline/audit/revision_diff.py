@@ -70,17 +70,23 @@ def since(session: Session, found: Found, report: Report, ref: str, revision: Re
     then: Found = ()
     if before.inputs is not None:
         try:
-            then = session.resolve(
-                before.inputs,
-                python=common_python(found) if before.inputs.sources else None,
-                missing_ok=True,
-            )
+            then = _resolve(session, before.inputs, found)
         except UsageError as error:
             # Targets that were chosen and did not exist then: all of them are new.
             notes.append(f"at {ref}: {error.message.splitlines()[0]}")
     judge = session.judge_of(before.inputs.spec if before.inputs is not None else None)
     old = session.report(then, judge=judge)
     return _compared(session, found, report, then, old, ref, revision, notes)
+
+
+def _resolve(session: Session, inputs: Inputs, found: Found) -> Found:
+    """What the inputs came to then, with the Python of now where that is possible."""
+    python = common_python(found) if inputs.sources else None
+    then = session.resolve(inputs, python=python, missing_ok=True)
+    if python is None or all(isinstance(one, Resolved) for one in then):
+        return then
+    other = session.resolve(inputs, missing_ok=True)
+    return [one if isinstance(one, Resolved) else two for one, two in zip(then, other, strict=True)]
 
 
 def _before(session: Session, ref: str, revision: Revision) -> Before:
@@ -151,6 +157,7 @@ def _compared(
                 f"{target.id} could not be looked at as it was at {ref}, so all of it counts as "
                 f"new: {was.error.splitlines()[0]}"
             )
+        notes += _pythons(ref, old_locks.get(target.id), locks.get(target.id))
         comparison = compare(
             _side(ref, target.id, target.backend, old, old_locks.get(target.id)),
             _side("now", target.id, target.backend, report, locks.get(target.id)),
@@ -205,6 +212,16 @@ def _compared(
             for one in report.targets
         ),
         difference=Difference(ref, revision.commit, tuple(differences), tuple(notes)),
+    )
+
+
+def _pythons(ref: str, then: Resolved | None, now: Resolved | None) -> Iterator[str]:
+    """That a target had another Python, which changes versions and wheels too."""
+    if then is None or now is None or then.target.python == now.target.python:
+        return
+    yield (
+        f"{now.target.id} is looked at with Python {now.target.python}, and at {ref} with "
+        f"{then.target.python}: some versions differ for that alone"
     )
 
 

@@ -2,19 +2,20 @@
 
 Every wheel is read once for all targets. A list says what a wheel is called, what it requires and
 what its files are called; for most distributions that settles it. Where it does not, the beginnings
-of the binaries are read within a budget (`budget`), or everything with `deep`.
+of the binaries are read within a budget (`budget`), and more of those that still say too little as
+far as the budget goes; or everything with `deep`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from buildmatrix.errors import BuildmatrixError, UsageError
 from buildmatrix.inventory.model import Inventory, Stats, Unread
 from buildmatrix.lock.model import Wheel
 from buildmatrix.pipeline.advisories import Asking, asked
-from buildmatrix.pipeline.audit.budget import Need, shares
+from buildmatrix.pipeline.audit.budget import Need, rest, shares
 from buildmatrix.pipeline.audit.reading import Reader, Readings, Wanted, key
 from buildmatrix.pipeline.audit.target import Merger, Work, judge_target, start
 from buildmatrix.pipeline.judge import Judge
@@ -84,34 +85,59 @@ def _read_and_judge(
     readings.read([Wanted(wheel, "listing") for wheel in all_wheels.values()], "file lists")
     for work in works:
         judge_target(work, readings, merger, judge)
-    deeper = _deeper(works, all_wheels, readings, deep)
-    if not deeper:
+    gained = _gained(works, readings)
+    if deep:
+        whole = [Wanted(all_wheels[name], "whole") for name in sorted(gained)]
+        _read_on(works, readings, merger, judge, whole, "contents")
+        return
+    total = sum(one.size for one in readings.facts.values())
+    needs = {name: Need.of(one.size, one.members) for name, one in readings.facts.items()}
+    order: tuple[Gain, ...] = ("verdict", "evidence")
+    groups = [{name: needs[name] for name in gained if gain in gained[name]} for gain in order]
+    first = shares(groups, total)
+    _read_on(works, readings, merger, judge, _heads(all_wheels, first), "beginnings of binaries")
+    # Where device code lies behind most of the host's code, a beginning does not show it.
+    open_still = {
+        name: needs[name].whole
+        for name, gain in _gained(works, readings).items()
+        if "verdict" in gain and name in first
+    }
+    more = rest(open_still, total, sum(first.values()))
+    _read_on(works, readings, merger, judge, _heads(all_wheels, more), "more of the binaries")
+
+
+def _heads(wheels: Mapping[str, Wheel], shares: Mapping[str, int]) -> list[Wanted]:
+    return [Wanted(wheels[name], "heads", most) for name, most in sorted(shares.items())]
+
+
+def _read_on(
+    works: Sequence[Work],
+    readings: Readings,
+    merger: Merger,
+    judge: Judge,
+    wanted: Sequence[Wanted],
+    what: str,
+) -> None:
+    """Read wheels deeper, and judge again those targets that have any of them."""
+    if not wanted:
         return
     merger.forget()
-    readings.read(deeper, "contents" if deep else "beginnings of binaries")
-    changed = {key(one.wheel) for one in deeper}
+    readings.read(wanted, what)
+    changed = {key(one.wheel) for one in wanted}
     for work in works:
         if changed.intersection(work.keys):
             judge_target(work, readings, merger, judge)
 
 
-def _deeper(
-    works: Sequence[Work], all_wheels: dict[str, Wheel], readings: Readings, deep: bool
-) -> list[Wanted]:
-    """What to read next, so that verdicts get certain and evidence complete."""
-    gains: dict[str, set[Gain]] = {}
+def _gained(works: Sequence[Work], readings: Readings) -> dict[str, set[Gain]]:
+    """Wheel -> what a deeper look into it could say, on any target."""
+    gained: dict[str, set[Gain]] = {}
     for work in works:
         for owner, gain in work.gains.items():
             wheel = work.wheels.get(owner.partition("==")[0])
             if wheel is not None and key(wheel) in readings.facts:
-                gains.setdefault(key(wheel), set()).add(gain)
-    if deep:
-        return [Wanted(all_wheels[name], "whole") for name in sorted(gains)]
-    needs = {name: Need.of(one.size, one.members) for name, one in readings.facts.items()}
-    order: tuple[Gain, ...] = ("verdict", "evidence")
-    groups = [{name: needs[name] for name in gains if gain in gains[name]} for gain in order]
-    budget = shares(groups, sum(one.size for one in readings.facts.values()))
-    return [Wanted(all_wheels[name], "heads", most) for name, most in sorted(budget.items())]
+                gained.setdefault(key(wheel), set()).add(gain)
+    return gained
 
 
 def _report(

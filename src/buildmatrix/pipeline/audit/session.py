@@ -69,7 +69,8 @@ class Session:
         return resolve_sources(
             inputs.sources,
             inputs.spec,
-            backends=self.backends,
+            # Targets that are named one by one need no narrowing.
+            backends=self.backends if globs is None else (),
             globs=self.globs if globs is None else globs,
             subset=self.subset if globs is None else None,
             python=self.python or python,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import date
 
 from buildmatrix.errors import BuildmatrixError, UsageError
+from buildmatrix.lock.urls import redact
 from buildmatrix.pipeline.bare import bare_spec
 from buildmatrix.pipeline.judge import Judge
 from buildmatrix.pipeline.resolved import Resolved
@@ -47,4 +48,4 @@ def check_usable(found: Sequence[Resolved | BuildmatrixError]) -> None:
 
 def subject_of(sources: Sequence[str], spec: Spec | None) -> str:
     """What the report says that it is about."""
-    return ", ".join(sources) or (spec.path.name if spec is not None else "")
+    return redact(", ".join(sources)) or (spec.path.name if spec is not None else "")
