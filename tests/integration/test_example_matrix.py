@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -90,6 +91,41 @@ def test_an_image_runs_as_a_user_without_rights_and_holds_no_tool_of_the_build(
 
     assert done.stdout.splitlines()[0] == "10001"
     assert "/uv" not in done.stdout and "pip" not in done.stdout
+
+
+def test_a_chain_of_a_target_goes_from_the_requirement_line_to_the_layer(
+    good: Path, buildmatrix: Buildmatrix, tmp_path: Path
+) -> None:
+    buildmatrix(good, "build", "--select", "cpu*")
+    asked = ("why", "cpu-py311-server", "libscipy_openblas64_")
+    nowhere = {"DOCKER_HOST": f"unix://{tmp_path}/no.sock"}
+    answer = buildmatrix(good, *asked, "--format", "json", "--layers")
+
+    assert answer.code == 0, answer.err
+    (told,) = json.loads(answer.out)["answers"]
+    (chain,) = told["chains"]
+    assert chain[0]["name"] == "images/requirements/base.in:2"
+    assert chain[1]["name"].startswith("numpy ")
+    assert chain[-1]["rule"] == "rpath"
+    assert told["layer"]["instruction"] == "COPY /opt/venv /opt/venv"
+    assert any("COPY /opt/venv /opt/venv" in line for line in history(good, buildmatrix))
+
+    # What was read is kept: the image, and even the engine, may be gone.
+    again = buildmatrix(good, *asked, "--format", "json", env=nowhere)
+    assert (again.out, again.err) == (answer.out, "")
+    for name in ("layers.msgpack", "graph.msgpack"):
+        (good / f".buildmatrix/state/cpu-py311-server/{name}").unlink()
+    without = buildmatrix(good, *asked, env=nowhere)
+    assert without.code == 0
+    assert "Not known: which layer put a file there: the Docker daemon" in without.out
+
+
+def history(folder: Path, buildmatrix: Buildmatrix) -> list[str]:
+    """What docker says of the layers of the CPU image."""
+    run = buildmatrix(folder, "build", "--select", "cpu*", "--format", "json")
+    (target,) = run.report()["targets"]
+    command = ["docker", "history", "--no-trunc", "--format", "{{.CreatedBy}}", target["image"]]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 @pytest.fixture(scope="module")

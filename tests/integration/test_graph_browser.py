@@ -133,3 +133,44 @@ def test_hostile_names_are_text_and_load_nothing(show) -> None:
         assert page.run("document.querySelector('.box title').textContent") == EVIL
         assert [one for one in page.requests if not one.startswith("file:")] == []
         assert page.complaints == []
+
+
+def test_pointing_at_a_box_shows_its_arrows_in_the_crowd(show) -> None:
+    opacity = "[...document.querySelectorAll('.arrow')].map((a) => getComputedStyle(a).opacity)"
+    drawing = wide(40)
+    with show(drawing) as page:
+        assert set(page.run(opacity)) == {"1"}
+        x, y = page.run(
+            """(() => {
+              document.querySelector('#b3').scrollIntoView();
+              const box = document.querySelector('#b3').getBoundingClientRect();
+              return [box.left + 5, box.top + 5];
+            })()"""
+        )
+        page.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        clear = [n for n, one in enumerate(page.run(opacity)) if one == "1"]
+    touching = [n for n, one in enumerate(drawing.arrows) if "d3" in (one.source, one.target)]
+    assert clear == touching
+
+
+def test_no_label_covers_another_or_a_box(show) -> None:
+    boxes = tuple(Box(f"d{n}", "distribution", (f"distribution-{n} 1.0",)) for n in range(24))
+    # A hub, what it links, and what all of that links.
+    pairs = [("d0", f"d{n}") for n in range(1, 20)] + [(f"d{n}", "d23") for n in range(1, 8)]
+    arrows = tuple(Arrow(a, b, "libexample.so.12, may open 1") for a, b in pairs)
+    with show(Drawing("x", boxes, arrows)) as page:
+        assert page.run("document.querySelectorAll('.label').length") == len(arrows)
+        assert (
+            page.run(
+                """(() => {
+                  const of = (what) => [...document.querySelectorAll(what)]
+                    .map((one) => one.getBoundingClientRect());
+                  const meet = (a, b) => a.left < b.right && b.left < a.right
+                    && a.top + 3 < b.bottom && b.top + 3 < a.bottom;
+                  const labels = of('.label'), boxes = of('.box rect');
+                  return labels.flatMap((a, n) =>
+                    [...labels.slice(n + 1), ...boxes].filter((b) => meet(a, b))).length;
+                })()"""
+            )
+            == 0
+        )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from packaging.markers import Marker, default_environment
@@ -80,21 +81,39 @@ def requirements(
 def _required(
     lines: tuple[str, ...], environment: Mapping[str, str], catalogue: Catalogue
 ) -> Iterator[Required]:
+    values = tuple(environment.items())
     for line in lines:
-        try:
-            requirement = Requirement(line)
-        except InvalidRequirement:
+        requirement = _parsed(line)
+        if requirement is None:
             continue
-        marker = requirement.marker
         name = normalise(requirement.name)
         yield Required(
-            kind=_kind(marker),
+            kind=_kind(requirement.marker),
             name=name,
             extras=tuple(sorted(requirement.extras)),
-            active=marker is None or marker.evaluate(dict(environment)),
+            active=requirement.marker is None or _holds(line, values),
             line=line,
             match=distribution(name, "", catalogue),
         )
+
+
+# The same wheels are judged for each backend, and again when more of them was read.
+
+
+@lru_cache(maxsize=16384)
+def _parsed(line: str) -> Requirement | None:
+    """The requirement in a line; None for what is none."""
+    try:
+        return Requirement(line)
+    except InvalidRequirement:
+        return None
+
+
+@lru_cache(maxsize=16384)
+def _holds(line: str, environment: tuple[tuple[str, str], ...]) -> bool:
+    requirement = _parsed(line)
+    marker = requirement.marker if requirement is not None else None
+    return marker is None or marker.evaluate(dict(environment))
 
 
 def _kind(marker: Marker | None) -> RequirementKind:

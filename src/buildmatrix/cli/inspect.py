@@ -68,15 +68,23 @@ def command(
     vendor, distribution, layer and architecture. Nothing of it is executed.
     """
     from buildmatrix.cli.scan import fact_cache
-    from buildmatrix.cli.why import on_index, read_on_index, specification
+    from buildmatrix.cli.why import data_files, note, read_on_index, specification
+    from buildmatrix.pipeline.kinds import is_declared
     from buildmatrix.pipeline.known import Machine, known_of
     from buildmatrix.pipeline.machines import machines_of
 
     around = surroundings(mirror, network, ca, netrc, builder)
-    machine = Machine(engine, scanner, around, lambda: fact_cache(no_cache))
+    machine = Machine(
+        engine,
+        scanner,
+        around,
+        lambda: fact_cache(no_cache),
+        data_files=lambda: data_files(settings),
+        note=lambda text: note(settings, text),
+    )
 
     def known(source: str) -> Known:
-        if on_index(source):
+        if is_declared(source):
             return read_on_index(settings, source, backend, select, offline, deep, no_cache)
         return known_of(source, machine, lambda: specification(settings))
 
@@ -100,11 +108,12 @@ def _inspection(
 ) -> Inspection:
     from buildmatrix.catalogue.load import load
     from buildmatrix.inspection.look import inspect, inspect_tree
+    from buildmatrix.pipeline.kinds import is_declared
     from buildmatrix.pipeline.known import is_file
 
-    path = is_file(source)
+    path = None if is_declared(source) else is_file(source)
     if path is not None:
-        return inspect(path, load(), machine.cache(), machines)
+        return inspect(path, load(machine.data_files()), machine.cache(), machines)
     it = known(source)
     return inspect_tree(it.source, it.read().inventory, load(it.catalogue), machines)
 

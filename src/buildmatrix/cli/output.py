@@ -46,11 +46,11 @@ report_options = stacked(
 
 def more_waivers(path: Path | None, ids: Sequence[str] | None) -> tuple[Waiver, ...]:
     """The waivers of `--waivers`; `ids` are the targets of the specification, if there is one."""
+    if path is None:
+        return ()
     from buildmatrix.rules.waivers import check_rules
     from buildmatrix.spec.waivers import load_waivers
 
-    if path is None:
-        return ()
     waivers = load_waivers(path, ids)
     check_rules(waivers)
     return waivers
@@ -58,10 +58,10 @@ def more_waivers(path: Path | None, ids: Sequence[str] | None) -> tuple[Waiver, 
 
 def known_findings(path: Path | None) -> frozenset[str]:
     """The fingerprints of `--baseline`."""
-    from buildmatrix.reports.saved import read
-
     if path is None:
         return frozenset()
+    from buildmatrix.reports.saved import read
+
     return frozenset(one.fingerprint for one in read(path).findings)
 
 

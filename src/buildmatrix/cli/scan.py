@@ -18,7 +18,7 @@ from buildmatrix.cli.output import (
     write_report,
 )
 from buildmatrix.cli.surroundings import engine, engine_options, surroundings
-from buildmatrix.spec.load import DEFAULT_TOOLS
+from buildmatrix.spec.model import DEFAULT_TOOLS
 
 if TYPE_CHECKING:
     from buildmatrix.store.facts import FactCache

@@ -11,7 +11,7 @@ import click
 from buildmatrix.cli.options import Settings, load, option, stacked, width_and_color, write
 from buildmatrix.cli.surroundings import engine, engine_options, surroundings
 from buildmatrix.cli.wheels import cache_folder, wheel_reader
-from buildmatrix.errors import EXIT_OK, UndecidedError
+from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
 
 if TYPE_CHECKING:
     from buildmatrix.graph.answer import Answer
@@ -52,8 +52,9 @@ CHAINS = 200
 )
 @option(
     "--layers/--no-layers",
-    default=True,
-    help="Whether to tell which layer of an engine's image brought it, which exports the image.",
+    default=None,
+    help="Whether to tell which layer of an engine's image brought it, which exports the image; "
+    "of a target only once.  [default: layers]",
 )
 @option("--lock", type=click.Path(path_type=Path), help="The lock that SOURCE was installed from.")
 @index_options
@@ -70,7 +71,7 @@ def command(
     format_: str,
     output: Path | None,
     symbols: bool | None,
-    layers: bool,
+    layers: bool | None,
     lock: Path | None,
     backend: str | None,
     select: str | None,
@@ -94,18 +95,32 @@ def command(
     The exit code is 0 also where nothing matches: that is an answer. It is 3 where nothing matches
     and something could not be read.
     """
+    from buildmatrix.pipeline.kinds import is_declared, report_file
     from buildmatrix.pipeline.known import Machine, known_of
-    from buildmatrix.pipeline.why import from_report, joined, why, with_symbols
+    from buildmatrix.pipeline.why import from_report, joined, kept_target, why, with_symbols
 
+    if not library.strip():
+        raise UsageError("LIBRARY is empty; name a library, a distribution, a path or a backend")
     around = surroundings(mirror, network, ca, netrc, builder)
-    machine = Machine(engine, scanner, around, lambda: _cache(no_cache), layers)
-    known = None
-    if source.startswith("report:"):
-        it = from_report(Path(source.removeprefix("report:")))
-    else:
+    machine = Machine(
+        engine,
+        scanner,
+        around,
+        lambda: _cache(no_cache),
+        layers=layers is not False,
+        again=layers is True,
+        data_files=lambda: data_files(settings),
+        note=lambda text: note(settings, text),
+    )
+    known = it = None
+    if lock is None:
+        it = kept_target(source, settings.file, layers=machine.layers, again=machine.again)
+    if it is None and (report := report_file(source)) is not None:
+        it = from_report(report, data_files(settings))
+    if it is None:
         known = (
             read_on_index(settings, source, backend, select, offline, deep, no_cache)
-            if on_index(source)
+            if is_declared(source)
             else known_of(source, machine, lambda: specification(settings), lock)
         )
         it = joined(known)
@@ -123,11 +138,6 @@ def _cache(no_cache: bool) -> FactCache | None:
     from buildmatrix.cli.scan import fact_cache
 
     return fact_cache(no_cache)
-
-
-def on_index(source: str) -> bool:
-    """Whether a SOURCE is read on the package index."""
-    return source.partition(":")[0] in ("lock", "requirements", "pypi") and ":" in source
 
 
 def read_on_index(
@@ -148,6 +158,19 @@ def read_on_index(
     with progress(settings) as display, wheel_reader(offline, folder) as reader:
         wish = Wish(backend, select, None, offline, deep)
         return known_lock(source, spec, wish, reader, display, folder and folder / "resolved")
+
+
+def note(settings: Settings, text: str) -> None:
+    """Say what takes long."""
+    if not settings.quiet:
+        click.echo(text, err=True)
+
+
+def data_files(settings: Settings) -> tuple[Path, ...]:
+    """The user's own data files for the catalogue, for a SOURCE that is no target."""
+    from buildmatrix.spec.data_files import read_data_files
+
+    return read_data_files(settings.file)
 
 
 def specification(settings: Settings) -> Spec | None:

@@ -29,7 +29,12 @@ def libraries(inventory: Inventory, evidence: Iterable[Evidence]) -> tuple[Libra
     theirs: Collection[tuple[str | None, str]] = {
         (item.distribution, item.backend)
         for item in seen
-        if item.kind == "declared" and item.role == PACKAGE_ROLE and item.distribution
+        if item.kind == "declared"
+        and item.role == PACKAGE_ROLE
+        and item.distribution
+        # A build for a vendor's devices (torchvision, torch+cu128) has a version of its own.
+        and item.weight == "strong"
+        and "+" not in item.distribution
     }
     found = dict.fromkeys(
         _library(item, sonames.get(item.path, ""), theirs)

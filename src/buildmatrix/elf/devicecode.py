@@ -143,9 +143,10 @@ class DeviceCodeFinder:
     _ends: list[int] = field(default_factory=list)
     _entries: int = 0
     _failures: int = 0
-    #: Places in host data that were looked at, and whether no more are.
+    #: Whether no more places in host data are looked at.
+    ended: bool = False
+    #: Those that were.
     _tried: int = 0
-    _full: bool = False
 
     def __post_init__(self) -> None:
         self._sums = Sums(self.unread)
@@ -191,15 +192,15 @@ class DeviceCodeFinder:
 
     def _may_try(self) -> bool:
         """Whether one more place is looked at; that it is not is told once."""
-        if self._full:
+        if self.ended:
             return False
         self._tried += 1
         if self._tried > MOST_CANDIDATES:
             self.unread.append(f"more than {MOST_CANDIDATES} places look like device code")
-            self._full = True
+            self.ended = True
         elif self.is_full():
-            self._full = True
-        return not self._full
+            self.ended = True
+        return not self.ended
 
     def holds(self, offset: int) -> bool:
         """Whether a container that was found in host data covers the byte at `offset`."""

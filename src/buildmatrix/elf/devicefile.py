@@ -26,6 +26,7 @@ from buildmatrix.elf.headers import Malformed
 from buildmatrix.elf.model import DeviceCode, DeviceFile, Mark
 from buildmatrix.elf.reader import read_elf
 from buildmatrix.elf.source import ByteSource
+from buildmatrix.elf.suffixes import SUFFIXES
 from buildmatrix.elf.sums import Sums
 
 #: Bytes of the head that `kind_of` wants to see.
@@ -49,13 +50,6 @@ _MAGIC = (
 )
 #: ELF files by their machine.
 _OBJECTS = {abi.EM_CUDA: "cubin", abi.EM_AMDGPU: "hsaco", abi.EM_INTELGT: "zebin"}
-
-#: Suffixes that only device code has, whatever the bytes look like (compressed, encrypted, newer):
-#: of compilers, of MIGraphX, and of Triton's cache.
-SUFFIXES = frozenset(
-    {"cubin", "fatbin", "hipfb", "hsaco", "kpack", "ltoir", "ptx", "spv", "mxr",
-     "ttir", "ttgir", "llir", "amdgcn", "zebin"}
-)  # fmt: skip
 
 #: Format and kind of a piece of code where the file holds just one.
 _MEANINGS = {
@@ -209,7 +203,8 @@ def _read_archive(source: ByteSource, size: int) -> DeviceFile:
         count += 1
         try:
             inner = archive.MemberSource(source, member)
-            elf = read_elf(inner, member.size, spent=spent)
+            # What an object of an archive loads is told by the library that it is linked into.
+            elf = read_elf(inner, member.size, names=False, spent=spent)
         except Malformed as problem:
             if len(unread) < _MOST_UNREAD:
                 unread.setdefault(f"a member: {problem.reason}")

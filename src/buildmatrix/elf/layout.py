@@ -29,6 +29,7 @@ PT_DYNAMIC = 2
 PT_INTERP = 3
 PT_NOTE = 4
 PF_X = 0x1
+PF_W = 0x2
 PN_XNUM = 0xFFFF
 
 # Dynamic tags, chapter 5; DT_FLAGS_1 from the LSB core specification 5.0.

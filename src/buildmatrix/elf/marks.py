@@ -60,6 +60,10 @@ class MarkFinder:
         """Adds a mark that was found at `offset`."""
         self._found.setdefault(name, Mark(name, offset))
 
+    def __contains__(self, name: str) -> bool:
+        """Whether a mark was found."""
+        return name in self._found
+
     def marks(self) -> tuple[Mark, ...]:
         """What was found, in the order of the file."""
         return tuple(sorted(self._found.values(), key=lambda mark: mark.offset))

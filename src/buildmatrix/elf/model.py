@@ -127,6 +127,9 @@ class Elf:
     #: Bytes from the start that were read; None for the whole file: what lies behind is unknown,
     #: and lists may be incomplete.
     read: int | None = None
+    #: Bytes of loaded data behind `read`. There is at most this much device code that was not seen:
+    #: it is data, and the program headers say how much of that there is.
+    unread_data: int = 0
     #: What could not be read, one sentence each; empty when everything was.
     unread: tuple[str, ...] = ()
 

@@ -7,6 +7,7 @@ only the headers of its containers are.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from buildmatrix.elf import codeobject
@@ -18,7 +19,7 @@ from buildmatrix.elf.hostdata import HostData
 from buildmatrix.elf.literals import MOST_NAMES
 from buildmatrix.elf.model import DeviceCode, Elf, Literal, Mark, Section
 from buildmatrix.elf.notes import read_notes
-from buildmatrix.elf.regions import host_regions
+from buildmatrix.elf.regions import Region, host_regions
 from buildmatrix.elf.source import AheadSource, ByteSource, CachedSource
 from buildmatrix.elf.versions import read_versions
 
@@ -29,13 +30,18 @@ _LONGEST_INTERPRETER = 4096
 
 
 def read_elf(
-    source: ByteSource, size: int, *, deep: bool = True, spent: Spent | None = None
+    source: ByteSource,
+    size: int,
+    *,
+    deep: bool = True,
+    names: bool = True,
+    spent: Spent | None = None,
 ) -> Elf | None:
     """What the ELF file in `source`, `size` bytes long, says; None when it is no ELF.
 
-    Without `deep`, headers only: no device code, no literals, no marks. What could not be read is
-    told in `Elf.unread`; time and memory are bounded whatever the bytes say. `spent` is what other
-    parts of the same file cost.
+    Without `deep`, headers only: no device code, no literals, no marks; without `names`, no
+    literals. What could not be read is told in `Elf.unread`; time and memory are bounded whatever
+    the bytes say. `spent` is what other parts of the same file cost.
 
     Raises:
         Malformed: the header itself cannot be used.
@@ -55,7 +61,7 @@ def read_elf(
     marks: tuple[Mark, ...] = ()
     if deep:
         spent = spent or Spent()
-        device_code, literals, marks = _search(source, size, headers, dynamic, spent)
+        device_code, literals, marks = _search(source, size, headers, dynamic, spent, names=names)
     return Elf(
         bits=headers.layout.bits,
         little_endian=headers.layout.little_endian,
@@ -108,7 +114,13 @@ def _cut_short(headers: Headers, size: int) -> str | None:
 
 
 def _search(
-    source: ByteSource, size: int, headers: Headers, dynamic: Dynamic, spent: Spent
+    source: ByteSource,
+    size: int,
+    headers: Headers,
+    dynamic: Dynamic,
+    spent: Spent,
+    *,
+    names: bool,
 ) -> tuple[tuple[DeviceCode, ...], tuple[Literal, ...], tuple[Mark, ...]]:
     """One pass over the host's data and code, and a walk over the containers of device code."""
     device = DeviceCodeFinder(AheadSource(source), headers.unread, spent)
@@ -117,12 +129,23 @@ def _search(
         # Nothing in there is for the host's loader.
         return device.found(), (), ()
     host = HostData(source, device)
-    for region in host_regions(headers, dynamic, size):
-        host.search(replace(region, size=spent.search(region.size, headers.unread)))
-    if host.literals.incomplete:
+    # In code there is nothing to be found but names.
+    regions = (one for one in host_regions(headers, dynamic, size) if names or not one.executable)
+    host.search(_granted(regions, spent, headers.unread))
+    if names and host.literals.incomplete:
         headers.unread.append(f"more than {MOST_NAMES} names of libraries: only the first are kept")
     return (
         device.found(),
-        tuple(name for name in host.literals.literals() if not device.holds(name.offset)),
+        tuple(name for name in host.literals.literals() if names and not device.holds(name.offset)),
         host.marks.marks(),
     )
+
+
+def _granted(regions: Iterable[Region], spent: Spent, unread: list[str]) -> Iterator[Region]:
+    """As many of the regions as may be searched."""
+    for region in regions:
+        size = spent.search(region.size, unread)
+        if size < region.size:
+            yield replace(region, size=size)
+            return
+        yield region

@@ -10,7 +10,8 @@ by `bytes.find`, which leaps by its length.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 #: Needles at least as long are searched for by `bytes.find`.
 _LONG = 32
@@ -28,32 +29,31 @@ class Sieve:
     def __init__(self, needles: Iterable[bytes], anchors: bytes) -> None:
         shared: dict[int, list[bytes]] = {}
         self._long: list[bytes] = []
-        self._passes: list[tuple[re.Pattern[bytes], tuple[tuple[bytes, int], ...]]] = []
+        self._passes: list[_Pass] = []
         for needle in needles:
             anchor = next((one for one in anchors if one in needle), None)
             if anchor is not None:
                 shared.setdefault(anchor, []).append(needle)
             elif len(needle) < _LONG:
-                self._passes.append((re.compile(re.escape(needle)), ((needle, 0),)))
+                self._passes.append(
+                    _pass(re.escape(needle[:1]) + _around(needle, 0), [(needle, 0)])
+                )
             else:
                 self._long.append(needle)
         for anchor, group in shared.items():
-            around = b"|".join(_around(one, one.index(anchor)) for one in group)
-            pattern = re.compile(re.escape(bytes((anchor,))) + b"(?:" + around + b")")
-            places = tuple((one, one.index(anchor)) for one in group)
-            self._passes.append((pattern, places))
+            places = [(one, one.index(anchor)) for one in group]
+            around = b"|".join(_around(needle, at) for needle, at in places)
+            self._passes.append(_pass(re.escape(bytes((anchor,))) + b"(?:%b)" % around, places))
 
     def hits(self, data: bytes, start: int, stop: int) -> list[tuple[int, bytes]]:
         """Where needles begin in `data[start:stop]`, in order; all of their bytes are in `data`."""
         return sorted(self._hits(data, start, stop))
 
     def _hits(self, data: bytes, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
-        for pattern, places in self._passes:
-            first = start + min(at for _, at in places)
-            last = stop + max(len(needle) for needle, _ in places)
-            for match in pattern.finditer(data, first, last):
+        for one in self._passes:
+            for match in one.pattern.finditer(data, start + one.nearest, stop + one.farthest):
                 anchor = match.start()
-                for needle, at in places:
+                for needle, at in one.places:
                     begin = anchor - at
                     if start <= begin < stop and data.startswith(needle, begin):
                         yield begin, needle
@@ -63,6 +63,24 @@ class Sieve:
             while begin >= 0:
                 yield begin, needle
                 begin = data.find(needle, begin + 1, end)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One pattern for several needles."""
+
+    pattern: re.Pattern[bytes]
+    #: The needles, and where in each of them the match begins.
+    places: tuple[tuple[bytes, int], ...]
+    #: Where a match may begin, from where a needle does; and where a needle ends.
+    nearest: int
+    farthest: int
+
+
+def _pass(pattern: bytes, places: Sequence[tuple[bytes, int]]) -> _Pass:
+    nearest = min(at for _, at in places)
+    farthest = max(len(needle) for needle, _ in places)
+    return _Pass(re.compile(pattern), tuple(places), nearest, farthest)
 
 
 def _around(needle: bytes, at: int) -> bytes:

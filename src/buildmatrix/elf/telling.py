@@ -221,9 +221,27 @@ def tell(size: int, kept: Kept, plan: Plan, found: Found, table: StringTable) ->
         marks=telling.marks(),
         linked_names=() if linking is None else telling.linked_names(),
         read=read,
+        unread_data=0 if read is None else _data_behind(read, plan),
         unread=() if read is not None else tuple(headers.unread),
     )
     return Head(elf, plan.linking_end if linking else None, plan.loaded_end)
+
+
+def _data_behind(read: int, plan: Plan) -> int:
+    """Bytes of data from `read` on.
+
+    Where a segment is for constants alone, no executable one holds any. Without `-z separate-code`
+    linkers put headers, code and constants into one segment.
+    """
+    constants = any(
+        one.type == abi.PT_LOAD and not one.flags & (abi.PF_X | abi.PF_W)
+        for one in plan.headers.segments
+    )
+    return sum(
+        max(0, region.end - max(region.offset, read))
+        for region in plan.regions
+        if not (region.executable and constants)
+    )
 
 
 def _dynamic(

@@ -49,8 +49,21 @@ def _client(host: str, environment: Mapping[str, str]) -> Iterator[DockerClient]
             yield client
     except (docker.errors.DockerException, requests.RequestException) as error:
         raise ComponentError(
-            f"the Docker daemon at {host} failed: {error}; see that it runs"
+            f"the Docker daemon at {host} failed: {_cause(error)}; see that it runs"
         ) from error
+
+
+def _cause(error: BaseException) -> str:
+    """What the system said at the bottom of an error, or its own words where it said nothing.
+
+    requests and urllib3 put the errors below theirs into their texts, as Python shows them.
+    """
+    below: BaseException | None = error
+    while below is not None:
+        if isinstance(below, OSError) and below.strerror:
+            return below.strerror[:1].lower() + below.strerror[1:]
+        below = below.__cause__ or below.__context__
+    return str(error)
 
 
 def inspect(host: str, environment: Mapping[str, str], reference: str) -> ImageFacts | None:

@@ -8,7 +8,7 @@ and that only one distribution asks for are one box.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.graph import words
@@ -74,7 +74,18 @@ def of_libraries(source: str, graph: Graph, evidence: Iterable[Evidence] = ()) -
 def _merged(
     boxes: list[Box], arrows: list[Arrow], groups: Mapping[str, _Group]
 ) -> tuple[list[Box], list[Arrow]]:
-    """Distributions that are alike are one box: same neighbours, and no code of a vendor."""
+    """Boxes that are alike are one: same neighbours, and no code of a vendor.
+
+    First names that no file has, which makes more distributions alike.
+    """
+    for kind in ("library", "distribution"):
+        boxes, arrows = _merged_kind(kind, boxes, arrows, groups)
+    return boxes, arrows
+
+
+def _merged_kind(
+    kind: str, boxes: list[Box], arrows: list[Arrow], groups: Mapping[str, _Group]
+) -> tuple[list[Box], list[Arrow]]:
     out: dict[str, set[str]] = {}
     into: dict[str, set[str]] = {}
     for arrow in arrows:
@@ -82,31 +93,55 @@ def _merged(
         into.setdefault(arrow.target, set()).add(arrow.source)
     alike: dict[tuple[frozenset[str], frozenset[str]], list[Box]] = {}
     for box in boxes:
-        if box.kind == "distribution" and not any(n.embedded for n in groups[box.id].nodes):
+        if box.kind == kind and not any(n.embedded for n in groups[box.id].nodes):
             key = frozenset(out.get(box.id, ())), frozenset(into.get(box.id, ()))
             alike.setdefault(key, []).append(box)
     gone: set[str] = set()
-    made = []
+    made: list[Box] = []
     for number, same in enumerate(alike.values()):
         if len(same) < _ALIKE:
             continue
         keys = [box.id for box in same]
-        bytes_ = sum(node.size for key in keys for node in groups[key].nodes if node.kind == "file")
-        names = [box.label[0] for box in same]
-        lines = (f"{len(same)} distributions", f"{size(bytes_)} in libraries", listing(names, 2))
-        made.append(Box(f"alike:{number}", "distribution", lines, "\n".join(names)))
+        made.append(_together(f"alike:{kind}:{number}", same, groups))
         gone.update(keys)
-        # All of them have the same arrows: those of the first stand for all.
-        arrows = [
-            replace(
-                arrow,
-                source=made[-1].id if arrow.source == keys[0] else arrow.source,
-                target=made[-1].id if arrow.target == keys[0] else arrow.target,
-            )
-            for arrow in arrows
-            if not {arrow.source, arrow.target} & set(keys[1:])
-        ]
+        arrows = _joined(arrows, frozenset(keys), made[-1].id)
     return [*(box for box in boxes if box.id not in gone), *made], arrows
+
+
+def _together(id: str, same: list[Box], groups: Mapping[str, _Group]) -> Box:
+    nodes = [node for box in same for node in groups[box.id].nodes]
+    if same[0].kind == "library":
+        names = sorted(node.label for node in nodes)
+        lines = (f"{len(names)} names", same[0].label[1], listing(names, 2))
+        return Box(id, "library", lines, _lines(names))
+    bytes_ = sum(node.size for node in nodes if node.kind == "file")
+    names = [box.label[0] for box in same]
+    lines = (f"{len(same)} distributions", f"{size(bytes_)} in libraries", listing(names, 2))
+    return Box(id, "distribution", lines, "\n".join(names))
+
+
+def _joined(arrows: list[Arrow], keys: frozenset[str], id: str) -> list[Arrow]:
+    """The arrows, with `id` in the place of all boxes of `keys`; several between two are one."""
+    found: dict[tuple[str, str], list[Arrow]] = {}
+    for arrow in arrows:
+        ends = (
+            id if arrow.source in keys else arrow.source,
+            id if arrow.target in keys else arrow.target,
+        )
+        found.setdefault(ends, []).append(arrow)
+    return [
+        Arrow(
+            *ends,
+            listing(dict.fromkeys(one.label for one in several), 1),
+            _lines(line for one in several for line in one.title.split("\n")),
+            any(one.certain for one in several),
+        )
+        for ends, several in found.items()
+    ]
+
+
+def _lines(texts: Iterable[str]) -> str:
+    return "\n".join(list(dict.fromkeys(texts))[:_TITLE_LINES])
 
 
 class _Grouping:
@@ -163,7 +198,7 @@ class _Grouping:
 
 def _box(key: str, group: _Group, graph: Graph) -> Box:
     names = sorted(node.label for node in group.nodes if node.kind in ("file", "library"))
-    title = "\n".join(names[:_TITLE_LINES])
+    title = _lines(names)
     if group.kind == "library":
         where = "no file has this name" if graph.is_root else "not in this tree"
         head = names[0] if len(names) == 1 else f"{len(names)} names"
@@ -189,6 +224,5 @@ def _arrow(ends: tuple[str, str], edges: list[Edge]) -> Arrow:
         parts.append(f"may open {len(opens)}")
     if not parts:
         parts.append("imports")
-    reasons = dict.fromkeys(words.reason(edge) for edge in edges)
-    title = "\n".join(list(reasons)[:_TITLE_LINES])
+    title = _lines(words.reason(edge) for edge in edges)
     return Arrow(*ends, ", ".join(parts), title, any(edge.certain for edge in edges))

@@ -6,13 +6,16 @@ import fnmatch
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from buildmatrix.catalogue.names import demangle, opened_library
 from buildmatrix.graph.model import Edge, Node
 from buildmatrix.graph.packages import node_id
-from buildmatrix.inventory.loader import Needed, Resolution
 from buildmatrix.inventory.model import Binary, Inventory, PythonLoad, Reach
 from buildmatrix.inventory.paths import Paths
+
+if TYPE_CHECKING:
+    from buildmatrix.inventory.loader import Needed, Resolution
 
 #: How an import gets to what Python code loads, in words.
 _REACHED: Mapping[Reach, str] = {
@@ -299,7 +302,9 @@ def _names(inventory: Inventory) -> dict[str, dict[str, bool]]:
         if name:
             names = found.setdefault(path, {})
             names[name] = True
+            # Twice: what is bundled may itself come from a wheel that bundles.
             names.setdefault(demangle(name), False)
+            names.setdefault(demangle(demangle(name)), False)
 
     for binary in inventory.binaries:
         add(binary.path, binary.path.rpartition("/")[2])
@@ -308,8 +313,8 @@ def _names(inventory: Inventory) -> dict[str, dict[str, bool]]:
         add(closed.path, closed.path.rpartition("/")[2])
     paths = Paths(found, {link.path: link.target for link in inventory.links})
     for link in inventory.links:
-        target = link.target if link.hard else paths.file(link.path)
-        if target in found:
+        target = paths.file(link.path)
+        if target is not None:
             add(target, link.path.rpartition("/")[2])
     return found
 

@@ -35,7 +35,14 @@ def join(
     says, which is its own interpreter on Linux.
     """
     markers = {**_markers(inventory), **(environment or {})}
-    half = packages(inventory.distributions, lock, lines, markers)
+    half = packages(
+        inventory.distributions,
+        lock,
+        lines,
+        markers,
+        origins=inventory.origins,
+        system=inventory.system_packages,
+    )
     between = (*half.edges, *imports(inventory.python_imports, half.edges))
     rest = files(inventory, resolution, between)
     nodes = {node.id: node for node in (*half.nodes, *rest.nodes)}

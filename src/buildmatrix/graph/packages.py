@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from buildmatrix.graph.model import Edge, Node
-from buildmatrix.inventory.model import Distribution, PythonImport
+from buildmatrix.inventory.model import Distribution, PythonImport, SystemPackage
 from buildmatrix.inventory.names import distribution_name
 from buildmatrix.lock.model import Lock
 
@@ -57,16 +58,21 @@ def packages(
     lock: Lock | None,
     lines: Mapping[str, str],
     environment: Mapping[str, str],
+    *,
+    origins: Mapping[str, int] = MappingProxyType({}),
+    system: Iterable[SystemPackage] = (),
 ) -> Packages:
     """Join what a lock and installed metadata say of the same distributions.
 
     `lines` has the text of requirement lines by `file:line`; `environment` the values of markers
-    (PEP 508). A distribution that is there twice is one node, and has the requirements of both.
+    (PEP 508); `origins` the layers of metadata folders; `system` what the system's package manager
+    installed. A distribution that is there twice is one node, and has the requirements of both.
     """
     installed = list(distributions)
+    of_system = {one.name: one for one in system}
     nodes: dict[str, Node] = {}
     for item in installed:
-        nodes.setdefault(item.name, _installed(item))
+        nodes.setdefault(item.name, _installed(item, origins.get(item.path), of_system))
     notes: list[str] = []
     locked = {}
     for package in lock.packages if lock is not None else ():
@@ -108,20 +114,41 @@ def packages(
     )
 
 
-def _installed(item: Distribution) -> Node:
+def _installed(item: Distribution, layer: int | None, system: Mapping[str, SystemPackage]) -> Node:
     how = [f"from {item.direct_url}"] if item.direct_url else []
     if item.installer and item.installer not in ("pip", "uv"):
         how.append(f"installed by {item.installer}")
     if not item.has_record:
+        package = _system_package(item, system)
+        if package is not None:
+            how.append(f"as it seems the system's package {package.name} {package.version}")
         how.append("has no RECORD: which files are its own is not known")
     return Node(
         node_id(item.name),
         "distribution",
         f"{item.name} {item.version}".rstrip(),
         size=item.size,
+        layer=layer,
         names=(item.name,),
         text="; ".join(how),
     )
+
+
+def _system_package(
+    item: Distribution, system: Mapping[str, SystemPackage]
+) -> SystemPackage | None:
+    """The package of dpkg or apk that has the name and the version of a distribution.
+
+    Debian policy for Python, 3.3: `python3-foo` has the import package `foo`; Alpine has
+    `py3-foo`. Versions are compared without epoch and revision.
+    """
+    for name in (f"python3-{item.name}", f"py3-{item.name}", item.name):
+        package = system.get(name)
+        if package is not None:
+            upstream = package.version.rpartition(":")[2]
+            if re.match(rf"{re.escape(item.version)}(?![0-9.])", upstream):
+                return package
+    return None
 
 
 def _metadata(installed: Iterable[Distribution]) -> dict[str, tuple[str, ...]]:
@@ -259,11 +286,27 @@ def _tops(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Distributions that were asked for by name, and those that nobody requires.
 
-    Installers that are handed a whole lock mark everything as asked for: then it says nothing.
+    uv, and whoever is handed a whole lock, mark everything as asked for: then that says nothing.
+    Where marks do say something, what has none was brought by somebody, if only for an extra.
     """
-    required = {edge.target for edge in edges if edge.kind == "requires" and edge.certain}
-    asked = sorted({node_id(one.name) for one in installed if one.requested or one.direct_url})
-    free = sorted({node_id(name) for name in nodes} - required)
-    if len(asked) == len(nodes) and len(nodes) > len(free):
-        asked = []
-    return tuple(asked), tuple(free)
+    required: dict[str, bool] = {}
+    for edge in edges:
+        if edge.kind == "requires":
+            required[edge.target] = required.get(edge.target, False) or edge.certain
+    groups: dict[str | None, list[Distribution]] = {}
+    for one in installed:
+        groups.setdefault(one.installer, []).append(one)
+    asked = {node_id(one.name) for one in installed if one.direct_url}
+    brought = set[str]()
+    for group in groups.values():
+        marked = {node_id(one.name) for one in group if one.requested}
+        others = {node_id(one.name) for one in group} - marked
+        if marked and (others or not any(one in required for one in marked)):
+            asked |= marked
+            brought |= others
+    free = {
+        id
+        for id in map(node_id, nodes)
+        if not required.get(id, False) and not (id in required and id in brought)
+    }
+    return tuple(sorted(asked)), tuple(sorted(free))

@@ -10,8 +10,8 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle, matches
 from buildmatrix.graph.files import file_id, library_id
@@ -19,12 +19,17 @@ from buildmatrix.graph.model import Graph, Node
 from buildmatrix.graph.packages import node_id
 from buildmatrix.inventory.names import distribution_name
 
+if TYPE_CHECKING:
+    from buildmatrix.catalogue.load import Catalogue
+
 #: Word in lower case → `backend` or `vendor`, and the backends that it means.
 Vendors = Mapping[str, tuple[str, tuple[str, ...]]]
 
 #: Names that nearly match, at most.
 MOST_NEAR = 8
 _GLOB = re.compile(r"[*?\[]")
+#: A version in front of `.so`: `libyaml-0.so.2`, `libglib-2.0.so.0`.
+_VERSION = re.compile(r"-[0-9][0-9.]*\.so\b")
 #: Order of answers: what is loaded, what would be, what holds a copy, what only has the name.
 _ORDER = ("file", "library", "embedded", "distribution", "python", "line")
 
@@ -126,7 +131,9 @@ def _is(word: str, name: str) -> bool:
         return matches(word, name)
     stem = demangle(word)
     return any(
-        name == one or (name.startswith(f"{one}.") and ".so" in name)
+        name == one
+        or (name.startswith(f"{one}.") and ".so" in name)
+        or (name.startswith(f"{one}-") and _VERSION.match(name, len(one)) is not None)
         for one in (word, stem, f"lib{stem}")
     )
 
@@ -164,6 +171,14 @@ def _near(graph: Graph, word: str) -> tuple[str, ...]:
     alike = [name for stem in close for name in stems[stem]]
     inside.sort(key=lambda name: (len(name), name))
     return tuple(dict.fromkeys((*inside[:MOST_NEAR], *alike)))[:MOST_NEAR]
+
+
+def other_names(question: Question, node: Node) -> tuple[str, ...]:
+    """By what names a file is meant whose own name does not show it: links, and its SONAME."""
+    core = _stem(question.text)
+    if node.kind != "file" or question.kind != "name" or core in node.label.lower():
+        return ()
+    return tuple(name for name in node.names if core in name.lower())
 
 
 def _stem(name: str) -> str:

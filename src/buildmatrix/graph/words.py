@@ -136,6 +136,19 @@ def beginning(graph: Graph, node: Node) -> str:
         if node.id in (graph.roots[1] if len(graph.roots) > 1 else ()):
             return f"{how}asked for by its name when it was installed"
         if node.id in (graph.roots[2] if len(graph.roots) > 2 else ()):
-            return f"{how}no other distribution requires it"
+            return f"{how}{_free(graph, node)}".removesuffix("; ")
         return f"{how}a ring of distributions that require each other"
     return "no Python distribution owns it"
+
+
+def _free(graph: Graph, node: Node) -> str:
+    """Why nobody is seen to have brought a distribution."""
+    if sum(one.kind == "distribution" for one in graph.nodes.values()) == 1:
+        return ""
+    for edge in graph.into.get(node.id, ()):
+        if edge.kind == "requires":
+            return (
+                f"no other distribution requires it, unless somebody asked for "
+                f"{graph.nodes[edge.source].label} with {edge.condition or 'an extra'}"
+            )
+    return "no other distribution requires it"

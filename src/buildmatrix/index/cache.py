@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from buildmatrix.inventory.scan import write_atomically
+from buildmatrix.inventory.writing import write_atomically
 
 #: Bytes of all entries together; the oldest go first.
 LIMIT = 256 << 20

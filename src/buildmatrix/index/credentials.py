@@ -2,7 +2,8 @@
 
 Sources, the first that knows the server wins: the URL itself; an index URL of this machine's
 configuration that holds them (files of that index are on the same server); uv's
-UV_INDEX_<NAME>_USERNAME and _PASSWORD for the index of that name; netrc, as curl and pip read it,
+UV_INDEX_<NAME>_USERNAME and _PASSWORD for the index of that name; a URL in what is audited
+(`lock.urls`); netrc, as curl and pip read it,
 without its `default` entry, which would tell the password to every server a page links to.
 """
 
@@ -12,11 +13,14 @@ import base64
 import netrc
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from buildmatrix.index.addresses import Address, Origin
+from buildmatrix.errors import UndecidedError
+from buildmatrix.index.addresses import Address, Origin, parse
 from buildmatrix.index.where import Index
+from buildmatrix.lock.urls import remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,7 @@ class Credentials:
             if login is not None:
                 self._known.setdefault(address.origin, login)
         self._netrc = _read_netrc(environment)
+        self._given = 0
 
     def remember(self, address: Address) -> None:
         """Keep what stands in a URL that the user gave, for its server."""
@@ -61,6 +66,7 @@ class Credentials:
 
     def of(self, address: Address) -> Login | None:
         """What to send to the server of `address`."""
+        self._take_given()
         login = _of_url(address) or self._known.get(address.origin)
         if login is not None:
             return login
@@ -68,6 +74,13 @@ class Credentials:
         if address.scheme == "http" and address.origin not in self._configured:
             return None
         return self._netrc.get(address.host)
+
+    def _take_given(self) -> None:
+        given = remembered()
+        for url in given[self._given :]:
+            with suppress(UndecidedError):
+                self.remember(parse(url))
+        self._given = len(given)
 
 
 def _of_url(address: Address) -> Login | None:

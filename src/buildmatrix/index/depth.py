@@ -14,36 +14,29 @@ from buildmatrix.elf.devicefile import HEAD as KIND_HEAD
 from buildmatrix.elf.devicefile import kind_of
 from buildmatrix.elf.head import HeadReader, Malformed
 from buildmatrix.elf.model import DeviceFile
+from buildmatrix.index.amounts import FEW_PYTHON, FIRST_PART, HEAD, SMALL
 from buildmatrix.index.forward import Forward
 from buildmatrix.index.members import LARGEST_PACKED, HeldTree, is_metadata, seen_in
 from buildmatrix.index.model import Depth, Member
 from buildmatrix.inventory.collect import ELF_MAGIC, Seen
+from buildmatrix.inventory.mattering import may_matter
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.inventory.python_source import outline
-from buildmatrix.inventory.shallow import collect_shallow, may_matter
+from buildmatrix.inventory.shallow import collect_shallow
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.inflating import Sequential
 from buildmatrix.trees.wheel import LARGEST_HELD, Packed, WheelTree
 
-#: Compressed bytes of a member that are read as its beginning. In half of the large libraries the
-#: names that they link stand in them.
-HEAD = 64 << 10
 #: What they inflate to at most; a library's inflate to 100 to 500 KiB.
 LARGEST_HEAD = 8 << 20
-#: A member with fewer compressed bytes is read whole: its facts are then complete.
-SMALL = 256 << 10
-#: Compressed bytes of all Python files together that are read anyway. What an import reaches cannot
-#: be told from a part of them.
-FEW_PYTHON = 1 << 20
 #: Bytes around a member's data: its header, with a long name and an extra field.
 AROUND = 1 << 10
 #: Bytes that are asked for at a time, and that are held then.
 BATCH = 2 << 20
 #: Inflated bytes that are searched at a time.
 PIECE = 1 << 20
-#: A member is streamed up to this part of it as long as others wait: where device code is most of
-#: a file it begins before.
-FIRST_PART = 4
+#: A binary with no more data than this is not streamed: it is hardly what makes a wheel foreign.
+LITTLE_DATA = 256 << 10
 
 
 class Ranged(Protocol):
@@ -225,22 +218,28 @@ class _Parts:
             self.seen[path] = Seen(unread=str(error))
 
     def suspects(self) -> None:
-        """Large binaries from their start on until device code was seen, the largest first.
+        """Binaries from their start on until device code was seen, those with most data first.
 
         Nothing in a beginning rules it out: static runtimes leave no name there.
         """
         if self._most is None:
             return
-        waiting = [
-            self._members[path]
+        data = {
+            path: seen.elf.unread_data
             for path, seen in self.seen.items()
-            if seen.elf is not None and seen.elf.read is not None and not seen.elf.device_code
-        ]
-        waiting.sort(key=lambda one: (-one.compressed, one.path))
-        for number, member in enumerate(waiting):
+            if seen.elf is not None
+            and seen.elf.unread_data > LITTLE_DATA
+            and not seen.elf.device_code
+        }
+        waiting = [self._members[path] for path in data]
+        waiting.sort(key=lambda one: (-data[one.path], one.path))
+        behind = sum(one.compressed for one in waiting)
+        for member in waiting:
             left = self._left or 0
-            alone = number + 1 == len(waiting) or waiting[number + 1].compressed <= HEAD * 16
-            limit = left if alone else min(left, member.compressed // FIRST_PART)
+            is_last = behind == member.compressed
+            enough = is_last or behind <= left
+            limit = left if enough else min(left, member.compressed // FIRST_PART)
+            behind -= member.compressed
             if limit <= HEAD:
                 self.limited = True
                 continue

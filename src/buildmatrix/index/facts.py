@@ -20,7 +20,7 @@ import msgspec
 
 from buildmatrix.index.model import DEPTHS, Depth, WheelFacts
 from buildmatrix.inventory.model import SCHEMA
-from buildmatrix.inventory.scan import write_atomically
+from buildmatrix.inventory.writing import write_atomically
 from buildmatrix.store.facts import ABANDONED, scanner
 
 #: Bytes of all entries together; the least recently used ones go first.
@@ -53,6 +53,10 @@ class Kept:
         if self.most is None:
             return False
         return not self.limited or (most is not None and most <= self.most)
+
+
+#: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
+_KEPT = msgspec.msgpack.Decoder(Kept)
 
 
 class FactsCache:
@@ -101,7 +105,7 @@ class FactsCache:
             return None
         try:
             plain = zlib.decompressobj().decompress(packed, _LARGEST)
-            kept = msgspec.msgpack.decode(plain, type=Kept)
+            kept = _KEPT.decode(plain)
         except (msgspec.MsgspecError, zlib.error, RecursionError):
             return None
         if kept.version != _VERSION or (kept.facts.sha256, kept.facts.depth) != (sha256, depth):

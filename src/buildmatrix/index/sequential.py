@@ -21,8 +21,9 @@ from buildmatrix.index.depth import Reading
 from buildmatrix.index.forward import Forward
 from buildmatrix.index.members import LARGEST_PACKED, HeldTree, is_metadata, seen_in
 from buildmatrix.inventory.collect import ELF_MAGIC, Seen
+from buildmatrix.inventory.mattering import may_matter
 from buildmatrix.inventory.python_source import outline
-from buildmatrix.inventory.shallow import collect_shallow, may_matter
+from buildmatrix.inventory.shallow import collect_shallow
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.wheel import (
     LARGEST_HELD,

@@ -13,17 +13,15 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion, Version
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.index.depth import Ranged, Reading, read_parts
 from buildmatrix.index.facts import FactsCache
 from buildmatrix.index.model import Depth, WheelFacts
-from buildmatrix.index.sequential import read_stream
 from buildmatrix.lock.model import Wheel
 from buildmatrix.store.facts import digest
 from buildmatrix.trees.base import reason
-from buildmatrix.trees.wheel import WheelTree
 
 if TYPE_CHECKING:
     from buildmatrix.index.client import Client
+    from buildmatrix.index.depth import Reading
 
 _CHUNK = 256 << 10
 
@@ -67,9 +65,22 @@ class WheelReader:
             self._cache.put(facts, most if depth == "heads" else None, limited)
         return facts
 
+    def remembered(
+        self, wheel: Wheel, depth: Depth, *, most: int | None = None
+    ) -> WheelFacts | None:
+        """What `read` would give, where it is kept and no file has to be hashed for it."""
+        if not wheel.sha256 or local_path(wheel.url) is not None:
+            return None
+        return self._cache.get(wheel.sha256, depth, most)
+
     def _facts(
         self, wheel: Wheel, path: Path | None, sha256: str | None, depth: Depth, most: int | None
     ) -> tuple[WheelFacts, bool]:
+        # The whole scan core comes with these; what is kept is given without it.
+        from buildmatrix.index.depth import read_parts
+        from buildmatrix.index.sequential import read_stream
+        from buildmatrix.trees.wheel import WheelTree
+
         if path is not None:
             with _LocalWheel(path) as file:
                 if wheel.size is not None and wheel.size != file.size:
@@ -136,7 +147,9 @@ def _digest(path: Path, wheel: Wheel) -> str:
 
 
 def _whole_file(path: Path) -> Reading:
+    from buildmatrix.index.depth import Reading
     from buildmatrix.inventory.collect import collect
+    from buildmatrix.trees.wheel import WheelTree
 
     with WheelTree(path) as tree:
         return Reading(collect(tree), tree.members)
@@ -161,8 +174,8 @@ def _check_name(filename: str, facts: WheelFacts) -> None:
     )
 
 
-class _LocalWheel(Ranged):
-    """A wheel in a file of this machine."""
+class _LocalWheel:
+    """A wheel in a file of this machine: an `index.depth.Ranged`."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")

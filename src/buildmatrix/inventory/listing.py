@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from functools import cached_property
 
 from buildmatrix.inventory.model import Unread
@@ -47,6 +48,16 @@ class Listing:
         """Names of the files and links in `folder`, which links may lead to, sorted."""
         real = self.paths.folder(folder)
         return [] if real is None else self._names.get(real, [])
+
+    @cached_property
+    def _sorted(self) -> list[str]:
+        return sorted(self.files)
+
+    def below(self, folder: str) -> list[str]:
+        """Paths of all files below `folder`, sorted."""
+        # "0" is what follows "/".
+        first, end = (bisect_left(self._sorted, f"{folder}{last}") for last in "/0")
+        return self._sorted[first:end]
 
     def note(self, path: str, why: str) -> None:
         """Remember that `path` could not be read, and why."""

@@ -68,6 +68,7 @@ _MUSL_DEFAULT = ("/lib", "/usr/local/lib", "/usr/lib")
 #: `reserved` of musl's load_library.
 _MUSL_OWN = re.compile(r"lib(?:c|pthread|rt|m|dl|util|xnet)\.")
 _TOKEN = re.compile(r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-9_]))")
+_MUSL_TOKEN = re.compile(r"\$ORIGIN|\$\{ORIGIN\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,15 +288,16 @@ class _Resolver:
     def _join(self, process: _Process, path: str, place: str, loader: _Object | None) -> _Object:
         """Add the file `path`, found at `place`, to a process."""
         binary = self._binaries[path]
-        where = (_folder(place), process.system, process.abi)
+        origin = _folder(place) or "/"
+        where = (origin, process.system, process.abi)
         elf = binary.elf
         if process.system.musl:
-            own = _expand_musl(elf.runpath or elf.rpath, _folder(place))
+            own = _expand_musl(elf.runpath or elf.rpath, origin)
         else:
             own = () if elf.runpath else _expand(elf.rpath, *where)
         found = _Object(
             binary,
-            origin=_folder(place),
+            origin=origin,
             rpath=own,
             runpath=() if process.system.musl else _expand(elf.runpath, *where),
             heir_of=loader if loader is None or loader.rpath else loader.heir_of,
@@ -512,10 +514,13 @@ def _expand(entries: Sequence[str], origin: str, system: _System, abi: _Abi) -> 
 
 
 def _expand_musl(entries: Sequence[str], origin: str) -> tuple[str, ...]:
-    """As `_expand`, for musl: it knows $ORIGIN only, and drops a path that asks for more."""
-    expanded = [re.sub(r"\$ORIGIN(?![A-Za-z0-9_])|\$\{ORIGIN\}", origin, one) for one in entries]
-    if any("$" in one for one in expanded):
+    """As `_expand`, for musl: it knows $ORIGIN only, and drops a path that asks for more.
+
+    It does not look where the name ends: `$ORIGINAL` is the origin with `AL` behind it.
+    """
+    if any("$" in _MUSL_TOKEN.sub("", one) for one in entries):
         return ()
+    expanded = [_MUSL_TOKEN.sub(origin.replace("\\", r"\\"), one) for one in entries]
     return tuple(folder for folder in expanded if folder.startswith("/"))
 
 

@@ -28,7 +28,7 @@ def merge(
     lists = members or [_named(part) for part in parts]
     owners = [_owner(part) for part in parts]
     shared = [*_all(parts, "shared_paths"), *_shared(owners, lists, checked=members is not None)]
-    modules = _modules(owners, lists)
+    modules = _modules(owners, lists) if any(part.python_imports for part in parts) else {}
     imports = (_provided(one, modules) for one in _all(parts, "python_imports"))
     return Inventory(
         distributions=_sorted(parts, "distributions", "path"),
@@ -84,10 +84,14 @@ def _shared(
     owners: Sequence[str], lists: Sequence[Sequence[Member]], *, checked: bool
 ) -> Iterator[SharedPath]:
     """Paths of more than one wheel; all owners match where all have the same bytes."""
+    # Few of some ten thousand paths are held twice: only for those more than a look-up is spent.
+    first: dict[str, tuple[str, Member]] = {}
     holders: dict[str, list[tuple[str, Member]]] = {}
     for owner, files in zip(owners, lists, strict=True):
         for member in files:
-            holders.setdefault(member.path, []).append((owner, member))
+            holder = owner, member
+            if first.setdefault(member.path, holder) is not holder:
+                holders.setdefault(member.path, [first[member.path]]).append(holder)
     for path, found in holders.items():
         names = tuple(sorted({owner for owner, _ in found}))
         if len(names) < 2:

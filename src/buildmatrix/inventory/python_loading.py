@@ -21,7 +21,7 @@ from buildmatrix.inventory.model import (
     Unread,
 )
 from buildmatrix.inventory.names import owner_name
-from buildmatrix.inventory.python_outside import outside_imports
+from buildmatrix.inventory.python_outside import MOST_SOURCE_IN_ALL, outside_imports
 from buildmatrix.inventory.python_program import Function, Module, Program
 from buildmatrix.inventory.python_source import LARGEST_SOURCE, Outline
 from buildmatrix.inventory.python_values import UNKNOWN, Scope, scope_of, truth
@@ -99,10 +99,22 @@ def read_python(
             budget = min(2 * size, python_program.MOST_SOURCE, left)
             left -= budget
             work.append(_Work(name, site, sources, libraries, budget))
+
+    rest = min(MOST_SOURCE_IN_ALL, sum(listing.files[path].size for path in outlines))
+
+    def outside() -> tuple[PythonFacts, list[Unread], int]:
+        before = listing.bytes_read
+        imports = outside_imports(listing, ownership, distributions, binaries, outlines)
+        # This may run in a copy of the process: what it read is told, and counted by the caller.
+        bytes_read, listing.bytes_read = listing.bytes_read - before, before
+        return PythonFacts(imports=imports), [], bytes_read
+
     done = spread(
-        lambda index: _facts(listing.tree, listing.files, work[index]),
+        lambda index: (
+            _facts(listing.tree, listing.files, work[index]) if index < len(work) else outside()
+        ),
         # Parsing costs some twenty times what reading does.
-        [20 * one.budget for one in work],
+        [20 * size for size in (*(one.budget for one in work), rest)],
     )
     facts = [found for found, _, _ in done]
     for _, unread, bytes_read in done:
@@ -116,7 +128,7 @@ def read_python(
             )
         ),
         tuple(sorted((one for found in facts for one in found.unparsed), key=lambda u: u.path)),
-        outside_imports(listing, ownership, distributions, binaries, outlines),
+        tuple(chain.from_iterable(one.imports for one in facts)),
         {path: reached for one in facts for path, reached in one.reach.items()},
     )
 
@@ -162,6 +174,7 @@ def _facts(
         place = work.site + work.name
         unparsed.append(Unparsed(place, "too much source: not all of its imports were followed"))
     loads = tuple(_told(program, walk, load, owner) for load in found)
+    program.forget()
     return PythonFacts(loads, tuple(unparsed), reach=walk.binaries), unread, bytes_read
 
 

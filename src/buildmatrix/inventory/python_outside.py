@@ -63,6 +63,7 @@ def outside_imports(
         )
         one = _Imports(item, owner, program, everywhere)
         found.extend(one.all())
+        program.forget()
         left -= one.parsed
     return tuple(sorted(set(found), key=lambda one: (one.path, one.line, one.how, one.module)))
 
@@ -266,26 +267,27 @@ def calls_at_import(module: Module) -> Iterator[tuple[str, int]]:
 
     Names in capitals are classes, whose making loads nothing as a rule.
     """
-    seen: set[str] = set()
+    yield from _called_from(module, module.tree.body, 0, set())
 
-    def follow(body: Iterable[ast.stmt], depth: int) -> Iterator[tuple[str, int]]:
-        for statement in body:
-            for call in _calls(statement):
-                name = ast.unparse(call.func) if _is_dotted(call.func) else ""
-                first, _, rest = name.partition(".")
-                if not rest and first in module.functions:
-                    if first not in seen and depth < DEEPEST_CALL:
-                        seen.add(first)
-                        yield from follow(module.functions[first].body, depth + 1)
-                elif first in module.imported:
-                    last = name.rpartition(".")[2]
-                    if last[:1].islower():
-                        dotted = module.imported[first] + (f".{rest}" if rest else "")
-                        yield dotted, call.lineno
-            if isinstance(statement, (ast.Return, ast.Raise)):
-                return
 
-    yield from follow(module.tree.body, 0)
+def _called_from(
+    module: Module, body: Iterable[ast.stmt], depth: int, seen: set[str]
+) -> Iterator[tuple[str, int]]:
+    for statement in body:
+        for call in _calls(statement):
+            name = ast.unparse(call.func) if _is_dotted(call.func) else ""
+            first, _, rest = name.partition(".")
+            if not rest and first in module.functions:
+                if first not in seen and depth < DEEPEST_CALL:
+                    seen.add(first)
+                    yield from _called_from(module, module.functions[first].body, depth + 1, seen)
+            elif first in module.imported:
+                last = name.rpartition(".")[2]
+                if last[:1].islower():
+                    dotted = module.imported[first] + (f".{rest}" if rest else "")
+                    yield dotted, call.lineno
+        if isinstance(statement, (ast.Return, ast.Raise)):
+            return
 
 
 def _is_dotted(node: ast.expr) -> bool:

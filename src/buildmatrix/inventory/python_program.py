@@ -110,6 +110,8 @@ class Program:
                         known.append(above)
                 parent = above
         self._kept: dict[str, tuple[Module, int]] = {}
+        #: Files that are larger than what is left to be parsed.
+        self._refused: set[str] = set()
         #: Files that could not be parsed, with the reason.
         self.unparsed: dict[str, str] = {}
         #: Whether files were left out because there are too many.
@@ -178,13 +180,14 @@ class Program:
         if name in self._kept:
             return self._kept[name][0]
         path = self.modules.get(name)
-        if path is None or path in self.unparsed:
+        if path is None or path in self.unparsed or path in self._refused:
             return None
         data = self.source(path)
         if data is None:
             return None
         if len(data) > self._budget:
             self.incomplete = True
+            self._refused.add(path)
             return None
         self._budget -= len(data)
         try:
@@ -199,6 +202,10 @@ class Program:
             del self._kept[next(iter(self._kept))]
         self._kept[name] = (module, len(data))
         return module
+
+    def forget(self) -> None:
+        """Let go of all syntax trees, which nothing else needs any more."""
+        self._kept.clear()
 
     def _module(self, name: str, path: str, source: bytes) -> Module:
         tree = parse(source)

@@ -21,10 +21,9 @@ _DEEPEST = 16
 
 def components(listing: Listing, folder: str) -> tuple[str, ...]:
     """Package URLs of all components, sorted. What cannot be read is noted in `listing`."""
-    place = f"{folder}/sboms/"
-    paths = [path for path in listing.files if path.startswith(place)]
+    paths = listing.below(f"{folder}/sboms")
     found: dict[str, None] = {}
-    for path in sorted(paths)[:MOST_FILES]:
+    for path in paths[:MOST_FILES]:
         data = listing.read(path, LARGEST)
         if data is None:
             continue
@@ -39,7 +38,7 @@ def components(listing: Listing, folder: str) -> tuple[str, ...]:
                 break
             found[purl] = None
     if len(paths) > MOST_FILES:
-        listing.note(place, f"more than {MOST_FILES} SBOMs: the rest was left out")
+        listing.note(f"{folder}/sboms/", f"more than {MOST_FILES} SBOMs: the rest was left out")
     return tuple(sorted(found))
 
 

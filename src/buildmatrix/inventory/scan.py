@@ -6,14 +6,13 @@ Exit codes: 0 the inventory was written, with what could not be read listed in i
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from buildmatrix.inventory.codec import encode
 from buildmatrix.inventory.collect import collect
+from buildmatrix.inventory.writing import write_atomically
 from buildmatrix.trees.base import reason
 from buildmatrix.trees.directory import DirectoryTree
 
@@ -43,19 +42,3 @@ def main(arguments: Sequence[str]) -> int:
         file=sys.stderr,
     )
     return 0
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` so that `path` never holds a part of it. Raises OSError."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            # mkstemp makes files private; an output has the mode that the user's umask gives.
-            mask = os.umask(0)
-            os.umask(mask)
-            os.fchmod(descriptor, 0o666 & ~mask)
-            file.write(data)
-        os.replace(name, path)  # noqa: PTH105 (mkstemp names files by string)
-    except BaseException:
-        os.unlink(name)  # noqa: PTH108
-        raise

@@ -64,9 +64,12 @@ def refusal(package: Package, target: Target) -> str | None:
         return package.unknown
     if package.source:
         return f"it is built from {package.source}"
-    if package.source_only or not package.wheels:
-        return "only its source code is published"
     where = f"{target.platform} with Python {target.python}"
+    if package.source_only:
+        # A resolver leaves out the wheels of other platforms: there may be some.
+        return f"there is only its source code, and no wheel for {where}"
+    if not package.wheels:
+        return "its lock names no file of it"
     return f"it has no wheel for {where}; the nearest is for {_shown(package.wheels, target)}"
 
 

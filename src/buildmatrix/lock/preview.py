@@ -87,6 +87,10 @@ class Resolution:
     sources: tuple[str, ...] = ()
 
 
+#: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
+_RESOLUTION = msgspec.json.Decoder(Resolution)
+
+
 def request_of(target: Target, wanted: Wanted) -> Request:
     """The request that `target` makes of a resolver. Raises what `first_plan` does."""
     environment = marker_environment(target)
@@ -126,7 +130,7 @@ def resolve(
     kept = recent.get(key)
     if kept is not None:
         try:
-            return msgspec.json.decode(kept, type=Resolution)
+            return _RESOLUTION.decode(kept)
         except (msgspec.DecodeError, UnicodeDecodeError):
             pass
     with tempfile.TemporaryDirectory(prefix="buildmatrix-audit-") as name:

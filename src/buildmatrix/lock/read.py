@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
@@ -21,7 +20,7 @@ from buildmatrix.errors import Problem, SpecError
 from buildmatrix.lock.inputs import inputs_digest
 from buildmatrix.lock.model import Lock, Package, Wheel
 from buildmatrix.lock.text import decode, load_toml, mapping, read_bytes, string, table_lines
-from buildmatrix.lock.urls import redact
+from buildmatrix.lock.urls import path_in, redact
 
 _HINT = "restore it, or run `buildmatrix lock`"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -165,7 +164,7 @@ class _Reader:
         if not isinstance(url, str):
             self.problem(f"{where}: a wheel has neither `url` nor `path`")
             return None
-        filename = string(entry.get("name")) or posixpath.basename(unquote(urlsplit(url).path))
+        filename = string(entry.get("name")) or posixpath.basename(path_in(url))
         if not filename.endswith(".whl") or "/" in filename:
             self.problem(f"{where}: `{filename}` is no name of a wheel")
         sha256 = mapping(entry.get("hashes")).get("sha256")
@@ -186,7 +185,7 @@ class _Reader:
 
 def _is_wheel(archive: Mapping[str, object]) -> bool:
     where = string(archive.get("url")) or string(archive.get("path"))
-    return urlsplit(where).path.endswith(".whl")
+    return path_in(where).endswith(".whl")
 
 
 def _archived(archive: Mapping[str, object]) -> Wheel:
@@ -195,7 +194,7 @@ def _archived(archive: Mapping[str, object]) -> Wheel:
     sha256 = string(mapping(archive.get("hashes")).get("sha256"))
     size = archive.get("size")
     return Wheel(
-        filename=posixpath.basename(unquote(urlsplit(where).path)),
+        filename=posixpath.basename(path_in(where)),
         url=redact(where),
         sha256=sha256 if _SHA256.fullmatch(sha256) else "",
         size=size if isinstance(size, int) and size >= 0 else None,

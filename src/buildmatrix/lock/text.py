@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from buildmatrix.errors import Problem, SpecError
+from buildmatrix.lock.urls import remember
 
 #: Far above any real lock: 1000 packages with all their wheels come to some 5 MB.
 LARGEST = 64 * 1024 * 1024
@@ -33,13 +34,15 @@ def read_bytes(path: Path, label: str, hint: str | None, most: int = LARGEST) ->
 
 
 def decode(data: bytes, label: str) -> str:
-    """UTF-8 text; raises `SpecError`."""
+    """UTF-8 text, whose credentials are remembered (`lock.urls`); raises `SpecError`."""
     try:
-        return data.decode("utf-8-sig")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         problem = Problem("this is no UTF-8 text", label, line, hint="save the file as UTF-8")
         raise SpecError([problem]) from error
+    remember(text)
+    return text
 
 
 def load_toml(text: str, label: str, hint: str | None) -> dict[str, object]:

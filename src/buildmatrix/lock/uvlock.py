@@ -10,7 +10,6 @@ import hashlib
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
 
@@ -29,7 +28,7 @@ from buildmatrix.lock.text import (
     table_lines,
     tables,
 )
-from buildmatrix.lock.urls import redact
+from buildmatrix.lock.urls import path_in, redact
 from buildmatrix.lock.walk import Astray, Edge, Entry, Wish, walk
 
 _HINT = "run `uv lock`"
@@ -57,6 +56,9 @@ def read(ask: Ask) -> Lock:
     ]
     roots = roots_of(document)
     _check_names(ask, roots)
+    if raw and not roots and not mapping(document.get("manifest")):
+        problem = "it names no project, so nothing says which of its packages are installed"
+        raise SpecError([Problem(problem, ask.label, hint=_HINT)])
     try:
         askers = _walk(ask, document, raw, entries, roots, lines)
     except Astray as error:
@@ -202,7 +204,7 @@ def _wheels(item: Mapping[str, object], source: Mapping[str, object]) -> Iterato
     for wheel in tables(item.get("wheels")):
         where = string(wheel.get("url")) or string(wheel.get("path"))
         where = where or string(source.get("url")) or string(source.get("path"))
-        name = string(wheel.get("filename")) or posixpath.basename(unquote(urlsplit(where).path))
+        name = string(wheel.get("filename")) or posixpath.basename(path_in(where))
         if name.endswith(".whl"):
             size = wheel.get("size")
             yield Wheel(

@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
@@ -31,7 +30,7 @@ from buildmatrix.lock.requirements import (
     logical_lines,
 )
 from buildmatrix.lock.text import decode, mapping, read_bytes, string, strings
-from buildmatrix.lock.urls import redact
+from buildmatrix.lock.urls import path_in, redact
 
 #: Far above any real requirements file: 1000 pins with twenty hashes each are 2 MB.
 _LARGEST = 16 * 1024 * 1024
@@ -118,8 +117,14 @@ def add_line(wanted: Wanted, text: str, file: str, number: int, folder: Path) ->
 
 
 def _read_file(
-    path: Path, label: str, wanted: Wanted, constraint: bool, above: tuple[str, ...]
+    path: Path,
+    label: str,
+    wanted: Wanted,
+    constraint: bool,
+    above: tuple[str, ...],
+    number: int = 0,
 ) -> None:
+    """`above` are the files that include this one, the last of them in line `number`."""
     if label in above:
         return
     if len(above) > _DEEPEST:
@@ -129,9 +134,10 @@ def _read_file(
         data = read_bytes(path, label, "check the path", _LARGEST)
         text = decode(data, label)
     except SpecError as error:
-        wanted.problems += error.problems
+        wanted.problems += [_included(one, label, above, number) for one in error.problems]
         return
     wanted.files[label] = data
+    indents = [len(line) - len(line.lstrip()) for line in text.splitlines()]
     for number, line, _ in logical_lines(text):
         if include := INCLUDE.fullmatch(line):
             name = include[2].strip("\"' ")
@@ -142,13 +148,21 @@ def _read_file(
                 continue
             inner = posixpath.normpath(posixpath.join(posixpath.dirname(label), name))
             limits = constraint or include[1] in ("-c", "--constraint")
-            _read_file(path.parent / name, inner, wanted, limits, (*above, label))
+            _read_file(path.parent / name, inner, wanted, limits, (*above, label), number)
         elif editable := _EDITABLE.fullmatch(line):
             _unbuilt("", editable[1], label, number, path.parent, wanted)
         elif line.startswith("-"):
             _option(line, label, number, path.parent, wanted)
         else:
-            _requirement(line, label, number, path.parent, wanted, constraint)
+            indent = indents[number - 1]
+            _requirement(line, label, number, path.parent, wanted, constraint, indent)
+
+
+def _included(problem: Problem, label: str, above: tuple[str, ...], number: int) -> Problem:
+    """A problem of a file as a whole, at the line that asks for the file."""
+    if not above or problem.line is not None:
+        return problem
+    return Problem(f"{label}: {problem.message}", above[-1], number, hint=problem.hint)
 
 
 def _option(line: str, label: str, number: int, folder: Path, wanted: Wanted) -> None:
@@ -173,7 +187,13 @@ def _option(line: str, label: str, number: int, folder: Path, wanted: Wanted) ->
 
 
 def _requirement(
-    line: str, label: str, number: int, folder: Path, wanted: Wanted, constraint: bool
+    line: str,
+    label: str,
+    number: int,
+    folder: Path,
+    wanted: Wanted,
+    constraint: bool,
+    indent: int = 0,
 ) -> None:
     text = TRAILING_OPTIONS.sub("", line)
     options = line[len(text) :]
@@ -191,6 +211,7 @@ def _requirement(
             why = str(error).splitlines()[0]
             message = f"`{redact(text)}` is no requirement: {why}"
             column = _column(str(error))
+            column = column + indent if column is not None else None
             wanted.problems.append(Problem(message, label, number, column, "see PEP 508"))
         return
     if requirement.url is not None:
@@ -222,7 +243,7 @@ def _address(
         marker = str(asked.marker or "")
     elif bracket := re.fullmatch(r"(.*\.whl)(\[[^\]]*\])", where):
         where, extras = bracket.groups()
-    filename = posixpath.basename(unquote(urlsplit(where).path))
+    filename = posixpath.basename(path_in(where))
     if not filename.endswith(".whl"):
         if not constraint:
             _unbuilt(name, where + extras, label, number, folder, wanted, marker.strip())
@@ -230,7 +251,7 @@ def _address(
     try:
         distribution = str(parse_wheel_filename(filename)[0])
     except (InvalidWheelFilename, InvalidVersion) as error:
-        problem = Problem(f"`{filename}` is no name of a wheel: {error}", label, number)
+        problem = Problem(f"`{filename}` is no name of a wheel: {error}", label, number or None)
         wanted.problems.append(problem)
         return
     if "://" not in where:
@@ -242,7 +263,7 @@ def _address(
             return
         if not path.is_file():
             missing = f"there is no {where}"
-            wanted.problems.append(Problem(missing, label, number, hint="check the path"))
+            wanted.problems.append(Problem(missing, label, number or None, hint="check the path"))
             return
         where = path.resolve().as_uri()
     behind = f" ; {marker.strip()}" if marker.strip() else ""
@@ -263,7 +284,7 @@ def _unbuilt(
     where = redact(where.strip())
     name = name or _project_in(where, label, folder, wanted)
     egg = _FRAGMENT.search(where)
-    path = urlsplit(where).path.split("@")[0]
+    path = path_in(where).split("@")[0]
     guess = posixpath.basename(path.rstrip("/")).removesuffix(".git")
     guess = re.sub(r"(\[.*|\.(zip|tar\.gz|tar\.bz2|tgz)$|^\.+$)", "", guess)
     shown = name or (egg[1] if egg else guess) or "local-project"

@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import UsageError
 from buildmatrix.lock.committed import is_lock
+from buildmatrix.lock.urls import redact, remember
 
 #: What a SOURCE can be said to be.
 KINDS = ("requirements", "pyproject", "lock", "pypi", "wheel")
@@ -34,7 +35,7 @@ class Asked:
     groups: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
-        return f"{self.kind}:{self.name}"
+        return f"{self.kind}:{redact(self.name)}"
 
     @property
     def is_file(self) -> bool:
@@ -50,6 +51,7 @@ def parse(text: str, root: Path) -> Asked:
     """
     if not text.strip():
         raise UsageError("SOURCE is empty; name a requirements file, a lock or pypi:NAME==VERSION")
+    remember(text)
     kind, colon, rest = text.partition(":")
     if colon and kind in _INSTALLED:
         raise UsageError(
@@ -85,11 +87,13 @@ def _file(text: str, kind: str | None, root: Path) -> Asked:
     if "://" in text:
         if kind in (None, "wheel") and text.split("#")[0].endswith(".whl"):
             return Asked("wheel", text)
-        raise UsageError(f"{text} cannot be read from the network; save it as a file first")
+        raise UsageError(f"{redact(text)} cannot be read from the network; save it as a file first")
     path, extras, groups = text, "", ""
     if not (root / text).is_file() and (found := _PARTS.fullmatch(text)):
         path, extras, groups = found["path"], found["extras"] or "", found["groups"] or ""
     named = kind or _looks(path, text, root)
+    if named == "wheel" and not path.endswith(".whl"):
+        raise UsageError(f"{text} is no wheel: the name of one ends in .whl")
     if named == "pypi":
         return _pypi(text)
     if (extras or groups) and named not in ("pyproject", "lock"):

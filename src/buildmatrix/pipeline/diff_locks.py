@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from buildmatrix.catalogue.load import load
@@ -12,13 +12,11 @@ from buildmatrix.catalogue.match import evidence
 from buildmatrix.comparison.model import Side
 from buildmatrix.comparison.sides import with_lock
 from buildmatrix.errors import UndecidedError
-from buildmatrix.index.model import DEPTHS, Depth, WheelFacts
 from buildmatrix.inventory.merge import merge
 from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.lock.choose import choose
-from buildmatrix.lock.model import Wheel
 from buildmatrix.pipeline.audit import audit
-from buildmatrix.pipeline.audit.reading import Reader, key
+from buildmatrix.pipeline.audit.reading import Kept, Reader, key
 from buildmatrix.pipeline.audit.subject import judge_for
 from buildmatrix.pipeline.audit.target import start
 from buildmatrix.pipeline.diff_settings import Index, Settings, with_facts
@@ -29,23 +27,6 @@ from buildmatrix.spec.model import Spec
 
 #: The backend, and its runtime, in the identifier of a target.
 _BEGINNING = re.compile(r"([a-z][a-z-]*?)([0-9.]*)(-|$)")
-
-
-@dataclass(slots=True)
-class _Kept:
-    """A reader that answers a second question about a wheel from memory."""
-
-    reader: Reader
-    known: dict[str, WheelFacts] = field(default_factory=dict)
-
-    def read(self, wheel: Wheel, depth: Depth, *, most: int | None = None) -> WheelFacts:
-        """The facts of a wheel, at least as deep as asked for. Raises `UndecidedError`."""
-        found = self.known.get(key(wheel))
-        if found is None or DEPTHS.index(found.depth) < DEPTHS.index(depth):
-            found = self.reader.read(wheel, depth, most=most)
-            self.known[key(wheel)] = found
-            return found
-        return replace(found, bytes_read=0)
 
 
 def side_of_lock(text: str, settings: Settings) -> Side:
@@ -66,7 +47,7 @@ def side_of_lock(text: str, settings: Settings) -> Side:
         progress=index.progress,
     )
     one = the_one(text, found)
-    reader = _Kept(index.reader)
+    reader = Kept(index.reader)
     side = Side(text if ":" in text else f"lock:{text}", "lock")
     if globs or backends:
         side = _judged(side, one, reader, spec, settings, index)
@@ -122,7 +103,7 @@ def _judged(
     )
 
 
-def _audited(one: Resolved, reader: _Kept, side: Side) -> Inventory:
+def _audited(one: Resolved, reader: Kept, side: Side) -> Inventory:
     """What the audit read: it knows best what has to be read deep."""
     keys = [key(wheel) for wheel in start(one).wheels.values()]
     parts = [reader.known[it] for it in keys if it in reader.known]

@@ -6,7 +6,6 @@ lock or what would be locked, or a saved report.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,20 +20,17 @@ from buildmatrix.lock.model import Lock
 from buildmatrix.pipeline.bare import ANY, bare_spec, bare_target
 from buildmatrix.pipeline.diff_settings import Settings, with_facts
 from buildmatrix.pipeline.graph_cache import kept
+from buildmatrix.pipeline.kinds import is_declared, report_file
 from buildmatrix.pipeline.known import known_of
 from buildmatrix.pipeline.source import Source, parse, read
 from buildmatrix.reports.model import Report, assemble, is_undecided
 from buildmatrix.rules.engine import check_image
 from buildmatrix.rules.verdicts import verdicts
 from buildmatrix.rules.waivers import apply, check_rules
-from buildmatrix.spec.load import DEFAULT_TOOLS
-from buildmatrix.spec.model import Spec, Target
+from buildmatrix.spec.model import DEFAULT_TOOLS, Spec, Target
 
-#: Name of the file in a target's state folder that its side is kept in.
-KEPT = "side.msgpack"
-#: Kinds of SOURCE that declare what would be installed.
-_DECLARED = ("lock", "requirements", "pyproject", "pypi")
-_WISH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[^\]]*\])?===?[^/]+")
+#: Files of a target's state folder that its side is kept in: without its layers, and with them.
+KEPT, KEPT_LAYERS = "side.msgpack", "side-layers.msgpack"
 _KINDS: Mapping[str, Kind] = {
     "dir": "tree", "wheel": "wheel", "docker": "image", "tar": "image", "oci": "image",
 }  # fmt: skip
@@ -61,14 +57,14 @@ def side_of(text: str, settings: Settings) -> Side:
     if not text.strip():
         raise UsageError("SOURCE is empty; name an image, a folder, a wheel, a lock or a report")
     _check_backend(settings.backend, settings)
-    report = _report(text)
+    report = report_file(text)
     if report is not None:
         from buildmatrix.pipeline.diff_reports import side_of_report
 
         return side_of_report(report, settings.globs, settings.backend)
     if _is_target(text, settings):
         return _target(text, settings)
-    if _is_declared(text):
+    if is_declared(text):
         from buildmatrix.pipeline.diff_locks import side_of_lock
 
         return side_of_lock(text, settings)
@@ -85,20 +81,9 @@ def _check_backend(name: str | None, settings: Settings, whose: str = "") -> Non
 
 def is_wheel(text: str) -> bool | None:
     """Whether SOURCE is one wheel, as far as its name tells; None for a report."""
-    if _report(text) is not None:
+    if report_file(text) is not None:
         return None
-    return not _is_declared(text) and (text.startswith("wheel:") or text.endswith(".whl"))
-
-
-def _report(text: str) -> Path | None:
-    if text.startswith("report:"):
-        if text == "report:":
-            raise UsageError(
-                "report: names nothing; write report: and a file that --format json wrote"
-            )
-        return Path(text.removeprefix("report:"))
-    path = Path(text)
-    return path if path.suffix == ".json" and path.is_file() else None
+    return not is_declared(text) and (text.startswith("wheel:") or text.endswith(".whl"))
 
 
 def _is_target(text: str, settings: Settings) -> bool:
@@ -108,20 +93,6 @@ def _is_target(text: str, settings: Settings) -> bool:
         return False
     spec = settings.spec()
     return spec is not None and any(target.id == text for target in spec.targets)
-
-
-def _is_declared(text: str) -> bool:
-    kind, colon, rest = text.partition(":")
-    if colon and kind in _DECLARED:
-        return True
-    if colon and kind == "wheel":
-        return "://" in rest
-    from buildmatrix.lock.committed import is_lock
-
-    path = Path(text)
-    if path.is_file():
-        return is_lock(path.name) or path.suffix in (".txt", ".in") or path.name == "pyproject.toml"
-    return text.startswith("https://") or bool(_WISH.fullmatch(text))
 
 
 # Trees
@@ -183,7 +154,10 @@ def _target(text: str, settings: Settings) -> Side:
 
     if known.keep is None:
         return _settled(make()[0], spec, settings)
-    side = kept(known.keep.place.with_name(KEPT), known.keep.files, make, Side)
+    place = known.keep.folder / (KEPT_LAYERS if known.layers else KEPT)
+    side = kept(
+        place, known.keep.files, make, Side, fits=lambda it: not known.layers or bool(it.layers)
+    )
     return _settled(side, spec, settings)
 
 

@@ -45,6 +45,7 @@ class Joined:
 @dataclass(frozen=True, slots=True)
 class _Entry:
     stamps: tuple[Stamp | None, ...]
+    #: All files that it was made from.
     files: tuple[str, ...]
     #: What was made, encoded.
     made: msgspec.Raw
@@ -55,26 +56,39 @@ def kept(
     files: Iterable[Path],
     make: Callable[[], tuple[T, Iterable[Path]]],
     kind: type[T],
+    *,
+    fits: Callable[[T], bool] = lambda _: True,
 ) -> T:
     """What `place` keeps of a `kind`, or what `make` returns, which is then kept.
 
     `files` are those that it is made from and that are known before; `make` tells the others.
+    What `fits` refuses is made anew.
     """
     before = tuple(files)
-    entry = _read(place)
-    if entry is not None and entry.stamps == _stamps((*before, *map(Path, entry.files))):
-        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return msgspec.msgpack.decode(entry.made, type=kind)
-    made, others = make()
-    further = tuple(others)
-    stamps = _stamps((*before, *further))
+    found = unchanged(place, before, kind)
+    if found is not None and fits(found):
+        return found
+    made, further = make()
+    names = tuple(dict.fromkeys(map(str, (*before, *further))))
+    stamps = _stamps(names)
     with suppress(OSError, UnicodeEncodeError):
-        from buildmatrix.inventory.scan import write_atomically
+        from buildmatrix.inventory.writing import write_atomically
 
-        encoded = msgspec.Raw(msgspec.msgpack.encode(made))
-        fresh = _Entry(stamps, tuple(map(str, further)), encoded)
+        fresh = _Entry(stamps, names, msgspec.Raw(msgspec.msgpack.encode(made)))
         write_atomically(place, msgspec.msgpack.encode(fresh))
     return made
+
+
+def unchanged(place: Path, files: Iterable[Path], kind: type[T]) -> T | None:
+    """What `place` keeps of a `kind`, where it was made from `files` and no file changed since."""
+    entry = _read(place)
+    if entry is None or not {str(path) for path in files} <= set(entry.files):
+        return None
+    if entry.stamps != _stamps(entry.files):
+        return None
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return msgspec.msgpack.decode(entry.made, type=kind)
+    return None
 
 
 def _read(place: Path) -> _Entry | None:
@@ -86,10 +100,10 @@ def _read(place: Path) -> _Entry | None:
         return None
 
 
-def _stamps(files: Iterable[Path]) -> tuple[Stamp | None, ...]:
+def _stamps(files: Iterable[str]) -> tuple[Stamp | None, ...]:
     package = Path(buildmatrix.__file__).parent
     code = (path for name in _CODE for path in sorted((package / name).glob("*.*")))
-    return tuple(_stamp(path) for path in (*files, *code))
+    return tuple(_stamp(path) for path in (*map(Path, files), *code))
 
 
 def _stamp(path: Path) -> Stamp | None:

@@ -12,12 +12,12 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from buildmatrix.engines.model import Engine, Surroundings
-from buildmatrix.errors import UndecidedError, UsageError
+from buildmatrix.errors import SpecError, UndecidedError, UsageError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.lock.model import Lock
 from buildmatrix.lock.platform import marker_environment
@@ -28,8 +28,6 @@ from buildmatrix.trees.base import Tree
 if TYPE_CHECKING:
     from buildmatrix.store.facts import FactCache
 
-#: Name of the file in a target's state folder that its graph is kept in.
-GRAPH = "graph.msgpack"
 #: Folders above a lock in which its requirement files are looked for.
 _ABOVE = 3
 #: Bytes of a requirement file of which a line is shown.
@@ -53,14 +51,18 @@ class Facts:
     lines: Mapping[str, str] = field(default_factory=dict)
     #: The files that those lines stand in.
     files: tuple[Path, ...] = ()
+    #: What these facts lack, and why.
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Where the graph of a source is kept, and the files that it is made from."""
+    """Where what is made of a target is kept, and the files that it is made from."""
 
-    place: Path
+    folder: Path
     files: tuple[Path, ...]
+    #: Whether it is made again where what is kept lacks the layers.
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ class Known:
     catalogue: tuple[Path, ...] = ()
     #: For sources whose graph is kept between two questions.
     keep: Keep | None = None
+    #: Whether the layers of an engine's image were wanted.
+    layers: bool = True
 
 
 def with_lines(inventory: Inventory, lock: Lock | None, root: Path) -> Facts:
@@ -180,6 +184,12 @@ class Machine:
     cache: Callable[[], FactCache | None] = lambda: None
     #: Whether to tell which layer of an engine's image brought what, which costs an export.
     layers: bool = True
+    #: Whether to try that again where an earlier answer about a target could not tell.
+    again: bool = False
+    #: The user's own data files for the catalogue, for what is no target of a specification.
+    data_files: Callable[[], tuple[Path, ...]] = tuple
+    #: Told what takes long.
+    note: Callable[[str], None] = lambda _: None
 
     def exported(self, image: str) -> OpenTree:
         """How the files of an engine's image are opened: it is exported into a temporary file."""
@@ -219,23 +229,30 @@ def known_of(
     """
     given = None if lock is None else _read_lock(lock)
     if text.startswith("target:"):
-        return _target(text.removeprefix("target:"), spec(), given)
+        return _target(text.removeprefix("target:"), spec(), given, machine)
     if not Path(text).exists() and ":" not in text and "/" not in text:
         found = spec()
         if found is not None and any(target.id == text for target in found.targets):
-            return _target(text, found, given)
+            return _target(text, found, given, machine)
     from buildmatrix.pipeline.source import parse, read
-    from buildmatrix.spec.load import DEFAULT_TOOLS
+    from buildmatrix.spec.model import DEFAULT_TOOLS
 
     source = parse(text)
-    facts = read(
-        source,
-        machine.engine,
-        machine.scanner or DEFAULT_TOOLS["scanner"],
-        machine.surroundings,
-        machine.cache(),
-        layers=machine.layers,
-    )
+    try:
+        facts = read(
+            source,
+            machine.engine,
+            machine.scanner or DEFAULT_TOOLS["scanner"],
+            machine.surroundings,
+            machine.cache(),
+            layers=machine.layers,
+        )
+    except UndecidedError as error:
+        near = _near_targets(text, spec) if source.kind == "docker" else ()
+        if not near:
+            raise
+        hint = " or ".join(f"target:{one}" for one in near)
+        raise UndecidedError(f"{error.message}; did you mean {hint}?", log=error.log) from error
     root = Path() if given is None else _root_of(given)
     environment = None
     if given is None and source.kind == "docker":
@@ -250,6 +267,7 @@ def known_of(
         environment,
         tree_of(source.kind, source.name) or machine.exported(source.name),
         is_near=source.kind != "docker",
+        catalogue=machine.data_files(),
     )
 
 
@@ -263,7 +281,7 @@ def _root_of(lock: Lock) -> Path:
     return lock.path.parent
 
 
-def _target(id: str, spec: Spec | None, lock: Lock | None) -> Known:
+def _target(id: str, spec: Spec | None, lock: Lock | None, machine: Machine) -> Known:
     """A target of the specification, as its last build left it."""
     from buildmatrix import store
 
@@ -271,11 +289,9 @@ def _target(id: str, spec: Spec | None, lock: Lock | None) -> Known:
         raise UsageError(f"there is no specification here that could have a target {id}; give -f")
     target = next((one for one in spec.targets if one.id == id), None)
     if target is None:
-        near = difflib.get_close_matches(id, [one.id for one in spec.targets], 3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise UsageError(f"{spec.path} has no target {id}{hint}")
-    inventory = State(spec.root / FOLDER).of(id).inventory
-    if not inventory.is_file():
+        raise UsageError(f"{spec.path} has no target {id}; {_meant(id, spec)}")
+    files = State(spec.root / FOLDER).of(id)
+    if not files.inventory.is_file():
         raise UndecidedError(
             f"target {id} was not built here, so nothing is known of its image; run "
             f"`buildmatrix build --select {id}`, or ask its lock: `buildmatrix why "
@@ -283,16 +299,45 @@ def _target(id: str, spec: Spec | None, lock: Lock | None) -> Known:
         )
 
     def read() -> Facts:
-        return with_lines(store.read(inventory), lock or _lock_of(spec, target), spec.root)
+        inventory, why = store.read(files.inventory), None
+        if machine.layers:
+            from buildmatrix.pipeline.target_layers import with_layers
 
-    keep = Keep(inventory.with_name(GRAPH), (inventory, spec.root / target.lock, spec.path))
+            inventory, why = with_layers(files, inventory, machine)
+        facts = with_lines(inventory, lock or _lock_of(spec, target), spec.root)
+        return facts if why is None else replace(facts, notes=(why,))
+
+    keep = Keep(
+        files.folder,
+        (files.inventory, spec.root / target.lock, spec.path, files.layers),
+        again=machine.again,
+    )
     return Known(
         f"target {id}",
         read,
         marker_environment(target),
         catalogue=spec.catalogue_files,
         keep=keep if lock is None else None,
+        layers=machine.layers,
     )
+
+
+def _meant(id: str, spec: Spec) -> str:
+    near = _close(id, spec)
+    return f"did you mean {' or '.join(near)}?" if near else "`buildmatrix targets` lists them"
+
+
+def _close(id: str, spec: Spec) -> list[str]:
+    return difflib.get_close_matches(id, [one.id for one in spec.targets], 3, 0.8)
+
+
+def _near_targets(text: str, spec: Callable[[], Spec | None]) -> list[str]:
+    """Targets whose identifiers are spelled like an image that is not there."""
+    try:
+        found = spec()
+    except SpecError:
+        return []
+    return _close(text, found) if found is not None else []
 
 
 def _built_as(spec: Spec, image: str) -> Target | None:

@@ -21,6 +21,7 @@ from buildmatrix.pipeline.audit.target import Work, start
 from buildmatrix.pipeline.known import Known, with_lines
 from buildmatrix.pipeline.resolved import Resolved, resolve_sources
 from buildmatrix.progress import Progress
+from buildmatrix.rules.text import count
 from buildmatrix.spec.model import Spec
 
 #: Wheels that are read at the same time.
@@ -56,11 +57,12 @@ def known_lock(
     Raises `UsageError` where it comes to different things for several targets and nothing says
     which is meant, and whatever resolving it raises.
     """
+    select = wish.select or (None if wish.backend else own_target(text, spec))
     found = resolve_sources(
         [text],
         spec,
         backends=[wish.backend] if wish.backend else [],
-        globs=[wish.select] if wish.select else [],
+        globs=[select] if select else [],
         python=wish.python,
         cache=cache,
         offline=wish.offline,
@@ -70,12 +72,29 @@ def known_lock(
     inventory = read_wheels(start(one), reader, wish.deep, progress)
     root = spec.root if spec is not None else Path()
     return Known(
-        f"{text}, for {one.target.id}" if one.target.id not in text else text,
+        f"{text}, for {_whose(one, found)}" if one.target.id not in text else text,
         lambda: with_lines(inventory, one.lock, root),
         marker_environment(one.target),
         notes=() if wish.deep or not _is_shallow(inventory) else (SHALLOW,),
         catalogue=spec.catalogue_files if spec is not None else (),
     )
+
+
+def own_target(text: str, spec: Spec | None) -> str | None:
+    """The target of `spec` that a lock says it is of; None where it says nothing."""
+    path = Path(text.removeprefix("lock:"))
+    if spec is None or not path.name.startswith("pylock") or not path.is_file():
+        return None
+    from buildmatrix.lock.read import read_lock
+
+    id = read_lock(path).target
+    return id if any(target.id == id for target in spec.targets) else None
+
+
+def _whose(one: Resolved, found: Sequence[Resolved | BuildmatrixError]) -> str:
+    """The target, and how many others get the same."""
+    others = len(found) - 1
+    return f"{one.target.id}" + (f" and {count(others, 'other target')} alike" if others else "")
 
 
 def the_one(text: str, found: Sequence[Resolved | BuildmatrixError]) -> Resolved:

@@ -6,28 +6,30 @@ import re
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from buildmatrix.catalogue.load import load
+from buildmatrix.compat.runtimes import built_for
 from buildmatrix.errors import UsageError
 from buildmatrix.pipeline.bare import ANY, PLATFORM, bare_target
 from buildmatrix.spec.model import Spec, Target
-from buildmatrix.spec.points import version_order
-from buildmatrix.spec.select import select
 
 #: Backends that a source is held against where nothing says which ones matter.
 BACKENDS = ("cuda", "rocm", "oneapi", "cpu")
 #: `cuda12.8`: a backend and one of its runtimes.
 _WITH_RUNTIME = re.compile(r"([a-z][a-z-]*?)(\d[0-9.]*)")
-#: Pythons that a source is looked at with, the newest first, where the running one is too old or
-#: too new for it.
-_PYTHONS = ("3.14", "3.13", "3.12", "3.11", "3.10", "3.9")
+#: Pythons that a source is looked at with, where the running one is too old or too new for it.
+_PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 
 
 def of_spec(
     spec: Spec, globs: Sequence[str], subset: str | None, backends: Sequence[str]
 ) -> tuple[Target, ...]:
     """The targets of a specification that were asked for. Raises `UsageError` for none."""
+    from buildmatrix.spec.select import select
+
     targets = select(spec, globs, subset)
     if not backends:
         return targets
@@ -57,6 +59,9 @@ def of_source(
         if globs or subset:
             raise UsageError("--select and --subset need a specification; there is none here")
         return tuple(_bare(name, known) for name in backends or BACKENDS)
+    # What reads a specification comes with it: a quarter of the start of a run that has none.
+    from buildmatrix.spec.select import select
+
     targets = select(spec, globs, subset)
     if not globs and subset is None:
         targets = _one_each(targets)
@@ -72,7 +77,9 @@ def of_source(
 def with_python(target: Target, python: str | None, wanted: str) -> Target:
     """The target with a Python: the given one, its own, or one that `wanted` allows.
 
-    A target of a specification keeps its own. `wanted` is a range of versions; empty for any.
+    A target of a specification keeps its own. `wanted` is a range of versions; empty for any. Of
+    those in it the one nearest to the running Python is taken: a lock says `>=3.12` that was made
+    with 3.12, and often has wheels for that one alone.
     """
     if python is not None:
         return replace(target, python=python)
@@ -83,10 +90,16 @@ def with_python(target: Target, python: str | None, wanted: str) -> Target:
         pythons = SpecifierSet(wanted)
     except InvalidSpecifier:
         pythons = SpecifierSet()
-    for one in (running, *_PYTHONS):
+    nearest = sorted(_PYTHONS, key=lambda one: abs(minor(one) - sys.version_info.minor))
+    for one in (running, *nearest):
         if any(pythons.contains(f"{one}.{patch}") for patch in (0, 30)):
             return replace(target, python=one)
     return replace(target, python=running)
+
+
+def minor(python: str) -> int:
+    """What Pythons 3 are ordered by."""
+    return int(python.partition(".")[2])
 
 
 def check_python(python: str | None) -> None:
@@ -110,6 +123,8 @@ def _one_each(targets: Sequence[Target]) -> tuple[Target, ...]:
 
 
 def _rank(target: Target) -> tuple[bool, tuple[tuple[bool, int, str], ...]]:
+    from buildmatrix.spec.points import version_order
+
     return target.platform == PLATFORM, version_order(target.python)
 
 
@@ -118,7 +133,23 @@ def _bare(name: str, known: Collection[str]) -> Target:
     if name not in known and (found := _WITH_RUNTIME.fullmatch(name)):
         backend, runtime = found[1], found[2].rstrip(".")
     if backend not in known:
+        meant = _meant(name)
         raise UsageError(
-            f"there is no backend {name!r}; the catalogue knows {', '.join(sorted(known))}"
+            f"there is no backend {name!r}; write {meant}"
+            if meant is not None
+            else f"there is no backend {name!r}; the catalogue knows {', '.join(sorted(known))}"
         )
     return bare_target(name, backend, runtime)
+
+
+def _meant(name: str) -> str | None:
+    """The backend that somebody calls by another name, by that of an index, or misspells."""
+    word = name.lower()
+    entries = load().backends
+    for backend, entry in entries.items():
+        if word in entry.aliases:
+            return backend
+        if any(route.name == word for route in entry.indexes):
+            runtime = built_for(word)
+            return f"{backend}{runtime}" if runtime is not None else backend
+    return next(iter(get_close_matches(word, entries, 1)), None)

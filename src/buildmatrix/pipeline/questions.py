@@ -16,6 +16,7 @@ from packaging.version import InvalidVersion
 
 from buildmatrix.lock.ask import Ask
 from buildmatrix.lock.committed import is_lock, read_committed
+from buildmatrix.lock.explain import NoSolution
 from buildmatrix.lock.lookup import Pins, find_files, lacks_files
 from buildmatrix.lock.model import Lock
 from buildmatrix.lock.pinned import is_pinned
@@ -23,6 +24,7 @@ from buildmatrix.lock.preview import Resolution, request_of, resolve
 from buildmatrix.lock.previewed import packages_of
 from buildmatrix.lock.recent import Recent
 from buildmatrix.lock.status import staleness
+from buildmatrix.lock.urls import redact
 from buildmatrix.lock.uv import Uv
 from buildmatrix.lock.uvsettings import settings_of
 from buildmatrix.lock.wanted import Wanted, add_file, add_line
@@ -89,7 +91,7 @@ class Questions:
     def of_source(self, target: Target, asked: Asked) -> Question:
         """A SOURCE, for a target that asks for nothing else. Raises `SpecError`, `UsageError`."""
         path = self.root / asked.name
-        label = label_of(asked.name, self.root) if asked.is_file else asked.name
+        label = label_of(asked.name, self.root) if asked.is_file else redact(asked.name)
         wanted = Wanted(settings=settings_of(self.root), tolerant=self.missing_ok)
         ask = Ask(path, label, target, asked.extras, asked.groups)
         if asked.is_file and self.missing_ok and not path.exists():
@@ -152,9 +154,16 @@ class Questions:
         key = request_of(target, wanted).key(self.uv)
 
         def ask() -> Resolution:
-            return resolve(
-                self.uv, target, wanted, self.recent, self.progress, offline=self.offline
-            )
+            try:
+                return resolve(
+                    self.uv, target, wanted, self.recent, self.progress, offline=self.offline
+                )
+            except NoSolution as error:
+                from buildmatrix.pipeline.nearest import ask_index, without_build
+
+                listing = None if self.offline else ask_index
+                missing = without_build(target, wanted.lines, listing)
+                raise NoSolution(f"{error.message} {missing}".rstrip(), error.python) from error
 
         def finish(answer: object) -> Lock:
             assert isinstance(answer, Resolution)

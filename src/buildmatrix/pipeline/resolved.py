@@ -17,6 +17,7 @@ from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError
 from buildmatrix.lock.explain import NoSolution
 from buildmatrix.lock.model import Lock
 from buildmatrix.lock.recent import Recent
+from buildmatrix.lock.urls import redact
 from buildmatrix.lock.uv import find_uv
 from buildmatrix.pipeline import points
 from buildmatrix.pipeline.asked import Asked, label_of, parse
@@ -116,6 +117,7 @@ def resolve_sources(
         return _begin(questions, *work[number], root, python, platform, own)
 
     begun = [begin(number, python) for number in range(len(work))]
+    _say_python(work, begun, python, progress)
     answers = _answers([one for one in begun if isinstance(one, Question)], jobs)
     done = [_finish(one, answers[one.key]) if isinstance(one, Question) else one for one in begun]
     newer = {
@@ -124,7 +126,7 @@ def resolve_sources(
         if python is None and not target.python and (wanted := _wanted_python(one)) is not None
     }
     if newer:
-        # Nobody chose the Python: it was the running one, which some distribution is too new for.
+        # Nobody chose the Python, and some distribution is too new for the one that was taken.
         for wanted in sorted(set(newer.values())):
             progress.note(f"something needs Python {wanted}: looking at that one")
         again = {number: begin(number, wanted) for number, wanted in newer.items()}
@@ -132,6 +134,23 @@ def resolve_sources(
         for number, one in again.items():
             done[number] = _finish(one, answers[one.key]) if isinstance(one, Question) else one
     return tuple(done)
+
+
+def _say_python(
+    work: Sequence[tuple[Target, Asked | None]],
+    begun: Sequence[Question | Unresolved],
+    python: str | None,
+    progress: Progress,
+) -> None:
+    """Name the Pythons that nobody chose."""
+    taken = {
+        one.target.python
+        for (target, _), one in zip(work, begun, strict=True)
+        if not target.python and isinstance(one, Question)
+    }
+    if python is None and taken:
+        names = " and ".join(sorted(taken, key=points.minor))
+        progress.note(f"looking at it with Python {names}; --python chooses another")
 
 
 def _wanted_python(one: Resolved | Unresolved) -> str | None:
@@ -175,14 +194,15 @@ def _begin(
                 target = replace(target, python=python)
             return questions.of_target(target)
         target = points.with_python(target, python, python_of(asked, root))
-        return questions.of_source(_for(target, asked, root, own), asked)
+        target = _for(target, asked, root, own)
+        return questions.of_source(target, asked)
     except BuildmatrixError as error:
         return Unresolved(target, error)
 
 
 def _for(target: Target, asked: Asked, root: Path, own: Collection[str]) -> Target:
     """The target, asking for a source in place of what the specification asks for."""
-    label = label_of(asked.name, root) if asked.is_file else asked.name
+    label = label_of(asked.name, root) if asked.is_file else redact(asked.name)
     return replace(
         target,
         id=target.id if target.id in own else f"{target.id}:{label}",

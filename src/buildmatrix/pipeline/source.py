@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 
 #: Label of an image that buildmatrix built, and that says what it is for.
 BACKEND_LABEL = "dev.buildmatrix.backend"
-#: Kinds of SOURCE that the contract names and that nothing reads yet.
-_LATER = ("pypi", "lock", "requirements", "report")
+#: Kinds of SOURCE that are no tree, and the command that judges them.
+_NO_TREES = dict.fromkeys(("pypi", "lock", "requirements", "pyproject"), "audit") | {
+    "report": "report"
+}
+#: Names of interpreters.
+_INTERPRETER = re.compile(r"python[0-9.]*t?")
 #: Names of archives, which `docker save` and its like write.
 _ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz|tar\.zst|oci)$")
 
@@ -60,14 +64,16 @@ def parse(text: str) -> Source:
     if not text.strip():
         raise UsageError("SOURCE is empty; name a folder, a wheel, a saved image or an image")
     kind, colon, name = text.partition(":")
-    if colon and kind in _LATER:
+    if colon and kind in _NO_TREES:
         raise UsageError(
-            f"{kind}: is not supported yet; write one of {', '.join(f'{one}:' for one in _READERS)}"
+            f"{kind}: is nothing that lies there to be read, as "
+            f"{', '.join(f'{one}:' for one in _READERS)} are; see `buildmatrix {_NO_TREES[kind]}`"
         )
     if colon and kind in _READERS:
         if not name:
             raise UsageError(f"{text} names nothing; write {kind}: and what to read")
-        return Source(kind, name)
+        environment = environment_of(Path(name)) if kind == "dir" else None
+        return Source(kind, str(environment or name))
     path = Path(text)
     environment = environment_of(path)
     if environment is not None:
@@ -78,6 +84,11 @@ def parse(text: str) -> Source:
         return Source("wheel", text)
     if path.is_file() and _ARCHIVE.search(path.name):
         return Source("tar", text)
+    if path.is_file() and _INTERPRETER.fullmatch(path.name):
+        raise UsageError(
+            f"{text} belongs to no virtual environment, and nothing is run to ask where its "
+            "packages are; name the folder that they lie in, or /"
+        )
     if path.exists():
         raise UsageError(
             f"{text} is neither a folder, a wheel nor a saved image; write what it is: "
@@ -146,7 +157,7 @@ def _image(
     if layers:
         # An image is named by the digest of its configuration or manifest, which name its layers.
         def read_layers() -> Inventory:
-            return _layers(name, engine, inventory)
+            return layers_of_image(name, engine, inventory)
 
         known = (
             read_layers()
@@ -161,8 +172,11 @@ def _image(
     return Facts(inventory, image.labels.get(BACKEND_LABEL), image.labels)
 
 
-def _layers(name: str, engine: Engine, inventory: Inventory) -> Inventory:
-    """An inventory that holds only the layers of an engine's image. Raises OSError."""
+def layers_of_image(name: str, engine: Engine, inventory: Inventory) -> Inventory:
+    """An inventory that holds only the layers of an engine's image.
+
+    Raises OSError, and what the engine raises.
+    """
     from buildmatrix.inventory.layers import with_layers
     from buildmatrix.trees.archive_stream import layers_of
 

@@ -42,6 +42,11 @@ class TargetFiles:
         return self.folder / "inventory.json"
 
     @property
+    def layers(self) -> Path:
+        """Which layer of that image brought what, once somebody asked."""
+        return self.folder / "layers.msgpack"
+
+    @property
     def scan_output(self) -> Path:
         """Folder that the scanner's output arrives in."""
         return self.folder / "scan"

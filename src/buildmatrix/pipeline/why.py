@@ -2,40 +2,66 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from buildmatrix.errors import BuildmatrixError
 from buildmatrix.graph.answer import Answer, Subject, Use, answer
-from buildmatrix.graph.join import join
 from buildmatrix.graph.model import Edge, Graph
 from buildmatrix.graph.question import ask, vendors
-from buildmatrix.graph.saved import from_findings
-from buildmatrix.inspection.demangle import demangled
 from buildmatrix.inventory.model import Unread
-from buildmatrix.pipeline.graph_cache import Joined, kept
+from buildmatrix.pipeline.graph_cache import Joined, kept, unchanged
 from buildmatrix.pipeline.known import Known, OpenTree
-from buildmatrix.rules.wheels import resolved
+from buildmatrix.pipeline.state import FOLDER, State
 from buildmatrix.trees.base import Tree, reason
 
+#: Files of a target's state folder that its graph is kept in: with its layers, and without them.
+GRAPH, BARE_GRAPH = "graph.msgpack", "graph-bare.msgpack"
+#: Identifiers of targets (`spec.matrix`): never a path.
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 #: What could not be read, that an answer names.
 MOST_UNREAD = 5
 #: Symbols of one link that an answer keeps.
 MOST_SYMBOLS = 1000
 
 
+def kept_target(text: str, spec: Path, *, layers: bool, again: bool) -> Joined | None:
+    """The graph of a target where it is kept and nothing changed; None for whatever else.
+
+    The specification `spec` is one of the files that it was made from, so it need not be loaded.
+    """
+    id = text.removeprefix("target:")
+    if not _ID.fullmatch(id) or (id == text and Path(text).exists()):
+        return None
+    files = State(spec.parent / FOLDER).of(id)
+    place = files.folder / (GRAPH if layers else BARE_GRAPH)
+    found = unchanged(place, (files.inventory, spec), Joined)
+    return None if found is None or (again and not found.graph.layers) else found
+
+
 def joined(known: Known) -> Joined:
     """The graph of what is known; for a target that was built the one that is kept, if it fits."""
-    if known.keep is None:
+    keep = known.keep
+    if keep is None:
         return _join(known)[0]
-    return kept(known.keep.place, known.keep.files, lambda: _join(known), Joined)
+    place = keep.folder / (GRAPH if known.layers else BARE_GRAPH)
+    return kept(
+        place,
+        keep.files,
+        lambda: _join(known),
+        Joined,
+        fits=lambda it: not keep.again or bool(it.graph.layers),
+    )
 
 
 def _join(known: Known) -> tuple[Joined, tuple[Path, ...]]:
     """The graph, and the files that were found to be needed for it."""
     from buildmatrix.catalogue.load import load
     from buildmatrix.catalogue.match import evidence
+    from buildmatrix.graph.join import join
+    from buildmatrix.rules.wheels import resolved
 
     catalogue = load(known.catalogue)
     facts = known.read()
@@ -49,7 +75,7 @@ def _join(known: Known) -> tuple[Joined, tuple[Path, ...]]:
         facts.lines,
         known.environment,
     )
-    notes = (*graph.notes, *known.notes, *_unread(facts.inventory.unread))
+    notes = (*graph.notes, *known.notes, *facts.notes, *_unread(facts.inventory.unread))
     unread = facts.inventory.unread
     whole = Joined(known.source, replace(graph, notes=notes), found, vendors(catalogue), unread)
     return whole, (*facts.files, *known.catalogue)
@@ -57,15 +83,22 @@ def _join(known: Known) -> tuple[Joined, tuple[Path, ...]]:
 
 def _unread(unread: Sequence[Unread]) -> Iterator[str]:
     """What could not be read, one sentence each for the first ones."""
-    for item in unread[:MOST_UNREAD]:
-        yield f"{item.path or 'the source'} could not be read: {item.why}"
-    if len(unread) > MOST_UNREAD:
-        yield f"{len(unread) - MOST_UNREAD} more could not be read"
+    reasons: dict[str, list[str]] = {}
+    for item in unread:
+        reasons.setdefault(item.path, []).append(item.why)
+    for path, whys in list(reasons.items())[:MOST_UNREAD]:
+        yield f"{path or 'the source'} could not be read: {'; '.join(dict.fromkeys(whys))}"
+    if len(reasons) > MOST_UNREAD:
+        yield f"{len(reasons) - MOST_UNREAD} more could not be read"
 
 
-def from_report(path: Path) -> Joined:
-    """What a saved report says. Raises `UsageError` for a file that is none."""
+def from_report(path: Path, data_files: Sequence[Path] = ()) -> Joined:
+    """What a saved report says. Raises `UsageError` for a file that is none.
+
+    `data_files` add to the catalogue, which says what a backend or a vendor is called.
+    """
     from buildmatrix.catalogue.load import load
+    from buildmatrix.graph.saved import from_findings
     from buildmatrix.reports.saved import read
 
     report = read(path)
@@ -75,7 +108,7 @@ def from_report(path: Path) -> Joined:
         note = f"the report is about {names}: what is told is in one of them or more"
         graph = replace(graph, notes=(*graph.notes, note))
     source = f"report:{path} ({report.subject})"
-    return Joined(source, graph, found, vendors(load()), report.unread)
+    return Joined(source, graph, found, vendors(load(tuple(data_files))), report.unread)
 
 
 def why(it: Joined, library: str, *, every: bool, subjects: int, most: int) -> Answer:
@@ -104,6 +137,8 @@ def with_symbols(found: Answer, open_tree: OpenTree) -> Answer:
 
 def _readable(subjects: Sequence[Subject]) -> tuple[Subject, ...]:
     """The symbols of all of them as people write them."""
+    from buildmatrix.inspection.demangle import demangled
+
     names = [name for one in subjects if one.use is not None for name in one.use.symbols]
     readable = dict(zip(names, demangled(names), strict=True))
     return tuple(

@@ -9,7 +9,7 @@ from typing import Literal
 
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch
-from buildmatrix.elf.devicefile import SUFFIXES
+from buildmatrix.elf.suffixes import SUFFIXES
 from buildmatrix.inventory.model import ClosedFile
 from buildmatrix.rules.model import Verdict
 from buildmatrix.rules.text import count
@@ -25,11 +25,6 @@ _NAMED = ("bundled", "tool")
 
 #: Files without a telling name that are smaller decide nothing: time zones, dictionaries.
 _LEAST = 64 << 10
-#: The part of a binary within which its device code begins. Measured on the large libraries of 69
-#: wheels: 1 to 13 %.
-_SHOWS = 0.15
-#: Of a verdict that stands on less than this part of its binaries' bytes nobody can be certain.
-_ENOUGH = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +33,28 @@ class Unopened:
 
     #: Binaries that were not opened.
     closed: int = 0
-    #: Read in part, and not far enough for device code to show.
+    #: Read in part, with data behind that may be device code.
     partial: int = 0
     #: Read until device code showed: what else there is of it is not known.
     coded: int = 0
     #: All of its binaries, as far as names tell.
     binaries: int = 0
-    #: Bytes of all binaries, and of those that were not opened or not read far enough.
+    #: Bytes of all binaries, and of those that were not opened.
     size: int = 0
-    unseen: int = 0
+    hidden: int = 0
+    #: The most bytes of one binary that may be device code: what was not opened of it, or its data
+    #: that was not reached.
+    largest: int = 0
     #: Python files that were not read: what an import loads is not known.
     python: int = 0
 
-    @property
-    def is_little(self) -> bool:
-        """Whether what was seen speaks for the rest: the largest files are looked into first."""
-        return self.unseen <= self.size * (1 - _ENOUGH)
+    def may_matter(self, threshold: int) -> bool:
+        """Whether what was not seen can change a verdict for which `threshold` bytes are much.
+
+        Any binary may link what is nowhere; who does so in some does in most. Device code comes in
+        one large run: below the threshold there is none where no binary has room for more.
+        """
+        return self.hidden * 2 > self.size or self.largest > threshold
 
 
 def unopened(wheels: Wheels) -> Mapping[str, Unopened]:
@@ -67,7 +68,8 @@ def unopened(wheels: Wheels) -> Mapping[str, Unopened]:
             counts["closed"] += 1
             counts["binaries"] += 1
             counts["size"] += file.size
-            counts["unseen"] += file.size
+            counts["hidden"] += file.size
+            counts["largest"] = max(counts["largest"], file.size)
     for binary in wheels.inventory.binaries:
         counts = found.setdefault(binary.owner or "", Counter())
         counts["binaries"] += 1
@@ -76,9 +78,9 @@ def unopened(wheels: Wheels) -> Mapping[str, Unopened]:
             continue
         if binary.elf.device_code:
             counts["coded"] += 1
-        elif binary.elf.read < binary.size * _SHOWS:
+        elif binary.elf.unread_data:
             counts["partial"] += 1
-            counts["unseen"] += binary.size
+            counts["largest"] = max(counts["largest"], binary.elf.unread_data)
     return {
         owner: Unopened(**counts)
         for owner, counts in found.items()
@@ -93,13 +95,20 @@ def _may_decide(file: ClosedFile) -> bool:
     return ".so" in name or suffix in SUFFIXES or file.size >= _LEAST
 
 
-def gains(wheels: Wheels, verdicts: Mapping[str, Verdict]) -> Mapping[str, Gain]:
-    """Distributions (`name==version`) of which a deeper look could still say something new."""
+def gains(
+    wheels: Wheels,
+    verdicts: Mapping[str, Verdict],
+    left_open: Mapping[str, Unopened] | None = None,
+) -> Mapping[str, Gain]:
+    """Distributions (`name==version`) of which a deeper look could still say something new.
+
+    `left_open` is what `unopened` says, for a caller that has it already.
+    """
     strong = [item for item in wheels.foreign if item.weight == "strong"]
     held = {item.distribution for item in strong if item.kind in _HELD}
     named = {item.distribution for item in strong if item.kind in _NAMED}
     result: dict[str, Gain] = {}
-    for owner, left in unopened(wheels).items():
+    for owner, left in (unopened(wheels) if left_open is None else left_open).items():
         name, _, version = owner.partition("==")
         verdict = verdicts.get(name)
         if verdict is None:
@@ -136,7 +145,7 @@ def _gain(
         # Known to hold other backends' files, and their names say which.
         return "detail"
     if verdict.verdict in ("ok", "optional") and not left.coded:
-        return None if left.is_little else "verdict"
+        return "verdict" if left.may_matter(wheels.policy.bloat_threshold) else None
     if left.coded or is_held:
         return "detail"
     if match is not None and any(order.action == "index" for order in match.replace.values()):

@@ -96,18 +96,35 @@ def line_fix(subject: Subject, name: str, version: str, line: str) -> Fix:
         match = distribution(package.name, package.version, subject.catalogue)
         if match is not None and any(o.action == "index" for o in match.replace.values()):
             return index_fix(subject, package.name)
-    match = distribution(name, version, subject.catalogue)
-    if match is not None and match.toolkit is not None and match.toolkit in name:
-        twin = name.replace(match.toolkit, line)
-        other = distribution(twin, "", subject.catalogue)
-        if other is not None and other.toolkit == line:
-            entry = _entry(subject, f"replace = {{ {name} = {quoted(twin)} }}")
-            return Fix("replace", *entry, (Change("replace", name, twin),))
+    # Who was asked for first brings the others.
+    way = [(package.name, package.version) for package in subject.path_to(name)]
+    for asker, asker_version in way or [(name, version)]:
+        twin = _line_twin(subject, asker, asker_version, line)
+        if twin is not None:
+            return _replace(subject, asker, Replacement("use", twin), ())
     return Fix(
         "pin",
         f"require the build of {name} for {subject.backend} {line}: a version `{line}.*` of it, or "
         "the distribution that its project names after that line",
     )
+
+
+def _line_twin(subject: Subject, name: str, version: str, line: str) -> str | None:
+    """What a distribution of another toolkit line is called in this one."""
+    match = distribution(name, version, subject.catalogue)
+    if match is None or match.toolkit is None or match.toolkit == line:
+        return None
+    if match.backend != subject.backend or match.toolkit not in name:
+        return None
+    twin = name.replace(match.toolkit, line)
+    # NVIDIA left the line out of some names, and keeps empty projects under the old kind of name.
+    bare = name.removesuffix(f"-cu{match.toolkit}")
+    for known in (twin, bare):
+        other = distribution(known, "", subject.catalogue)
+        if other is not None and other.entry == known:
+            return known
+    other = distribution(twin, "", subject.catalogue)
+    return twin if other is not None and other.toolkit == line else None
 
 
 def accept(rule: str, *, distribution: str | None = None, path: str | None = None) -> str:
@@ -164,16 +181,33 @@ def _remove(subject: Subject, name: str, order: Replacement) -> Fix:
 def _accept(subject: Subject, name: str, rule: str, note: str | None) -> Fix:
     reason = f" ({note})" if note else ""
     match = distribution(name, "", subject.catalogue)
+    shared = match is not None and match.kind == "multi-backend"
     why = (
         f"{name} is one wheel for several backends{reason}"
-        if match is not None and match.kind == "multi-backend"
+        if shared
         else f"no build of {name} for {subject.backend} is known{reason}"
     )
+    if rule == "BM301" and not shared:
+        # What it links is decided when it is built; only a build tells whether that works.
+        text, entry = _entry(subject, f"no-binary = [{quoted(name)}]")
+        return Fix(
+            "rebuild",
+            f"{why}: build it from source, where its project can be built for {subject.backend} "
+            f"({text}); else take it out of the requirements",
+            entry,
+        )
     return Fix(
         "waive",
-        f"{why}: take it out of the requirements, or accept it with a [[waive]]",
+        f"{why}: take {_asked_for(subject, name)} out of the requirements, or accept it with a "
+        "[[waive]]",
         accept(rule, distribution=name),
     )
+
+
+def _asked_for(subject: Subject, name: str) -> str:
+    """What a requirement line would have to say no more."""
+    way = subject.path_to(name)
+    return "it" if not way or way[0].name == name else f"{way[0].name}, which brings it,"
 
 
 def _entry(subject: Subject, line: str) -> tuple[str, str]:

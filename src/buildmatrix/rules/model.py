@@ -40,8 +40,8 @@ class Trial:
     #: One sentence: why it does not or could not be tried, or why it is not written.
     outcome: str = ""
     #: Bytes that the target does not download and does not install any more; negative for more.
-    download: int = 0
-    installed: int = 0
+    saved_download: int = 0
+    saved_installed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,12 @@ class Fix:
     #: Ways to do it that can be tried, the best one first; empty where only a person can do it.
     changes: tuple[Change, ...] = ()
     #: None where nobody tried.
-    trial: Trial | None = None
+    tried: Trial | None = None
+
+    @property
+    def is_offered(self) -> bool:
+        """Whether nothing speaks against it: it was not tried in vain."""
+        return self.tried is None or self.tried.works is not False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,22 @@ def check(image: Image) -> Iterator[Finding]:
             fix=Fix(
                 "remove",
                 "install only one of them: swap with `replace`, or take one out with `drop`",
-                f'[backend.{image.backend}]\ndrop = ["{owners[-1].partition("==")[0]}"]\n',
+                f'[backend.{image.backend}]\ndrop = ["{_wrong_here(image, owners)}"]\n',
             ),
         )
+
+
+def _wrong_here(image: Image, owners: tuple[str, ...]) -> str:
+    """The distribution that this backend misses least: a foreign one, else one for any backend."""
+    matches = {present.name: match for present, match in image.matches}
+
+    def rank(name: str) -> int:
+        match = matches.get(name)
+        if match is not None and image.is_foreign(match):
+            return 2
+        return 0 if match is not None and match.backend == image.backend else 1
+
+    return max((owner.partition("==")[0] for owner in owners), key=rank)
 
 
 def _owners(one: SharedPath) -> tuple[str, ...]:

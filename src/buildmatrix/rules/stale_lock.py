@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePath
 
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.wheels import Wheels
+
+#: Locks of other tools, and what makes them.
+_COMMANDS = {"uv.lock": "uv lock", "poetry.lock": "poetry lock", "Pipfile.lock": "pipenv lock"}
 
 
 def check(wheels: Wheels) -> Iterator[Finding]:
@@ -20,5 +24,14 @@ def check(wheels: Wheels) -> Iterator[Finding]:
         f"the lock does not fit its inputs, and what is installed is what it says: {wheels.stale}",
         path=wheels.target.lock or path,
         chain=(wheels.target.lock or path,),
-        fix=Fix("upgrade", "run `buildmatrix lock`, and commit the result"),
+        fix=Fix("upgrade", f"{_again(wheels)}, and commit the result"),
     )
+
+
+def _again(wheels: Wheels) -> str:
+    """How the lock is made."""
+    path = PurePath(wheels.target.lock)
+    command = _COMMANDS.get(path.name)
+    if command is None and path.name.startswith("pylock.") and wheels.target.project:
+        command = "buildmatrix lock"
+    return f"run `{command}`" if command else "lock again with the tool that made it"

@@ -22,10 +22,13 @@ def check(image: Image) -> Iterator[Finding]:
             owner=owner,
             path=item.path,
             chain=(item.path,),
-            fix=Fix(
-                "waive",
-                "find out what the file is; if it is harmless, accept it with a [[waive]]",
-                accept("BM902", path=item.path),
-            ),
+            fix=Fix("waive", _advice(item.path), accept("BM902", path=item.path)),
             by_path=True,
         )
+
+
+def _advice(path: str) -> str:
+    if path.endswith(".whl") and "/" not in path:
+        # A wheel of a lock: the reason is with the index, and not with the file.
+        return "mend the reason, and audit again: nothing is known of what it holds"
+    return "find out what the file is; if it is harmless, accept it with a [[waive]]"

@@ -13,6 +13,7 @@ from buildmatrix.spec.kinds import quoted
 from buildmatrix.spec.layers import sound
 from buildmatrix.spec.matrix import Matrix, expand
 from buildmatrix.spec.model import (
+    DEFAULT_TOOLS,
     Ignored,
     NodeClass,
     Policy,
@@ -29,12 +30,6 @@ from buildmatrix.spec.waivers import checked_waiver
 
 #: Names of backends, or what gives them for some data files of the user.
 Backends = Collection[str] | Callable[[tuple[Path, ...]], Collection[str]]
-
-#: Where `[tools]` says nothing.
-DEFAULT_TOOLS = {
-    "uv": "ghcr.io/astral-sh/uv:0.13.8",
-    "scanner": "python:3.11-slim-bookworm",
-}
 
 _SEVERITIES: Mapping[str, Severity] = {
     "": "error",

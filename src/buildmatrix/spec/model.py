@@ -17,6 +17,12 @@ from typing import Literal
 SmokeLevel = Literal["import", "device", "batch"]
 Severity = Literal["error", "warning", "note"]
 
+#: Where `[tools]` says nothing.
+DEFAULT_TOOLS = {
+    "uv": "ghcr.io/astral-sh/uv:0.13.8",
+    "scanner": "python:3.11-slim-bookworm",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Position:

@@ -26,21 +26,24 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.inventory.archive import scanner_archive
 from buildmatrix.inventory.codec import encode
-from buildmatrix.inventory.collect import Seen, collect
 from buildmatrix.inventory.model import SCHEMA, Inventory
-from buildmatrix.inventory.scan import write_atomically
+from buildmatrix.inventory.writing import write_atomically
 from buildmatrix.store.inventories import decode
 from buildmatrix.trees.base import File, Source, Symlink, Tree, Trouble, reason
 from buildmatrix.trees.directory import changed_ns
+
+if TYPE_CHECKING:
+    from buildmatrix.store.folder import Kept
 
 #: Bytes of all entries together; the least recently used ones go first.
 LIMIT = 1_000_000_000
@@ -124,12 +127,16 @@ class FactCache:
 
         Raises OSError, as `collect` does.
         """
+        # The whole scan core comes with it; who asks for what is kept need not wait for that.
+        from buildmatrix.inventory.collect import collect
+        from buildmatrix.store.folder import FolderMemory, files_of
+
         settled_ns = time.time_ns() - SETTLED_NS
         walked = _Walked(tree)
 
         def read() -> Inventory:
             key = f"folder:{os.fspath(root.resolve())}"
-            memory = FolderMemory(self._files(key), settled_ns)
+            memory = FolderMemory(self._files(key, files_of), settled_ns)
             inventory = collect(walked, memory=memory)
             if memory.changed:
                 self._put(key, msgspec.msgpack.encode(memory.files))
@@ -138,12 +145,14 @@ class FactCache:
         content = walked.content(settled_ns)
         return read() if content is None else self.inventory(f"folder {content}", read)
 
-    def _files(self, key: str) -> Mapping[bytes, Kept]:
+    def _files(
+        self, key: str, files_of: Callable[[bytes], Mapping[bytes, Kept]]
+    ) -> Mapping[bytes, Kept]:
         data = self._get(key)
         if data is None:
             return {}
         try:
-            return msgspec.msgpack.decode(data, type=dict[bytes, Kept])
+            return files_of(data)
         except msgspec.DecodeError:
             self._remove(key)
             return {}
@@ -242,43 +251,3 @@ class _Walked(Tree):
             # No name and no target holds a NUL, and all stamps have one length.
             hasher.update(b"%s%s\0%s\0" % (kind, os.fsencode(entry.path), detail))
         return hasher.hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What is remembered of one file: its stamp, and what was seen; None for nothing of note."""
-
-    stamp: bytes
-    seen: Seen | None = None
-
-
-class FolderMemory:
-    """An `inventory.collect.Memory` for one scan of one folder."""
-
-    def __init__(self, known: Mapping[bytes, Kept], settled_ns: int) -> None:
-        self._known = known
-        self._settled_ns = settled_ns
-        #: Path → what is to be stored: the files of this scan, and no others.
-        self.files: dict[bytes, Kept] = {}
-
-    @property
-    def changed(self) -> bool:
-        """Whether `files` says anything else than what was known before the scan."""
-        return self.files != self._known
-
-    def recall(self, file: File) -> Seen | None:
-        """See `Memory.recall`."""
-        kept = self._known.get(os.fsencode(file.path))
-        if kept is None or kept.stamp != file.stamp:
-            return None
-        return kept.seen or Seen()
-
-    def keep(self, file: File, seen: Seen) -> None:
-        """See `Memory.keep`. What could not be read is tried again next time."""
-        if file.stamp is None or seen.unread is not None:
-            return
-        if changed_ns(file.stamp) >= self._settled_ns:
-            return
-        bare = replace(seen, bytes_read=0)
-        path = os.fsencode(file.path)
-        self.files[path] = Kept(file.stamp, bare if bare != Seen() else None)

@@ -14,6 +14,7 @@ import msgspec
 from buildmatrix.errors import UndecidedError
 from buildmatrix.inventory.codec import encode
 from buildmatrix.inventory.model import SCHEMA, Inventory
+from buildmatrix.inventory.writing import write_atomically
 
 #: Bytes of an encoded inventory; a root file system of 5 GB with 2,500 binaries has 5 MB.
 LARGEST = 1 << 30
@@ -24,16 +25,21 @@ class _Header:
     schema: str
 
 
+#: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
+_HEADER = msgspec.json.Decoder(_Header)
+_INVENTORY = msgspec.json.Decoder(Inventory)
+
+
 def decode(data: bytes) -> Inventory:
     """The inventory in `data`. Raises UndecidedError when it is none, or one of another schema."""
     try:
-        schema = msgspec.json.decode(data, type=_Header).schema
+        schema = _HEADER.decode(data).schema
         if schema != SCHEMA:
             raise UndecidedError(
                 f"the inventory has the schema {schema!r}, this version reads {SCHEMA!r};"
                 " scan the tree again"
             )
-        return msgspec.json.decode(data, type=Inventory)
+        return _INVENTORY.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UndecidedError(f"the inventory is broken: {error}; scan the tree again") from error
 
@@ -58,9 +64,6 @@ def read(path: Path) -> Inventory:
 
 def write(path: Path, inventory: Inventory) -> None:
     """Write an inventory so that `path` never holds a part of one. Raises UndecidedError."""
-    # The whole scan core comes with it; whoever only reads need not wait for that.
-    from buildmatrix.inventory.scan import write_atomically
-
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, encode(inventory))

@@ -12,7 +12,6 @@ import os
 import stat
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -27,6 +26,9 @@ KERNEL_MOUNTS = frozenset({"proc", "sys", "dev"})
 #: Device, inode, size, modification time and change time; the change time, in ns, comes last.
 _STAMP = struct.Struct("<5Q")
 _WORD = (1 << 64) - 1
+
+#: What Linux reads ahead of one read. Smaller files are read whole by the first one.
+_READ_AHEAD = 128 << 10
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: should a FIFO take a file's place after the walk, opening it must not hang.
@@ -57,18 +59,19 @@ def changed_ns(stamp: bytes) -> int:
 class DirectoryTree(Tree):
     """The folder `root`, which may itself be named by a link. Raises OSError if it is no folder.
 
-    Holds two descriptors; `close` or a `with` statement frees them.
+    Holds some descriptors; `close` or a `with` statement frees them.
     """
 
     def __init__(self, root: Path) -> None:
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        # Files are read folder by folder: the last folder is kept open instead of being looked
-        # up component by component for each of its files.
-        self._last: tuple[str, int] | None = None
+        # Files are read folder by folder: the last folder and those above it are kept open instead
+        # of being looked up component by component for each file.
+        self._last: str | None = None
+        self._opened: list[tuple[str, int]] = []
 
     def close(self) -> None:
         """Free the descriptors; the tree cannot be used afterwards."""
-        self._forget_last()
+        self._forget(0)
         os.close(self._root)
 
     def __enter__(self) -> DirectoryTree:
@@ -120,43 +123,39 @@ class DirectoryTree(Tree):
             return
         yield from self._walk(folder, path + "/", depth + 1)
 
-    @contextmanager
-    def open(self, path: str) -> Iterator[Source]:
+    def open(self, path: str) -> _OpenFile:
         """See `Tree.open`; raises `Unreadable` for what is no regular file (any more)."""
         parent, _, name = path.rpartition("/")
         descriptor = os.open(name, _FILE, dir_fd=self._folder(parent))
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise Unreadable("no regular file any more")
-            yield _OpenFile(descriptor, status.st_size)
-        finally:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
+            raise Unreadable("no regular file any more")
+        return _OpenFile(descriptor, status.st_size)
 
     def _folder(self, path: str) -> int:
         """A descriptor of the folder `path`, valid until the next call."""
-        if not path:
-            return self._root
-        if self._last is not None:
-            if self._last[0] == path:
-                return self._last[1]
-            self._forget_last()
-        folder = os.dup(self._root)
-        for name in path.split("/"):
-            try:
+        if path != self._last:
+            names = path.split("/") if path else []
+            common = 0
+            for (opened, _), name in zip(self._opened, names, strict=False):
+                if opened != name:
+                    break
+                common += 1
+            self._forget(common)
+            for name in names[common:]:
                 if name == "..":
                     raise Unreadable("a path that leads out of the tree")
-                below = os.open(name, _FOLDER, dir_fd=folder)
-            finally:
-                os.close(folder)
-            folder = below
-        self._last = (path, folder)
-        return folder
+                above = self._opened[-1][1] if self._opened else self._root
+                self._opened.append((name, os.open(name, _FOLDER, dir_fd=above)))
+            self._last = path
+        return self._opened[-1][1] if self._opened else self._root
 
-    def _forget_last(self) -> None:
-        if self._last is not None:
-            os.close(self._last[1])
-            self._last = None
+    def _forget(self, kept: int) -> None:
+        """Close all open folders but the first `kept`."""
+        self._last = None
+        while len(self._opened) > kept:
+            os.close(self._opened.pop()[1])
 
 
 class _OpenFile:
@@ -167,8 +166,19 @@ class _OpenFile:
         self._size = size
         self.bytes_read = 0
         # Headers lie at both ends of a file: read-ahead would fetch 128 KiB around each of them.
-        if hasattr(os, "posix_fadvise"):
+        if size > _READ_AHEAD and hasattr(os, "posix_fadvise"):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        os.close(self._descriptor)
 
     def read(self, offset: int, length: int) -> bytes:
         # pread allocates what it is asked for, so a length taken from a lying header is cut here.

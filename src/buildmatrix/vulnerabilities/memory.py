@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from buildmatrix.inventory.scan import write_atomically
+from buildmatrix.inventory.writing import write_atomically
 from buildmatrix.vulnerabilities.model import Advisory
 from buildmatrix.vulnerabilities.pins import Pin
 

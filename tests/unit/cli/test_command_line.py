@@ -138,8 +138,8 @@ def test_smoke_runs_every_target_that_matches_and_the_worst_exit_code_counts(cap
 
 
 @pytest.mark.parametrize("text", ["pypi:numpy==2.1", "lock:a.toml", "requirements:a", "report:b"])
-def test_a_source_that_nothing_reads_yet_is_a_usage_error(text):
-    with pytest.raises(UsageError, match="is not supported yet; write one of dir:"):
+def test_a_source_that_is_no_tree_names_the_command_that_reads_it(text):
+    with pytest.raises(UsageError, match=r"as dir:, .* are; see `buildmatrix (audit|report)`"):
         source.parse(text)
 
 

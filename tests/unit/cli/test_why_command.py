@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +20,7 @@ import pytest
 
 from buildmatrix import cli, store
 from buildmatrix.elf.model import Elf
+from buildmatrix.engines.model import ImageFacts
 from buildmatrix.inventory.model import Binary, Distribution, Inventory, Unread
 from buildmatrix.reports import json as report_json
 from buildmatrix.reports.model import assemble
@@ -114,6 +120,28 @@ def test_the_second_question_is_answered_from_the_graph_that_was_kept(
     assert run(capsys, "why", TARGET, "libcudart") == first
 
 
+def test_the_specification_is_loaded_again_only_when_it_changed(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = run(capsys, "why", TARGET, "libcudart")
+    with monkeypatch.context() as patch:
+        patch.setattr("buildmatrix.cli.why.load", lambda _: pytest.fail("it was loaded again"))
+        assert run(capsys, "why", TARGET, "libcudart") == first
+        assert run(capsys, "why", f"target:{TARGET}", "libcudart") == first
+    (project / "buildmatrix.toml").write_text(SPEC.replace('["server"]', '["worker"]'))
+    code, _, err = run(capsys, "why", f"target:{TARGET}", "libcudart")
+    assert (code, "has no target" in err) == (2, True)
+
+
+@pytest.mark.parametrize("id", ["../cpu", "..", "a/../cpu-py311-server", ""])
+def test_an_identifier_is_never_a_path(
+    project: Path, capsys: pytest.CaptureFixture[str], id: str
+) -> None:
+    run(capsys, "why", TARGET, "libcudart")
+    code, _, err = run(capsys, "why", f"target:{id}", "libcudart")
+    assert (code, "has no target" in err) == (2, True)
+
+
 def test_a_new_build_a_new_lock_and_new_requirements_give_a_new_answer(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -160,6 +188,133 @@ def test_a_target_without_a_specification_is_a_usage_error(
     monkeypatch.chdir(tmp_path)
     code, _, err = run(capsys, "why", "target:cpu-py311", "x")
     assert (code, "there is no specification here" in err) == (2, True)
+
+
+def test_a_target_that_is_spelled_like_one_is_suggested_in_place_of_an_image(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("buildmatrix.cli.why.engine", lambda: StandInEngine({}))
+    code, _, err = run(capsys, "why", "cpu-py311-serve", "libcudart")
+    assert code == 3
+    assert f"did you mean target:{TARGET}?" in err
+
+
+def test_an_empty_library_is_a_usage_error(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, "why", TARGET, " ")
+    assert (code, "LIBRARY is empty" in err) == (2, True)
+
+
+# The layers of a target
+
+IMAGE = f"sha256:{'1' * 64}"
+
+
+class StandInEngine:
+    """Has images by name, as the bytes of `docker save`; counts what is exported."""
+
+    def __init__(self, images: dict[str, bytes]) -> None:
+        self.images = images
+        self.exported: list[str] = []
+
+    def image(self, name: str) -> ImageFacts | None:
+        return ImageFacts(name, {}, {}, 1000, "") if name in self.images else None
+
+    @contextmanager
+    def export(self, name: str) -> Iterator[Iterator[bytes]]:
+        self.exported.append(name)
+        yield iter([self.images[name]])
+
+
+def saved_image() -> bytes:
+    """An image of two layers, the second of which has acme; what docker save writes."""
+
+    def tar(files: dict[str, bytes]) -> bytes:
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as out:
+            for name, data in files.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(data)
+                out.addfile(info, io.BytesIO(data))
+        return buffer.getvalue()
+
+    history = [{"created_by": "ADD root.tar /"}, {"created_by": "COPY /opt/venv /opt/venv"}]
+    diffs = [f"sha256:{number * 64}" for number in "23"]
+    configuration = {"config": {}, "history": history, "rootfs": {"diff_ids": diffs}}
+    names = ["0/layer.tar", "1/layer.tar"]
+    manifest = [{"Config": "c.json", "RepoTags": ["acme:1"], "Layers": names}]
+    layers = [tar({"etc/os-release": b"x"}), tar({f"{SITE}/acme/core.so": b"x"})]
+    return tar(
+        {
+            "manifest.json": json.dumps(manifest).encode(),
+            "c.json": json.dumps(configuration).encode(),
+            **dict(zip(names, layers, strict=True)),
+        }
+    )
+
+
+@pytest.fixture
+def recorded(project: Path, monkeypatch: pytest.MonkeyPatch) -> StandInEngine:
+    """The record of the build that made the target's image, and an engine that has the image."""
+    folder = project / f".buildmatrix/state/{TARGET}"
+    stored = hashlib.sha256((folder / "inventory.json").read_bytes()).hexdigest()
+    (folder / "record.json").write_text(json.dumps({"digest": IMAGE, "inventory": stored}))
+    engine = StandInEngine({IMAGE: saved_image()})
+    monkeypatch.setattr("buildmatrix.cli.why.engine", lambda: engine)
+    return engine
+
+
+PUT = "put there by: layer 2 of 2: COPY /opt/venv /opt/venv"
+UNKNOWN = "Not known: which layer put a file there"
+
+
+def test_the_layers_of_a_target_are_read_from_its_image_once(
+    recorded: StandInEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capsys, "why", TARGET, "core.so")
+    assert (code, PUT in out) == (0, True)
+    assert "reading the layers of the image (1.0 kB), once" in err
+    assert run(capsys, "why", TARGET, "core.so") == (0, out, "")
+    assert recorded.exported == [IMAGE]
+
+
+def test_an_image_that_is_gone_leaves_the_layers_unknown_until_somebody_insists(
+    recorded: StandInEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = recorded.images.pop(IMAGE)
+    code, out, _ = run(capsys, "why", TARGET, "core.so")
+    assert (code, PUT in out, UNKNOWN in out) == (0, False, True)
+    assert "--layers tries again" in out
+    recorded.images[IMAGE] = image
+    assert UNKNOWN in run(capsys, "why", TARGET, "core.so")[1]
+    assert PUT in run(capsys, "why", TARGET, "core.so", "--layers")[1]
+    assert PUT in run(capsys, "why", TARGET, "core.so")[1]
+
+
+def test_layers_that_nobody_wants_are_not_read_and_not_missed(
+    recorded: StandInEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = run(capsys, "why", TARGET, "core.so", "--no-layers")
+    assert PUT not in out and UNKNOWN not in out
+    assert recorded.exported == []
+    assert PUT in run(capsys, "why", TARGET, "core.so")[1]
+
+
+def test_the_layers_of_an_image_that_was_built_before_are_not_those_of_the_new_one(
+    recorded: StandInEngine, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, "why", TARGET, "core.so")
+    built(project, replace(INVENTORY, environment={"A": "b"}))
+    # Killed between the two: the record is that of the old image.
+    assert UNKNOWN in run(capsys, "why", TARGET, "core.so")[1]
+    folder = project / f".buildmatrix/state/{TARGET}"
+    stored = hashlib.sha256((folder / "inventory.json").read_bytes()).hexdigest()
+    other = IMAGE.replace("1", "4")
+    (folder / "record.json").write_text(json.dumps({"digest": other, "inventory": stored}))
+    recorded.images = {other: saved_image()}
+    assert PUT in run(capsys, "why", TARGET, "core.so", "--layers")[1]
+    assert recorded.exported == [IMAGE, other]
 
 
 # Files
@@ -261,6 +416,61 @@ def test_a_saved_report_answers_without_the_image(
     assert code == 0
     assert "base.in:2 └ acme 1.0" in out
     assert "a report tells what rules found" in out
+
+
+def test_a_report_is_recognised_by_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(report_json.render(assemble("demo", "2026-11-20")))
+    code, out, _ = run(capsys, "why", path, "cuda")
+    assert (code, f"No finding of report:{path}" in out) == (0, True)
+
+
+# The user's own data files
+
+OWN = """\
+schema = 1
+backend = "zpu"
+vendor = "zed"
+title = "Zed accelerators"
+checked = 2026-11-20
+[sources]
+handbook = "https://example.com/zed"
+[[libraries]]
+names = ["libzed.so*", "core.so*"]
+role = "runtime"
+where = "image"
+weight = "strong"
+source = ["handbook"]
+basis = "documented"
+"""
+
+
+@pytest.mark.parametrize("source", [TARGET, "wheel", "report"])
+def test_the_data_files_of_the_specification_count_for_every_source(
+    project: Path, wheel: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str
+) -> None:
+    (project / "zed.toml").write_text(OWN)
+    with (project / "buildmatrix.toml").open("a") as file:
+        file.write('[catalogue]\nfiles = ["zed.toml"]\n')
+    report = tmp_path / "report.json"
+    report.write_text(report_json.render(assemble("demo", "2026-11-20")))
+    places = {"wheel": f"wheel:{wheel}", "report": f"report:{report}"}
+    code, out, _ = run(capsys, "why", places.get(source, source), "zpu", "--format", "json")
+    assert (code, json.loads(out)["question"]["kind"]) == (0, "backend")
+    assert "zed runtime (zpu)" in run(capsys, "inspect", wheel)[1]
+
+
+def test_doctor_knows_the_data_files_and_says_what_is_wrong_with_them(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (project / "buildmatrix.toml").open("a") as file:
+        file.write('[catalogue]\nfiles = ["zed.toml"]\n')
+    code, out, _ = run(capsys, "doctor")
+    assert (code, "wrong catalogue: buildmatrix.toml:" in out) == (2, True)
+    (project / "zed.toml").write_text(OWN)
+    assert ", xdna, zpu" in run(capsys, "doctor")[1]
 
 
 def test_a_file_that_is_no_report_is_a_usage_error(

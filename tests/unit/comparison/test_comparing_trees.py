@@ -222,6 +222,17 @@ def test_a_wheel_builders_hash_in_the_name_changes_no_library() -> None:
     assert difference(before, after).libraries == ()
 
 
+@pytest.mark.parametrize("line", ["torchvision 0.28.0", "torch 2.9.1+cu128"])
+def test_a_build_for_a_vendor_does_not_lend_its_version_to_what_it_bundles(line: str) -> None:
+    def of(line: str) -> Inventory:
+        path = "x.libs/libcudart.3eda8113.so.13"
+        return tree(installed(line), files=[library(path, line, soname="libcudart.so.13")])
+
+    name, version = line.split()
+    newer = f"{name} {version.replace('2', '3', 1)}"
+    assert difference(of(line), of(newer)).libraries == ()
+
+
 # Architectures
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from buildmatrix.elf import devicecode, zstd
 from buildmatrix.elf.devicefile import read_device_file
+from buildmatrix.elf.literals import MOST_NAMES
 from buildmatrix.elf.model import Elf
 from buildmatrix.elf.reader import Malformed, read_elf
 from buildmatrix.elf.source import ByteSource, BytesSource
@@ -358,3 +359,16 @@ def test_a_flood_of_beginnings_of_programs_is_bounded() -> None:
     assert elf.device_code == ()
     assert seconds < 30
     assert peak < 60 << 20
+
+
+def test_a_hundred_thousand_sections_are_all_searched() -> None:
+    parts = [
+        Part(f".rodata.{number % 100}", b"\0libx%05d.so.1\0" % number) for number in range(100_000)
+    ]
+    elf, seconds, peak = measured(Image(parts=parts).build())
+    assert elf is not None
+    assert len(elf.sections) >= 100_000
+    assert len(elf.literals) == MOST_NAMES
+    assert any("names of libraries" in why for why in elf.unread)
+    assert seconds < 60
+    assert peak < 160 << 20

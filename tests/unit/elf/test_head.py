@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import struct
 from dataclasses import replace
@@ -10,11 +9,9 @@ from pathlib import Path
 
 import pytest
 from elf_images import NOTE, Image, Part, bundle, fat_binary, fat_entry
+from headcases import assert_says_no_more, fed, whole
 
-from buildmatrix.elf.head import Head, HeadReader, Malformed, read_head
-from buildmatrix.elf.model import Elf
-from buildmatrix.elf.reader import read_elf
-from buildmatrix.elf.source import BytesSource
+from buildmatrix.elf.head import HeadReader, Malformed, read_head
 
 FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/bin", "/usr/lib64")
 CUDART = b"CUDA driver version is insufficient for CUDA runtime version\0"
@@ -33,35 +30,6 @@ def system_files() -> list[Path]:
 
 
 FILES = system_files()
-
-
-def whole(data: bytes) -> Elf:
-    elf = read_elf(BytesSource(data), len(data))
-    assert elf is not None
-    return elf
-
-
-def fed(data: bytes, up_to: int, step: int) -> Head:
-    reader = HeadReader(len(data))
-    for at in range(0, up_to, step):
-        reader.feed(data[at : min(up_to, at + step)])
-    head = reader.head()
-    assert head is not None
-    return head
-
-
-def assert_says_no_more(head: Elf, full: Elf) -> None:
-    assert (head.bits, head.machine, head.type) == (full.bits, full.machine, full.type)
-    libraries = {*full.needed, *(one.library for one in full.version_needs), full.soname}
-    assert set(head.linked_names) <= libraries
-    assert set(head.needed) <= set(full.needed)
-    assert {one.text for one in head.literals} <= {one.text for one in full.literals}
-    assert {one.name for one in head.marks} <= {one.name for one in full.marks}
-    assert set(head.version_needs) <= set(full.version_needs)
-    codes = {(one.format, one.kind, one.arch) for one in full.device_code}
-    assert {(one.format, one.kind, one.arch) for one in head.device_code} <= codes
-    for field in ("soname", "interpreter", "build_id", "abi_tag"):
-        assert getattr(head, field) in (None, getattr(full, field))
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.name for path in FILES])
@@ -234,33 +202,3 @@ def test_no_cut_and_no_damage_makes_the_reader_fail_or_say_more_than_its_bytes()
             reader.head()
         except Malformed as problem:
             assert problem.reason
-
-
-@pytest.mark.skipif(
-    not os.environ.get("BUILDMATRIX_CORPUS"), reason="BUILDMATRIX_CORPUS names no folder of wheels"
-)
-def test_libraries_of_real_wheels_say_the_same_in_part_and_as_a_whole() -> None:
-    import zipfile
-
-    for wheel in sorted(Path(os.environ["BUILDMATRIX_CORPUS"]).glob("*.whl")):
-        with zipfile.ZipFile(wheel) as archive:
-            names = [
-                one.filename
-                for one in archive.infolist()
-                if ".so" in one.filename and 5000 < one.file_size < 30 << 20
-            ]
-            for name in names[:6]:
-                data = archive.read(name)
-                full = whole(data)
-                assert fed(data, len(data), 777_777).elf == full, (wheel.name, name)
-                for size in (65_536, 1 << 20):
-                    if size < len(data):
-                        head = fed(data, size, 50_000).elf
-                        # A tool may take a name out of .dynamic and leave it in the table; and
-                        # which section a module of SPIR-V is in, only section headers tell.
-                        bare = replace(
-                            head,
-                            linked_names=(),
-                            device_code=tuple(c for c in head.device_code if c.kind != "spirv"),
-                        )
-                        assert_says_no_more(bare, full)

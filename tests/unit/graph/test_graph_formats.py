@@ -12,6 +12,8 @@ from graph_cases import binary, distribution, elf, graph_of, why
 from hypothesis import given
 from hypothesis import strategies as st
 
+from buildmatrix.catalogue.load import load
+from buildmatrix.catalogue.match import evidence
 from buildmatrix.graph.collapsed import of_libraries
 from buildmatrix.graph.drawing import Arrow, Box, Drawing, of_answer
 from buildmatrix.inventory.model import Inventory, Layer
@@ -154,3 +156,34 @@ def test_names_that_only_one_distribution_asks_for_are_one_box() -> None:
 def test_the_same_drawing_gives_the_same_bytes(tmp_path: Path) -> None:
     for module in FORMATS:
         assert module.render(small()) == module.render(small())
+
+
+def test_in_a_crowd_names_that_the_same_distributions_ask_for_are_one_box() -> None:
+    names = [f"lib{name}.so.12" for name in ("cublas", "cufft", "cusparse", "cusolver")]
+    tree = Inventory(
+        distributions=tuple(distribution(f"pkg{n}") for n in range(130)),
+        binaries=tuple(
+            binary(
+                f"pkg{n}/core.so",
+                # Two of them ask for vendors' names; every other one for one of its neighbour.
+                elf(*names) if n < 2 else elf(f"lib{n // 2}.so", f"libown{n}.so"),
+                f"pkg{n}==1.0",
+            )
+            for n in range(130)
+        ),
+    )
+    drawing = of_libraries("dir:/x", graph_of(tree), evidence(tree, load()))
+    (box,) = [one for one in drawing.boxes if "libcufft.so.12" in one.title.split("\n")]
+    assert box.label[:2] == ("4 names", "not in this tree")
+    arrows = [arrow for arrow in drawing.arrows if arrow.target == box.id]
+    assert {arrow.source for arrow in arrows} == {"distribution:pkg0", "distribution:pkg1"}
+    assert {arrow.label for arrow in arrows} == {"libcublas.so.12 and 3 more"}
+
+
+def test_a_name_of_10000_characters_does_not_fill_a_picture() -> None:
+    name = "lib" + "a" * 10_000 + ".so"
+    drawing = Drawing(
+        "x", (Box("a", "library", (name,)), Box("b", "file", ("b",))), (Arrow("b", "a", name),)
+    )
+    for module in (graph_dot, graph_mermaid, graph_svg):
+        assert len(module.render(drawing)) < 6_000

@@ -6,7 +6,7 @@ import pytest
 from graph_cases import binary, distribution, elf, flat, graph_of, labels, lock, one, why
 
 from buildmatrix.graph.words import reason
-from buildmatrix.inventory.model import Inventory, PythonImport
+from buildmatrix.inventory.model import Inventory, Layer, PythonImport, SystemPackage
 
 
 def test_a_chain_begins_with_the_line_that_the_lock_names() -> None:
@@ -195,3 +195,71 @@ def test_lines_that_are_no_requirements_are_passed_over() -> None:
         )
     )
     assert labels(one(why(tree, "numpy")), graph_of(tree)) == ["acme 1.0", "numpy 1.0"]
+
+
+def test_uv_marks_everything_and_that_says_nothing_beside_what_pip_marked() -> None:
+    """pip made the environment, `uv pip install skl` came later: uv 0.13 marks joblib too."""
+    tree = Inventory(
+        distributions=(
+            distribution("pip", installer="pip", requested=True),
+            distribution("numpy", installer="pip", requested=True),
+            distribution("rings", installer="pip"),
+            distribution("skl", "joblib", installer="uv", requested=True),
+            distribution("joblib", installer="uv", requested=True),
+        )
+    )
+    answered = why(tree, "joblib")
+    assert labels(one(answered), answered.graph) == ["skl 1.0", "joblib 1.0"]
+    assert "asked for by its name" in flat(why(tree, "numpy"))
+
+
+def test_what_nobody_asked_for_by_name_came_with_an_extra() -> None:
+    tree = Inventory(
+        distributions=(
+            distribution("acme", 'fast; extra == "speed"', installer="pip", requested=True),
+            distribution("fast", installer="pip"),
+        )
+    )
+    answered = why(tree, "fast")
+    assert labels(one(answered), answered.graph) == ["acme 1.0", "fast 1.0"]
+    assert "(extra speed): whether that was asked for is not recorded" in flat(answered)
+
+
+def test_an_extra_that_may_have_brought_it_is_told_where_marks_say_nothing() -> None:
+    tree = Inventory(
+        distributions=(
+            distribution("acme", 'fast; extra == "speed"', installer="uv", requested=True),
+            distribution("fast", installer="uv", requested=True),
+        )
+    )
+    told = flat(why(tree, "fast"))
+    assert (
+        "no other distribution requires it, unless somebody asked for acme 1.0 with extra" in told
+    )
+
+
+def test_a_wheel_alone_is_not_said_to_be_required_by_no_other() -> None:
+    tree = Inventory(
+        distributions=(distribution("acme"),), binaries=(binary("a.so", elf(), "acme==1.0"),)
+    )
+    assert "no other distribution" not in flat(why(tree, "a.so"))
+
+
+def test_what_the_system_installed_is_told_with_its_package_and_its_layer() -> None:
+    numpy = distribution("numpy", version="1.24.2", has_record=False)
+    tree = Inventory(
+        distributions=(numpy, distribution("yaml", has_record=False)),
+        system_packages=(
+            SystemPackage("python3-numpy", "1:1.24.2-1+deb12u1"),
+            SystemPackage("python3-yaml", "1.0.1-2"),
+        ),
+        layers=(
+            Layer("sha256:0", "ADD root.tar /", 1),
+            Layer("sha256:1", "RUN apt-get install", 1),
+        ),
+        origins={numpy.path: 1},
+    )
+    told = flat(why(tree, "numpy"))
+    assert "as it seems the system's package python3-numpy 1:1.24.2-1+deb12u1" in told
+    assert "put there by: layer 2 of 2: RUN apt-get install" in told
+    assert "the system's package" not in flat(why(tree, "yaml"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from graph_cases import SITE, binary, distribution, elf, flat, one, text_of, why
 
-from buildmatrix.inventory.model import Inventory
+from buildmatrix.inventory.model import Inventory, Link
 from buildmatrix.reports import why_json
 
 CUDART = "nvidia/cuda_runtime/lib/libcudart.so.12"
@@ -122,3 +122,35 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
     for word in ("libx*", "*x*"):
         told = text_of(why(hostile, word))
         assert "\x1b" not in told and "\x07" not in told
+
+
+def test_a_version_in_front_of_so_is_less_of_a_name_too() -> None:
+    tree = Inventory(binaries=(binary("usr/lib/libyaml-0.so.2", elf()),))
+    assert "usr/lib/libyaml-0.so.2" in flat(why(tree, "libyaml"))
+    assert "Nothing in" in flat(why(tree, "libyam"))
+
+
+def test_a_copy_that_two_wheel_builders_renamed_counts_as_what_it_was() -> None:
+    """numpy takes the libgfortran of a wheel that has it bundled already."""
+    path = "numpy.libs/libgfortran-040039e1-0352e75f.so.5.0.0"
+    tree = Inventory(binaries=(binary(path, elf()),))
+    assert path in flat(why(tree, "libgfortran"))
+
+
+def test_a_hard_link_is_a_name_of_the_file_and_is_told() -> None:
+    tree = Inventory(
+        binaries=(binary("opt/libfast.so.1", elf()),),
+        links=(Link("usr/lib/libcudart.so.12", "/opt/libfast.so.1", hard=True),),
+    )
+    told = flat(why(tree, "libcudart"))
+    assert "opt/libfast.so.1" in told
+    assert "it is also: libcudart.so.12" in told
+    assert "it is also" not in flat(why(tree, "libfast"))
+
+
+def test_a_word_that_nobody_reads_to_its_end_is_cut() -> None:
+    name = f"libcudart{'a' * 10_000}.so.12"
+    tree = Inventory(binaries=(binary("x.so", elf(name)),))
+    answered = why(tree, "libcudart*")
+    assert max(map(len, text_of(answered).splitlines())) < 300
+    assert name in why_json.render(answered)

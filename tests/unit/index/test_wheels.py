@@ -19,8 +19,8 @@ import pytest
 from index import IndexServer, ignoring_ranges
 
 from buildmatrix.errors import UndecidedError
+from buildmatrix.index.amounts import HEAD
 from buildmatrix.index.client import Client
-from buildmatrix.index.depth import HEAD
 from buildmatrix.index.wheels import WheelReader
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import Inventory, Stats

@@ -32,6 +32,15 @@ def test_a_library_that_only_its_loader_s_rpath_finds_is_found() -> None:
     assert found["liba.so.1", "libb.so.1"].rule == "inherited-rpath"
 
 
+@pytest.mark.parametrize("interpreter", [None, "/lib/ld-musl-x86_64.so.1"])
+def test_the_origin_of_a_file_at_the_root_is_the_root(interpreter: str | None) -> None:
+    found = answers(
+        binary("tool", "libx.so.1", runpath=("$ORIGIN/lib64", "$ORIGIN"), interpreter=interpreter),
+        binary("libx.so.1"),
+    )
+    assert found["tool", "libx.so.1"].found == "libx.so.1"
+
+
 def test_what_a_package_preloads_exists_although_no_search_path_leads_there() -> None:
     cudart = f"{SITE}/nvidia/cu13/lib/libcudart.so.13"
     resolution = resolve(

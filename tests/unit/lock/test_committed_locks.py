@@ -175,6 +175,15 @@ def test_a_broken_uv_lock_is_one_clear_sentence(
     assert said in error(folder / "uv.lock")
 
 
+def test_a_uv_lock_that_is_nobodys_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    lock = tmp_path / "uv.lock"
+    lock.write_text(
+        'version = 1\nrequires-python = ">=3.11"\n[[package]]\nname = "six"\n'
+        'version = "1.16"\nsource = { registry = "https://pypi.org/simple" }\n'
+    )
+    assert "it names no project, so nothing says which of its packages" in error(lock)
+
+
 def test_an_extra_that_a_lock_does_not_have_is_an_error_with_those_it_has() -> None:
     assert "there is no extra `gpu`; extras here: new, old" in error(UV, "gpu")
     assert "there is no group `test`; groups here: dev" in error(UV, groups=("test",))

@@ -102,9 +102,15 @@ def test_every_mistake_has_its_file_line_and_column(tmp_path: Path) -> None:
     said = caught.value.message.splitlines()
     assert said[0].startswith("requirements.in:1:7: `numpy >>2` is no requirement: Expected")
     assert said[1].startswith("more.in:1:")
-    assert said[2].startswith("gone.in: it cannot be read: no such file or directory")
+    assert said[2].startswith("requirements.in:3: gone.in: it cannot be read: no such file")
     assert said[3].startswith("requirements.in:4: `--nonsense` is no option")
     assert said[4].startswith("requirements.in:5: there is no ./gone-1-py3-none-any.whl")
+
+
+def test_columns_count_what_stands_before_a_requirement(tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as caught:
+        read(tmp_path, "numpy\n  six >>1\n")
+    assert caught.value.message.startswith("requirements.in:2:7: ")
 
 
 def test_credentials_of_an_address_never_show(tmp_path: Path) -> None:

@@ -72,7 +72,8 @@ def packages(root: Path, source: str, **more: Any) -> dict[str, Package]:
 
 
 def error(root: Path, source: str, **more: Any) -> Unresolved:
-    (one,) = attempt(root, source, backends=["cpu"], **more)
+    narrow = {} if "globs" in more else {"backends": ["cpu"]}
+    (one,) = attempt(root, source, **narrow, **more)
     assert isinstance(one, Unresolved)
     return one
 
@@ -230,6 +231,8 @@ def test_a_local_wheel_is_a_source_with_what_it_requires(root: Path, index: Pack
         ("", "SOURCE is empty"),
         ("lock:", "lock: names nothing"),
         ("requirements.in[gpu]", "extras and groups belong to"),
+        ("wheel:requirements.in", "requirements.in is no wheel: the name of one ends in .whl"),
+        ("wheel:gone-1-py3-none-any.whl", "^wheel:gone-1-py3-none-any.whl: there is no "),
     ],
 )
 def test_what_is_no_source_says_what_to_write(root: Path, source: str, said: str) -> None:
@@ -240,10 +243,19 @@ def test_what_is_no_source_says_what_to_write(root: Path, source: str, said: str
 def test_nothing_to_audit_says_what_could_be(root: Path) -> None:
     with pytest.raises(UsageError, match="there is nothing to audit"):
         attempt(root)
-    with pytest.raises(UsageError, match="there is no backend 'cud'; the catalogue knows"):
-        attempt(root, "pypi:numpy", backends=["cud"])
+    with pytest.raises(UsageError, match="there is no backend 'abacus'; the catalogue knows"):
+        attempt(root, "pypi:numpy", backends=["abacus"])
     with pytest.raises(UsageError, match="'4' is no Python"):
         attempt(root, "pypi:numpy", python="4")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("xpu", "oneapi"), ("NVIDIA", "cuda"), ("cu128", "cuda12.8"), ("rocmm", "rocm")],
+)
+def test_a_backend_by_another_name_is_pointed_at(root: Path, name: str, meant: str) -> None:
+    with pytest.raises(UsageError, match=f"there is no backend '{name}'; write {meant}$"):
+        attempt(root, "pypi:numpy", backends=[name])
 
 
 # What is not built
@@ -263,7 +275,7 @@ def test_source_code_is_never_run_and_always_named(
     assert (found["native"].version, found["native"].via) == ("1.0", ("outer",))
     # The release that its asker allows, not the newest.
     assert (found["inner"].version, found["inner"].source_only) == ("2.0", True)
-    assert refusal(found["native"], target()) == "only its source code is published"
+    assert (refusal(found["native"], target()) or "").startswith("there is only its source code")
     assert found["local-project"].source == "."
 
 
@@ -341,6 +353,42 @@ def test_a_conflict_is_told_for_each_target_by_its_name(root: Path, index: Packa
         assert one.message.startswith(begin)
 
 
+def test_a_release_that_the_routed_index_lacks_is_named_with_the_nearest_a4(
+    root: Path, index: PackageIndex
+) -> None:
+    tag = "cp311-cp311-manylinux_2_28_x86_64"
+    index.add_wheel("rocm", "torch", "2.13.0+rocm7.0", tag)
+    write(root, "torch==2.14.0\n", "new.in")
+    rocm = target(
+        id="rocm6.4", backend="rocm", runtime="6.4", index={"torch": index.url("rocm", "me:pw@")}
+    )
+    said = error(root, "new.in", spec=spec_of(root, rocm), globs=["rocm6.4"]).message
+    assert said.startswith("rocm6.4: its requirements cannot be resolved.")
+    assert said.endswith(
+        f" torch 2.14.0 has no build for rocm 6.4 on {index.url('rocm')}; "
+        "the nearest that has one is 2.12.0+rocm6.4."
+    )
+
+
+def test_a_release_that_the_index_has_is_not_said_to_be_missing(
+    root: Path, index: PackageIndex
+) -> None:
+    write(root, "torch==2.12.0\nnumpy==99\n", "new.in")
+    rocm = target(id="rocm6.4", backend="rocm", runtime="6.4", index={"torch": index.url("rocm")})
+    said = error(root, "new.in", spec=spec_of(root, rocm), globs=["rocm6.4"]).message
+    assert "numpy==99" in said
+    assert "has no build" not in said
+
+
+def test_a_source_that_is_not_there_is_named_as_every_other(
+    root: Path, index: PackageIndex
+) -> None:
+    write(root, "numpy\n", "good.in")
+    _, gone = attempt(root, "good.in", "gone.in", backends=["cpu"])
+    assert isinstance(gone, Unresolved)
+    assert gone.target.id == "cpu:gone.in"
+
+
 def test_one_source_that_fails_stops_no_other(root: Path, index: PackageIndex) -> None:
     write(root, "numpy\n", "good.in")
     write(root, "numpy >>\n", "bad.in")
@@ -403,7 +451,8 @@ def test_another_python_is_taken_where_the_running_one_is_excluded_and_nobody_ch
         "pyproject.toml",
     )
     (one,) = resolved(root, "pyproject.toml", backends=["cpu"])
-    assert one.target.python in ("3.13", "3.14")
+    # Not the newest: a lock that says `>=3.13` was made with 3.13.
+    assert one.target.python == "3.13"
     said = error(root, "pyproject.toml", python="3.11").message
     assert "`requires-python` is `>=3.13`, and cpu" in said
 

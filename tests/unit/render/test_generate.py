@@ -112,9 +112,9 @@ def test_the_bake_file_builds_all_images_and_scans_each(tmp_path: Path) -> None:
 
 def test_the_bake_file_takes_values_literally(tmp_path: Path) -> None:
     one = dataclasses.replace(CPU, image="acme/${env.HOME}", tags=("1",))
-    assert json.loads(bake_file(spec_of(tmp_path, one)))["target"][bake_name(one.id)][
-        "tags"
-    ] == ["acme/$${env.HOME}:1"]
+    assert json.loads(bake_file(spec_of(tmp_path, one)))["target"][bake_name(one.id)]["tags"] == [
+        "acme/$${env.HOME}:1"
+    ]
 
 
 def test_the_image_says_what_it_is(tmp_path: Path) -> None:

@@ -378,3 +378,12 @@ def test_lines_that_a_failed_command_printed_keep_their_lines_and_margin() -> No
     document = markdown.render(report(targets=(failed,)))
     assert "- cpu: smoke command 'a' failed with exit code 1\n  <br>\\| Traceback:\n" in document
     assert "\\n" not in document
+
+
+def test_markdown_calls_nobody_and_links_to_nothing() -> None:
+    path = "opt/node_modules/@types/node #12 https://x.invalid www.x.invalid mail@example.com"
+    text = markdown.render(report(finding(message=path, chain=())))
+    assert (
+        "/@<!-- -->types/node \\#<!-- -->12 https:<!-- -->//x.invalid www<!-- -->.x.invalid "
+        "mail@example.com" in text
+    )

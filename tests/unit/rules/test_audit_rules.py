@@ -67,6 +67,23 @@ def test_a_lock_older_than_its_inputs_is_named_a11() -> None:
     assert "base.in has changed" in one.message
 
 
+@pytest.mark.parametrize(
+    ("lock", "command"),
+    [
+        ("uv.lock", "run `uv lock`"),
+        ("app/poetry.lock", "run `poetry lock`"),
+        ("Pipfile.lock", "run `pipenv lock`"),
+        ("requirements.txt", "lock again with the tool that made it"),
+        ("locks/pylock.cpu.toml", "run `buildmatrix lock`"),
+    ],
+)
+def test_an_old_lock_is_made_anew_by_the_tool_that_made_it(lock: str, command: str) -> None:
+    where = replace(CPU, lock=lock)
+    one = only(found(where, pin("numpy 2.4.6"), stale="it is old"), "BM106")
+    assert one.fix is not None
+    assert one.fix.text == f"{command}, and commit the result"
+
+
 def test_a_current_lock_is_not() -> None:
     assert found(CPU, pin("numpy 2.4.6")) == ()
 
@@ -154,6 +171,28 @@ def test_one_line_is_no_mix_even_when_it_is_the_wrong_one_b12() -> None:
         "BM103 nixl-cu13",
         "BM103 nvidia-nccl-cu13",
     ]
+
+
+def test_what_was_asked_for_is_swapped_and_not_what_it_brings_b12() -> None:
+    findings = found(
+        CUDA, pin("cuml-cu13 26.10", "base.in:2"), pin("libcuml-cu13 26.10", "cuml-cu13")
+    )
+    fixes = {one.distribution: one.fix for one in findings if one.rule == "BM103"}
+    assert set(fixes) == {"cuml-cu13", "libcuml-cu13"}
+    for fix in fixes.values():
+        assert fix is not None
+        assert fix.patch == '[backend.cuda]\nreplace = { cuml-cu13 = "cuml-cu12" }\n'
+
+
+def test_names_that_lost_their_line_with_cuda_13_are_the_twins_of_those_with_one() -> None:
+    on_13 = target("cuda", "13.0", torch="cu130")
+    for name, twin in [
+        ("nvidia-cublas-cu12", "nvidia-cublas"),
+        ("nvidia-nccl-cu12", "nvidia-nccl-cu13"),
+    ]:
+        one = only(found(on_13, pin(f"{name} 12.9", "base.in:1")), "BM103")
+        assert one.fix is not None
+        assert one.fix.patch == f'[backend.cuda]\nreplace = {{ {name} = "{twin}" }}\n'
 
 
 def test_two_lines_of_a_foreign_backend_are_foreign_and_no_more() -> None:
@@ -270,6 +309,16 @@ def test_two_wheels_that_write_one_path_are_found_before_they_do_a2_b11() -> Non
     assert (one.severity, one.path) == ("error", path)
 
 
+def test_of_two_wheels_with_one_path_the_one_of_another_backend_goes_b11() -> None:
+    path = "onnxruntime/capi/onnxruntime_pybind11_state.so"
+    owners = ("onnxruntime-gpu==1.31.1", "onnxruntime==1.31.1")
+    pins = [pin("onnxruntime 1.31.1", "base.in:1"), pin("onnxruntime-gpu 1.31.1", "base.in:2")]
+    for where, goes in [(CUDA, "onnxruntime"), (CPU, "onnxruntime-gpu"), (ROCM, "onnxruntime-gpu")]:
+        one = only(found(where, *pins, shared=[SharedPath(path, owners, ())]), "BM204")
+        assert one.fix is not None
+        assert one.fix.patch == f'[backend.{where.backend}]\ndrop = ["{goes}"]\n'
+
+
 def test_what_a_base_image_may_resolve_is_not_asked_of_wheels() -> None:
     content = elf(needed=["libGL.so.1", "libcuda.so.1"])
     findings = found(CUDA, pin("demo 1.0"), files=[opened("demo/_C.so", content, "demo 1.0")])
@@ -300,3 +349,12 @@ def test_where_a_backend_has_no_build_the_one_for_the_cpu_is_the_way_out() -> No
 
 def test_cpu_torch_in_a_cuda_lock_is_found_before_it_is_downloaded_b1() -> None:
     assert codes(found(CUDA, pin("torch 2.9.0+cpu")), "error") == ["BM104 torch"]
+
+
+def test_what_has_no_build_here_is_taken_out_where_it_was_asked_for_a6() -> None:
+    findings = found(
+        ROCM, pin("lmcache 0.5.6", "base.in:3"), pin("cuda-core 1.2", "lmcache"), pin("nvtx 1")
+    )
+    fixes = {one.distribution: one.fix.text for one in findings if one.fix is not None}
+    assert "take lmcache, which brings it, out of the requirements" in fixes["cuda-core"]
+    assert "take it out of the requirements" in fixes["nvtx"]

@@ -8,6 +8,7 @@ from auditcases import closed, gained, judged, opened, subject
 from rulecases import elf, pin, sass, target
 
 from buildmatrix.rules.certainty import Unopened, unopened, what_stays_open
+from buildmatrix.rules.wheels import Wheels
 
 CPU = target("cpu")
 CUDA = target("cuda", "12.8")
@@ -131,7 +132,9 @@ def test_what_was_read_in_part_stays_open() -> None:
         ],
     )
     left = unopened(where)["ctranslate2==4.8.5"]
-    assert left == Unopened(closed=1, coded=1, binaries=2, size=2_000_000, unseen=1_000_000)
+    assert left == Unopened(
+        closed=1, coded=1, binaries=2, size=2_000_000, hidden=1_000_000, largest=1_000_000
+    )
     text = what_stays_open(left, "detail")
     assert text == (
         "1 of 2 binary files not opened and 1 read in part, so architectures may be incomplete: "
@@ -152,16 +155,26 @@ def test_device_code_of_which_only_the_beginning_was_read_is_no_little_device_co
     assert judged(subject(CPU, pin("demo 1.0"), files=[nearly]))["demo"].verdict == "optional"
 
 
-def test_what_was_seen_of_most_of_its_bytes_speaks_for_the_rest() -> None:
-    whole = opened("demo.libs/libdemo.so.1", elf(), "demo 1.0", size=9_000_000)
-    short = opened("demo/_C.so", replace(elf(), read=65_536), "demo 1.0", size=2_000_000)
-    where = subject(CPU, pin("demo 1.0"), files=[whole, short])
-    assert gained(where) == {}
-    assert what_stays_open(unopened(where)["demo==1.0"], None) == (
+def test_as_much_data_as_was_not_reached_may_be_foreign_and_no_more() -> None:
+    def left_in(data: int) -> Wheels:
+        content = replace(elf(), read=65_536, unread_data=data)
+        file = opened("demo/_C.so", content, "demo 1.0", size=60_000_000)
+        return subject(CPU, pin("demo 1.0"), files=[file])
+
+    assert gained(left_in(4_000_000)) == {}
+    assert what_stays_open(unopened(left_in(4_000_000))["demo==1.0"], None) == (
         "1 read in part: --deep reads the rest"
     )
-    larger = replace(short, size=20_000_000)
-    assert gained(subject(CPU, pin("demo 1.0"), files=[whole, larger])) == {"demo==1.0": "verdict"}
+    assert gained(left_in(15_000_000)) == {"demo==1.0": "verdict"}
+    # Code of the host's processor is no device code, however much of it was not read.
+    assert unopened(left_in(0)) == {}
+
+
+def test_binaries_that_nobody_opened_may_link_what_is_nowhere() -> None:
+    small = [closed(f"demo/_{n}.so", "demo 1.0", 200_000) for n in range(3)]
+    large = opened("demo/_C.so", elf(), "demo 1.0", size=900_000)
+    assert gained(subject(CPU, pin("demo 1.0"), files=[large, *small])) == {}
+    assert gained(subject(CPU, pin("demo 1.0"), files=small)) == {"demo==1.0": "verdict"}
 
 
 def test_an_import_that_nobody_looked_at_may_survive_a_library_that_is_missing() -> None:

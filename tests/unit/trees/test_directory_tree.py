@@ -161,3 +161,18 @@ def test_closing_frees_every_descriptor(tmp_path: Path) -> None:
         list(tree.walk())
         tree.read_bytes("folder/file", 10)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_files_are_opened_in_any_order_also_after_one_that_is_not_there(tmp_path: Path) -> None:
+    paths = ["a", "x/a", "x/y/a", "x/y/z/a", "x/q/a", "b/y/a"]
+    for path in paths:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(path)
+    with DirectoryTree(tmp_path) as tree:
+        for first in paths:
+            for then in paths:
+                assert tree.read_bytes(first, 99) == first.encode()
+                for lost in ("x/none/a", "x/y/none", "none", "x/../a"):
+                    with pytest.raises(OSError):
+                        tree.read_bytes(lost, 99)
+                    assert tree.read_bytes(then, 99) == then.encode()

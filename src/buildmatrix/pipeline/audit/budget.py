@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from buildmatrix.index.depth import FEW_PYTHON, FIRST_PART, HEAD, SMALL
+from buildmatrix.index.amounts import FEW_PYTHON, FIRST_PART, HEAD, SMALL
 from buildmatrix.index.model import Member
-from buildmatrix.inventory.shallow import may_matter
+from buildmatrix.inventory.mattering import may_matter
 
 #: Of all wheels together, in parts of their bytes. The lists of files cost up to 0.3 % by
 #: themselves, and both together are to stay below 1 %.

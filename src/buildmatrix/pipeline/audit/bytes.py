@@ -14,9 +14,16 @@ _HELD = ("bundled", "tool", "device-code", "static")
 
 
 def weigh(
-    wheels: Wheels, verdicts: Iterable[Verdict], facts: Mapping[str, WheelFacts]
+    wheels: Wheels,
+    verdicts: Iterable[Verdict],
+    facts: Mapping[str, WheelFacts],
+    unread: Mapping[str, int],
 ) -> tuple[tuple[Verdict, ...], AuditTotals]:
-    """The verdicts with their bytes, and the sums. `facts` are those of the wheels, by name."""
+    """The verdicts with their bytes, and the sums.
+
+    `facts` are those of the wheels, by name; `unread` are the bytes of those that could not be
+    read, as the lock says them. Of these, what a name tells to be foreign is in vain.
+    """
     foreign = _foreign_files(wheels)
     weighed = tuple(
         _weighed(one, facts[one.name], foreign.get(f"{one.name}=={one.version}", {}))
@@ -25,11 +32,21 @@ def weigh(
         for one in verdicts
     )
     return weighed, AuditTotals(
-        download=sum(one.size for one in facts.values()),
+        download=sum(one.size for one in facts.values()) + sum(unread.values()),
         installed=sum(member.size for one in facts.values() for member in one.members),
-        foreign_download=sum(one.foreign_download or 0 for one in weighed),
+        foreign_download=sum(one.foreign_download or 0 for one in weighed)
+        + sum(unread.get(name, 0) for name in _foreign_names(wheels)),
         foreign_installed=sum(one.foreign_bytes for one in weighed if one.verdict != "ok"),
     )
+
+
+def _foreign_names(wheels: Wheels) -> Iterable[str]:
+    """Distributions that belong to another backend as a whole, as their names say."""
+    return {
+        present.name
+        for present, match in wheels.matches
+        if match.weight == "strong" and match.kind != "multi-backend" and wheels.is_foreign(match)
+    }
 
 
 def _foreign_files(wheels: Wheels) -> Mapping[str, Mapping[str, int]]:

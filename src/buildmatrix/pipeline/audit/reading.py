@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -23,6 +23,11 @@ class Reader(Protocol):
     def read(self, wheel: Wheel, depth: Depth, *, most: int | None = None) -> WheelFacts:
         """The facts of a wheel. Raises `UndecidedError`."""
 
+    def remembered(
+        self, wheel: Wheel, depth: Depth, *, most: int | None = None
+    ) -> WheelFacts | None:
+        """What `read` would give, where it need not be asked for; quick."""
+
 
 class Kept:
     """A reader that answers a second question about a wheel from memory."""
@@ -31,15 +36,36 @@ class Kept:
         self._reader = reader
         #: By `key`.
         self.known: dict[str, WheelFacts] = {}
+        #: The bytes that were allowed for each.
+        self._most: dict[str, int | None] = {}
 
     def read(self, wheel: Wheel, depth: Depth, *, most: int | None = None) -> WheelFacts:
         """The facts of a wheel, at least as deep as asked for. Raises `UndecidedError`."""
+        found = self._known(wheel, depth, most)
+        return found or self._keep(wheel, self._reader.read(wheel, depth, most=most), most)
+
+    def remembered(
+        self, wheel: Wheel, depth: Depth, *, most: int | None = None
+    ) -> WheelFacts | None:
+        """See `Reader.remembered`."""
+        found = self._known(wheel, depth, most)
+        if found is None:
+            found = self._reader.remembered(wheel, depth, most=most)
+            return None if found is None else self._keep(wheel, found, most)
+        return found
+
+    def _known(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts | None:
         found = self.known.get(key(wheel))
         if found is None or DEPTHS.index(found.depth) < DEPTHS.index(depth):
-            found = self._reader.read(wheel, depth, most=most)
-            self.known[key(wheel)] = found
-            return found
+            return None
+        if found.depth == depth == "heads" and (most or 0) > (self._most[key(wheel)] or 0):
+            return None
         return replace(found, bytes_read=0)
+
+    def _keep(self, wheel: Wheel, found: WheelFacts, most: int | None) -> WheelFacts:
+        self.known[key(wheel)] = found
+        self._most[key(wheel)] = most
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +107,18 @@ class Readings:
         work = {key(one.wheel): one for one in wanted}
         if not work:
             return
-        self._progress.step(STEP, f"{what} of {len(work)}")
+        number = len(work)
+        self._progress.step(STEP, f"{what} of {number}")
+        for name, one in list(work.items()):
+            known = self._reader.remembered(one.wheel, one.depth, most=one.most)
+            if known is not None:
+                self.facts[name] = known
+                del work[name]
+        if work:
+            self._fetch(work)
+        self._progress.step(STEP, f"{what} of {number}: {size(self.bytes_read)} read so far")
+
+    def _fetch(self, work: Mapping[str, Wanted]) -> None:
         pool = ThreadPoolExecutor(self._jobs, thread_name_prefix="wheel")
         try:
             waiting = {pool.submit(self._one, one): name for name, one in work.items()}
@@ -94,7 +131,6 @@ class Readings:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
         pool.shutdown()
-        self._progress.step(STEP, f"{what} of {len(work)}: {size(self.bytes_read)} read so far")
 
     def _one(self, one: Wanted) -> WheelFacts:
         return self._reader.read(one.wheel, one.depth, most=one.most)

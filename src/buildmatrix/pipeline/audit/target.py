@@ -105,6 +105,11 @@ def judge_target(work: Work, readings: Readings, merger: Merger, judge: Judge) -
         for name, wheel in work.wheels.items()
         if key(wheel) in readings.facts
     }
+    unread = {
+        name: wheel.size
+        for name, wheel in work.wheels.items()
+        if name not in facts and wheel.size is not None
+    }
     merged = merger.merged(work, readings)
     subject = wheels(
         target,
@@ -113,16 +118,16 @@ def judge_target(work: Work, readings: Readings, merger: Merger, judge: Judge) -
         lock,
         judge.catalogue,
         judge.policy,
-        downloads={name: one.size for name, one in facts.items()},
+        downloads=unread | {name: one.size for name, one in facts.items()},
         stale=work.resolved.stale,
         without_wheel=work.without_wheel,
         resolution=merged.resolution,
     )
     work.findings, found = judge.wheels(subject)
-    weighed, work.totals = weigh(subject, found, facts)
+    weighed, work.totals = weigh(subject, found, facts, unread)
     by_name = {one.name: one for one in weighed}
-    work.gains = gains(subject, by_name)
     left_open = unopened(subject)
+    work.gains = gains(subject, by_name, left_open)
     work.verdicts = tuple(_with_depth(one, left_open, work.gains, facts) for one in weighed)
 
 

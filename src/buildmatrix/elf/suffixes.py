@@ -1,0 +1,10 @@
+"""Names of files that hold device code; apart, for who only looks at names."""
+
+from __future__ import annotations
+
+#: Suffixes that only device code has, whatever the bytes look like (compressed, encrypted, newer):
+#: of compilers, of MIGraphX, and of Triton's cache.
+SUFFIXES = frozenset(
+    {"cubin", "fatbin", "hipfb", "hsaco", "kpack", "ltoir", "ptx", "spv", "mxr",
+     "ttir", "ttgir", "llir", "amdgcn", "zebin"}
+)  # fmt: skip

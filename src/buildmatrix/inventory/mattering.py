@@ -1,0 +1,48 @@
+"""Which files matter, as far as their names tell."""
+
+from __future__ import annotations
+
+import re
+
+from buildmatrix.elf.suffixes import SUFFIXES
+
+#: Bytes of the shortest mark that tells what a file is.
+_SHORTEST = 4
+_LIBRARY = re.compile(r"\.so(\.|$)")
+#: What an accelerator may be given besides (`elf.devicefile`).
+_BINARY = SUFFIXES | {"a", "o", "bc", "engine", "bin", "dat"}
+#: Suffixes that no binary of Linux has, and that matter to nobody here.
+_HARMLESS_WORDS = """
+    pyi pyx pxd pxi pyc typed pth c cc cpp cxx cu cuh h hh hpp hxx inl inc ipp tpp tcc def td cl f
+    f90 s asm m mm metal rs go java js mjs cjs ts tsx jsx map css scss less html htm xhtml xml xsd
+    xsl xslt dtd svg tex rst md txt json jsonl json5 yaml yml toml ini cfg conf csv tsv sql graphql
+    proto fbs thrift ipynb png jpg jpeg gif ico bmp webp tif tiff pdf ps eps afm pfb ttf otf woff
+    woff2 eot wav mp3 ogg flac mp4 mo po pot pem crt cer key gz bz2 xz zst zip tar npy npz mat nc h5
+    hdf5 parquet feather arrow pkl pickle joblib pt pth onnx safetensors gguf dll exe pyd dylib lib
+    pdb ilk exp bat cmd ps1 sh bash zsh fish csh cmake pc la am ac m4 in mk tmpl tpl j2 jinja mako
+    template license licence rules modulemap qml qss ui qm icns plist gitignore stub
+"""
+_HARMLESS = frozenset(_HARMLESS_WORDS.split())
+#: Names without a suffix that are text.
+_TEXT = re.compile(
+    r"(LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|AUTHORS|README|CHANGES|CHANGELOG|CONTRIBUTORS|VERSION"
+    r"|THANKS|NEWS|TODO|Makefile|Dockerfile|Kconfig|BUILD|WORKSPACE|METADATA|RECORD|WHEEL)",
+    re.IGNORECASE,
+)
+
+
+def may_matter(path: str, size: int) -> bool:
+    """Whether the file could be a binary, device code, or Python, as far as its name tells."""
+    if size < _SHORTEST:
+        return False
+    folder, _, name = path.rpartition("/")
+    if _LIBRARY.search(name) or name.endswith(".py"):
+        return True
+    parts = folder.split("/")
+    if parts[0].endswith((".dist-info", ".egg-info")):
+        return False
+    stem, dot, suffix = name.rpartition(".")
+    if not dot or not stem:
+        # The standard library of C++ has headers without a suffix.
+        return not (_TEXT.match(name) or "include" in parts or name.startswith("."))
+    return suffix.lower() in _BINARY or suffix.lower() not in _HARMLESS

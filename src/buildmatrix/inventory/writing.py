@@ -1,0 +1,23 @@
+"""Writes a file as a whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write `data` so that `path` never holds a part of it. Raises OSError."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            # mkstemp makes files private; an output has the mode that the user's umask gives.
+            mask = os.umask(0)
+            os.umask(mask)
+            os.fchmod(descriptor, 0o666 & ~mask)
+            file.write(data)
+        os.replace(name, path)  # noqa: PTH105 (mkstemp names files by string)
+    except BaseException:
+        os.unlink(name)  # noqa: PTH108
+        raise

@@ -1,0 +1,62 @@
+"""What was seen in each file of a folder, for the next scan of the same folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from buildmatrix.inventory.collect import Seen
+from buildmatrix.trees.base import File
+from buildmatrix.trees.directory import changed_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is remembered of one file: its stamp, and what was seen; None for nothing of note."""
+
+    stamp: bytes
+    seen: Seen | None = None
+
+
+#: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
+_FILES = msgspec.msgpack.Decoder(dict[bytes, Kept])
+
+
+def files_of(data: bytes) -> Mapping[bytes, Kept]:
+    """What was stored of a folder, by path. Raises `msgspec.DecodeError`."""
+    return _FILES.decode(data)
+
+
+class FolderMemory:
+    """An `inventory.collect.Memory` for one scan of one folder."""
+
+    def __init__(self, known: Mapping[bytes, Kept], settled_ns: int) -> None:
+        self._known = known
+        self._settled_ns = settled_ns
+        #: Path → what is to be stored: the files of this scan, and no others.
+        self.files: dict[bytes, Kept] = {}
+
+    @property
+    def changed(self) -> bool:
+        """Whether `files` says anything else than what was known before the scan."""
+        return self.files != self._known
+
+    def recall(self, file: File) -> Seen | None:
+        """See `Memory.recall`."""
+        kept = self._known.get(os.fsencode(file.path))
+        if kept is None or kept.stamp != file.stamp:
+            return None
+        return kept.seen or Seen()
+
+    def keep(self, file: File, seen: Seen) -> None:
+        """See `Memory.keep`. What could not be read is tried again next time."""
+        if file.stamp is None or seen.unread is not None:
+            return
+        if changed_ns(file.stamp) >= self._settled_ns:
+            return
+        bare = replace(seen, bytes_read=0)
+        path = os.fsencode(file.path)
+        self.files[path] = Kept(file.stamp, bare if bare != Seen() else None)

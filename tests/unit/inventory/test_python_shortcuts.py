@@ -1,0 +1,48 @@
+"""What is done in a faster way than the obvious one gives the same answers."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import tokenize
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from buildmatrix.inventory import python_source
+from buildmatrix.inventory.python_source import outline
+from buildmatrix.inventory.syntax import children, walk
+
+TOKENS = (
+    "from a import b", "import os", "\n", "  ", ";", "#", "(", ")", "\\\n", ",", "import", "\r\n",
+    "from . import x", "import_module('q')", "__import__('r')", "try:\n", "except ImportError:\n",
+    "x = 1", "import a.b as c", "from importlib import import_module",
+)  # fmt: skip
+WORDS = (
+    "CDLL", "PyDLL", "WinDLL", "DLL", "load", "Load", "_library", "Library", "_op_library", "oad",
+    "_dynamic", "_nvidia_dynamic_lib", "dlopen", "find_library", "register_fake",
+)  # fmt: skip
+#: Nodes that are left out of a walk.
+DUMB = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+
+
+@given(st.lists(st.sampled_from(TOKENS), max_size=14).map("".join))
+def test_the_imports_of_a_file_are_those_that_a_search_line_by_line_finds(text: str) -> None:
+    source = text.encode()
+    expected = [match[0] for match in python_source._IMPORT.finditer(source)]
+    assert [match[0] for match in python_source._imports(source)] == expected
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=5).map("".join))
+def test_a_file_loads_when_a_word_of_a_load_stands_in_it(text: str) -> None:
+    words = python_source._LOADING_WORDS
+    assert outline(text.encode()).loads == any(word in text.encode() for word in words)
+
+
+def test_a_walk_meets_all_nodes_that_say_something_in_the_order_of_ast() -> None:
+    for module in (ast, inspect, tokenize, st):
+        tree = ast.parse(inspect.getsource(module))
+        assert list(walk(tree)) == [one for one in ast.walk(tree) if not isinstance(one, DUMB)]
+        for node in ast.walk(tree):
+            expected = [one for one in ast.iter_child_nodes(node) if not isinstance(one, DUMB)]
+            assert children(node) == expected
