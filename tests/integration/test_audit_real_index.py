@@ -99,12 +99,16 @@ def test_lmcache_on_rocm_is_foreign_by_what_it_links_and_requires_a6(audited) ->
 
 def test_what_is_clean_is_silent_on_every_backend(audited) -> None:
     names = ["numpy", "scipy", "pandas", "scikit-learn", "pyarrow", "onnxruntime"]
-    code, report = audited("\n".join(names) + "\n")
-    assert code == 0
-    assert report["findings"] == report["unread"] == []
-    assert {one["backend"] for one in report["targets"]} == {"cuda", "rocm", "oneapi", "cpu"}
-    assert {one["verdict"] for one in report["distributions"]} == {"ok"}
-    assert all(one["certain"] for one in report["distributions"])
+    for depth in ([], ["--deep"]):
+        code, report = audited("\n".join(names) + "\n", *depth)
+        assert code == 0
+        assert report["findings"] == report["unread"] == []
+        assert {one["backend"] for one in report["targets"]} == {"cuda", "rocm", "oneapi", "cpu"}
+        assert {one["verdict"] for one in report["distributions"]} == {"ok"}
+        # What a part of a wheel does not settle is said, and all of it settles everything.
+        open_ones = [one for one in report["distributions"] if not one["certain"]]
+        assert all("--deep" in one["open"] for one in open_ones)
+        assert not (depth and open_ones)
 
 
 def test_the_lock_of_torch_and_xgboost_costs_a_hundredth_for_four_backends(audited) -> None:
