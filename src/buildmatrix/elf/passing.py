@@ -89,6 +89,8 @@ class PassingSearch:
     def _advance(self, *, final: bool) -> None:
         while self._step(final=final):
             self._source.drop(self._done - BEFORE)
+        # Behind what is loaded, and between its parts, nothing is searched.
+        self._source.drop(self._done - BEFORE)
 
     def _step(self, *, final: bool) -> bool:
         """Does the next piece of work; False when it needs more bytes or there is none."""

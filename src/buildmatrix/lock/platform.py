@@ -7,7 +7,8 @@ import re
 from buildmatrix.errors import UndecidedError
 from buildmatrix.spec.model import Target
 
-_MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+#: Platforms that wheels can be locked for, and the machine that their names have.
+PLATFORMS = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 
 #: Word in an image reference → minor version of that distribution's glibc 2.x. First match wins.
 #: Source: the `libc6` or `glibc` package of each release, read 2026-11.
@@ -32,8 +33,8 @@ def python_platform(target: Target) -> str:
     glibc 2.35 (Ubuntu 22.04), which every GPU vendor's current images have or exceed.
     Raises `UndecidedError` for a platform that uv cannot resolve for.
     """
-    if target.platform not in _MACHINES:
-        known = " and ".join(_MACHINES)
+    if target.platform not in PLATFORMS:
+        known = " and ".join(PLATFORMS)
         raise UndecidedError(
             f"{target.id}: no wheels can be locked for platform `{target.platform}`; "
             f"the platforms that can be are {known}."
@@ -43,7 +44,7 @@ def python_platform(target: Target) -> str:
 
 def machine(target: Target) -> str:
     """Machine of the target's platform as wheels and markers name it; empty for an unknown one."""
-    return _MACHINES.get(target.platform, "")
+    return PLATFORMS.get(target.platform, "")
 
 
 def glibc_minor(target: Target) -> int:

@@ -13,6 +13,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from buildmatrix.catalogue.load import load
 from buildmatrix.compat.runtimes import built_for
 from buildmatrix.errors import UsageError
+from buildmatrix.lock.platform import PLATFORMS
 from buildmatrix.pipeline.bare import ANY, PLATFORM, bare_target
 from buildmatrix.spec.model import Spec, Target
 
@@ -106,6 +107,15 @@ def check_python(python: str | None) -> None:
     """Raise `UsageError` for what is no minor version of Python 3."""
     if python is not None and not re.fullmatch(r"3\.\d{1,2}", python):
         raise UsageError(f"{python!r} is no Python; write its minor version, such as 3.12")
+
+
+def check_platform(platform: str | None) -> None:
+    """Raise `UsageError` for a platform that no wheels can be locked for."""
+    if platform is not None and platform not in PLATFORMS:
+        raise UsageError(
+            f"{platform!r} is no platform that wheels can be looked at for; write "
+            f"{' or '.join(PLATFORMS)}"
+        )
 
 
 def _is_of(target: Target, wanted: str) -> bool:

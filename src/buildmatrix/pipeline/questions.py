@@ -31,6 +31,7 @@ from buildmatrix.lock.wanted import Wanted, add_file, add_line
 from buildmatrix.lock.wanted_project import add_project
 from buildmatrix.pipeline.asked import Asked, label_of
 from buildmatrix.progress import Progress
+from buildmatrix.rules.text import listing
 from buildmatrix.spec.model import Spec, Target
 
 #: How files say which Pythons they are for.
@@ -39,6 +40,8 @@ _PYTHON = re.compile(
     r"""^\#.*with\ Python\ ([0-9.]+)""",
     re.MULTILINE | re.VERBOSE,
 )
+#: How uv's account, in terms of the target, names what a line asks for.
+_REQUIRED = re.compile(r"\b(?=(?:you require|and) ([A-Za-z0-9][A-Za-z0-9._-]*)[=<>!~\[ ,.])")
 _LARGEST = 64 * 1024 * 1024
 
 
@@ -163,7 +166,8 @@ class Questions:
 
                 listing = None if self.offline else ask_index
                 missing = without_build(target, wanted.lines, listing)
-                raise NoSolution(f"{error.message} {missing}".rstrip(), error.python) from error
+                told = f"{error.message}{_asked_in(wanted, error.message)} {missing}".rstrip()
+                raise NoSolution(told, error.python) from error
 
         def finish(answer: object) -> Lock:
             assert isinstance(answer, Resolution)
@@ -177,6 +181,17 @@ class Questions:
             )
 
         return Question(target, key, ask, finish, None, origin)
+
+
+def _asked_in(wanted: Wanted, message: str) -> str:
+    """The lines that a conflict is about, as a sentence."""
+    names = {canonicalize_name(name) for name in _REQUIRED.findall(message)}
+    places = [
+        str(line)
+        for line in (*wanted.lines, *wanted.constraints)
+        if line.name in names and line.line
+    ]
+    return f" Asked for in {listing(dict.fromkeys(places))}." if places else ""
 
 
 def python_of(asked: Asked, root: Path) -> str:

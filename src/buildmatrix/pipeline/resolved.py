@@ -95,6 +95,7 @@ def resolve_sources(
         UsageError: the sources, or the choice of targets, cannot mean anything.
     """
     points.check_python(python)
+    points.check_platform(platform)
     asked = [parse(source, root) for source in sources]
     work = list(_pairs(asked, spec, backends, globs, subset))
     if change is not None:

@@ -86,6 +86,8 @@ def check(
         memory.keep(said)
         known |= said
     is_ignorant = len(known) > 1 and all(one.unknown is not None for one in known.values())
+    # One reason for all: it names a package.
+    example = known[min(known)].unknown if known else None
     answers = {}
     for key, pin in pins.items():
         found = known.get(pin)
@@ -95,7 +97,7 @@ def check(
             answers[key] = Answer(found.advisories, pin.version, found.at)
         elif is_ignorant:
             # Who knows none of many packages is no advisory service, or a mirror of half of one.
-            why = f"it knows none of {len(known)} packages: {found.unknown}"
+            why = f"it knows none of {len(known)} packages: {example}"
             unchecked[key] = Unchecked(why, "service")
         else:
             unchecked[key] = Unchecked(found.unknown, "package")

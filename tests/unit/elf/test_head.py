@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,6 +140,47 @@ def with_segments(tail: int, *segments: tuple[int, int, int, int]) -> bytes:
     names = b"\0__cxa_finalize\0libcudart.so.12\0libm.so.6\0\x01"
     page[1024 : 1024 + len(names)] = names
     return bytes(page).ljust(tail, b"\0")
+
+
+def test_what_lies_behind_the_loaded_parts_is_passed_over_and_not_held() -> None:
+    size = 48 << 20
+    page = with_segments(65_536, (1, 0, 8192, 8192), (1, 40_000, 10_000, 10_000))
+    reader = HeadReader(size)
+    tracemalloc.start()
+    try:
+        reader.feed(page)
+        for _ in range(len(page), size, 1 << 20):
+            reader.feed(b"\7" * (1 << 20))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 6 << 20
+
+
+def flagged(flags: int, *segments: tuple[int, int, int, int]) -> bytes:
+    """A file whose first loaded segment is executable, as its flags say; 4 reads, 2 writes."""
+    page = bytearray(with_segments(4096, *segments))
+    struct.pack_into("<I", page, 64 + 4, flags)
+    return bytes(page)
+
+
+def test_how_much_device_code_there_can_be_is_known_from_the_first_page() -> None:
+    size = 100_000_000
+    constants = (1, 70_000_000, 20_000_000, 20_000_000)
+    head = read_head(flagged(5, (1, 0, 70_000_000, 70_000_000), constants), size)
+    assert head is not None
+    # Constants have a segment of their own, so the executable one holds none.
+    assert head.elf.unread_data == 20_000_000
+    mixed = bytearray(flagged(5, (1, 0, 70_000_000, 70_000_000), constants))
+    struct.pack_into("<I", mixed, 64 + 56 + 4, 6)
+    head = read_head(bytes(mixed), size)
+    assert head is not None
+    # Headers, code and constants in one: all of it counts, but for what was read.
+    assert head.elf.unread_data == 90_000_000 - 4096
+    whole = library().build()
+    head = read_head(whole, len(whole))
+    assert head is not None
+    assert (head.elf.read, head.elf.unread_data) == (None, 0)
 
 
 def test_names_of_a_table_that_may_be_a_leftover_are_neither_linked_nor_literals() -> None:

@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from audit_index import Locked, embedded, library
+from audit_index import HASTY, Locked, embedded, library
 from index import IndexServer, answering, ignoring_ranges
 
+from buildmatrix.index.client import Client
+from buildmatrix.index.wheels import WheelReader
+from buildmatrix.pipeline.audit.reading import Kept
 from buildmatrix.reports.model import Report, exit_code
 from buildmatrix.rules.model import Finding, Verdict
 
@@ -116,6 +119,55 @@ def test_device_code_that_no_name_tells_of_is_found_in_the_first_part_of_its_fil
     assert found.depth == "heads"
     assert "--deep" in (found.open or "")
     assert report.stats.bytes_read < report.stats.bytes_total / 3
+
+
+def test_device_code_behind_most_of_a_file_is_found_where_there_is_enough_to_spend(
+    locked: Locked, tmp_path: Path
+) -> None:
+    # ctranslate2: 70 % of its library is code of the host, and lies before the device code.
+    locked.add("demo 1.0", files={"demo/libdemo.so": embedded(before=16_000_000)})
+    report = locked.audit("cpu", cache=tmp_path)
+    assert rules(report) == ["BM201 demo", "BM401 demo"]
+    assert verdicts(report)["demo"].verdict == "bloat"
+    warm = locked.audit("cpu", cache=tmp_path)
+    assert (warm.findings, warm.distributions) == (report.findings, report.distributions)
+
+
+def test_what_was_not_reached_leaves_a_verdict_open(locked: Locked, monkeypatch) -> None:
+    monkeypatch.setattr("buildmatrix.pipeline.audit.budget.FLOOR", 20_000_000)
+    locked.add("demo 1.0", files={"demo/libdemo.so": embedded(before=16_000_000)})
+    report = locked.audit("cpu")
+    found = verdicts(report)["demo"]
+    assert (found.verdict, found.certain) == ("ok", False)
+    assert "the verdict may change" in (found.open or "")
+    assert exit_code(report, "error", strict=True) == 1
+
+
+def test_a_reader_that_keeps_what_it_read_reads_on_when_more_is_allowed(locked: Locked) -> None:
+    locked.add("demo 1.0", files={"demo/libdemo.so": embedded(before=2_000_000)})
+    (wheel,) = locked.packages[0].wheels
+    with Client(patience=HASTY) as client:
+        kept = Kept(WheelReader(client, None))
+        little = kept.read(wheel, "heads", most=300_000)
+        assert not little.inventory.binaries[0].elf.device_code
+        assert kept.read(wheel, "heads", most=200_000).bytes_read == 0
+        much = kept.read(wheel, "heads", most=30_000_000)
+        assert much.inventory.binaries[0].elf.device_code
+        assert kept.remembered(wheel, "heads", most=30_000_000) == replace(much, bytes_read=0)
+
+
+def test_a_wheel_that_cannot_be_read_counts_with_the_bytes_that_the_lock_says(
+    locked: Locked,
+) -> None:
+    locked.add("nvidia-nccl-cu12 2.27", files={"nvidia/nccl/lib/libnccl.so.2": b"x" * 90_000})
+    wheel = locked.packages[0].wheels[0]
+    locked.server.misbehave(locked.server.path_of(wheel.filename), answering(403))
+    report = locked.audit("cpu")
+    totals = report.targets[0].audit
+    assert totals is not None
+    assert (totals.download, totals.foreign_download) == (wheel.size, wheel.size)
+    assert only(report, "BM902").fix is not None
+    assert "nothing is known of what it holds" in only(report, "BM902").fix.text  # type: ignore[union-attr]
 
 
 def test_deep_reads_the_rest_and_nothing_stays_open(locked: Locked) -> None:

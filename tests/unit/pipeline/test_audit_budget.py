@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from buildmatrix.index.amounts import HEAD
 from buildmatrix.index.model import Member
-from buildmatrix.pipeline.audit.budget import LEAST_OF_ONE, Need, most, shares
+from buildmatrix.pipeline.audit.budget import LEAST_OF_ONE, Need, most, rest, shares
 
 MB = 1_000_000
 GB = 1000 * MB
@@ -58,3 +59,16 @@ def test_verdicts_come_before_evidence() -> None:
 
 def test_a_wheel_that_gets_nothing_is_not_asked_for() -> None:
     assert "certain" not in shares([{"open": need(2 * GB)}, {"certain": need(GB)}], 3 * GB)
+
+
+def test_what_the_shares_left_goes_to_those_that_it_is_enough_for() -> None:
+    total = 400 * MB
+    left = most(total) - 20 * MB
+    wanted = {"large": left, "small": 10 * MB, "other": left - 20 * MB}
+    assert rest(wanted, total, 20 * MB) == {"small": 10 * MB, "other": left - 20 * MB}
+    assert rest({"one": 1}, total, most(total)) == {}
+
+
+def test_everything_in_a_wheel_costs_its_beginnings_once_more() -> None:
+    members = [Member("demo/libdemo.so", 90 * MB, 30 * MB, 0), Member("demo/_C.so", 9_000, 900, 0)]
+    assert Need.of(31 * MB, members).whole == 30 * MB + HEAD + 900

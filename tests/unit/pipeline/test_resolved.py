@@ -247,6 +247,8 @@ def test_nothing_to_audit_says_what_could_be(root: Path) -> None:
         attempt(root, "pypi:numpy", backends=["abacus"])
     with pytest.raises(UsageError, match="'4' is no Python"):
         attempt(root, "pypi:numpy", python="4")
+    with pytest.raises(UsageError, match="write linux/amd64 or linux/arm64"):
+        attempt(root, "pypi:numpy", platform="windows/amd64")
 
 
 @pytest.mark.parametrize(
@@ -351,6 +353,7 @@ def test_a_conflict_is_told_for_each_target_by_its_name(root: Path, index: Packa
         assert one.exit_code == 3
         begin = f"{one.target.id}: its requirements cannot be resolved. Because only numpy==2.0"
         assert one.message.startswith(begin)
+        assert one.message.endswith(" Asked for in requirements.in:1.")
 
 
 def test_a_release_that_the_routed_index_lacks_is_named_with_the_nearest_a4(
@@ -365,7 +368,7 @@ def test_a_release_that_the_routed_index_lacks_is_named_with_the_nearest_a4(
     said = error(root, "new.in", spec=spec_of(root, rocm), globs=["rocm6.4"]).message
     assert said.startswith("rocm6.4: its requirements cannot be resolved.")
     assert said.endswith(
-        f" torch 2.14.0 has no build for rocm 6.4 on {index.url('rocm')}; "
+        f" Asked for in new.in:1. torch 2.14.0 has no build for rocm 6.4 on {index.url('rocm')}; "
         "the nearest that has one is 2.12.0+rocm6.4."
     )
 

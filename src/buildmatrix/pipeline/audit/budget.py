@@ -19,7 +19,7 @@ PART_OF_ALL = 150
 #: A small lock gets this much, less the more there is to read: some tens of MB take seconds.
 FLOOR = 64_000_000
 FLOOR_SINKS = 75
-#: Of one wheel. Device code shows after an eighth of the members that hold it.
+#: Of one wheel, at first: in four of ten libraries device code shows within an eighth.
 PART_OF_ONE = 5
 #: Of one wheel in any case: many small binaries are only known when each was opened.
 LEAST_OF_ONE = 10_000_000

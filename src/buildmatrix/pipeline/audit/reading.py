@@ -15,6 +15,9 @@ from buildmatrix.rules.text import size
 
 #: What progress is about; no target has a name like this.
 STEP = "wheels"
+#: Wheels that are read whole at the same time: that waits for no server, and takes up to 100 MB
+#: each.
+MOST_WHOLE = 2
 
 
 class Reader(Protocol):
@@ -119,7 +122,9 @@ class Readings:
         self._progress.step(STEP, f"{what} of {number}: {size(self.bytes_read)} read so far")
 
     def _fetch(self, work: Mapping[str, Wanted]) -> None:
-        pool = ThreadPoolExecutor(self._jobs, thread_name_prefix="wheel")
+        whole = any(one.depth == "whole" for one in work.values())
+        jobs = min(self._jobs, MOST_WHOLE) if whole else self._jobs
+        pool = ThreadPoolExecutor(jobs, thread_name_prefix="wheel")
         try:
             waiting = {pool.submit(self._one, one): name for name, one in work.items()}
             pending: set[Future[WheelFacts]] = set(waiting)
