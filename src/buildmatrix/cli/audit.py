@@ -26,6 +26,7 @@ from buildmatrix.cli.output import (
 from buildmatrix.cli.progress import progress
 from buildmatrix.cli.scan import cache_option
 from buildmatrix.cli.vulnerabilities import asking, vulnerabilities_option
+from buildmatrix.cli.wheels import cache_folder, wheel_reader
 from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError, most_severe
 
 if TYPE_CHECKING:
@@ -85,18 +86,14 @@ def command(
     `poetry.lock`, `Pipfile.lock`), `pypi:NAME==VERSION` or a wheel; without one, the targets of
     the specification are audited. What is not locked is resolved for each backend.
     """
-    import os
     from datetime import date
 
-    from buildmatrix.index.client import Client
-    from buildmatrix.index.wheels import WheelReader
     from buildmatrix.pipeline.audit.fix import fixed
     from buildmatrix.pipeline.audit.reading import Kept
     from buildmatrix.pipeline.audit.revision_diff import inputs_at, since
     from buildmatrix.pipeline.audit.session import Inputs, Session
     from buildmatrix.pipeline.audit.subject import check_usable, judge_for
     from buildmatrix.reports.model import exit_code
-    from buildmatrix.store.facts import default_folder
 
     if dry_run and not fix:
         raise UsageError("--dry-run belongs to --fix; give both, or neither")
@@ -110,12 +107,9 @@ def command(
     def judge_of(spec: Spec | None) -> Judge:
         return judge_for(spec, accepted, fail_on, date.today(), known)
 
-    folder = None if no_cache else default_folder(os.environ).parent
+    folder = cache_folder(no_cache)
     with ExitStack() as stack:
-        client = stack.enter_context(
-            Client(offline=offline, folder=folder / "index" if folder is not None else None)
-        )
-        reader = WheelReader(client, folder / "wheels" if folder is not None else None)
+        reader = stack.enter_context(wheel_reader(offline, folder))
         session = Session(
             Inputs(sources, spec, spec.root if spec is not None and not sources else Path()),
             Kept(reader) if fix or ref is not None else reader,

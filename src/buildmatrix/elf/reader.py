@@ -18,10 +18,10 @@ from buildmatrix.elf.headers import Headers, Malformed, read_headers, text
 from buildmatrix.elf.hostdata import HostData
 from buildmatrix.elf.literals import MOST_NAMES
 from buildmatrix.elf.model import DeviceCode, Elf, Literal, Mark, Section
-from buildmatrix.elf.notes import read_notes
+from buildmatrix.elf.notes import Notes, read_notes
 from buildmatrix.elf.regions import Region, host_regions
 from buildmatrix.elf.source import AheadSource, ByteSource, CachedSource
-from buildmatrix.elf.versions import read_versions
+from buildmatrix.elf.versions import Versions, read_versions
 
 __all__ = ["Malformed", "read_elf"]
 
@@ -62,6 +62,24 @@ def read_elf(
     if deep:
         spent = spent or Spent()
         device_code, literals, marks = _search(source, size, headers, dynamic, spent, names=names)
+    told = tables_told(headers, dynamic, versions, notes, read_interpreter(cached, headers))
+    return replace(
+        told,
+        device_code=device_code,
+        literals=literals,
+        marks=marks,
+        unread=tuple(dict.fromkeys(headers.unread)),
+    )
+
+
+def tables_told(
+    headers: Headers,
+    dynamic: Dynamic,
+    versions: Versions,
+    notes: Notes,
+    interpreter: str | None,
+) -> Elf:
+    """What the tables of a file say, without what a search of its bytes finds."""
     return Elf(
         bits=headers.layout.bits,
         little_endian=headers.layout.little_endian,
@@ -71,7 +89,7 @@ def read_elf(
         needed=dynamic.needed,
         rpath=dynamic.rpath,
         runpath=dynamic.runpath,
-        interpreter=read_interpreter(cached, headers),
+        interpreter=interpreter,
         flags_1=dynamic.flags_1,
         build_id=notes.build_id,
         os_abi=abi.OS_ABIS.get(headers.os_abi, str(headers.os_abi)),
@@ -84,10 +102,6 @@ def read_elf(
             for s in headers.sections
             if s.name
         ),
-        device_code=device_code,
-        literals=literals,
-        marks=marks,
-        unread=tuple(dict.fromkeys(headers.unread)),
     )
 
 

@@ -14,10 +14,10 @@ from buildmatrix.elf.entries import Entry
 from buildmatrix.elf.headers import Headers, Segment, read_headers
 from buildmatrix.elf.kept import Kept
 from buildmatrix.elf.literals import MOST_NAMES
-from buildmatrix.elf.model import DeviceCode, Elf, Literal, Mark, Section
+from buildmatrix.elf.model import DeviceCode, Elf, Literal, Mark
 from buildmatrix.elf.notes import MOST_BYTES, read_notes
 from buildmatrix.elf.passing import Found
-from buildmatrix.elf.reader import read_interpreter
+from buildmatrix.elf.reader import read_interpreter, tables_told
 from buildmatrix.elf.regions import Region, device_regions, disjoint, host_regions
 from buildmatrix.elf.source import CachedSource
 from buildmatrix.elf.sums import Sums
@@ -194,28 +194,9 @@ def tell(size: int, kept: Kept, plan: Plan, found: Found, table: StringTable) ->
     if headers.sections or read is None:
         host = host_regions(headers, dynamic, size)
     telling = _Telling(size, read, kept, plan, headers, dynamic, host, found, table)
-    elf = Elf(
-        bits=headers.layout.bits,
-        little_endian=headers.layout.little_endian,
-        machine=abi.MACHINES.get(headers.machine, str(headers.machine)),
-        type=abi.TYPES.get(headers.type, str(headers.type)),
-        soname=dynamic.soname,
-        needed=dynamic.needed,
-        rpath=dynamic.rpath,
-        runpath=dynamic.runpath,
-        interpreter=read_interpreter(source, with_notes),
-        flags_1=dynamic.flags_1,
-        build_id=notes.build_id,
-        os_abi=abi.OS_ABIS.get(headers.os_abi, str(headers.os_abi)),
-        abi_tag=notes.abi_tag,
-        version_needs=versions.needs,
-        version_definitions=versions.definitions,
-        dlopen_notes=notes.dlopen,
-        sections=tuple(
-            Section(s.name, s.offset, s.size, nobits=s.type == abi.SHT_NOBITS)
-            for s in headers.sections
-            if s.name
-        ),
+    interpreter = read_interpreter(source, with_notes)
+    elf = replace(
+        tables_told(headers, dynamic, versions, notes, interpreter),
         device_code=telling.device_code(),
         literals=telling.literals(),
         marks=telling.marks(),
