@@ -7,15 +7,15 @@ import re
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from buildmatrix.crew import side_by_side
 from buildmatrix.errors import BuildmatrixError, SpecError, UndecidedError
 from buildmatrix.lock.compile import TWINS, Compiler
 from buildmatrix.lock.document import Origin, document
-from buildmatrix.lock.files import write_atomically
+from buildmatrix.lock.files import write_changed
 from buildmatrix.lock.graph import Node
 from buildmatrix.lock.inputs import input_values
 from buildmatrix.lock.model import Lock
@@ -60,12 +60,8 @@ def lock_targets(
         except BuildmatrixError as error:
             return error
 
-    with ThreadPoolExecutor(max_workers=max(1, jobs), thread_name_prefix="lock") as pool:
-        try:
-            return dict(zip((t.id for t in targets), pool.map(work, targets), strict=True))
-        except KeyboardInterrupt:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    locks = side_by_side(work, targets, jobs, "lock")
+    return {target.id: lock for target, lock in zip(targets, locks, strict=True)}
 
 
 def _lock(
@@ -101,7 +97,7 @@ def _lock(
         for name, node in graph.items()
     }
     path = spec.root / target.lock
-    write_atomically(path, document(body, target.id, uv.version, inputs, origins).encode())
+    write_changed(path, document(body, target.id, uv.version, inputs, origins).encode())
     return read_lock(path)
 
 

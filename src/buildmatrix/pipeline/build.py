@@ -8,12 +8,12 @@ changed since.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from buildmatrix import store
+from buildmatrix.crew import Crew
 from buildmatrix.engines.disk import writing
 from buildmatrix.engines.model import BuildJob, Engine
 from buildmatrix.errors import (
@@ -315,25 +315,10 @@ class _Run:
 
     def side_by_side(self, works: Sequence[_Work]) -> None:
         """Build, scan, judge and smoke-test, `jobs` targets at a time."""
-        pool = ThreadPoolExecutor(max(1, self.options.jobs), thread_name_prefix="target")
-        try:
-            pending: set[Future[None]] = {pool.submit(self.one, work) for work in works}
-            while pending:
-                done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                for future in done:
-                    future.result()
-                if self.options.fail_fast and any(work.red for work in works):
-                    for future in pending:
-                        future.cancel()
-                    self.engine.cancel()
-                    pending = {future for future in pending if not future.cancelled()}
-        except BaseException:
-            # The threads end when their builds do: first those, then the pool.
-            pool.shutdown(wait=False, cancel_futures=True)
-            self.engine.cancel()
-            raise
-        finally:
-            pool.shutdown()
+        crew = Crew(self.one, self.options.jobs, "target", stop=self.engine.cancel)
+        for _ in crew.answers(works):
+            if self.options.fail_fast and any(work.red for work in works):
+                crew.send_home()
 
     def one(self, work: _Work) -> None:
         """One target from build to smoke."""

@@ -8,11 +8,11 @@ cache, nothing is built, and nothing of what is read is run.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from buildmatrix.catalogue.load import load
+from buildmatrix.crew import side_by_side
 from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError
 from buildmatrix.lock.explain import NoSolution
 from buildmatrix.lock.model import Lock
@@ -224,12 +224,7 @@ def _answers(questions: Sequence[Question], jobs: int) -> Mapping[str, object]:
         except BuildmatrixError as error:
             return Unresolved(question.target, error)
 
-    with ThreadPoolExecutor(max_workers=max(1, jobs), thread_name_prefix="resolve") as pool:
-        try:
-            return dict(zip(first, pool.map(ask, first.values()), strict=True))
-        except KeyboardInterrupt:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    return dict(zip(first, side_by_side(ask, list(first.values()), jobs, "resolve"), strict=True))
 
 
 def _finish(question: Question, answer: object) -> Resolved | Unresolved:

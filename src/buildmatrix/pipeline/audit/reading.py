@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from buildmatrix.crew import Crew
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.model import DEPTHS, Depth, WheelFacts
 from buildmatrix.lock.model import Wheel
@@ -124,28 +124,20 @@ class Readings:
     def _fetch(self, work: Mapping[str, Wanted]) -> None:
         whole = any(one.depth == "whole" for one in work.values())
         jobs = min(self._jobs, MOST_WHOLE) if whole else self._jobs
-        pool = ThreadPoolExecutor(jobs, thread_name_prefix="wheel")
-        try:
-            waiting = {pool.submit(self._one, one): name for name, one in work.items()}
-            pending: set[Future[WheelFacts]] = set(waiting)
-            while pending:
-                done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                for future in done:
-                    self._take(waiting[future], work[waiting[future]], future)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-        pool.shutdown()
+        for (name, one), facts in Crew(self._one, jobs, "wheel").answers(list(work.items())):
+            self._take(name, one, facts)
 
-    def _one(self, one: Wanted) -> WheelFacts:
-        return self._reader.read(one.wheel, one.depth, most=one.most)
-
-    def _take(self, name: str, one: Wanted, future: Future[WheelFacts]) -> None:
+    def _one(self, work: tuple[str, Wanted]) -> WheelFacts | UndecidedError:
+        _, one = work
         try:
-            facts = future.result()
+            return self._reader.read(one.wheel, one.depth, most=one.most)
         except UndecidedError as error:
+            return error
+
+    def _take(self, name: str, one: Wanted, facts: WheelFacts | UndecidedError) -> None:
+        if isinstance(facts, UndecidedError):
             # What is known from a shallower reading stays; that there is more to know is said.
-            self.failures[name] = _without_subject(error.message, one.wheel)
+            self.failures[name] = _without_subject(facts.message, one.wheel)
             self._progress.output(STEP, f"{one.wheel.filename}: {self.failures[name]}")
             return
         self.facts[name] = facts

@@ -1,0 +1,104 @@
+"""Threads that work side by side, and that Ctrl-C ends in order.
+
+`KeyboardInterrupt` strikes the main thread anywhere, also while it holds a lock of a
+`concurrent.futures.Future`; the thread that then wants to deliver its answer waits for ever, and
+so does everybody who waits for that thread. So while a crew works, Ctrl-C only leaves a mark in
+the queue of answers (`queue.SimpleQueue.put` is reentrant: Python documentation, "queue"), and
+`KeyboardInterrupt` is raised where that queue is read.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+def side_by_side(
+    work: Callable[[Item], Answer], items: Sequence[Item], jobs: int, name: str
+) -> tuple[Answer, ...]:
+    """`work` of each item, `jobs` at a time, in the order of the items; see `Crew`."""
+    crew = Crew[tuple[int, Item], Answer](lambda one: work(one[1]), jobs, name)
+    answers = {number: answer for (number, _), answer in crew.answers(list(enumerate(items)))}
+    return tuple(answers[number] for number in range(len(items)))
+
+
+class Crew(Generic[Item, Answer]):
+    """Up to `jobs` threads, called `name`, that do `work`.
+
+    `stop` makes work that has begun end soon; without it, a crew that is sent home waits for it.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Item], Answer],
+        jobs: int,
+        name: str,
+        stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._work = work
+        self._jobs = max(1, jobs)
+        self._name = name
+        self._stop = stop
+        self._futures: dict[Future[Answer], Item] = {}
+
+    def answers(self, items: Sequence[Item]) -> Iterator[tuple[Item, Answer]]:
+        """Each item with its answer, as they get done.
+
+        What `work` raises is raised here, and so is `KeyboardInterrupt`; either sends the crew
+        home, as does leaving the loop.
+        """
+        done: SimpleQueue[Future[Answer] | None] = SimpleQueue()
+        pool = ThreadPoolExecutor(self._jobs, thread_name_prefix=self._name)
+        try:
+            with _interrupts(lambda: done.put(None)):
+                try:
+                    for item in items:
+                        future = pool.submit(self._work, item)
+                        self._futures[future] = item
+                        future.add_done_callback(done.put)
+                    for _ in items:
+                        first = _raised_if_none(done.get())
+                        if not first.cancelled():
+                            yield self._futures.pop(first), first.result()
+                    if not done.empty():
+                        raise KeyboardInterrupt
+                except BaseException:
+                    self.send_home()
+                    raise
+        finally:
+            # A second Ctrl-C may end this wait.
+            pool.shutdown()
+
+    def send_home(self) -> None:
+        """Begin nothing more and stop what has begun; what is done meanwhile still comes."""
+        for future in self._futures:
+            future.cancel()
+        self._stop()
+
+
+def _raised_if_none(done: Future[Answer] | None) -> Future[Answer]:
+    if done is None:
+        raise KeyboardInterrupt
+    return done
+
+
+@contextmanager
+def _interrupts(mark: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C calls `mark`, where it would raise `KeyboardInterrupt` in this thread."""
+    ordinary = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not ordinary or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *_: mark())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
