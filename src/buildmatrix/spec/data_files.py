@@ -7,7 +7,8 @@ from pathlib import Path
 from buildmatrix.spec.document import Problems, read
 from buildmatrix.spec.keys import CatalogueTable
 from buildmatrix.spec.layers import sound
-from buildmatrix.spec.shape import Entry, Row
+from buildmatrix.spec.shape import Entry
+from buildmatrix.spec.tables import Row
 from buildmatrix.spec.targets import check_exists, tidy
 
 

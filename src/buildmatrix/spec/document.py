@@ -13,6 +13,7 @@ import tomli
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.spec import positions
+from buildmatrix.spec.kinds import quoted
 from buildmatrix.spec.model import Position
 
 #: Bytes. A specification of a hundred targets has about 10,000.
@@ -142,7 +143,7 @@ def _parse(text: str, problems: Problems) -> Document:
         values = tomli.loads(text, parse_float=Float)
         marks = positions.index(text)
     except tomli.TOMLDecodeError as error:
-        message = error.msg[0].lower() + error.msg[1:]
+        message = _without_tuples(error.msg[0].lower() + error.msg[1:])
         _fail(problems, (error.lineno, error.colno), f"this is not TOML: {message}", _advice(error))
     except positions.TooDeepError as error:
         _fail(problems, lines.place(error.offset), f"tables or arrays are {error}")
@@ -156,6 +157,15 @@ def _parse(text: str, problems: Problems) -> Document:
     return Document(problems.file, values, lines, marks)
 
 
+def _without_tuples(message: str) -> str:
+    """Tomli names a table as Python shows it: `('backend', 'cuda')`."""
+
+    def dotted(match: re.Match[str]) -> str:
+        return quoted(".".join(re.findall(r"'([^']*)'", match[0])))
+
+    return re.sub(r"\('[^']*',(?: '[^']*'(?:, '[^']*')*)?\)", dotted, message)
+
+
 def _advice(error: tomli.TOMLDecodeError) -> str | None:
     """What is most often meant where the parser stopped."""
     line = error.doc.split("\n")[error.lineno - 1]
@@ -164,7 +174,7 @@ def _advice(error: tomli.TOMLDecodeError) -> str | None:
     if error.msg.startswith("Expected '='"):
         return "write `key = value`"
     if "twice" in error.msg or error.msg == "Cannot overwrite a value":
-        return f"`{line.strip()[:60]}` was already given above: keep one of the two"
+        return f"{quoted(line.strip()[:60])} was already given above: keep one of the two"
     return None
 
 

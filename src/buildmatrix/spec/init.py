@@ -17,8 +17,8 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from buildmatrix.errors import UsageError
 from buildmatrix.spec import kinds
+from buildmatrix.spec.hints import toml_string
 from buildmatrix.spec.inputs import Inputs, read_inputs
-from buildmatrix.spec.shape import toml_string
 
 
 class Package(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -12,7 +12,7 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -152,10 +152,17 @@ _NAME_RULE = "lower-case letters, digits, `.`, `_` and `-`"
 PROJECT = Kind("a project name", "inferno", _PATH_PART, 64, rule=_NAME_RULE)
 VERSION = Kind("a version that can stand in a tag", "1.4.0", _TAG, 64)
 BACKEND = Kind("a backend name", "cuda", r"[a-z][a-z0-9-]*", 32)
-RUNTIME = Kind("a runtime version", "12.8", _NAME, 32, rule=_NAME_RULE)
+RUNTIME = Kind(
+    "a runtime version",
+    "12.8",
+    r"any|[0-9][a-z0-9._-]*",
+    32,
+    rule="it begins with a digit; `any` is for backends without versions",
+)
 VARIANT = Kind("a variant name", "server", _NAME, 32, rule=_NAME_RULE)
-PYTHON = Kind("a Python version", "3.12", r"[1-9]\.(?:0|[1-9][0-9]?)", 4)
-PLATFORM = Kind("a platform of Linux", "linux/amd64", r"linux/[a-z0-9]+(?:/v[0-9][a-z0-9]*)?", 32)
+PYTHON = Kind("a Python version", "3.12", r"3\.(?:0|[1-9][0-9]?)", 4)
+#: Those that locks can be made for (`lock.platform`).
+PLATFORM = Kind("a platform", "linux/amd64", choices=("linux/amd64", "linux/arm64"))
 RUNTIME_KEY = Kind("a name for a value", "full", r"[a-z][a-z0-9_-]*", 32)
 RUNTIME_VALUE = Kind("a value of a runtime", "12.8.1", r"[A-Za-z0-9][A-Za-z0-9._+-]*", 128)
 IDENTIFIER_GLOB = Kind(
@@ -169,7 +176,7 @@ IMAGE = Kind(
     512,
 )
 REPOSITORY = Kind("an image name without a tag", "ghcr.io/acme/inferno", _REPOSITORY)
-TAG = Kind("an image tag", "1.4.0-cuda12.8-py312", _TAG, 128)
+TAG = Kind("an image tag", "{version}-{id}", _TAG, 128)
 
 TAG_TEMPLATE = Kind("an image tag", "latest", r"[A-Za-z0-9_{][A-Za-z0-9_.{}-]*", 128)
 
@@ -179,6 +186,7 @@ PATH = Kind(
     rf"\.|(?:\./)?{_PATH_WORD}(?:/{_PATH_WORD})*/?",
     further=_path,
 )
+COPIED = replace(PATH, example="src")
 LOCK_PATH = Kind(
     "a path of a lock",
     "locks/pylock.{id}.toml",
@@ -193,7 +201,13 @@ IMAGE_PATH = Kind(
 )
 DISTRIBUTION = Kind("a distribution name", "xgboost", _DISTRIBUTION, 128)
 EXTRA = Kind("the name of an extra", "server", _DISTRIBUTION, 128)
-TORCH = Kind("uv's name of a torch build", "cu128", r"[a-z0-9.]+", 32)
+TORCH = Kind(
+    "uv's name of a torch build",
+    "cu128",
+    r"cpu|xpu|cu[0-9]+|rocm[0-9]+(?:\.[0-9]+)*",
+    32,
+    rule="`cpu`, `xpu`, `cu` or `rocm` with a version",
+)
 FAMILY = Kind("a package family", "torch", r"[a-z0-9][a-z0-9-]*", 64)
 # Also free of what a shell, a Dockerfile or TOML would read: quotes, `$`, backslash, blanks.
 INDEX = Kind(
@@ -210,7 +224,8 @@ SOURCE = Kind(
     1024,
     _url,
 )
-ARCH = Kind("a GPU architecture", "sm_90", r"[a-z0-9][a-z0-9_.:+-]*", 64)
+# `90` and `sm90` are how other tools call them, and would be missed in every image.
+ARCH = Kind("a GPU architecture", "sm_90", r"(?!sm[0-9]|compute[0-9])[a-z][a-z0-9_.:+-]*", 64)
 # Debian Policy 5.6.1 (names) and 5.6.12 (versions).
 SYSTEM_PACKAGE = Kind(
     "the name of a Debian package",
@@ -221,8 +236,15 @@ SYSTEM_PACKAGE = Kind(
 )
 VARIABLE = Kind("the name of an environment variable", "OMP_NUM_THREADS", r"[A-Za-z_][A-Za-z0-9_]*")
 VARIABLE_GLOB = Kind("a pattern for variable names", "NVIDIA_*", r"[A-Za-z_*?][A-Za-z0-9_*?]*")
+#: Labels of images: `scan` and `why` believe what buildmatrix wrote there.
+IMAGE_LABEL = Kind(
+    "a label key",
+    "com.example.team",
+    r"(?!dev\.buildmatrix\.)[A-Za-z0-9](?:[A-Za-z0-9._/-]*[A-Za-z0-9])?",
+    rule="`dev.buildmatrix.` is for buildmatrix",
+)
 LABEL = Kind("a label key", "com.example.team", r"[A-Za-z0-9](?:[A-Za-z0-9._/-]*[A-Za-z0-9])?")
-USER = Kind("a user name", "app", r"[a-z_][a-z0-9_-]*", 32)
+USER = Kind("the name of a user without special rights", "app", r"(?!root$)[a-z_][a-z0-9_-]*", 32)
 GROUP = Kind("a group name", "video", r"[a-z_][a-z0-9_-]*", 32)
 RUNNER = Kind("the label of a CI runner", "ubuntu-24.04-arm", r"[A-Za-z0-9][A-Za-z0-9._-]*", 128)
 NODE_CLASS = Kind("the name of a node class", "mi300", _NAME, 64, rule=_NAME_RULE)
@@ -241,6 +263,7 @@ OWNER = Kind("a person or a team", "ml-platform", limit=MAX_TEXT)
 DISTRIBUTION_GLOB = Kind("a pattern for distribution names", "bitsandbytes*")
 FILE_GLOB = Kind("a pattern for paths", "*/libbitsandbytes_cuda*.so", limit=MAX_TEXT)
 SONAME_GLOB = Kind("a pattern for library names", "libcuda.so.1")
+ARGUMENT = Kind("a word of a command", "python", limit=MAX_TEXT, may_be_empty=True)
 VALUE = Kind("a value", "1", limit=MAX_TEXT, may_be_empty=True)
 COMMAND = Kind("a command", "python -m inferno", limit=MAX_TEXT, further=_command)
 LATEST = Kind("what to take only the latest of", "runtime", choices=("runtime",))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TypeVar
 
+from buildmatrix.spec.containers import Many, Named
 from buildmatrix.spec.document import Problems
-from buildmatrix.spec.keys import Override, Settings
-from buildmatrix.spec.shape import Key, Many, Named, Text, did_you_mean, keys_of
-
-SettingsT = TypeVar("SettingsT", bound=Settings)
+from buildmatrix.spec.hints import did_you_mean
+from buildmatrix.spec.keys_settings import Override, Settings
+from buildmatrix.spec.shape import Text
+from buildmatrix.spec.tables import Key, keys_of
 
 SETTINGS: Mapping[str, Key] = {key.name: key for key in keys_of(Settings)}
 
@@ -32,8 +32,11 @@ def override(settings: Settings, over: Override) -> Settings:
     )
 
 
-def check_inherit(over: Override, problems: Problems) -> None:
-    """`inherit` may only name lists and tables that the override itself sets."""
+def check_override(over: Override, problems: Problems) -> None:
+    """An override sets something, and `inherit` names only lists and tables that it sets."""
+    if all(getattr(over, key.field) is None for key in SETTINGS.values()):
+        message = "this override sets nothing"
+        problems.add(over.at, message, "write a setting, such as `archs`", doubtful=True)
     for name, how in over.inherit.items():
         if name not in APPENDABLE:
             reason = "is one value, nothing" if name in SETTINGS else "is no setting"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from buildmatrix.spec.data_files import data_files
 from buildmatrix.spec.document import Problems, read
-from buildmatrix.spec.keys import File, NodeClassTable, VulnerabilitiesTable
+from buildmatrix.spec.hints import did_you_mean
+from buildmatrix.spec.keys import File
+from buildmatrix.spec.keys_checks import NodeClassTable, VulnerabilitiesTable
 from buildmatrix.spec.kinds import quoted
 from buildmatrix.spec.layers import sound
 from buildmatrix.spec.matrix import Matrix, expand
@@ -24,13 +27,27 @@ from buildmatrix.spec.model import (
 )
 from buildmatrix.spec.placeholders import short_commit
 from buildmatrix.spec.points import choose, version_order
-from buildmatrix.spec.shape import Entry, Row, Text, did_you_mean
-from buildmatrix.spec.targets import Context, build_targets
+from buildmatrix.spec.shape import Entry, Text
+from buildmatrix.spec.tables import Row
+from buildmatrix.spec.targets import Context, build_targets, copied
 from buildmatrix.spec.waivers import checked_waiver
 
-#: Names of backends, or what gives them for some data files of the user.
-Backends = Collection[str] | Callable[[tuple[Path, ...]], Collection[str]]
 
+class Described(Protocol):
+    """What the catalogue says of a backend, as far as it matters here."""
+
+    @property
+    def aliases(self) -> Collection[str]:
+        """Other names that people use for it."""
+
+
+#: Names of backends, or those with what is known of them; or the function that gives them for some
+#: data files of the user.
+Known = Collection[str] | Mapping[str, Described]
+Backends = Known | Callable[[tuple[Path, ...]], Known]
+
+#: Where the journal, logs and inventories are (`pipeline.state`).
+STATE = ".buildmatrix/state"
 _SEVERITIES: Mapping[str, Severity] = {
     "": "error",
     "error": "error",
@@ -44,8 +61,8 @@ def load_spec(path: Path, backends: Backends | None = None) -> Spec:
 
     Args:
         path: the TOML file. Requirement files that it names must exist below its folder.
-        backends: names that the catalogue knows, or what tells them from the data files that the
-            specification adds to it; None takes any name.
+        backends: names that the catalogue knows with their aliases, or what tells them from the
+            data files that the specification adds to it; None takes any name.
 
     Raises:
         SpecError: the file is missing, unreadable or wrong; holds all problems, in file order. Or
@@ -64,7 +81,7 @@ def load_spec(path: Path, backends: Backends | None = None) -> Spec:
     targets = build_targets(
         Context(
             file=file,
-            root=path.parent,
+            path=path,
             matrix=matrix,
             commit=functools.cache(lambda: short_commit(path.parent)),
             problems=problems,
@@ -91,13 +108,14 @@ def load_spec(path: Path, backends: Backends | None = None) -> Spec:
         output=_output(file, problems),
         tools=_tools(file),
         catalogue=own,
+        copied=copied(file),
     )
     problems.stop()
     return spec
 
 
 def _check_backends(
-    file: File, backends: Collection[str] | None, problems: Problems, *, doubtful: bool
+    file: File, backends: Known | None, problems: Problems, *, doubtful: bool
 ) -> None:
     if not file.backend:
         problems.add(
@@ -105,7 +123,10 @@ def _check_backends(
         )
     for name, table in file.backend.items():
         if backends is not None and name not in backends:
-            hint = did_you_mean(name, sorted(backends), "backends")
+            aliases = backends if isinstance(backends, Mapping) else {}
+            meant = next((known for known, one in aliases.items() if name in one.aliases), None)
+            hint = f"it is called `{meant}` here" if meant else None
+            hint = hint or did_you_mean(name, sorted(backends), "backends")
             message = f"unknown backend {quoted(name)}"
             problems.add(table.at, message, hint, doubtful=doubtful)
 
@@ -202,6 +223,9 @@ def _output(file: File, problems: Problems) -> str:
     if text.sound and output in {"", "."}:
         hint = "write a folder of its own, such as `.buildmatrix/generated`"
         problems.add(text.at, "generated files cannot go into the specification's folder", hint)
+    if text.sound and f"{output}/".startswith(f"{STATE}/"):
+        hint = "write a folder beside it, such as `.buildmatrix/generated`"
+        problems.add(text.at, f"`{STATE}` is for what belongs to one machine", hint)
     return output
 
 

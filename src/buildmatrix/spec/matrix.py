@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from buildmatrix.spec.document import Problems
-from buildmatrix.spec.keys import Backend, Exclude, File, Include
+from buildmatrix.spec.hints import did_you_mean
+from buildmatrix.spec.keys import Exclude, File, Include
+from buildmatrix.spec.keys_settings import Backend
 from buildmatrix.spec.layers import sound
 from buildmatrix.spec.model import Exclusion
-from buildmatrix.spec.points import Point, check_when, choose, holds, version_order
-from buildmatrix.spec.shape import Text, did_you_mean
+from buildmatrix.spec.points import ANY, Point, check_when, choose, holds, version_order
+from buildmatrix.spec.shape import Text
 
 #: GitHub Actions starts at most 256 jobs from one matrix.
 MAX_TARGETS = 500
@@ -90,6 +92,9 @@ def _axes(name: str, backend: Backend, file: File, problems: Problems) -> Axes:
     if not runtimes:
         message = f"backend `{name}` has no runtimes"
         problems.add(backend.at, message, 'write `runtime = "any"`', doubtful=True)
+    if ANY in runtimes and len(runtimes) > 1:
+        message = f"backend `{name}` has the runtime `{ANY}` and others beside it"
+        problems.add(backend.at, message, f"`{ANY}` means that there are none: take it out")
     python = _axis(backend.python or defaults.python, problems)
     if not python:
         message = f"backend `{name}` has no Python versions"

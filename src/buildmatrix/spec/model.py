@@ -211,6 +211,8 @@ class Spec:
     tools: Mapping[str, str] = field(default_factory=dict)
     #: The user's own data files for the catalogue, relative to the specification.
     catalogue: tuple[str, ...] = ()
+    #: Where each path of `copy` stands, as written.
+    copied: tuple[tuple[str, Position], ...] = ()
 
     @property
     def catalogue_files(self) -> tuple[Path, ...]:

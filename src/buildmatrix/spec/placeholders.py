@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from buildmatrix.spec.document import Problems
+from buildmatrix.spec.hints import did_you_mean
 from buildmatrix.spec.kinds import quoted
-from buildmatrix.spec.shape import Text, did_you_mean
+from buildmatrix.spec.shape import Text
 
 #: The one placeholder that is not a value of the target: it costs a process.
 GIT = "git.short"

@@ -11,10 +11,11 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from buildmatrix.spec.document import Problems
-from buildmatrix.spec.keys import WhenTable
+from buildmatrix.spec.hints import closest, did_you_mean
+from buildmatrix.spec.keys_settings import WhenTable
 from buildmatrix.spec.kinds import is_range
 from buildmatrix.spec.layers import sound
-from buildmatrix.spec.shape import Text, closest, did_you_mean
+from buildmatrix.spec.shape import Text
 
 #: The runtime of a backend that has none.
 ANY = "any"

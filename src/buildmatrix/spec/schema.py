@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from buildmatrix.spec.keys import File
-from buildmatrix.spec.shape import Json, Row
+from buildmatrix.spec.shape import Json
+from buildmatrix.spec.tables import Row
 
 
 def schema() -> Json:

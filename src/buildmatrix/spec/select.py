@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from buildmatrix.errors import UsageError
+from buildmatrix.spec.hints import did_you_mean
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.spec.points import match, suggest
-from buildmatrix.spec.shape import did_you_mean
 
 
 def select(spec: Spec, globs: Sequence[str], subset: str | None = None) -> tuple[Target, ...]:

@@ -10,13 +10,17 @@ from typing import TypeVar, cast
 
 from buildmatrix.spec import kinds
 from buildmatrix.spec.document import Problems
-from buildmatrix.spec.keys import Backend, BaseTable, File, Settings, SmokeTable
-from buildmatrix.spec.layers import check_inherit, override, sound, specialise
+from buildmatrix.spec.hints import closest
+from buildmatrix.spec.keys import File
+from buildmatrix.spec.keys_checks import SmokeTable
+from buildmatrix.spec.keys_settings import Backend, BaseTable, Settings
+from buildmatrix.spec.layers import check_override, override, sound, specialise
 from buildmatrix.spec.matrix import Matrix, runtimes_of
 from buildmatrix.spec.model import Base, Position, Smoke, SmokeLevel, Target, User
 from buildmatrix.spec.placeholders import Filler
 from buildmatrix.spec.points import Point, check_when, choose, holds
-from buildmatrix.spec.shape import Text, closest
+from buildmatrix.spec.shape import Text
+from buildmatrix.spec.values import check_values
 
 T = TypeVar("T")
 
@@ -26,12 +30,16 @@ class Context:
     """What all targets of a file share."""
 
     file: File
-    #: Folder of the specification.
-    root: Path
+    path: Path
     matrix: Matrix
     #: The commit that is checked out; see `placeholders.Filler`.
     commit: Callable[[], str]
     problems: Problems
+
+    @property
+    def root(self) -> Path:
+        """Folder of the specification."""
+        return self.path.parent
 
 
 def build_targets(context: Context) -> tuple[Target, ...]:
@@ -41,8 +49,9 @@ def build_targets(context: Context) -> tuple[Target, ...]:
     smokes = _selections(((smoke, smoke.select) for smoke in file.smoke), matrix, problems)
     aliases = _aliases(context)
     for over in file.override:
-        check_inherit(over, problems)
+        check_override(over, problems)
     for layer in _all_settings(file):
+        check_values(layer, problems)
         for choice in _choices(layer):
             if choice.when is not None:
                 check_when(choice.when, matrix.points, problems)
@@ -61,6 +70,7 @@ def build_targets(context: Context) -> tuple[Target, ...]:
                 aliases.get(point.id, []),
             )
         )
+    _check_overwritten(targets, context.path, file, problems)
     _check_locks(targets, file, problems)
     _check_tags(targets, file, problems)
     return tuple(targets)
@@ -282,6 +292,27 @@ def check_exists(root: Path, path: str, at: Position, problems: Problems) -> boo
     hint = f"did you mean `{PurePosixPath(path).with_name(near)}`?" if near else None
     problems.add(at, f"there is no file `{path}` below the specification's folder", hint)
     return False
+
+
+def copied(file: File) -> tuple[tuple[str, Position], ...]:
+    """All paths of `copy` as they are written, and where."""
+    return tuple(
+        (source.value, source.at)
+        for settings in _all_settings(file)
+        for source, _ in settings.copy or ()
+        if source.sound
+    )
+
+
+def _check_overwritten(targets: list[Target], spec: Path, file: File, problems: Problems) -> None:
+    """A lock is written: not over what it is made from."""
+    at = next((layer.lock.at for layer in _all_settings(file) if layer.lock), file.at)
+    for target in targets:
+        inputs = (*target.requirements, target.pyproject, target.template, spec.name)
+        if target.lock in inputs:
+            hint = "write a file of its own, such as `locks/pylock.{id}.toml`"
+            problems.add(at, f"the lock of {target.id} would be written over `{target.lock}`", hint)
+            return
 
 
 def _check_locks(targets: list[Target], file: File, problems: Problems) -> None:

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from buildmatrix.spec.containers import Many
 from buildmatrix.spec.document import Problems, read
-from buildmatrix.spec.keys import Waive
+from buildmatrix.spec.keys_checks import Waive
 from buildmatrix.spec.layers import sound
 from buildmatrix.spec.model import Waiver
 from buildmatrix.spec.points import choose
-from buildmatrix.spec.shape import Entry, Many, Row, Table, key
+from buildmatrix.spec.shape import Entry
+from buildmatrix.spec.tables import Row, Table, key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +14,7 @@ from buildmatrix.spec.load import load_spec
 CASES = [
     # table, line, what the line's complaint points at, part of the message
     ("defaults", 'no_binary = ["x"]', "no_binary", "did you mean `no-binary`?"),
-    ("defaults", "archs = [1]", "1]", 'a whole number; write `"1"`'),
+    ("defaults", "archs = [1]", "1]", 'a whole number; write `"sm_90"`'),
     ("defaults", 'archs = "sm_90"', '"sm_90"', 'write `["sm_90"]`'),
     ("defaults", 'requirements = ["bas.in"]', '"bas.in"', "did you mean `base.in`?"),
     ("defaults", 'pyproject = "x/pyproject.toml"', '"x/', "there is no file"),
@@ -35,7 +36,8 @@ CASES = [
     ("defaults", 'system-packages = ["-y"]', '"-y"', "Debian package"),
     ("defaults", 'system-packages = ["curl-"]', '"curl-"', "remove the package"),
     ("defaults", "user = { uid = 0 }", "0 }", "from 1 to"),
-    ("defaults", 'user = { name = "a:b" }', '"a:b"', "user name"),
+    ("defaults", 'user = { name = "a:b" }', '"a:b"', "name of a user"),
+    ("defaults", 'user = { name = "root" }', '"root"', "without special rights"),
     ("defaults", 'user = { nam = "a" }', "nam", "did you mean `name`?"),
     ("defaults", 'torch = "cu128 --evil"', '"cu128', "torch build"),
     ("defaults", 'replace = { "a b" = "c" }', '"a b"', "distribution name"),
@@ -46,7 +48,8 @@ CASES = [
     ("defaults", 'lock = "locks/x.toml"', '"locks', "share the lock"),
     ("defaults", 'command = "python \'"', '"python', "cannot be split into words"),
     ("defaults", "command = []", "[]", "is empty"),
-    ("defaults", 'platforms = ["windows/amd64"]', '"windows', "platform of Linux"),
+    ("defaults", 'platforms = ["windows/amd64"]', '"windows', "one of linux/amd64, linux/arm64"),
+    ("defaults", 'platforms = ["linux/x86_64"]', '"linux', "one of linux/amd64"),
     ("backend.cpu", 'python = ["3.12", "3.12"]', '"3.12"]', "twice"),
     ("backend.cpu", "python = [3.10]", "3.10", 'write `"3.10"`'),
     ("backend.cpu", 'python = ["3"]', '"3"', "Python version"),
@@ -55,6 +58,24 @@ CASES = [
     ("backend.cuda", 'labels = { a = "{runtime.ful}" }', '"{runtime', "mean `runtime.full`?"),
     ("backend.cuda", 'template = "../x.j2"', '"../x', "leads out of its folder"),
     ("backend.cuda", 'template = "mine/x.j2"', '"mine', "there is no file"),
+    ("backend.rocm", 'runtime = "twelve"\nbase = "a"', '"twelve"', "it begins with a digit"),
+    ("backend.rocm", 'base = "a"\nruntime = { any = {}, "6.4" = {} }', "", "others beside it"),
+    ("backend.rocm", 'base = "a"\nruntime.6.4 = { full = "6.4.1" }', "4 =", 'write `"6.4"` in'),
+    ("defaults", 'archs = ["90"]', '"90"', "GPU architecture"),
+    ("defaults", 'archs = ["sm90"]', '"sm90"', "like `sm_90`"),
+    ("defaults", 'torch = "cuda12.8"', '"cuda12.8"', "`cu` or `rocm` with a version"),
+    ("defaults", 'env = { PATH = "/opt/bin" }', '"/opt', "leaves out `/opt/venv/bin`"),
+    ("defaults", 'env = { LD_LIBRARY_PATH = "/a:$LD_LIBRARY_PATH" }', '"/a', "names itself"),
+    ("defaults", 'env = { A = "${A}" }', '"${A', "nothing in `env` is expanded"),
+    ("defaults", 'env = { PYTHONHOME = "/usr" }', '"/usr', "take it out"),
+    ("defaults", 'replace = { Torch = "torch" }', '"torch"', "by itself"),
+    ("defaults", 'replace = { a_b = "c", a-b = "d" }', '"d"', "replaced twice"),
+    ("defaults", 'labels = { "dev.buildmatrix.backend" = "cpu" }', '"dev', "is for buildmatrix"),
+    ("defaults", "command = []", "[]", 'write `["python"]`'),
+    ("[override]", 'select = "cpu*"', "", "this override sets nothing"),
+    ("tags", "templates = []", "[]", "{version}-{id}"),
+    ("generate", 'output = ".buildmatrix/state/x"', '".build', "belongs to one machine"),
+    ("policy", "max-size = { cpu = 3 }", "3 }", 'write `"3GB"`'),
     ("backend.rocn", 'runtime = "6.4"', "", "unknown backend `rocn`; did you mean `rocm`?"),
     ("variant.servr", 'drop = ["x"]', "", "did you mean `server`?"),
     ("[exclude]", 'select = "cuda14*"\nreason = "x"', '"cuda14*"', "no target matches"),
@@ -212,6 +233,30 @@ def test_two_points_may_not_share_an_identifier(refuse, small):
         '[backend.cuda1]\nruntime = "2.8"\nbase = "x"\n[backend.cpu]',
     )
     assert any("`cuda12.8-py312-server`" in p.message for p in refuse(text))
+
+
+def test_the_other_name_of_a_backend_is_answered_with_the_one_that_is_written_here(tmp_path):
+    path = tmp_path / "buildmatrix.toml"
+    path.write_text('[project]\nname = "a"\nversion = "1"\n[backend.xpu]\nruntime = "2025.3"\n')
+
+    def known(*aliases):
+        return SimpleNamespace(aliases=aliases)
+
+    with pytest.raises(SpecError) as caught:
+        load_spec(path, backends={"tpu": known(), "oneapi": known("xpu", "sycl")})
+    assert "unknown backend `xpu`; it is called `oneapi` here" in str(caught.value)
+
+
+def test_a_lock_may_not_be_written_over_what_it_is_made_from(refuse, small):
+    for name in ("buildmatrix.toml", "pyproject.toml"):
+        settings = f'[defaults]\nlock = "{name}"\npyproject = "pyproject.toml"\n'
+        problems = refuse(small.replace("[defaults]\n", settings))
+        assert any(f"would be written over `{name}`" in p.message for p in problems)
+
+
+def test_a_table_that_is_there_twice_is_named_as_it_is_written(refuse, small):
+    (problem,) = refuse(small + "[backend.cpu]\n")
+    assert "cannot declare `backend.cpu` twice" in problem.message
 
 
 def test_a_commit_placeholder_outside_of_git_says_so(refuse, small, monkeypatch, project):

@@ -158,7 +158,7 @@ def test_placeholders_are_filled_in_per_target(load, small):
 [backend.cuda]
 torch = "{runtime.torch}"
 labels = { about = "{project} {version} {id} {backend} {runtime} {python} {variant} {platform}" }
-env = { JSON = '{{"a": 1}}', PATH = "/opt/bin:${PATH}" }
+env = { JSON = '{{"a": 1}}', DATA = "/opt:${HOME}" }
 """,
     )
     target = load(text).targets[0]
@@ -167,7 +167,7 @@ env = { JSON = '{{"a": 1}}', PATH = "/opt/bin:${PATH}" }
     assert target.labels == {
         "about": "inferno 1.4.0 cuda12.8-py312-server cuda 12.8 3.12 server linux/amd64"
     }
-    assert target.env == {"JSON": '{"a": 1}', "PATH": "/opt/bin:${PATH}"}
+    assert target.env == {"JSON": '{"a": 1}', "DATA": "/opt:${HOME}"}
 
 
 def test_what_is_not_said_has_documented_defaults(load, small):

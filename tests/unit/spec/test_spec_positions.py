@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from buildmatrix.errors import SpecError
-from buildmatrix.spec import keys
+from buildmatrix.spec import keys, keys_checks, keys_settings
 from buildmatrix.spec.load import load_spec
 from buildmatrix.spec.positions import Lines, index
-from buildmatrix.spec.shape import Table, keys_of
+from buildmatrix.spec.tables import Table, keys_of
 
 TRICKY = '''\
 # a comment with [brackets] and "quotes"
@@ -128,7 +128,7 @@ WORDS = st.sampled_from(
 )
 NAMES = {
     key.name
-    for table in vars(keys).values()
+    for table in {**vars(keys), **vars(keys_settings), **vars(keys_checks)}.values()
     if isinstance(table, type) and issubclass(table, Table)
     for key in keys_of(table)
 }

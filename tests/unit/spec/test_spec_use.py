@@ -12,12 +12,12 @@ import pytest
 import tomli
 
 from buildmatrix.errors import UsageError
-from buildmatrix.spec import keys
+from buildmatrix.spec import keys, keys_checks, keys_settings
 from buildmatrix.spec.ci import github_matrix
 from buildmatrix.spec.load import DEFAULT_TOOLS
 from buildmatrix.spec.schema import schema
 from buildmatrix.spec.select import select
-from buildmatrix.spec.shape import keys_of
+from buildmatrix.spec.tables import keys_of
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "spec.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```toml\n(.*?)```", GUIDE, re.DOTALL)
@@ -122,7 +122,11 @@ def test_patterns_of_the_schema_are_anchored_and_mean_the_same_in_editors():
 
 
 def test_every_key_is_in_the_guide_and_has_a_description():
-    tables = [table for table in vars(keys).values() if is_dataclass(table)]
+    tables = [
+        table
+        for table in {**vars(keys), **vars(keys_settings), **vars(keys_checks)}.values()
+        if is_dataclass(table)
+    ]
     assert len(tables) > 15
     for table in tables:
         for key in keys_of(table):
