@@ -103,6 +103,12 @@ def _complaints(file: tables.DataFile) -> Iterator[tuple[Place, str]]:
     for number, variable in enumerate(file.environment):
         if variable.toolkit is not None:
             yield from _bad_pattern(("environment", number, "toolkit"), variable.toolkit)
+    for number, host in enumerate(file.hosts):
+        for node in (*host.nodes, *host.needs):
+            if not node.startswith("/") or "**" in node or not node.strip("/"):
+                message = f"[[hosts]] has the node {node!r}; write an absolute path, with no `**`"
+                yield ("hosts", number, "nodes"), message
+        yield from _bad_pattern(("hosts", number, "version"), host.version)
     for number, distribution in enumerate(file.distributions):
         for backend, text in distribution.replace.items():
             if replacement(text) is None:

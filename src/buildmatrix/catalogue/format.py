@@ -179,6 +179,30 @@ class ExceptionRule(Entry, frozen=True):
     where: Where | None = None
 
 
+class Host(Entry, frozen=True):
+    """How a machine shows that it has such devices: files that can be read without any tool.
+
+    Nodes are globs of absolute paths, each of whose components a `*` or `?` may stand in.
+    """
+
+    #: One node per device.
+    nodes: tuple[str, ...]
+    #: PCI vendor, as sysfs writes it (`0x1002`), of nodes that other vendors have, too: their
+    #: folder in `sysfs` has a file `device/vendor`.
+    pci_vendor: str | None = None
+    sysfs: str | None = None
+    #: Nodes that a program needs beside the one of its device.
+    needs: tuple[str, ...] = ()
+    #: Kernel modules of the driver; `/sys/module/NAME/version` is the version of one.
+    modules: tuple[str, ...] = ()
+    #: Further files that tell it, and a regular expression whose first group it is in them.
+    version_files: tuple[str, ...] = ()
+    version: str = r"(\d+(?:\.\d+)+)"
+    #: How containers get at it: kinds of CDI devices, and runtimes of the Docker daemon.
+    cdi: tuple[str, ...] = ()
+    runtimes: tuple[str, ...] = ()
+
+
 class DataFile(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename="kebab"
 ):
@@ -205,6 +229,7 @@ class DataFile(
     tools: tuple[Tool, ...] = ()
     indexes: tuple[Route, ...] = ()
     exceptions: tuple[ExceptionRule, ...] = ()
+    hosts: tuple[Host, ...] = ()
 
 
 def entries(file: DataFile) -> Iterator[tuple[str, int, Entry]]:

@@ -16,7 +16,7 @@ SCHEMA = "buildmatrix/catalogue/1"
 #: What an entry is recognised by, in the words of its table.
 _KEYS = (
     *("names", "pattern", "paths", "formats", "kinds", "architectures", "family", "marks"),
-    *("shared", "files"),
+    *("shared", "files", "nodes"),
 )
 #: What it means where it is seen.
 _MEANINGS = ("role", "kind", "weight", "where", "toolkit", "basis")

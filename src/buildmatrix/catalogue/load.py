@@ -71,6 +71,7 @@ class Catalogue:
     static: Sequence[Owned[tables.Static]]
     tools: GlobIndex[Owned[tables.Tool]]
     exceptions: Sequence[Owned[tables.ExceptionRule]]
+    hosts: Sequence[Owned[tables.Host]]
     #: By name: what the look-ups above are made of.
     files: Mapping[str, tables.DataFile]
 
@@ -118,6 +119,7 @@ def catalogue(named: Mapping[str, tables.DataFile]) -> Catalogue:
         static=_sequence(files, lambda file: file.static),
         tools=_index(files, lambda file: file.tools, _names),
         exceptions=_sequence(files, lambda file: file.exceptions),
+        hosts=_sequence(files, lambda file: file.hosts),
         files=dict(named),
     )
 

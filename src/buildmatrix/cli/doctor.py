@@ -2,59 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.options import Settings, say
+from buildmatrix.cli.options import Settings, load, option, say
 from buildmatrix.cli.surroundings import engine
-from buildmatrix.errors import (
-    EXIT_OK,
-    BuildmatrixError,
-    ComponentError,
-    SpecError,
-    most_severe,
-)
+from buildmatrix.errors import EXIT_OK, ComponentError, SpecError, UndecidedError, most_severe
+
+if TYPE_CHECKING:
+    from buildmatrix.pipeline.doctor.checks import Line, State
+    from buildmatrix.spec.model import Spec
+
+#: What a state says about the runs to come. Devices and disks decide nothing: no command needs a
+#: device, and what is little for one project is plenty for another.
+_CODES: dict[State, int] = {
+    "missing": ComponentError.exit_code,
+    "wrong": SpecError.exit_code,
+    "unknown": UndecidedError.exit_code,
+}
+_WIDTH = 8
 
 
-def _engine(_: Settings) -> str:
-    return engine().check()
-
-
-def _uv(_: Settings) -> str:
-    from buildmatrix.lock.uv import find_uv
-
-    found = find_uv()
-    return f"uv {found.version}"
-
-
-def _catalogue(settings: Settings) -> str:
-    from buildmatrix.catalogue.load import load
+def _lines(settings: Settings, builder: str | None, offline: bool) -> Iterator[Line]:
+    from buildmatrix.cli.wheels import cache_folder
+    from buildmatrix.index.where import default_indexes
+    from buildmatrix.pipeline.doctor import examine
+    from buildmatrix.pipeline.doctor.checks import Line
+    from buildmatrix.pipeline.doctor.machine import Machine
     from buildmatrix.spec.data_files import read_data_files
 
-    catalogue = load(read_data_files(settings.file))
-    return f"of {catalogue.date}, backends {', '.join(sorted(catalogue.backends))}"
+    line, facilities = examine.engine_line(engine(), builder)
+    yield line
+    yield examine.resolver_line()
 
+    line, catalogue = examine.catalogue_line(lambda: read_data_files(settings.file))
+    yield line
 
-CHECKS: dict[str, Callable[[Settings], str]] = {
-    "engine": _engine,
-    "resolver": _uv,
-    "catalogue": _catalogue,
-}
+    def specification() -> Spec | None:
+        return load(settings) if settings.file.exists() else None
+
+    line, spec = examine.specification_line(specification)
+    yield line
+
+    places = {"locks, generated files, state": settings.file.absolute().parent}
+    if (cache := cache_folder()) is not None:
+        places["caches"] = cache
+    if facilities is not None and facilities.folder is not None:
+        places["images"] = facilities.folder
+    yield from examine.disk_lines(places)
+
+    urls = dict.fromkeys(default_indexes())
+    urls |= dict.fromkeys(
+        url for target in (spec.targets if spec else ()) for url in target.index.values()
+    )
+    if offline:
+        yield Line("none", "index", f"{len(urls)} not asked, as --offline was given")
+    else:
+        yield from examine.index_lines(urls)
+
+    wanted = {target.backend for target in spec.targets} if spec else set()
+    yield from examine.device_lines(Machine(), catalogue, wanted, facilities)
 
 
 @click.command("doctor", short_help="Tell what this machine can do.")
+@option("--builder", metavar="NAME", help="A buildx builder, to check in place of the daemon's.")
+@option("--offline", is_flag=True, help="Ask no package index.")
 @click.pass_obj
-def command(settings: Settings, /) -> int:
-    """Tell what this machine can do, and what to install where it cannot."""
+def command(settings: Settings, /, builder: str | None, offline: bool) -> int:
+    """Tell what this machine can do, and what to install where it cannot.
+
+    No program of a vendor is run: devices and drivers are read from the machine's files. A device
+    that is not here is no failure.
+    """
     codes = [EXIT_OK]
-    for name, check in CHECKS.items():
-        try:
-            say(f"ok       {name}: {check(settings)}")
-        except SpecError as error:
-            say(f"wrong    {name}: {error.message}")
-            codes.append(error.exit_code)
-        except BuildmatrixError as error:
-            say(f"missing  {name}: {error.message}")
-            codes.append(ComponentError.exit_code)
+    for line in _lines(settings, builder or None, offline):
+        say(f"{line.state.ljust(_WIDTH)} {line.subject}: {line.text}")
+        codes.append(_CODES.get(line.state, EXIT_OK))
     return most_severe(codes)
