@@ -1,7 +1,7 @@
 """Installed distributions, and which of them owns a file.
 
 Formats: core metadata 2.x (METADATA, PKG-INFO), PEP 376 and the specification "Recording installed
-projects" (RECORD, INSTALLER, REQUESTED), PEP 610 (direct_url.json).
+projects" (RECORD, INSTALLER, REQUESTED), PEP 610 (direct_url.json). Conda's records: `conda`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from email.parser import HeaderParser
 from urllib.parse import urlsplit, urlunsplit
 
+from buildmatrix.inventory.conda_join import Recorded, with_conda
 from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.model import Distribution, EntryPoint, SharedPath
 from buildmatrix.inventory.names import distribution_name, owner_name
@@ -46,35 +47,19 @@ class Ownership:
     shared: tuple[SharedPath, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A distribution with what its RECORD claims: path in the tree → hash as written, or ``."""
-
-    distribution: Distribution
-    record: Mapping[str, str]
-
-    @property
-    def owner(self) -> str:
-        return owner_name(self.distribution.name, self.distribution.version)
-
-    @property
-    def parent(self) -> str:
-        """The folder that is on Python's path, with a slash at its end; empty for the root."""
-        path = self.distribution.path
-        return path[: path.rfind("/") + 1]
-
-
 def read_distributions(listing: Listing) -> tuple[tuple[Distribution, ...], Ownership]:
     """All distributions anywhere in the tree, and the owners of its files.
 
     A distribution that lies inside of another one (`setuptools/_vendor`) is a part of that one.
     """
-    everything = [_read(listing, path) for path in _metadata_folders(listing)]
-    found = _outermost(everything)
+    records = {folder: _record(listing, folder) for folder in _metadata_folders(listing)}
+    python = [_read(listing, folder, records[folder]) for folder in _outermost(records)]
+    found = with_conda(listing, python)
     claims: dict[str, dict[str, str]] = {}
     for one in found:
+        owner = owner_name(one.distribution.name, one.distribution.version)
         for path, digest in one.record.items():
-            claims.setdefault(path, {}).setdefault(one.owner, digest)
+            claims.setdefault(path, {}).setdefault(owner, digest)
     owners: dict[str, str] = {}
     shared: list[SharedPath] = []
     for path, claimants in sorted(claims.items()):
@@ -83,6 +68,8 @@ def read_distributions(listing: Listing) -> tuple[tuple[Distribution, ...], Owne
         owners[path] = (matches or names)[0]
         if len(names) > 1:
             shared.append(SharedPath(path, names, matches))
+    # By the listing's own strings: each path would be in memory twice.
+    owners = {path: owners[path] for path in listing.files if path in owners}
     return tuple(one.distribution for one in found), Ownership(owners, tuple(shared))
 
 
@@ -98,30 +85,38 @@ def _metadata_folders(listing: Listing) -> list[str]:
     return sorted(found)
 
 
-def _outermost(everything: list[_Found]) -> list[_Found]:
-    """Without those whose metadata another distribution lists that lies further out."""
-    listed: dict[str, list[str]] = {}
-    for one in everything:
-        for path in one.record:
-            if path.endswith(("/METADATA", "/PKG-INFO")):
-                listed.setdefault(path.rpartition("/")[0], []).append(one.parent)
+def _outermost(records: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Metadata folders without those that another distribution lists that lies further out.
+
+    Such a one may be no distribution at all, but data of a test.
+    """
+    listed: dict[str, set[str]] = {}
+    for folder, record in records.items():
+        for path in record:
+            inner = path.rpartition("/")[0]
+            if inner.endswith(_METADATA_FOLDERS):
+                listed.setdefault(inner, set()).add(_site(folder))
     return [
-        one
-        for one in everything
+        folder
+        for folder in records
         if not any(
-            parent != one.parent and one.parent.startswith(parent)
-            for parent in listed.get(one.distribution.path, ())
+            site != _site(folder) and _site(folder).startswith(site)
+            for site in listed.get(folder, ())
         )
     ]
 
 
-def _read(listing: Listing, folder: str) -> _Found:
+def _site(folder: str) -> str:
+    """The folder that a metadata folder lies in, with a slash at its end; empty for the root."""
+    return folder[: folder.rfind("/") + 1]
+
+
+def _read(listing: Listing, folder: str, record: Mapping[str, str]) -> Recorded:
     headers = _metadata(listing, folder)
     name, version = _from_folder_name(folder)
     record_path = f"{folder}/RECORD"
-    record = _record(listing, record_path) if record_path in listing.files else {}
     installer = _note(listing, f"{folder}/INSTALLER")
-    return _Found(
+    return Recorded(
         Distribution(
             name=distribution_name((headers.get("name") or [name])[0]),
             version=(headers.get("version") or [version])[0],
@@ -166,12 +161,13 @@ def _metadata(listing: Listing, folder: str) -> Mapping[str, list[str]]:
     return headers
 
 
-def _record(listing: Listing, path: str) -> dict[str, str]:
-    """Existing files that the RECORD at `path` lists, with their hashes as written."""
-    data = listing.read(path, LARGEST_RECORD)
+def _record(listing: Listing, folder: str) -> dict[str, str]:
+    """Existing files that the RECORD in `folder` lists, with their hashes as written."""
+    path = f"{folder}/RECORD"
+    data = listing.read(path, LARGEST_RECORD) if path in listing.files else None
     if data is None:
         return {}
-    site = path.rpartition("/")[0].rpartition("/")[0]
+    site = folder.rpartition("/")[0]
     files: dict[str, str] = {}
     try:
         for row in csv.reader(io.StringIO(data.decode("utf-8", "backslashreplace"), newline="")):
@@ -189,7 +185,7 @@ def _digest(record: Mapping[str, str], folder: str) -> str | None:
     Without what an installer writes: the metadata folder, compiled files, and scripts, which name
     the interpreter.
     """
-    parent = folder[: folder.rfind("/") + 1]
+    parent = _site(folder)
     lines = [
         f"{path.removeprefix(parent)} {digest}\n"
         for path, digest in sorted(record.items())

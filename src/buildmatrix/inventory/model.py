@@ -12,7 +12,7 @@ from typing import Literal
 from buildmatrix.elf.model import DeviceCode, Elf, Mark
 
 #: Raised with every change of what an inventory says: older stored ones are then read again.
-SCHEMA = "buildmatrix/inventory/3"
+SCHEMA = "buildmatrix/inventory/4"
 
 #: How far the import of a distribution's top-level packages gets to a library:
 #: `import` it is loaded, and the import fails without it; `guarded` it is loaded or tried, and the
@@ -33,7 +33,7 @@ class EntryPoint:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """One installed distribution, from its `.dist-info` (or `.egg-info`) folder.
+    """One installed distribution: a `.dist-info` (or `.egg-info`) folder, or a conda package.
 
     Core metadata specification 2.x; PEP 376 (RECORD, INSTALLER, REQUESTED); PEP 610 (direct_url).
     """
@@ -41,7 +41,7 @@ class Distribution:
     #: Normalised name (PEP 503).
     name: str
     version: str
-    #: Path of the metadata folder.
+    #: Path of the metadata folder, or of the conda package's record.
     path: str
     #: `Requires-Dist` lines as written.
     requires: tuple[str, ...] = ()
@@ -279,6 +279,9 @@ class Inventory:
     python_paths: tuple[PythonPath, ...] = ()
     links: tuple[Link, ...] = ()
     system_packages: tuple[SystemPackage, ...] = ()
+    #: Path of a binary, artefact, metadata folder, or Python file that loads a library →
+    #: `name version` of the system's package that installed it.
+    packaged: Mapping[str, str] = field(default_factory=dict)
     shared_paths: tuple[SharedPath, ...] = ()
     #: Folders named in ld.so.conf and its includes, in order.
     library_folders: tuple[str, ...] = ()

@@ -1,0 +1,133 @@
+"""Packages that conda, mamba or pixi installed, from the records in an environment's `conda-meta`.
+
+Format: one JSON file `<prefix>/conda-meta/<name>-<version>-<build>.json` per package, with `name`,
+`version`, `depends`, `files`, `paths_data.paths` (`_path`, `sha256`, `sha256_in_prefix`) and
+`requested_spec` or `requested_specs` (`PrefixRecord` of conda, conda/models/records.py, and of
+rattler, https://conda.github.io/rattler/py-rattler/prefix_record). Paths are relative to the
+prefix. Fields that are missing or of another kind count as empty.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from buildmatrix.inventory.listing import Listing
+
+#: Bytes of one record; a package of 30,000 files has about 10 MB.
+LARGEST_RECORD = 32 << 20
+
+_RECORD = re.compile(r"(?:(?P<prefix>.+)/)?conda-meta/[^/]+\.json")
+_METADATA_FILES = (".dist-info/METADATA", ".egg-info/PKG-INFO", ".egg-info")
+
+
+@dataclass(frozen=True, slots=True)
+class CondaPackage:
+    """One record."""
+
+    name: str
+    version: str
+    #: Path of the record, and the environment's folder; empty for the tree's root.
+    path: str
+    prefix: str
+    #: Names of packages that it depends on.
+    depends: tuple[str, ...]
+    requested: bool
+    #: Files of the tree that it lists, with their hashes as a RECORD writes them; `` for none.
+    files: Mapping[str, str]
+
+    @property
+    def metadata(self) -> tuple[str, ...]:
+        """Metadata folders (or files) of Python distributions that it brought."""
+        found = set[str]()
+        for path in self.files:
+            if path.endswith(_METADATA_FILES):
+                is_inside = path.endswith(("/METADATA", "/PKG-INFO"))
+                found.add(path.rpartition("/")[0] if is_inside else path)
+        return tuple(sorted(found))
+
+
+def conda_packages(listing: Listing) -> list[CondaPackage]:
+    """The packages of all environments in the tree, in the order of their records."""
+    found = []
+    for path in sorted(listing.files):
+        match = _RECORD.fullmatch(path)
+        if match is None:
+            continue
+        package = _read(listing, path, match["prefix"] or "")
+        if package is not None:
+            found.append(package)
+    return found
+
+
+def _read(listing: Listing, path: str, prefix: str) -> CondaPackage | None:
+    data = listing.read(path, LARGEST_RECORD)
+    if data is None:
+        return None
+    try:
+        record = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        listing.note(path, f"no readable JSON: {type(error).__name__}")
+        return None
+    match record:
+        case {"name": str(name), "version": str(version)} if name and version:
+            return CondaPackage(
+                name=name,
+                version=version,
+                path=path,
+                prefix=prefix,
+                depends=tuple(dict.fromkeys(_names(record.get("depends")))),
+                requested=bool(record.get("requested_spec") or record.get("requested_specs")),
+                files=dict(_files(listing, prefix, record)),
+            )
+    listing.note(path, "no record of a conda package: it has no name or no version")
+    return None
+
+
+def _names(depends: object) -> Iterator[str]:
+    """The names in match specifications: `libcublas >=12.4,<13.0a0`, `conda-forge::numpy`."""
+    for line in depends if isinstance(depends, list) else ():
+        if isinstance(line, str):
+            found = re.match(r"\s*(?:[^\s:]*::?)?([A-Za-z0-9_.-]+)", line)
+            if found is not None:
+                yield found[1]
+
+
+def _files(
+    listing: Listing, prefix: str, record: Mapping[str, object]
+) -> Iterator[tuple[str, str]]:
+    for name, digest in _listed(record):
+        inside = posixpath.normpath(posixpath.join(prefix, name))
+        place = inside if inside in listing.files else listing.paths.file(inside)
+        # A record owns nothing outside of its environment, whatever it or a link in there names.
+        if place is not None and _is_below(prefix, inside) and _is_below(prefix, place):
+            yield place, digest
+
+
+def _is_below(prefix: str, path: str) -> bool:
+    return not prefix or path.startswith(f"{prefix}/")
+
+
+def _listed(record: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    match record.get("paths_data"):
+        case {"paths": [_, *_] as paths}:
+            for one in paths:
+                match one:
+                    case {"_path": str(name)}:
+                        yield name, _digest(one.get("sha256_in_prefix") or one.get("sha256"))
+            return
+    files = record.get("files")
+    for name in files if isinstance(files, list) else ():
+        if isinstance(name, str):
+            yield name, ""
+
+
+def _digest(sha256: object) -> str:
+    """Hex digits → `sha256=<base64>`, as a RECORD has it; nothing for anything else."""
+    if not isinstance(sha256, str) or not re.fullmatch(r"[0-9a-f]{64}", sha256):
+        return ""
+    return "sha256=" + base64.urlsafe_b64encode(bytes.fromhex(sha256)).decode().rstrip("=")

@@ -1,0 +1,80 @@
+"""Which package of the operating system installed a file: lists of dpkg, and apk's database.
+
+Python's metadata tells nothing of most files in an image: the C library, a driver, what a base
+image's maker installed. Sources: dpkg(1), "/var/lib/dpkg/info/*.list"; APK installed database v2.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Collection, Iterator, Mapping
+
+from buildmatrix.inventory.listing import Listing
+from buildmatrix.inventory.model import SystemPackage
+from buildmatrix.inventory.names import readable
+from buildmatrix.inventory.system import APK_INSTALLED, DPKG_FOLDER, LARGEST_STATUS
+
+#: Lists of installed files, one per package.
+DPKG_LISTS = "var/lib/dpkg/info"
+#: Bytes of one package's list; linux-headers have about 2 MB.
+LARGEST_LIST = 16 << 20
+#: Packages whose lists are read; a full desktop has 4,000.
+MOST_LISTS = 20_000
+
+
+def packaged(
+    listing: Listing, packages: Collection[SystemPackage], wanted: Collection[str]
+) -> dict[str, str]:
+    """Path → `name version` of the package that lists it, for those of `wanted` that one does.
+
+    A folder counts too. Sorted by path; of several packages that list a path the first counts.
+    """
+    by_name: dict[str, list[str]] = {}
+    for path in wanted:
+        by_name.setdefault(path.rpartition("/")[2], []).append(path)
+    versions = {one.name: one.version for one in packages}
+    found: dict[str, str] = {}
+    if not versions or not by_name:
+        return found
+    for package, told in _listed(listing, versions):
+        folder, _, name = told.rstrip("/").rpartition("/")
+        if name not in by_name:
+            continue
+        # Lists name /lib, which is a link to /usr/lib on most systems.
+        real = listing.paths.folder(folder)
+        path = f"{real}/{name}" if real else name
+        if path in by_name[name]:
+            found.setdefault(path, f"{package} {versions.get(package, '')}".rstrip())
+    return dict(sorted(found.items()))
+
+
+def _listed(listing: Listing, versions: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Every package with each path that it lists."""
+    names = [name for name in listing.names_in(DPKG_LISTS) if name.endswith(".list")]
+    for name in names[:MOST_LISTS]:
+        # `libgomp1:amd64.list` where a package is there for several architectures.
+        package = name.removesuffix(".list").partition(":")[0]
+        for line in _lines(listing, f"{DPKG_LISTS}/{name}") if package in versions else ():
+            yield package, line
+    for path in listing.below(DPKG_FOLDER.rstrip("/")):
+        package = posixpath.basename(path).removesuffix(".md5sums")
+        if path.endswith(".md5sums"):
+            for line in _lines(listing, path):
+                yield package, line.partition("  ")[2]
+    for database in APK_INSTALLED:
+        package, folder = "", ""
+        for line in _lines(listing, database, LARGEST_STATUS):
+            key, _, value = line.partition(":")
+            if key == "P":
+                package, folder = value, ""
+            elif key == "F":
+                folder = value
+                yield package, folder
+            elif key == "R":
+                yield package, f"{folder}/{value}"
+
+
+def _lines(listing: Listing, path: str, limit: int = LARGEST_LIST) -> Iterator[str]:
+    real = listing.paths.file(path)
+    data = None if real is None else listing.read(real, limit)
+    yield from readable((data or b"").decode("utf-8", "surrogateescape")).splitlines()
