@@ -15,9 +15,10 @@
 `wheels`   everything of each wheel, beside inflating it with zlib to nowhere.
 
 Each line is a process of its own, with its start and imports, but for `large` and `wheels`: there
-the clock starts behind the imports. Files are warm: a first run is thrown away. The best of --runs
-counts. The peak is of all processes of one job together; what they share is counted twice. `read`
-is what read calls gave; scanelf and libtree map files instead. A peer that is not installed is
+the clock starts behind the imports. Files are warm: a first run only tells the memory, and its time
+is thrown away. The best of --runs counts. The peak is of all processes of one job together, and
+what they share counts once (bench/memory.py). `read` is what read calls gave; scanelf and libtree
+map files instead. A peer that is not installed is
 named as missing. Machines differ and are busy: the ratio to the first line of a part is the result.
 """
 
@@ -31,9 +32,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from memory import Watch
 
 LARGE = 100_000_000
 JOBS = Path(__file__).with_name("readers.py")
@@ -72,27 +76,28 @@ def ours(name: str, job: str, *paths: str | Path, **more: Any) -> Job:
     return Job(name, [sys.executable, str(JOBS), job, *map(str, paths)], **more)
 
 
-def run(job: Job) -> tuple[dict[str, float], str]:
-    """Costs of one run, and what it printed."""
+def run(job: Job, *, watched: bool = False) -> tuple[dict[str, float], str]:
+    """Costs of one run, and what it printed; `watched`, with the peak of all its processes."""
     before = _read_so_far()
     started = time.perf_counter()
     process = subprocess.Popen(job.command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert process.stdout is not None
-    output = process.stdout.read().decode("utf-8", "replace")
-    _, status, usage = os.wait4(process.pid, 0)
+    with Watch(process.pid) if watched else nullcontext() as watch:
+        output = process.stdout.read().decode("utf-8", "replace")
+        _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - started
     process.returncode = os.waitstatus_to_exitcode(status)
     cost = {
         "seconds": seconds,
         "cpu": usage.ru_utime + usage.ru_stime,
-        "peak": usage.ru_maxrss * 1024.0,
+        "peak": float(watch.peak if watch and watch.processes > 1 else usage.ru_maxrss * 1024),
         "read": float(_read_so_far() - before),
     }
     if str(JOBS) in job.command:
         if process.returncode:
             raise SystemExit(f"{job.name} failed with exit code {process.returncode}")
         answer = json.loads(output)
-        cost |= {"peak": answer["peak"] * 1024.0, "read": float(answer["read"])}
+        cost["read"] = float(answer["read"])
         if job.own_clock:
             cost["seconds"] = answer["seconds"]
     return cost, output
@@ -107,15 +112,19 @@ def _read_so_far() -> int:
 def measure(part: str, jobs: Sequence[Job], runs: int) -> Iterator[tuple[Row, str]]:
     """The best run of each job, beside the first one, and what it printed; the jobs take turns."""
     best: dict[str, tuple[dict[str, float], str]] = {}
+    peaks: dict[str, float] = {}
     absent = {job.name: missing(job) for job in jobs}
     for turn in range(runs + 1):
         for job in jobs:
             if absent[job.name]:
                 continue
-            done = run(job)
+            cost, output = run(job, watched=not turn)
+            if not turn:
+                peaks[job.name] = cost["peak"]
+                continue
             known = best.get(job.name)
-            if turn and (known is None or done[0]["seconds"] < known[0]["seconds"]):
-                best[job.name] = done
+            if known is None or cost["seconds"] < known[0]["seconds"]:
+                best[job.name] = cost | {"peak": peaks[job.name]}, output
     for job in jobs:
         if absent[job.name]:
             yield Row(part, job.name, note=absent[job.name]), ""

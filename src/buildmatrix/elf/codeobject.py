@@ -1,7 +1,7 @@
-"""ELF objects whose machine is an accelerator: cubins, AMD code objects, Intel's zebin.
+"""ELF objects whose machine is an accelerator: cubins, code objects of AMD, Intel and Ascend.
 
-Sources: LLVM's llvm/BinaryFormat/ELF.h and AMDGPUUsage.rst; the numbers of EM_CUDA were checked
-against cubins in real wheels.
+Sources: LLVM's llvm/BinaryFormat/ELF.h and AMDGPUUsage.rst; the numbers of EM_CUDA and EM_ASCEND
+were checked against objects in real wheels.
 """
 
 from __future__ import annotations
@@ -11,7 +11,12 @@ from buildmatrix.elf.entries import Container, Entry
 from buildmatrix.elf.layout import layout
 from buildmatrix.elf.source import ByteSource
 
-KINDS = {abi.EM_CUDA: "sass", abi.EM_AMDGPU: "amdgcn", abi.EM_INTELGT: "zebin"}
+KINDS = {
+    abi.EM_CUDA: "sass",
+    abi.EM_AMDGPU: "amdgcn",
+    abi.EM_INTELGT: "zebin",
+    abi.EM_ASCEND: "aicore",
+}
 
 #: From this EI_ABIVERSION on (CUDA 13) the SM number stands in bits 8 to 15 of e_flags.
 _CUDA_ABI_2 = 8

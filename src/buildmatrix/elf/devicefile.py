@@ -22,6 +22,7 @@ from buildmatrix.elf import (
 from buildmatrix.elf import layout as abi
 from buildmatrix.elf.devicecode import Spent, read_containers
 from buildmatrix.elf.entries import Entry
+from buildmatrix.elf.head import read_forward
 from buildmatrix.elf.headers import Malformed
 from buildmatrix.elf.model import DeviceCode, DeviceFile, Mark
 from buildmatrix.elf.reader import read_elf
@@ -49,13 +50,19 @@ _MAGIC = (
     (b"ptrt", "engine"),
 )
 #: ELF files by their machine.
-_OBJECTS = {abi.EM_CUDA: "cubin", abi.EM_AMDGPU: "hsaco", abi.EM_INTELGT: "zebin"}
+_OBJECTS = {
+    abi.EM_CUDA: "cubin",
+    abi.EM_AMDGPU: "hsaco",
+    abi.EM_INTELGT: "zebin",
+    abi.EM_ASCEND: "aicore",
+}
 
 #: Format and kind of a piece of code where the file holds just one.
 _MEANINGS = {
     "cubin": ("elf", "sass"),
     "hsaco": ("elf", "amdgcn"),
     "zebin": ("elf", "zebin"),
+    "aicore": ("elf", "aicore"),
     "fatbin": ("nv-fatbin", "unknown"),
     "hipfb": ("hip-bundle", "unknown"),
     "offload": ("offload-binary", "unknown"),
@@ -85,6 +92,8 @@ _TARGETS = {
 #: Machines of bitcode that is for an accelerator; the rest is code of the host.
 _DEVICE_TRIPLES = re.compile(r"(nvptx|amdgcn|r600|spir|spirv|amdil|hsail)")
 
+#: Bytes that a source which reads forward goes back at little cost.
+_LARGEST_STEP_BACK = 2 << 20
 #: Members whose troubles are told.
 _MOST_UNREAD = 16
 
@@ -106,13 +115,13 @@ def kind_of(name: str, head: bytes) -> str | None:
 
 
 def read_device_file(
-    source: ByteSource, size: int, name: str, spent: Spent | None = None
+    source: ByteSource, size: int, name: str, spent: Spent | None = None, *, forward: bool = False
 ) -> DeviceFile | None:
     """What the file `name` says; None when it is none that matters (see `kind_of`).
 
     Code whose architecture the bytes do not tell has a note with the reason; trouble is told in
     `DeviceFile.unread`. Time and memory are bounded; for a part of a file, `spent` is what the
-    other parts cost.
+    other parts cost. `forward`: a source that does not like to go back.
 
     Raises:
         OSError: the source could not be read.
@@ -121,15 +130,15 @@ def read_device_file(
     if kind is None:
         return None
     if kind == "a":
-        return _read_archive(source, size)
+        return _read_archive(source, size, forward=forward)
     if kind in ("fatbin", "hipfb", "offload"):
         unread: list[str] = []
         found = read_containers(source, size, unread, spent)
         if found is not None:
             return DeviceFile(kind, found, unread=tuple(unread))
         entries: Iterable[Entry] = (_unknown(kind, size, "there is no container in the file"),)
-    elif kind in ("cubin", "hsaco", "zebin"):
-        return _read_object(source, size, kind)
+    elif kind in _OBJECTS.values():
+        return _read_object(source, size, kind, forward=forward)
     elif kind == "kpack":
         entries = kpack.read(source, size)
     else:
@@ -149,9 +158,9 @@ def _unknown(kind: str, size: int, why: str) -> Entry:
     return Entry(container, meaning, None, 0, size, note=why)
 
 
-def _read_object(source: ByteSource, size: int, kind: str) -> DeviceFile:
+def _read_object(source: ByteSource, size: int, kind: str, *, forward: bool) -> DeviceFile:
     try:
-        elf = read_elf(source, size)
+        elf = (read_forward(source, size) if forward else None) or read_elf(source, size)
     except Malformed as problem:
         return DeviceFile(kind, _summed([_unknown(kind, size, problem.reason)]))
     if elf is None:
@@ -191,7 +200,7 @@ def _target(kind: str, head: bytes) -> str | None:
     return f"compute_{groups['cc']}" if "cc" in groups else groups["arch"]
 
 
-def _read_archive(source: ByteSource, size: int) -> DeviceFile:
+def _read_archive(source: ByteSource, size: int, *, forward: bool) -> DeviceFile:
     """Device code and marks of all members, with their places in the archive."""
     troubles: list[str] = []
     sums = Sums(troubles)
@@ -204,7 +213,9 @@ def _read_archive(source: ByteSource, size: int) -> DeviceFile:
         try:
             inner = archive.MemberSource(source, member)
             # What an object of an archive loads is told by the library that it is linked into.
-            elf = read_elf(inner, member.size, names=False, spent=spent)
+            once = forward and member.size > _LARGEST_STEP_BACK
+            elf = read_forward(inner, member.size) if once else None
+            elf = elf or read_elf(inner, member.size, names=False, spent=spent)
         except Malformed as problem:
             if len(unread) < _MOST_UNREAD:
                 unread.setdefault(f"a member: {problem.reason}")

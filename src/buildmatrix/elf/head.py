@@ -16,15 +16,18 @@ the names of the C runtime in it give away.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from buildmatrix.elf import codeobject
 from buildmatrix.elf.headers import Malformed, read_headers
 from buildmatrix.elf.kept import BLOCK, Kept
+from buildmatrix.elf.model import Elf
 from buildmatrix.elf.passing import PassingSearch
 from buildmatrix.elf.regions import CHUNK
-from buildmatrix.elf.source import CachedSource
-from buildmatrix.elf.telling import Head, Plan, StringTable, plan_of, tell
+from buildmatrix.elf.source import ByteSource, CachedSource
+from buildmatrix.elf.telling import LATEST_TABLE, Head, Plan, StringTable, plan_of, tell
 
-__all__ = ["Head", "HeadReader", "Malformed", "read_head"]
+__all__ = ["Head", "HeadReader", "Malformed", "read_forward", "read_head"]
 
 #: Bytes from the start that are kept: headers, notes, and in most files the tables of linking.
 EARLY = 1 << 20
@@ -34,6 +37,9 @@ FIRST_PAGES = 64 << 10
 BEHIND_TABLE = 8 << 20
 #: What is kept of one file; tables of strings take a tenth of their size.
 MOST_KEPT = 32 << 20
+
+#: Bytes that `read_forward` takes at once.
+PIECE = 1 << 20
 
 _SECTION_NAMES = b"\0.shstrtab\0"
 
@@ -49,6 +55,22 @@ def read_head(data: bytes, size: int) -> Head | None:
     return reader.head()
 
 
+def read_forward(source: ByteSource, size: int) -> Elf | None:
+    """What `elf.reader.read_elf` says, of a source that is read once from its start to its end.
+
+    None when it is no ELF, or has a table or data where none was expected when it passed by.
+
+    Raises:
+        Malformed: the header itself cannot be used.
+        OSError: the source could not be read.
+    """
+    reader = HeadReader(size)
+    for at in range(0, size, PIECE):
+        reader.feed(source.read(at, PIECE))
+    head = reader.head()
+    return None if head is None or head.misplaced else head.elf
+
+
 class HeadReader:
     """Takes the bytes of one file in order; `head` tells what they said, and ends it.
 
@@ -57,11 +79,10 @@ class HeadReader:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._kept = Kept(MOST_KEPT, self._is_wanted, EARLY)
+        self._wanted = _Wanted()
+        self._kept = Kept(MOST_KEPT, self._wanted, EARLY)
         self._start = bytearray()
-        self._plan: Plan | None = None
         self._search: PassingSearch | None = None
-        self._table = StringTable(0)
 
     @property
     def offset(self) -> int:
@@ -88,40 +109,44 @@ class HeadReader:
         """What all bytes said; None when they are no ELF file. Raises Malformed."""
         if self._search is None and not self._begin():
             return None
-        assert self._search is not None and self._plan is not None
+        plan, table = self._wanted.plan, self._wanted.table
+        assert self._search is not None and plan is not None
         self._search.finish()
-        return tell(self._size, self._kept, self._plan, self._search.found, self._table)
+        return tell(self._size, self._kept, plan, self._search.found, table)
 
     def _begin(self) -> bool:
         headers = read_headers(CachedSource(self._kept, self._size))
         if headers is None:
             return False
-        self._plan = plan_of(headers, self._size)
-        limit = self._plan.first_end if self._plan.linking_end else 0
-        self._table = StringTable(limit, moved=bool(self._plan.moved))
+        plan = plan_of(headers, self._size)
+        limit = plan.first_end if plan.linking_end else 0
+        table = StringTable(limit, moved=bool(plan.moved))
+        self._wanted.plan, self._wanted.table = plan, table
         device = headers.machine in codeobject.KINDS
         # Nothing in device code is for the host's loader.
-        self._search = PassingSearch(() if device else self._plan.regions)
+        regions = () if device else plan.regions
+        self._search = PassingSearch(regions, code_only=plan.separate)
         start, self._start = bytes(self._start), bytearray()
-        self._table.search(start)
+        table.search(start)
         self._search.feed(start)
         return True
 
     def _take(self, data: bytes) -> None:
         assert self._search is not None
-        was_open = self._table.open
+        table = self._wanted.table
+        was_open = table.open
         for at in range(0, len(data), CHUNK):
             piece = data[at : at + CHUNK]
-            self._table.search(piece)
+            table.search(piece)
             self._keep(piece)
             self._search.feed(piece)
-        if was_open and not self._table.open:
+        if was_open and not table.open:
             self._kept.review()
 
     def _keep(self, data: bytes) -> None:
         """Keeps what tables may need; linkers put the names of sections before larger tables."""
-        assert self._plan is not None
-        if self.offset + len(data) <= self._plan.linked_end:
+        assert self._wanted.plan is not None
+        if self.offset + len(data) <= self._wanted.plan.linked_end:
             self._kept.add(data)
             return
         for at in range(0, len(data), BLOCK):
@@ -129,9 +154,24 @@ class HeadReader:
             if _SECTION_NAMES in data[max(0, at - len(_SECTION_NAMES)) : at + BLOCK]:
                 self._kept.hold()
 
-    def _is_wanted(self, start: int, end: int) -> bool:
-        if start < EARLY or self._plan is None:
+
+@dataclass(slots=True)
+class _Wanted:
+    """Which blocks of a file are kept. No part of its reader, which would then keep itself alive.
+
+    Workers run without the collector of such circles.
+    """
+
+    plan: Plan | None = None
+    table: StringTable = field(default_factory=lambda: StringTable(0))
+
+    def __call__(self, start: int, end: int) -> bool:
+        if start < EARLY or self.plan is None:
             return start < EARLY
-        if self._table.open or start < self._table.end + BEHIND_TABLE:
+        until = self.table.end + BEHIND_TABLE
+        if self.plan.moved and not self.table.found:
+            # Only the strings may have been moved away from the other tables.
+            until = max(until, min(self.plan.first_end, LATEST_TABLE))
+        if self.table.open or start < until:
             return True
-        return any(first < end and start < last for first, last in self._plan.tables)
+        return any(first < end and start < last for first, last in self.plan.tables)

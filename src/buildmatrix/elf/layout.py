@@ -66,6 +66,8 @@ STT_FILE = 4
 EM_CUDA = 190
 EM_INTELGT = 205
 EM_AMDGPU = 224
+#: No registered number: that of Ascend's kernels, read off vllm-ascend 0.23.0.
+EM_ASCEND = 0x1029
 
 ET_CORE = 4
 TYPES = {1: "rel", 2: "exec", 3: "dyn", 4: "core"}
@@ -102,6 +104,7 @@ MACHINES = {
     251: "ve",
     252: "csky",
     258: "loongarch",
+    EM_ASCEND: "ascend",
 }
 
 

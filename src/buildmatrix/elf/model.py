@@ -27,8 +27,8 @@ class DeviceCode:
     #: the kind of file: `spirv`, `ptx`, `bitcode`, `triton`, and others of `elf.devicefile`; PTX in
     #: data of the host is `ptx-text`.
     format: str
-    #: What the entries are: `sass`, `ptx`, `lto-ir`, `amdgcn`, `spirv`, `zebin`, `bitcode`,
-    #: `ir`, `unknown`.
+    #: What the entries are: `sass`, `ptx`, `lto-ir`, `amdgcn`, `spirv`, `zebin`, `aicore`,
+    #: `bitcode`, `ir`, `unknown`.
     kind: str
     #: `sm_90`, `compute_120`, `gfx942:sramecc+:xnack-`, `spir64`; None where the bytes cannot say.
     #: SPIR-V without a container: `spirv64` and `spirv32` for kernels, `spirv` for shaders.

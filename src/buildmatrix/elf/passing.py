@@ -42,10 +42,14 @@ class Found:
 
 
 class PassingSearch:
-    """Searches `regions`, in file order, of a file that `feed` gives from its first byte on."""
+    """Searches `regions`, in file order, of a file that `feed` gives from its first byte on.
 
-    def __init__(self, regions: Sequence[Region]) -> None:
+    In executable ones only names are looked for where they hold `code_only`.
+    """
+
+    def __init__(self, regions: Sequence[Region], *, code_only: bool = False) -> None:
         self._regions = list(regions)
+        self._code_only = code_only
         self._source = _Held()
         self._done = 0
         #: Where the last container ends.
@@ -124,6 +128,8 @@ class PassingSearch:
         if stop - self._done < (1 if last else CHUNK):
             return False
         self._looked = min(stop, self._done + CHUNK)
+        if self._is_code(region):
+            return True
         candidates = CandidateFinder()
         candidates.search(self._window(self._looked, region), region)
         found = [place for place, _ in candidates.places][::-1]
@@ -198,9 +204,14 @@ class PassingSearch:
         """Searches what was not searched before `stop`."""
         if stop > self._done:
             window = self._window(stop, region)
-            self._literals.search(window, Region(region.offset, region.size, None, False))
-            self._marks.search(window)
+            is_code = self._is_code(region)
+            self._literals.search(window, Region(region.offset, region.size, None, is_code))
+            if not is_code:
+                self._marks.search(window)
             self._done = stop
+
+    def _is_code(self, region: Region) -> bool:
+        return self._code_only and region.executable
 
     def _window(self, stop: int, region: Region) -> Window:
         low = max(self._source.start, region.offset, self._done - BEFORE)

@@ -97,11 +97,16 @@ def tables_told(
         version_needs=versions.needs,
         version_definitions=versions.definitions,
         dlopen_notes=notes.dlopen,
-        sections=tuple(
-            Section(s.name, s.offset, s.size, nobits=s.type == abi.SHT_NOBITS)
-            for s in headers.sections
-            if s.name
-        ),
+        sections=sections_told(headers),
+    )
+
+
+def sections_told(headers: Headers) -> tuple[Section, ...]:
+    """The sections that have a name, in the order of their table."""
+    return tuple(
+        Section(s.name, s.offset, s.size, nobits=s.type == abi.SHT_NOBITS)
+        for s in headers.sections
+        if s.name
     )
 
 

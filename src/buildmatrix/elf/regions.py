@@ -84,15 +84,28 @@ def host_regions(headers: Headers, dynamic: Dynamic, size: int) -> tuple[Region,
         ]
         return tuple(disjoint(found, size))
     strings_end = dynamic.strings_at + dynamic.strings_size
+    separate = code_is_separate(headers)
     found = []
     for segment in headers.segments:
         if segment.type == abi.PT_LOAD:
+            code = separate and bool(segment.flags & abi.PF_X)
             end = segment.offset + segment.size
             before = min(end, max(segment.offset, dynamic.strings_at))
             after = max(segment.offset, min(end, strings_end))
-            found.append(Region(segment.offset, before - segment.offset, None, False))
-            found.append(Region(after, end - after, None, False))
+            found.append(Region(segment.offset, before - segment.offset, None, code))
+            found.append(Region(after, end - after, None, code))
     return tuple(disjoint(found, size))
+
+
+def code_is_separate(headers: Headers) -> bool:
+    """Whether an executable segment holds nothing but code.
+
+    So it is where the file's headers lie in a segment for constants. Without `-z separate-code`
+    linkers put headers, code and constants into one.
+    """
+    loads = [one for one in headers.segments if one.type == abi.PT_LOAD]
+    first = min(loads, key=lambda one: one.offset, default=None)
+    return first is not None and not first.flags & (abi.PF_X | abi.PF_W)
 
 
 def _region(section: SectionHeader) -> Region:

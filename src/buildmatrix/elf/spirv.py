@@ -5,7 +5,7 @@ Source: Khronos, SPIR-V specification 1.6, sections 2.3 (physical layout) and 2.
 
 from __future__ import annotations
 
-from struct import Struct
+from struct import Struct, unpack_from
 
 from buildmatrix.elf.entries import Container, Entry
 from buildmatrix.elf.source import ByteSource
@@ -30,7 +30,9 @@ _BETWEEN_FUNCTIONS = (54, 8, 317)
 _PREAMBLE = 4 << 10
 #: Bytes of one module in data of the host; the largest seen has five million.
 _LONGEST = 8 << 20
-_STEP = 64 << 10
+#: Bytes read of a module at once: first, and at most.
+_FIRST_STEP = 1 << 10
+_LARGEST_STEP = 64 << 10
 
 #: Addressing models; the names are those of LLVM's targets.
 _ARCHS = {0: "spirv", 1: "spirv32", 2: "spirv64", 5348: "spirv"}
@@ -80,20 +82,27 @@ def _size(source: ByteSource, offset: int, limit: int) -> int:
     All that was walked over counts, or modules hidden in broken ones would cost the square.
     """
     at = offset + _HEADER.size
-    base, data = at, b""
     ended = False
+    step = _FIRST_STEP
     while at + 4 <= limit:
-        if not base <= at <= base + len(data) - 4:
-            base, data = at, source.read(at, min(_STEP, limit - at))
-            if len(data) < 4:
-                break
-        opcode, words = _instruction(data, at - base)
-        if not 0 < words <= (limit - at) // 4 or not 0 < opcode < _OPCODES:
+        data = source.read(at, min(step, limit - at))
+        step = min(4 * step, _LARGEST_STEP)
+        count = len(data) // 4
+        index, left = 0, (limit - at) // 4
+        words = unpack_from(f"<{count}I", data)
+        while index < count:
+            opcode, length = words[index] & 0xFFFF, words[index] >> 16
+            if (
+                not 0 < length <= left - index
+                or not 0 < opcode < _OPCODES
+                or (ended and opcode not in _BETWEEN_FUNCTIONS)
+            ):
+                return at + 4 * index - offset
+            ended = opcode == _OP_FUNCTION_END
+            index += length
+        if not count:
             break
-        if ended and opcode not in _BETWEEN_FUNCTIONS:
-            break
-        ended = opcode == _OP_FUNCTION_END
-        at += 4 * words
+        at += 4 * index
     return at - offset
 
 

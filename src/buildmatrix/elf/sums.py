@@ -21,7 +21,7 @@ class Sums:
     def add(self, entry: Entry, section: str | None = None) -> None:
         """Counts one piece."""
         known = self._sums.get((entry.format, entry.kind, entry.arch))
-        if known is not None:
+        if known is not None and entry.offset >= known.first.offset:
             known.count += 1
             known.size += entry.size
             known.compressed += entry.compressed
@@ -50,6 +50,8 @@ class Sums:
             known.size += code.size
             known.compressed += code.compressed
             known.note = known.note or code.note
+            if code.offset < known.first.offset:
+                known.first = code
         elif len(self._sums) <= MOST_SUMS:
             if len(self._sums) == MOST_SUMS:
                 self._unread.append(f"only the first {MOST_SUMS} kinds of device code were counted")
@@ -66,7 +68,7 @@ class Sums:
 
 @dataclass(slots=True)
 class _Sum:
-    """What was counted, beside the piece that came first."""
+    """What was counted, beside the piece that comes first in the file."""
 
     first: DeviceCode
     count: int

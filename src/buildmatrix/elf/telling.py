@@ -18,7 +18,13 @@ from buildmatrix.elf.model import DeviceCode, Elf, Literal, Mark
 from buildmatrix.elf.notes import MOST_BYTES, read_notes
 from buildmatrix.elf.passing import Found
 from buildmatrix.elf.reader import read_interpreter, tables_told
-from buildmatrix.elf.regions import Region, device_regions, disjoint, host_regions
+from buildmatrix.elf.regions import (
+    Region,
+    code_is_separate,
+    device_regions,
+    disjoint,
+    host_regions,
+)
 from buildmatrix.elf.source import CachedSource
 from buildmatrix.elf.sums import Sums
 from buildmatrix.elf.versions import Versions, read_versions
@@ -26,9 +32,11 @@ from buildmatrix.elf.versions import Versions, read_versions
 #: How far the string table of the dynamic section is looked for. That of libtensorflow_cc.so,
 #: with half a million symbols, begins after 20 MB.
 LATEST_TABLE = 48 << 20
-#: Bytes that a table which the program headers name may have to be kept.
-LARGEST_TABLE = 8 << 20
-#: Bytes before the section headers that are kept: the names of sections lie there.
+#: Bytes that a table which the program headers name may have to be kept. patchelf moved one of
+#: 25 MB in libpaddle.so.
+LARGEST_TABLE = 64 << 20
+#: Bytes before the section headers that are kept, and as many more as those have: the names of
+#: sections lie there, which take 10 to 40 bytes each.
 BEFORE_SECTIONS = 256 << 10
 
 INCOMPLETE = "the file was read up to byte {}: the list may be incomplete"
@@ -37,6 +45,8 @@ INCOMPLETE = "the file was read up to byte {}: the list may be incomplete"
 #: stand in data as well, for dlvsym(3).
 _TABLE_NAME = re.compile(rb"\0(?:__gmon_start__|_ITM_deregisterTMCloneTable|__cxa_finalize)\0")
 _TABLE_NAME_OR_VERSION = re.compile(rb"(?:%b)|\0GLIBC_2\.[0-9.]{1,8}\0" % _TABLE_NAME.pattern)
+#: One of these is in whatever matches one of those, and is found many times faster.
+_TABLE_WORDS = (b"__gmon_start__", b"_ITM_deregisterTMCloneTable", b"__cxa_finalize", b"GLIBC_2.")
 _LONGEST_TABLE_NAME = 32
 #: A section that is one image, whose target stands in its name.
 _IMAGE_SECTION = bundles.MAGIC.decode()
@@ -54,6 +64,8 @@ class Head:
     linking_end: int | None
     #: Byte up to which host data and code, and with them device code and literals, may lie.
     loaded_end: int
+    #: Whether all of the file was read, and some table or data was not where it should be.
+    misplaced: bool = False
 
     @property
     def enough(self) -> bool:
@@ -73,6 +85,8 @@ class Plan:
     headers: Headers
     #: What is loaded, in file order; the whole file where nothing is.
     regions: tuple[Region, ...]
+    #: Whether the executable ones hold nothing but code.
+    separate: bool
     #: Places of the tables that are read in the end.
     tables: tuple[tuple[int, int], ...]
     #: Segments that may hold nothing but tables that patchelf put there.
@@ -100,8 +114,9 @@ def plan_of(headers: Headers, size: int) -> Plan:
     ]
     tables = [(one.offset, one.offset + min(one.size, LARGEST_TABLE)) for one in small]
     if headers.sections_at:
-        end = headers.sections_at + min(headers.sections_size, LARGEST_TABLE)
-        tables.append((headers.sections_at - BEFORE_SECTIONS, end))
+        length = min(headers.sections_size, LARGEST_TABLE)
+        before = headers.sections_at - length - BEFORE_SECTIONS
+        tables.append((before, headers.sections_at + length))
     tables.append((size - BEFORE_SECTIONS, size))
     regions = [Region(one.offset, one.size, None, bool(one.flags & abi.PF_X)) for one in loads] or [
         Region(0, size, None, executable=False)
@@ -111,6 +126,7 @@ def plan_of(headers: Headers, size: int) -> Plan:
     return Plan(
         headers=headers,
         regions=tuple(regions),
+        separate=code_is_separate(headers),
         tables=tuple(tables),
         moved=moved,
         linking_end=max(ends) if dynamic else None,
@@ -146,7 +162,8 @@ class StringTable:
         start = self._passed - len(data)
         at = 0
         if not self.found:
-            name = self._name.search(data)
+            held = any(word in data for word in _TABLE_WORDS)
+            name = self._name.search(data) if held else None
             if name is None:
                 self._last = data[-_LONGEST_TABLE_NAME:]
                 self.open = self._passed < min(self._limit, LATEST_TABLE)
@@ -188,11 +205,15 @@ def tell(size: int, kept: Kept, plan: Plan, found: Found, table: StringTable) ->
     headers.unread.extend(found.unread)
     if found.incomplete:
         headers.unread.append(f"more than {MOST_NAMES} names of libraries: only the first are kept")
-    if read is None and kept.missing:
-        headers.unread.append("some of its tables are not where tables are, and were passed over")
     host: tuple[Region, ...] | None = None
     if headers.sections or read is None:
         host = host_regions(headers, dynamic, size)
+    misplaced = read is None and kept.missing
+    if misplaced:
+        headers.unread.append("some of its tables are not where tables are, and were passed over")
+    elif read is None and _data_in_code(plan, (*device_regions(headers, size), *(host or ()))):
+        headers.unread.append("some of its data lies among code, and was passed over")
+        misplaced = True
     telling = _Telling(size, read, kept, plan, headers, dynamic, host, found, table)
     interpreter = read_interpreter(source, with_notes)
     elf = replace(
@@ -205,23 +226,25 @@ def tell(size: int, kept: Kept, plan: Plan, found: Found, table: StringTable) ->
         unread_data=0 if read is None else _data_behind(read, plan),
         unread=() if read is not None else tuple(headers.unread),
     )
-    return Head(elf, plan.linking_end if linking else None, plan.loaded_end)
+    return Head(elf, plan.linking_end if linking else None, plan.loaded_end, misplaced)
 
 
 def _data_behind(read: int, plan: Plan) -> int:
-    """Bytes of data from `read` on.
-
-    Where a segment is for constants alone, no executable one holds any. Without `-z separate-code`
-    linkers put headers, code and constants into one segment.
-    """
-    constants = any(
-        one.type == abi.PT_LOAD and not one.flags & (abi.PF_X | abi.PF_W)
-        for one in plan.headers.segments
-    )
+    """Bytes of data from `read` on."""
     return sum(
         max(0, region.end - max(region.offset, read))
         for region in plan.regions
-        if not (region.executable and constants)
+        if not (region.executable and plan.separate)
+    )
+
+
+def _data_in_code(plan: Plan, sections: Iterable[Region]) -> bool:
+    """Whether data lies where the segments say that there is nothing but code."""
+    code = [one for one in plan.regions if one.executable and plan.separate]
+    return any(
+        not data.executable and data.offset < one.end and one.offset < data.end
+        for data in sections
+        for one in code
     )
 
 

@@ -11,20 +11,17 @@ import hashlib
 import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from buildmatrix.elf.devicefile import HEAD as KIND_HEAD
-from buildmatrix.elf.devicefile import kind_of, read_device_file
-from buildmatrix.elf.head import HeadReader, Malformed
-from buildmatrix.elf.kept import Kept
 from buildmatrix.index.depth import Reading
 from buildmatrix.index.forward import Forward
 from buildmatrix.index.members import LARGEST_PACKED, HeldTree, is_metadata, seen_in
-from buildmatrix.inventory.collect import ELF_MAGIC, Seen
+from buildmatrix.inventory.collect import Seen, look
 from buildmatrix.inventory.mattering import may_matter
 from buildmatrix.inventory.python_source import outline
 from buildmatrix.inventory.shallow import collect_shallow
-from buildmatrix.trees.base import Unreadable
+from buildmatrix.trees.base import Source, Unreadable
+from buildmatrix.trees.inflating import Sequential
 from buildmatrix.trees.wheel import (
     LARGEST_HELD,
     MOST_INFLATION,
@@ -32,6 +29,7 @@ from buildmatrix.trees.wheel import (
     Packed,
     WheelTree,
     installed,
+    opened_member,
 )
 from buildmatrix.trees.zipdirectory import (
     DEFLATED,
@@ -47,8 +45,6 @@ from buildmatrix.trees.zipdirectory import (
 
 #: Compressed bytes of Python files and metadata that are held; torch has 13 MB.
 MOST_PACKED = 48 << 20
-#: What is held, compressed, of one large file that needs random access.
-MOST_KEPT = 48 << 20
 PIECE = 1 << 20
 INPUT = 64 << 10
 _DESCRIPTOR_MARK = b"PK\x07\x08"
@@ -183,19 +179,34 @@ class _Passing:
         if wanted and entry.compressed <= LARGEST_PACKED:
             self._hold(path, Packed(entry, self.forward.exactly(entry.compressed)))
             return
-        member = _Member(self.forward, entry)
-        try:
-            if entry.size <= LARGEST_HELD:
-                self._took(path, b"".join(member.pieces()))
-            else:
-                self._passes(path, entry, member)
-        except (Unreadable, Malformed) as error:
-            why = error.reason if isinstance(error, Malformed) else str(error)
-            self.seen[path] = Seen(unread=why)
+        if not path.endswith(("/", ".py")):
             self.opened.add(path)
+            try:
+                self.seen[path] = look(self._source(entry), path, entry.size)
+            except Unreadable as error:
+                self.seen[path] = Seen(unread=str(error))
         rest = start + entry.compressed - self.forward.at
         while rest > 0 and (data := self.forward.read(min(rest, PIECE))):
             rest -= len(data)
+
+    def _source(self, entry: Entry) -> Source:
+        """The bytes of the member that begins here, which pass by once."""
+        left = entry.compressed
+
+        def arriving(_: int, length: int) -> bytes:
+            nonlocal left
+            data = self.forward.read(min(length, left))
+            left -= len(data)
+            return data
+
+        streams = [Sequential(arriving, entry)]
+
+        def begin() -> Sequential:
+            if not streams:
+                raise Unreadable("a part of it is needed again after it has passed by")
+            return streams.pop()
+
+        return opened_member(begin, entry.size)
 
     def _hold(self, path: str, packed: Packed) -> None:
         self._packed += len(packed.data)
@@ -212,43 +223,12 @@ class _Passing:
         except Unreadable as error:
             self.seen[path] = Seen(unread=str(error))
 
-    def _took(self, path: str, data: bytes) -> None:
-        if not path.endswith("/"):
-            self.opened.add(path)
-            if not path.endswith(".py"):
-                self.seen[path] = seen_in(path, data)
-
-    def _passes(self, path: str, entry: Entry, member: _Member) -> None:
-        """A large member: binaries are read as they pass by, device files from what is kept."""
-        reader = HeadReader(entry.size)
-        kept = Kept(MOST_KEPT, lambda *_: True)
-        is_elf = is_device = False
-        for number, piece in enumerate(member.pieces()):
-            if number == 0:
-                kind = kind_of(path, piece[:KIND_HEAD])
-                is_device = kind is not None
-                is_elf = kind is None and piece.startswith(ELF_MAGIC)
-            if is_elf:
-                reader.feed(piece)
-            elif is_device:
-                kept.add(piece)
-        if is_device and kept.full:
-            return
-        self.opened.add(path)
-        if is_elf:
-            head = reader.head()
-            assert head is not None  # its magic number was seen
-            self.seen[path] = Seen(elf=head.elf)
-        elif is_device:
-            self.seen[path] = Seen(device=read_device_file(kept, entry.size, path))
-
     def _of_unknown_size(self, entry: Entry) -> Entry:
         """A deflated member, which says itself where it ends."""
-        member = _Member(self.forward, None)
         pieces: list[bytes] = []
         size = crc = 0
         start = self.forward.at
-        for piece in member.pieces():
+        for piece in _inflated(self.forward):
             size += len(piece)
             crc = zlib.crc32(piece, crc)
             if size > self.allowance:
@@ -258,19 +238,17 @@ class _Passing:
             if size <= LARGEST_HELD:
                 pieces.append(piece)
         self.allowance -= size
-        compressed = self.forward.at - start
-        found = Entry(
-            entry.name, entry.raw, entry.flags, entry.method, crc, compressed, size, entry.offset
-        )
+        found = replace(entry, crc=crc, compressed=self.forward.at - start, size=size)
         path = installed(entry.name)
-        if size > LARGEST_HELD:
+        if size > LARGEST_HELD or path.endswith("/"):
             return found
         data = b"".join(pieces)
         if is_metadata(path) or path.endswith(".py"):
             plain = Entry(path, b"", 0, STORED, crc, size, size, 0)
             self._hold(path, Packed(plain, data))
         else:
-            self._took(path, data)
+            self.opened.add(path)
+            self.seen[path] = seen_in(path, data)
         return found
 
     def _skip_descriptor(self) -> None:
@@ -300,48 +278,20 @@ class _Passing:
                 raise Unreadable(f"{entry.name} is not where the wheel's directory says")
 
 
-class _Member:
-    """Inflates one member and checks it; `entry` is None where sizes follow."""
-
-    def __init__(self, forward: Forward, entry: Entry | None) -> None:
-        self._forward = forward
-        self._entry = entry
-
-    def pieces(self) -> Iterator[bytes]:
-        """The bytes of the file. Raises `Unreadable` for a member that lies, at its end."""
-        size = crc = 0
-        for piece in self._pieces():
-            size += len(piece)
-            crc = zlib.crc32(piece, crc)
-            if self._entry is not None and size > self._entry.size:
-                raise Unreadable("broken member of the wheel: more bytes than it says")
+def _inflated(forward: Forward) -> Iterator[bytes]:
+    """What a deflated member of unknown sizes holds; `forward` then stands behind it."""
+    decompressor = zlib.decompressobj(-zlib.MAX_WBITS)
+    while not decompressor.eof:
+        data = decompressor.unconsumed_tail or forward.read(INPUT)
+        try:
+            piece = decompressor.decompress(data, PIECE)
+        except zlib.error as error:
+            raise Unreadable(f"broken member of the wheel: {error}") from error
+        if piece:
             yield piece
-        if self._entry is not None and (size, crc) != (self._entry.size, self._entry.crc):
-            raise Unreadable("broken member of the wheel: bad CRC-32, or fewer bytes than it says")
-
-    def _pieces(self) -> Iterator[bytes]:
-        left = self._entry.compressed if self._entry is not None else 1 << 62
-        if self._entry is not None and self._entry.method == STORED:
-            while left > 0 and (data := self._forward.read(min(left, PIECE))):
-                left -= len(data)
-                yield data
-            return
-        decompressor = zlib.decompressobj(-zlib.MAX_WBITS)
-        data = b""
-        while not decompressor.eof:
-            data = decompressor.unconsumed_tail
-            if not data:
-                data = self._forward.read(min(left, INPUT))
-                left -= len(data)
-            try:
-                piece = decompressor.decompress(data, PIECE)
-            except zlib.error as error:
-                raise Unreadable(f"broken member of the wheel: {error}") from error
-            if piece:
-                yield piece
-            elif not data:
-                raise Unreadable("broken member of the wheel: it ends early")
-        self._forward.back(decompressor.unused_data)
+        elif not data:
+            raise Unreadable("broken member of the wheel: it ends early")
+    forward.back(decompressor.unused_data)
 
 
 def _large(extra: bytes) -> tuple[int, int]:

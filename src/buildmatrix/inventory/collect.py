@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from buildmatrix.elf import devicefile
+from buildmatrix.elf.head import read_forward
 from buildmatrix.elf.model import DeviceFile, Elf
 from buildmatrix.elf.reader import Malformed, read_elf
 from buildmatrix.inventory.distributions import Ownership, read_distributions
@@ -25,8 +26,10 @@ from buildmatrix.inventory.system import (
     preloaded,
     system_packages,
 )
+from buildmatrix.inventory.system_files import packaged
 from buildmatrix.inventory.workers import spread
-from buildmatrix.trees.base import File, Tree, reason
+from buildmatrix.trees.base import File, Source, Tree, reason
+from buildmatrix.trees.inflating import Passing
 
 ELF_MAGIC = b"\x7fELF"
 #: `libx.so`, `libx.so.12`, `ld-linux-x86-64.so.2`: the names that a loader looks for.
@@ -97,10 +100,19 @@ def collect(
             )
             for why in device.unread:
                 listing.note(path, why)
+    cached = len(known)
+    del known, fresh  # The next step forks, and takes what it can get.
 
     python = read_python(
         listing, ownership, distributions, [one.path for one in binaries], outlines
     )
+
+    mattering = {
+        *(one.path for one in binaries),
+        *(one.path for one in others),
+        *(one.path for one in distributions),
+        *(one.path for one in python.loads),
+    }
 
     return Inventory(
         distributions=distributions,
@@ -112,6 +124,7 @@ def collect(
         python_paths=python_paths(listing, environment),
         links=tuple(_library_links(listing, binaries, hard_links)),
         system_packages=packages,
+        packaged=packaged(listing, packages, mattering),
         shared_paths=ownership.shared,
         library_folders=folders,
         loader_cache=loader_cache(listing),
@@ -125,7 +138,7 @@ def collect(
             bytes_total=sum(listing.files[path].size for path in primary),
             bytes_read=listing.bytes_read,
             seconds=round(time.monotonic() - started, 3),
-            cached=len(known),
+            cached=cached,
         ),
     )
 
@@ -169,28 +182,35 @@ def inspect(tree: Tree, file: File) -> Seen:
     if file.size < len(ELF_MAGIC):
         return Seen()
     try:
-        if file.path.endswith(".py"):
-            return _outlined(tree, file)
         with tree.open(file.path) as source:
-            head = source.read(0, devicefile.HEAD)
-            if devicefile.kind_of(file.path, head) is not None:
-                device = devicefile.read_device_file(source, file.size, file.path)
-                return Seen(device=device, bytes_read=source.bytes_read)
-            if not head.startswith(ELF_MAGIC):
-                return Seen(bytes_read=source.bytes_read)
-            try:
-                return Seen(elf=read_elf(source, file.size), bytes_read=source.bytes_read)
-            except Malformed as error:
-                return Seen(unread=error.reason, bytes_read=source.bytes_read)
+            return look(source, file.path, file.size)
     except OSError as error:
         return Seen(unread=reason(error))
 
 
-def _outlined(tree: Tree, file: File) -> Seen:
-    """A Python file at a glance; of a very large one, its beginning. Raises OSError."""
-    with tree.open(file.path) as source:
-        data = source.read(0, min(file.size, LARGEST_SOURCE))
-        return Seen(outline=outline(data), bytes_read=source.bytes_read)
+def look(source: Source, path: str, size: int) -> Seen:
+    """What the file at `path` is, whose `size` bytes `source` has. Raises OSError.
+
+    A `Passing` source is read as far as it takes to see that it is nothing, or to its end.
+    """
+    if path.endswith(".py"):
+        # Of a very large file, its beginning.
+        found = outline(source.read(0, min(size, LARGEST_SOURCE)))
+        return Seen(outline=found, bytes_read=source.bytes_read)
+    head = source.read(0, devicefile.HEAD)
+    passes = isinstance(source, Passing)
+    elf: Elf | None = None
+    device: DeviceFile | None = None
+    try:
+        if devicefile.kind_of(path, head) is not None:
+            device = devicefile.read_device_file(source, size, path, forward=passes)
+        elif head.startswith(ELF_MAGIC):
+            elf = (read_forward(source, size) if passes else None) or read_elf(source, size)
+    except Malformed as error:
+        return Seen(unread=error.reason, bytes_read=source.bytes_read)
+    if isinstance(source, Passing) and (elf or device):
+        source.finish()
+    return Seen(elf=elf, device=device, bytes_read=source.bytes_read)
 
 
 def _library_links(

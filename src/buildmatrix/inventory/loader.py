@@ -11,6 +11,9 @@ The order is that of ld.so(8) and of `_dl_map_object` in glibc's elf/dl-load.c:
    stand in: those of ld.so.conf, then the default folders; they answer to sonames, not file names;
 6. the default folders. With DF_1_NODEFLIB in the object that asks, no default folder counts.
 
+A tree without a C library is no root file system: its default folders are those of a system that
+is not there. The `lib` of a virtual environment or of another prefix is none of them.
+
 In each folder its glibc-hwcaps folders come first. Libraries of LD_PRELOAD and of ld.so.preload
 join a program before those that it needs. A name with a slash is a path. Objects of another
 machine, class or byte order are passed over.
@@ -60,6 +63,8 @@ _MULTIARCH = {
     "s390": "s390x-linux-gnu",
 }
 _LIBC = "libc.so.6"
+#: Rules that lead to folders of the system.
+_SYSTEMS: tuple[Rule, ...] = ("cache", "default")
 #: Kind of library in ld.so.cache (glibc's sysdeps/generic/ldconfig.h), for machines with several.
 _CACHE_FLAGS = {("x86_64", 64): 0x0303, ("386", 32): 0x0003, ("aarch64", 64): 0x0A03}
 _HWCAPS_FOLDER = "/glibc-hwcaps/"
@@ -204,6 +209,8 @@ class _Resolver:
         path = inventory.environment.get("LD_LIBRARY_PATH", "")
         self._environment = tuple(filter(None, re.split("[:;]", path)))
         self._by_name = self._index(links)
+        self._is_root = any(name == _LIBC or name.startswith(_MUSL) for name in self._by_name)
+        self._has_system = self._is_root or bool(self._cache or self._configured)
         self._anywhere: dict[tuple[str, _Abi], tuple[str, ...]] = {}
         self._systems: dict[_Abi, _System] = {}
         self._answers: dict[tuple[str, str], Needed] = {}
@@ -238,7 +245,7 @@ class _Resolver:
         return Resolution(
             needed=tuple(needed),
             preloaded=tuple(self._preloaded.values()),
-            is_root=any(name == _LIBC or name.startswith("ld-musl-") for name in self._by_name),
+            is_root=self._is_root,
             unread=tuple(
                 Unread(
                     path,
@@ -322,7 +329,7 @@ class _Resolver:
         searched: dict[str, None] = {}
         for rule, place in self._places(process, asking, name):
             self._lookups += 1
-            path = self._paths.file(place)
+            path = self._paths.file(place) if self._has_system or rule not in _SYSTEMS else None
             if path is None or not self._fits(self._binaries[path], process.abi, name, rule):
                 if _HWCAPS_FOLDER not in place:
                     searched[_folder(place) or "/"] = None

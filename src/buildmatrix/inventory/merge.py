@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -12,14 +12,28 @@ from buildmatrix.inventory.names import owner_name
 from buildmatrix.trees.wheel import Member
 
 
+@dataclass(slots=True)
+class Paths:
+    """What the lists of files alone tell: the same however deep the wheels are read.
+
+    For who merges the same wheels again; empty at first.
+    """
+
+    shared: tuple[SharedPath, ...] | None = None
+    modules: Mapping[str, str] | None = None
+
+
 def merge(
-    parts: Sequence[Inventory], members: Sequence[Sequence[Member]] | None = None
+    parts: Sequence[Inventory],
+    members: Sequence[Sequence[Member]] | None = None,
+    paths: Paths | None = None,
 ) -> Inventory:
     """All facts of `parts`, as if the wheels were installed side by side.
 
     `members`: the files of each part, in the same order. They tell which path two wheels hold, with
     which bytes (CRC-32 and size), and who has a module that another one imports. Without them only
-    paths that the inventories name can be compared, and their bytes cannot.
+    paths that the inventories name can be compared, and their bytes cannot. `paths` keeps what they
+    tell for the next time.
 
     Of a path that two wheels hold, both binaries are in the result: which one an installer leaves
     is its own to decide. How far an import gets to a library is what each wheel said by itself;
@@ -27,9 +41,13 @@ def merge(
     """
     lists = members or [_named(part) for part in parts]
     owners = [_owner(part) for part in parts]
-    shared = [*_all(parts, "shared_paths"), *_shared(owners, lists, checked=members is not None)]
-    modules = _modules(owners, lists) if any(part.python_imports for part in parts) else {}
-    imports = (_provided(one, modules) for one in _all(parts, "python_imports"))
+    paths = paths or Paths()
+    if paths.shared is None:
+        paths.shared = tuple(_shared(owners, lists, checked=members is not None))
+    if paths.modules is None and any(part.python_imports for part in parts):
+        paths.modules = _modules(owners, lists)
+    shared = [*_all(parts, "shared_paths"), *paths.shared]
+    imports = (_provided(one, paths.modules or {}) for one in _all(parts, "python_imports"))
     return Inventory(
         distributions=_sorted(parts, "distributions", "path"),
         binaries=_sorted(parts, "binaries", "path"),

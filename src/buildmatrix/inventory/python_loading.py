@@ -21,26 +21,22 @@ from buildmatrix.inventory.model import (
     Unread,
 )
 from buildmatrix.inventory.names import owner_name
-from buildmatrix.inventory.python_outside import MOST_SOURCE_IN_ALL, outside_imports
-from buildmatrix.inventory.python_program import Function, Module, Program
-from buildmatrix.inventory.python_source import LARGEST_SOURCE, Outline
-from buildmatrix.inventory.python_values import UNKNOWN, Scope, scope_of, truth
-from buildmatrix.inventory.python_walk import (
+from buildmatrix.inventory.python_calls import (
     RAISES,
-    Guard,
     Loading,
-    Reached,
-    Walk,
     asked_for,
     defines_operators,
-    guard_of,
     is_load,
     is_silent,
     load_names,
     loading,
-    suppressed,
-    survives,
 )
+from buildmatrix.inventory.python_guards import Guard, guard_of, suppressed, survives
+from buildmatrix.inventory.python_outside import MOST_SOURCE_IN_ALL, outside_imports
+from buildmatrix.inventory.python_program import Function, Module, Program
+from buildmatrix.inventory.python_source import LARGEST_SOURCE, Outline
+from buildmatrix.inventory.python_values import UNKNOWN, Scope, scope_of, truth
+from buildmatrix.inventory.python_walk import Reached, Walk
 from buildmatrix.inventory.syntax import children
 from buildmatrix.inventory.workers import spread
 from buildmatrix.trees.base import File, Tree, reason

@@ -19,7 +19,7 @@ from buildmatrix.inventory.python_values import (
 from buildmatrix.inventory.syntax import children
 
 #: Bytes of source of which the syntax trees are kept; a tree takes some 20 times as much.
-KEPT_SOURCE = 1 << 20
+KEPT_SOURCE = 128 << 10
 #: Bytes of source that are parsed for one distribution: a second.
 MOST_SOURCE = 6 << 20
 #: The same for all distributions of a tree together.
@@ -91,9 +91,19 @@ class Program:
         self._budget = budget
         self.binaries = sorted(binaries)
         self.outlines = outlines
-        #: Dotted name → path, and the other way round.
-        self.modules = {_dotted(path, site): path for path in sorted(outlines)}
-        self.names = {path: name for name, path in self.modules.items()}
+        #: Dotted name → path, and the other way round: every file has a name of its own.
+        self.modules: dict[str, str] = {}
+        self.names: dict[str, str] = {}
+        for path in sorted(outlines):  # `a/b.py` before `a/b/__init__.py`, which Python prefers
+            name = _dotted(path, site)
+            if "." in path.rpartition("/")[2].removesuffix(".py"):
+                name = _beside(name, path)
+            elif name in self.modules:
+                hidden = self.modules[name]
+                self.names[hidden] = _beside(name, hidden)
+                self.modules[self.names[hidden]] = hidden
+            self.modules[name] = path
+            self.names[path] = name
         #: Dotted name → paths of the extension modules of that name.
         self.extensions: dict[str, list[str]] = {}
         for path in self.binaries:
@@ -124,7 +134,11 @@ class Program:
         `a/b/__init__.py` below a folder `a` without one is a package of a namespace.
         """
         packages = [name for name, path in self.modules.items() if path.endswith("/__init__.py")]
-        lone = [name for name in (*self.modules, *self.extensions) if "." not in name]
+        lone = [
+            name
+            for name in (*self.modules, *self.extensions)
+            if "." not in name and "/" not in name
+        ]
         return sorted(
             name
             for name in {*packages, *lone}
@@ -339,6 +353,12 @@ def _definitions(body: Iterable[ast.stmt]) -> Iterator[Function | ast.ClassDef]:
             yield node
         elif isinstance(node, (ast.stmt, ast.ExceptHandler)):
             ahead.extend(reversed(children(node)))
+
+
+def _beside(name: str, path: str) -> str:
+    """A name that no import can write, in the package of `name`, for a file that none finds."""
+    folder, dot, _ = name.rpartition(".")
+    return f"{folder}{dot}{path.replace('.', '/')}"
 
 
 def _dotted(path: str, site: str) -> str:

@@ -285,9 +285,11 @@ class Evaluator:
         match node.func:
             case ast.Attribute(value=owner, attr="join") if not isinstance(owner, ast.Constant):
                 return _joined(arguments) if arguments else UNKNOWN
-            case ast.Attribute(attr="dirname"):
+            case ast.Name(id="join"):  # from os.path import join
+                return _joined(arguments) if arguments else UNKNOWN
+            case ast.Attribute(attr="dirname") | ast.Name(id="dirname"):
                 return _map(posixpath.dirname, first)
-            case ast.Attribute(attr="basename"):
+            case ast.Attribute(attr="basename") | ast.Name(id="basename"):
                 return _map(posixpath.basename, first)
             case ast.Attribute(value=owner, attr="joinpath"):
                 return _joined([self.value(owner), *arguments])

@@ -9,172 +9,37 @@ open: what stands behind one is chosen at run time.
 from __future__ import annotations
 
 import ast
-import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import translate
 
 from buildmatrix.inventory.model import Reach
+from buildmatrix.inventory.python_calls import (
+    OPERATORS,
+    RAISES,
+    Loading,
+    asked_for,
+    is_load,
+    is_silent,
+    load_names,
+)
+from buildmatrix.inventory.python_graph import ImportGraph
+from buildmatrix.inventory.python_guards import (
+    CONDITION,
+    Guard,
+    guard_of,
+    needed_afterwards,
+    suppressed,
+    survives,
+)
 from buildmatrix.inventory.python_program import Module, Program, bind
 from buildmatrix.inventory.python_values import UNKNOWN, Scope, Value, truth
-from buildmatrix.inventory.syntax import children, walk
+from buildmatrix.inventory.syntax import children, last_name
 
 #: Calls inside of calls that are followed at import.
 DEEPEST_CALL = 8
-#: Modules that are searched for calls of one module's functions.
-MOST_CALLERS = 500
 #: Statements that are followed in one distribution.
 MOST_STATEMENTS = 200_000
-
-#: Call → exception that it raises when the library cannot be loaded; none for a search.
-RAISES: Mapping[str, str | None] = {
-    "CDLL": "OSError",
-    "PyDLL": "OSError",
-    "LoadLibrary": "OSError",
-    "dlopen": "OSError",
-    "load_library": "OSError",
-    "load_op_library": "OSError",
-    "find_library": None,
-    "load_nvidia_dynamic_lib": "DynamicLibNotFoundError",
-    # Extension modules by their path, which is the second argument.
-    "spec_from_file_location": "ImportError",
-    "ExtensionFileLoader": "ImportError",
-    "load_dynamic": "ImportError",
-    # No library, but an operator of torch that one must have registered: `name::operator`.
-    "register_fake": "RuntimeError",
-    "impl_abstract": "RuntimeError",
-}
-_OPERATORS = frozenset({"register_fake", "impl_abstract"})
-_BY_PATH = frozenset({"spec_from_file_location", "ExtensionFileLoader", "load_dynamic"})
-_DEFINING = frozenset({"define", "custom_op", "triton_op"})
-_ANYTHING = frozenset({"Exception", "BaseException", ""})
-_BASES = {
-    "ImportError": _ANYTHING,
-    "OSError": _ANYTHING | {"EnvironmentError", "IOError"},
-    "RuntimeError": _ANYTHING,
-    # Of cuda-pathfinder.
-    "DynamicLibNotFoundError": _ANYTHING | {"RuntimeError"},
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Handler:
-    """One `except`: what it catches (an empty name is everything), and what it raises instead."""
-
-    catches: frozenset[str]
-    #: None: nothing, the exception ends here; an empty name: the same one again.
-    raises: str | None = None
-
-
-#: The handlers of one `try`; a condition is taken for a handler that catches everything.
-Guard = tuple[Handler, ...]
-CONDITION: Guard = (Handler(frozenset({""})),)
-
-
-def survives(error: str | None, guards: Sequence[Guard]) -> bool:
-    """Whether `error` is caught, or cannot happen, so that the import goes on."""
-    if error is None:
-        return True
-    for guard in reversed(guards):
-        for handler in guard:
-            if handler.catches & (_BASES.get(error, _ANYTHING) | {error}):
-                if handler.raises is None:
-                    return True
-                error = handler.raises or error
-                break
-    return False
-
-
-def guard_of(statement: ast.Try, scope: Iterable[ast.stmt]) -> Guard:
-    """The handlers of `statement`; `scope` is the body of the function or module around it."""
-    raised_later = {
-        node.exc.id
-        for outer in scope
-        for node in walk(outer)
-        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Name)
-    }
-    return tuple(_handler(handler, raised_later) for handler in statement.handlers)
-
-
-def _handler(handler: ast.ExceptHandler, raised_later: set[str]) -> Handler:
-    catches = frozenset(exception_names(handler.type))
-    for statement in handler.body:
-        match statement:
-            case ast.Raise(exc=None):
-                return Handler(catches, "")
-            case ast.Raise(exc=ast.Name(id=name)) if name == handler.name:
-                return Handler(catches, "")
-            case ast.Raise(exc=ast.Call(func=raised)) | ast.Raise(exc=ast.expr() as raised):
-                return Handler(catches, _last(raised) or "Exception")
-            case ast.Assign(targets=[ast.Name(id=kept)], value=ast.Name(id=name)) if (
-                name == handler.name and kept in raised_later
-            ):
-                return Handler(catches, "")
-    return Handler(catches)
-
-
-def exception_names(node: ast.expr | None) -> Iterator[str]:
-    """The last parts of the names of exceptions; an empty one for a bare `except`."""
-    if node is None:
-        yield ""
-    elif isinstance(node, ast.Tuple):
-        for one in node.elts:
-            yield _last(one) or "?"
-    else:
-        yield _last(node) or "?"
-
-
-def defines_operators(module: Module) -> bool:
-    """Whether a module defines operators of torch itself, in Python."""
-    for node in walk(module.tree):
-        if isinstance(node, ast.Call):
-            if _last(node.func) in _DEFINING:
-                return True
-            if _last(node.func) == "Library" and any(
-                isinstance(one, ast.Constant) and one.value in ("DEF", "FRAGMENT")
-                for one in node.args
-            ):
-                return True
-    return False
-
-
-def is_load(node: ast.Call) -> str | None:
-    """The name of the call when it loads or searches a library, as in `RAISES`."""
-    name = _last(node.func)
-    if name not in RAISES or not (node.args or node.keywords):
-        return None
-    if isinstance(node.func, ast.Attribute) and _last(node.func.value) in ("windll", "oledll"):
-        return None
-    argument = asked_for(node)
-    # CDLL(None) is the process itself.
-    return None if isinstance(argument, ast.Constant) and argument.value is None else name
-
-
-def is_silent(call: str) -> bool:
-    """Whether a call says nothing of libraries unless one can be read off it."""
-    return call in _OPERATORS or call in _BY_PATH
-
-
-def asked_for(node: ast.Call) -> ast.expr:
-    """The argument of a load that names the library."""
-    arguments = [*node.args, *(word.value for word in node.keywords)]
-    second = _last(node.func) in _BY_PATH and len(arguments) > 1
-    return arguments[1 if second else 0]
-
-
-def load_names(call: str, value: Value) -> tuple[str, ...]:
-    """Names of the libraries that a load asks for; none when they are computed."""
-    named = {one for one in value if one.strip("*/.")}
-    if call in _OPERATORS:
-        return tuple(sorted(one for one in named if "::" in one))
-    if call in _BY_PATH:
-        return tuple(sorted(one for one in named if ".so" in one))
-    if call == "find_library":
-        named = {f"lib{one}.so*" for one in named}
-    elif call == "load_nvidia_dynamic_lib":
-        named = {f"lib{one}.so*" for one in named if not one.startswith("lib")}
-    return tuple(sorted(named))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +56,7 @@ class Walk:
 
     def __init__(self, program: Program, loading: Mapping[str, Loading]) -> None:
         self._program = program
-        self._graph = _Graph(program, loading)
+        self._graph = ImportGraph(program, loading)
         #: Path of a binary → how it is reached.
         self.binaries: dict[str, Reached] = {}
         #: (path, line) of a call that loads → how it is reached, and the names seen there.
@@ -290,7 +155,7 @@ class Walk:
             scope = where.scope_inside(function, bound)
             _Run(self, where, scope, function.body, guards, run.depth + 1).block(function.body)
             return
-        name = _last(node.func)
+        name = last_name(node.func)
         if name in ("import_module", "__import__") and node.args:
             for dotted in evaluator.value(node.args[0]) - UNKNOWN:
                 target = program.absolute(dotted, module.package)
@@ -306,7 +171,7 @@ class Walk:
         place = (module.path, node.lineno)
         reach, known = self.loads.get(place, ("guarded", frozenset[str]()))
         self.loads[place] = (reach if harmless else "import", known | set(names))
-        if _last(node.func) in _OPERATORS or _last(node.func) == "find_library":
+        if last_name(node.func) in OPERATORS or last_name(node.func) == "find_library":
             return
         for path in self._graph.files(names):
             self._reach(path, harmless, f"{module.path}:{node.lineno}")
@@ -384,7 +249,7 @@ class _Run:
 
     def _try(self, node: ast.Try, after: Sequence[ast.stmt], guards: tuple[Guard, ...]) -> None:
         guard = guard_of(node, self.whole)
-        if _needed_afterwards(node, after):
+        if needed_afterwards(node, after):
             guard = ()
         self.block(node.body, *guards, guard)
         for handler in node.handlers:
@@ -408,12 +273,6 @@ def _state(guards: tuple[Guard, ...]) -> tuple[bool, bool]:
     return survives("ImportError", guards), survives("OSError", guards)
 
 
-def suppressed(node: ast.expr) -> Iterator[Guard]:
-    """The guard of a `with contextlib.suppress(...)`."""
-    if isinstance(node, ast.Call) and _last(node.func) == "suppress":
-        yield (Handler(frozenset(_last(one) or "?" for one in node.args)),)
-
-
 def _common_imports(one: Sequence[ast.stmt], other: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     """Imports that stand in both branches of a condition."""
     if not other:
@@ -422,177 +281,3 @@ def _common_imports(one: Sequence[ast.stmt], other: Sequence[ast.stmt]) -> Itera
     for node in one:
         if isinstance(node, (ast.Import, ast.ImportFrom)) and ast.dump(node) in second:
             yield node
-
-
-def _needed_afterwards(node: ast.Try, after: Sequence[ast.stmt]) -> bool:
-    """Whether what the body assigns is used behind the `try` although no handler assigns it.
-
-    Catching the exception is of no use then: a NameError or KeyError follows.
-    """
-    if not any(isinstance(one, ast.Call) for line in node.body for one in walk(line)):
-        return False
-    assigned = set(_targets(node.body))
-    for handler in node.handlers:
-        assigned -= set(_targets(handler.body))
-        if any(isinstance(line, (ast.Return, ast.Raise)) for line in handler.body):
-            return False
-    assigned -= set(_targets(node.finalbody))
-    if not any("[" in one for one in assigned):
-        # Only elements of a table: a plain name may have been given a value before.
-        return False
-    for line in after:
-        if not isinstance(line, (ast.Assign, ast.Expr, ast.AnnAssign)):
-            continue
-        for one in walk(line):
-            loaded = isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Load)
-            if loaded and ast.unparse(one) in assigned:
-                return True
-        assigned -= set(_targets([line]))
-        if not assigned:
-            return False
-    return False
-
-
-def _targets(body: Iterable[ast.stmt]) -> Iterator[str]:
-    for line in body:
-        for node in walk(line):
-            if isinstance(node, (ast.Name, ast.Subscript)) and isinstance(node.ctx, ast.Store):
-                yield ast.unparse(node)
-
-
-@dataclass(frozen=True, slots=True)
-class Loading:
-    """Where a module that holds loads may run them."""
-
-    #: Functions and classes that load a library, or call one that does.
-    functions: frozenset[str]
-    #: Whether a statement at the module's level loads, or calls one of these.
-    at_import: bool
-
-
-def loading(module: Module) -> Loading:
-    """Where `module` may load libraries."""
-    bodies: dict[str, ast.AST] = {**module.functions, **module.classes}
-    calls = {
-        name: {_last(one.func) for one in walk(node) if isinstance(one, ast.Call)}
-        for name, node in bodies.items()
-    }
-    found = {name for name, called in calls.items() if called & RAISES.keys()}
-    while more := {name for name, called in calls.items() if called & found} - found:
-        found |= more
-    at_import = any(_loads_or_calls(node, found) for node in module.tree.body)
-    return Loading(frozenset(found), at_import)
-
-
-def _loads_or_calls(statement: ast.stmt, functions: set[str]) -> bool:
-    """Whether a statement at a module's level loads a library or calls one of `functions`."""
-    ahead: list[ast.AST] = [statement]
-    while ahead:
-        node = ahead.pop()
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            ahead.extend(node.decorator_list)
-            continue
-        if isinstance(node, ast.Call) and (
-            _last(node.func) in RAISES or _last(node.func) in functions
-        ):
-            return True
-        ahead.extend(children(node))
-    return False
-
-
-class _Graph:
-    """What may import what, from the outlines: which modules are worth following at all."""
-
-    def __init__(self, program: Program, loading: Mapping[str, Loading]) -> None:
-        self._program = program
-        #: Module or extension → modules that may import it.
-        self._importers: dict[str, set[str]] = {}
-        self._with_loads = loading.keys()
-        #: What is still to be reached.
-        self._wanted: set[str] = set()
-        for path, outline in program.outlines.items():
-            name = program.names[path]
-            package = name if path.endswith("__init__.py") else name.rpartition(".")[0]
-            for written in outline.imports:
-                owner = program.owner_of(program.absolute(written, package))
-                if owner is not None:
-                    self._edge(name, owner[0])
-        self._wanted.update(name for name in program.extensions if self._importers.get(name))
-        for name, one in loading.items():
-            if one.at_import:
-                self._wanted.add(name)
-            self._wanted.update(self._callers(name, one.functions))
-        self._leading: set[str] | None = None
-
-    def _edge(self, name: str, target: str) -> None:
-        while target:
-            # Parents are imported before; a module that imports its own parent adds nothing.
-            if name != target and not name.startswith(f"{target}."):
-                self._importers.setdefault(target, set()).add(name)
-            target = target.rpartition(".")[0]
-
-    def _callers(self, name: str, functions: frozenset[str]) -> Iterator[str]:
-        """Modules that may call one of `functions` of the module `name`."""
-        calls = [f".{function}(".encode() for function in functions]
-        imports = tuple(f".{function}" for function in functions)
-        for importer in sorted(self._importers.get(name, ()))[:MOST_CALLERS]:
-            path = self._program.modules.get(importer)
-            if path is None:
-                continue
-            if any(one.endswith(imports) for one in self._program.outlines[path].imports):
-                yield importer
-            elif calls:
-                source = self._program.source(path) or b""
-                if any(call in source for call in calls):
-                    yield importer
-
-    def is_mentioned(self, name: str) -> bool:
-        """Whether some module imports `name`."""
-        return bool(self._importers.get(name))
-
-    def visited(self, name: str, *, unguarded: bool) -> None:
-        """A module was followed; nothing new comes of it when nothing guarded it."""
-        if unguarded and name in self._wanted:
-            self.resolved(name)
-
-    def resolved(self, name: str) -> None:
-        """What is known to be reached without a guard need not be looked for again."""
-        if name in self._wanted:
-            self._wanted.discard(name)
-            self._leading = None
-
-    def leads_to_more(self, name: str) -> bool:
-        """Whether following the module may reach something that is still wanted."""
-        if self._leading is None:
-            self._leading = set(self._wanted)
-            ahead = list(self._wanted)
-            while ahead:
-                for importer in self._importers.get(ahead.pop(), ()):
-                    if importer not in self._leading:
-                        self._leading.add(importer)
-                        ahead.append(importer)
-        return name in self._leading
-
-    def is_worth_calling(self, name: str) -> bool:
-        """Whether a function of the module may load something, or import what does."""
-        return name in self._with_loads or self.leads_to_more(name)
-
-    def files(self, names: Iterable[str]) -> Iterator[str]:
-        """Binaries of the distribution that one of the patterns stands for."""
-        for name in names:
-            anchored = name.startswith("/")
-            if not re.search(r"[A-Za-z0-9_]{2}", name.rpartition("/")[2].replace(".so", "")):
-                continue  # `*.so` is any library.
-            pattern = re.compile(translate(name.lstrip("/") if anchored else f"*/{name}"))
-            for path in self._program.binaries:
-                if pattern.match(path if anchored else f"/{path}"):
-                    yield path
-
-
-def _last(node: ast.expr) -> str | None:
-    match node:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-        case ast.Call(func=inner):
-            return _last(inner)
-    return None

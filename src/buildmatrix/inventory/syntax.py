@@ -46,3 +46,13 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
     while level:
         yield from level
         level = [below for one in level for below in children(one)]
+
+
+def last_name(node: ast.expr) -> str | None:
+    """`c` of `c`, of `a.b.c`, and of a call of either."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.Call(func=inner):
+            return last_name(inner)
+    return None

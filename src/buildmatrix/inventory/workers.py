@@ -59,7 +59,8 @@ def _spread(
         for share in _taken(queue, shares):
             results |= {index: work(index) for index in share}
         for worker in others:
-            results |= worker.results()
+            for part in worker.results():
+                results |= part
     finally:
         os.close(queue)
         for worker in others:
@@ -124,14 +125,14 @@ class _Worker(Generic[Result]):
         self._process = process
         self._pipe = pipe
 
-    def results(self) -> dict[int, Result]:
-        """What the worker sent; nothing when it did not come to its end."""
+    def results(self) -> Iterator[dict[int, Result]]:
+        """What the worker sent, share by share; nothing more when it did not come to its end."""
         with os.fdopen(self._pipe, "rb", closefd=False) as pipe:
-            try:
-                results: dict[int, Result] = pickle.load(pipe)  # noqa: S301 (our own copy wrote it)
-            except (EOFError, pickle.UnpicklingError):
-                return {}
-        return results
+            while True:
+                try:
+                    yield pickle.load(pipe)  # noqa: S301 (our own copy wrote it)
+                except (EOFError, pickle.UnpicklingError):
+                    return
 
     def end(self) -> None:
         """Free the process; it is killed where it still works."""
@@ -157,9 +158,13 @@ def _start(
     code = 1
     try:
         os.close(reading)
-        results = {index: work(index) for share in _taken(queue, shares) for index in share}
+        # Packed at once: what was found takes several times as much room as what is sent of it.
+        packed = [
+            pickle.dumps({index: work(index) for index in share}, pickle.HIGHEST_PROTOCOL)
+            for share in _taken(queue, shares)
+        ]
         with os.fdopen(writing, "wb") as pipe:
-            pickle.dump(results, pipe, pickle.HIGHEST_PROTOCOL)
+            pipe.writelines(packed)
         code = 0
     finally:
         # Without the parent's clean-up: its buffers and handlers are not ours.

@@ -1,29 +1,26 @@
-"""Members of an archive with bounded memory: once from start to end, or with random access.
+"""Members of an archive in bounded memory. Deflate can only be read from its start.
 
-Deflate can only be read from its start. `Sequential` does that and checks the CRC at the end.
-`Inflating` gives random access to a large member: a first pass inflates it, checks its CRC and
-keeps a copy of the decompressor every few megabytes; after that, any place is reached by inflating
-from the copy before it. What a reader walks through in order is inflated a second time, and what it
-leaps over (device code) is not.
+`Sequential` does that and checks the CRC at the end. `Held` has a small member in memory. `Passing`
+lets who reads a large one mostly forward, as readers of headers and tables do, read it like any
+other file.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.zipdirectory import DEFLATED, Entry
 
 #: Bytes of inflated data that are handled, and kept, at once.
 BLOCK = 1 << 20
-#: Blocks kept, the least recently used one dropped first.
-KEPT = 8
-#: Distance of the decompressor's copies, which take some 50 KiB each, and their largest number.
-SPACING = 2 << 20
-MOST_COPIES = 256
-#: Compressed bytes read at once; a copy of the decompressor may hold on to as many.
+#: Blocks kept, the oldest dropped first: as far as that, readers may go back.
+KEPT = 4
+#: What is inflated to look at the beginning of a member: enough for every magic number and for the
+#: headers of most libraries.
+HEAD = 64 << 10
+#: Compressed bytes read at once.
 INPUT = 16 << 10
 #: A member may be inflated this many times over; readers that go back and forth stop here.
 MOST_PASSES = 8
@@ -78,33 +75,52 @@ class Sequential:
         return b""
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
-    """A decompressor in the middle of its work."""
+class Held:
+    """A `trees.base.Source` of a member of `size` bytes that is inflated into memory.
 
-    #: Offsets of the next byte that it gives and takes.
-    given: int
-    taken: int
-    decompressor: zlib._Decompress
-
-
-class Inflating:
-    """A deflated member of `size` bytes; `compressed(offset, length)` reads what it is made of.
-
-    `read` raises `Unreadable` for a member that lies about its size or its CRC.
+    The head at first, and all of it, with its CRC checked, for who reads further.
     """
 
-    def __init__(
-        self, compressed: Callable[[int, int], bytes], compressed_size: int, size: int, crc: int
-    ) -> None:
-        self._compressed = compressed
-        self._compressed_size = compressed_size
+    def __init__(self, stream: Sequential, size: int) -> None:
+        self._stream = stream
         self._size = size
-        self._crc = crc
+        self._data = bytearray()
+        self.bytes_read = 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `trees.base.Source`."""
+        end = min(offset + length, self._size)
+        if end > len(self._data):
+            self._inflate(HEAD if end <= HEAD else self._size)
+        return bytes(memoryview(self._data)[max(offset, 0) : max(end, 0)])
+
+    def _inflate(self, wanted: int) -> None:
+        wanted = min(wanted, self._size)
+        while len(self._data) < wanted:
+            chunk = self._stream.read(min(BLOCK, wanted - len(self._data)))
+            self._data += chunk
+            self.bytes_read += len(chunk)
+
+
+class Passing:
+    """A `trees.base.Source` of a member that passes by from its start to its end.
+
+    `begin` starts it. A reader that goes back behind the last blocks has the member begin again,
+    and gets `Unreadable` where it needs that more than `MOST_PASSES` times, or where `begin` knows
+    of no second time. A member that lies about its size or its CRC is told with its last byte:
+    what was read of it counts only after `finish`.
+    """
+
+    def __init__(self, begin: Callable[[], Sequential], size: int) -> None:
+        self._begin = begin
+        self._size = size
+        self._stream = begin()
+        self._passes = 1
+        self._head = b""
         self._blocks: dict[int, bytes] = {}
-        self._copies: list[_State] = []
-        self._state = _State(0, 0, zlib.decompressobj(-zlib.MAX_WBITS))
-        #: Bytes inflated so far; more than the size when parts were inflated again.
+        #: Number of the block that follows.
+        self._next = 0
+        #: Bytes inflated; more than the size when the member had to begin again.
         self.bytes_read = 0
 
     def read(self, offset: int, length: int) -> bytes:
@@ -112,76 +128,57 @@ class Inflating:
         end = min(offset + length, self._size)
         if not 0 <= offset < end:
             return b""
-        if not self._copies and end > BLOCK:
-            self._check()
+        if end <= HEAD and 0 not in self._blocks:
+            return self._beginning()[offset:end]
         first = offset // BLOCK
         last = (end - 1) // BLOCK
         data = b"".join([self._block(number) for number in range(first, last + 1)])
         return data[offset - first * BLOCK : end - first * BLOCK]
 
-    def _check(self) -> None:
-        """Inflate everything once. The last block is kept: tables of ELF files lie there."""
-        spacing = max(SPACING, self._size // MOST_COPIES)
-        state = _State(0, 0, zlib.decompressobj(-zlib.MAX_WBITS))
-        self._copies.append(_State(0, 0, state.decompressor.copy()))
-        crc = 0
-        while state.given < self._size:
-            data, state = self._inflate(state, min(BLOCK, self._size - state.given))
-            crc = zlib.crc32(data, crc)
-            if state.given >= self._copies[-1].given + spacing:
-                copy = state.decompressor.copy()
-                self._copies.append(_State(state.given, state.taken, copy))
-            if state.given == self._size:
-                self._keep((self._size - 1) // BLOCK, data)
-        extra, _ = self._inflate(state, 1, at_end=True)
-        if extra or crc != self._crc:
-            raise Unreadable("broken member of the wheel: bad CRC-32, or more bytes than it says")
+    def finish(self) -> None:
+        """Let the rest pass by. Raises `Unreadable` for a member that lies."""
+        while self._next * BLOCK < self._size:
+            self._advance()
+
+    def _beginning(self) -> bytes:
+        if self._next:
+            self._restart()
+        if not self._head:
+            self._head = self._take(min(HEAD, self._size))
+        return self._head
 
     def _block(self, number: int) -> bytes:
-        data = self._blocks.pop(number, None)
-        if data is None:
-            data = self._find(number * BLOCK)
-        self._keep(number, data)
-        return data
+        if number < self._next and number not in self._blocks:
+            self._restart()
+        while self._next <= number:
+            self._advance()
+        return self._blocks[number]
 
-    def _keep(self, number: int, data: bytes) -> None:
+    def _advance(self) -> None:
+        """The next block."""
         if len(self._blocks) >= KEPT:
             del self._blocks[next(iter(self._blocks))]
-        self._blocks[number] = data
+        start = self._next * BLOCK
+        head, self._head = self._head, b""
+        rest = self._take(min(BLOCK, self._size - start) - len(head))
+        self._blocks[self._next] = head + rest
+        self._next += 1
 
-    def _find(self, start: int) -> bytes:
-        """The block at `start`."""
-        before = [copy for copy in self._copies if copy.given <= start]
-        if before and not before[-1].given <= self._state.given <= start:
-            copy = before[-1]
-            self._state = _State(copy.given, copy.taken, copy.decompressor.copy())
-        while self._state.given < start:
-            step = min(BLOCK, start - self._state.given)
-            _, self._state = self._inflate(self._state, step)
-        data, self._state = self._inflate(self._state, min(BLOCK, self._size - start))
-        return data
-
-    def _inflate(self, state: _State, wanted: int, *, at_end: bool = False) -> tuple[bytes, _State]:
-        """The next `wanted` bytes, or fewer only `at_end`, and the state behind them."""
-        if self.bytes_read > MOST_PASSES * self._size + BLOCK:
-            raise Unreadable(f"its parts are needed in an order that takes {MOST_PASSES} passes")
-        decompressor = state.decompressor
-        taken = state.taken
+    def _take(self, length: int) -> bytes:
+        """The next `length` bytes of the member."""
         pieces: list[bytes] = []
-        missing = wanted
-        while missing and not decompressor.eof:
-            data = self._compressed(taken, min(INPUT, self._compressed_size - taken))
-            try:
-                piece = decompressor.decompress(data, missing)
-            except zlib.error as error:
-                raise Unreadable(f"broken member of the wheel: {error}") from error
-            taken += len(data) - len(decompressor.unconsumed_tail) - len(decompressor.unused_data)
-            if not data and not piece:
-                break
+        while length > 0:
+            piece = self._stream.read(length)
             pieces.append(piece)
-            missing -= len(piece)
-        self.bytes_read += wanted - missing
-        given = state.given + wanted - missing
-        if missing and not at_end:
-            raise Unreadable(f"ends after {given} of {self._size} bytes")
-        return b"".join(pieces), _State(given, taken, decompressor)
+            length -= len(piece)
+            self.bytes_read += len(piece)
+        return b"".join(pieces)
+
+    def _restart(self) -> None:
+        if self._passes == MOST_PASSES:
+            raise Unreadable(
+                f"its parts are needed in an order that takes over {MOST_PASSES} passes"
+            )
+        self._passes += 1
+        self._stream = self._begin()
+        self._head, self._blocks, self._next = b"", {}, 0

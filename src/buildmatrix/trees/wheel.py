@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from buildmatrix.trees.archive import OpenFile
 from buildmatrix.trees.base import File, Source, Symlink, Tree, Trouble, Unreadable
-from buildmatrix.trees.inflating import Inflating, Sequential
+from buildmatrix.trees.inflating import Held, Passing, Sequential
 from buildmatrix.trees.zipdirectory import (
     DEFLATED,
     ENCRYPTED,
@@ -30,15 +30,12 @@ from buildmatrix.trees.zipdirectory import (
 
 #: Bytes of one inflated member; libtorch_cuda.so has 1.5 GB.
 LARGEST_MEMBER = 8 << 30
-#: Members up to this size are inflated into memory, once; larger ones are read through a window.
-LARGEST_HELD = 24 << 20
+#: Members up to this size are inflated into memory; larger ones pass by.
+LARGEST_HELD = 8 << 20
 #: All inflated members together may have this many times the bytes of the wheel, plus a little.
 #: Wheels inflate to 3 to 10 times their size; deflate's own limit is 1032 times.
 MOST_INFLATION = 64
 SMALL_WHEEL_ALLOWANCE = 256 << 20
-#: What is inflated to look at the beginning of a member: enough for every magic number and for the
-#: headers of most libraries.
-HEAD = 64 << 10
 CHUNK = 1 << 20
 
 #: Where an installer puts the folders of `<name>-<version>.data/`. The wheel's tree shows the
@@ -53,6 +50,11 @@ def installed(name: str) -> str:
     if first.endswith(".data") and scheme in SCHEMES and path:
         return SCHEMES[scheme] + path
     return name
+
+
+def opened_member(begin: Callable[[], Sequential], size: int) -> Held | Passing:
+    """Access to the member of `size` bytes that `begin` starts to inflate."""
+    return Held(begin(), size) if size <= LARGEST_HELD else Passing(begin, size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,17 +173,11 @@ class WheelTree(Tree):
         """See `Tree.open`. Raises `Unreadable`, here or from `read`, for a member that lies.
 
         A small part is inflated at first. Who reads further gets the whole member inflated, and
-        its CRC checked, before any byte after that part is handed out. Of a member larger than
-        `LARGEST_HELD` the bytes are not kept: they are inflated again where they are needed.
+        its CRC checked, before any byte after that part is handed out. A member larger than
+        `LARGEST_HELD` is a `Passing`, which tells at its end.
         """
         entry, compressed = self._open(path)
-        source: _Member | Inflating | _Stored
-        if entry.size <= LARGEST_HELD:
-            source = _Member(Sequential(compressed, entry), entry.size)
-        elif entry.method == DEFLATED:
-            source = Inflating(compressed, entry.compressed, entry.size, entry.crc)
-        else:
-            source = _Stored(compressed, entry)
+        source = opened_member(lambda: Sequential(compressed, entry), entry.size)
         try:
             yield source
         finally:
@@ -265,54 +261,3 @@ def _unsafe(path: str) -> str | None:
     if any(part in ("", ".", "..") for part in path.split("/")):
         return "a name inside of a wheel that is no plain path below its root"
     return None
-
-
-class _Member:
-    """One member, inflated once: the head first, the rest when somebody reads past it."""
-
-    def __init__(self, stream: Sequential, size: int) -> None:
-        self._stream = stream
-        self._size = size
-        self._data = bytearray()
-        self.bytes_read = 0
-
-    def read(self, offset: int, length: int) -> bytes:
-        end = min(offset + length, self._size)
-        if end > len(self._data):
-            self._inflate(HEAD if end <= HEAD else self._size)
-        return bytes(memoryview(self._data)[max(offset, 0) : max(end, 0)])
-
-    def _inflate(self, wanted: int) -> None:
-        wanted = min(wanted, self._size)
-        while len(self._data) < wanted:
-            chunk = self._stream.read(min(CHUNK, wanted - len(self._data)))
-            self._data += chunk
-            self.bytes_read += len(chunk)
-
-
-class _Stored:
-    """A large member that is not compressed."""
-
-    def __init__(self, stored: Callable[[int, int], bytes], entry: Entry) -> None:
-        self._stored = stored
-        self._entry = entry
-        self._checked = False
-        self.bytes_read = 0
-
-    def read(self, offset: int, length: int) -> bytes:
-        if not self._checked and offset + length > HEAD:
-            self._check()
-        data = self._stored(max(0, offset), length)
-        self.bytes_read += len(data)
-        return data
-
-    def _check(self) -> None:
-        crc = at = 0
-        while data := self._stored(at, CHUNK):
-            crc = zlib.crc32(data, crc)
-            at += len(data)
-        if at < self._entry.size:
-            raise Unreadable(f"ends after {at} of {self._entry.size} bytes")
-        if crc != self._entry.crc:
-            raise Unreadable("broken member of the wheel: bad CRC-32")
-        self._checked = True

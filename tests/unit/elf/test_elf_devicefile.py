@@ -116,6 +116,7 @@ KPACK_TABLE = (
     [
         (Image(machine=190, flags=90).build(), "k", "cubin", ("elf", "sass", "sm_90")),
         (Image(machine=224, flags=0x4C).build(), "k", "hsaco", ("elf", "amdgcn", "gfx942")),
+        (Image(machine=0x1029, flags=0x940000).build(), "k.o", "aicore", ("elf", "aicore", None)),
         (fat_binary(fat_entry(2, 80)), "k", "fatbin", ("nv-fatbin", "sass", "sm_80")),
         (
             bundle({"hipv4-amdgcn-amd-amdhsa--gfx90a": b"x"}),

@@ -158,7 +158,7 @@ def test_what_lies_behind_the_loaded_parts_is_passed_over_and_not_held() -> None
 
 
 def flagged(flags: int, *segments: tuple[int, int, int, int]) -> bytes:
-    """A file whose first loaded segment is executable, as its flags say; 4 reads, 2 writes."""
+    """A file whose first segment has these flags: 4 reads, 2 writes, 1 is executable."""
     page = bytearray(with_segments(4096, *segments))
     struct.pack_into("<I", page, 64 + 4, flags)
     return bytes(page)
@@ -166,14 +166,14 @@ def flagged(flags: int, *segments: tuple[int, int, int, int]) -> bytes:
 
 def test_how_much_device_code_there_can_be_is_known_from_the_first_page() -> None:
     size = 100_000_000
-    constants = (1, 70_000_000, 20_000_000, 20_000_000)
-    head = read_head(flagged(5, (1, 0, 70_000_000, 70_000_000), constants), size)
+    segments = (1, 0, 20_000_000, 20_000_000), (1, 20_000_000, 70_000_000, 70_000_000)
+    separate = bytearray(flagged(4, *segments))
+    struct.pack_into("<I", separate, 64 + 56 + 4, 5)
+    head = read_head(bytes(separate), size)
     assert head is not None
     # Constants have a segment of their own, so the executable one holds none.
-    assert head.elf.unread_data == 20_000_000
-    mixed = bytearray(flagged(5, (1, 0, 70_000_000, 70_000_000), constants))
-    struct.pack_into("<I", mixed, 64 + 56 + 4, 6)
-    head = read_head(bytes(mixed), size)
+    assert head.elf.unread_data == 20_000_000 - 4096
+    head = read_head(flagged(5, *segments), size)
     assert head is not None
     # Headers, code and constants in one: all of it counts, but for what was read.
     assert head.elf.unread_data == 90_000_000 - 4096

@@ -200,6 +200,15 @@ def test_a_vendored_distribution_is_a_part_of_the_one_around_it(image: Image) ->
     assert inventory.shared_paths == ()
 
 
+def test_a_metadata_folder_among_the_data_of_tests_is_no_distribution(image: Image) -> None:
+    # Without METADATA: what reads entry points has such folders in its tests.
+    files = {"codecs/tests/plugin-0.1.dist-info/entry_points.txt": b"[codecs]\na = b:C\n"}
+    image.distribution("codecs", "1", files)
+    inventory = image.inventory()
+    assert [found.name for found in inventory.distributions] == ["codecs"]
+    assert inventory.unread == ()
+
+
 def test_a_neighbour_cannot_hide_a_distribution_by_listing_its_metadata(image: Image) -> None:
     folder = image.distribution("smuggler", "1", {})
     image.distribution("host", "1", {})

@@ -33,6 +33,22 @@ def test_a_library_that_only_its_loader_s_rpath_finds_is_found() -> None:
 
 
 @pytest.mark.parametrize("interpreter", [None, "/lib/ld-musl-x86_64.so.1"])
+def test_the_lib_of_a_virtual_environment_is_no_default_folder(interpreter: str | None) -> None:
+    # Intel's wheels put their libraries there; ld.so finds them by RUNPATH only.
+    site = "lib/python3.12/site-packages"
+    runpath = ("$ORIGIN/../../../../lib",)
+    found = answers(
+        binary(f"{site}/a/_c.so", "libmkl_rt.so.3", interpreter=interpreter),
+        binary(f"{site}/b/_c2.so", "libmkl_rt.so.3", runpath=runpath, interpreter=interpreter),
+        binary("lib/libmkl_rt.so.3"),
+    )
+    bare = found["_c.so", "libmkl_rt.so.3"]
+    assert (bare.found, bare.anywhere) == (None, ("lib/libmkl_rt.so.3",))
+    led = found["_c2.so", "libmkl_rt.so.3"]
+    assert (led.found, led.by) == ("lib/libmkl_rt.so.3", f"{site}/b/_c2.so")
+
+
+@pytest.mark.parametrize("interpreter", [None, "/lib/ld-musl-x86_64.so.1"])
 def test_the_origin_of_a_file_at_the_root_is_the_root(interpreter: str | None) -> None:
     found = answers(
         binary("tool", "libx.so.1", runpath=("$ORIGIN/lib64", "$ORIGIN"), interpreter=interpreter),

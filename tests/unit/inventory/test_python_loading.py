@@ -209,6 +209,8 @@ def test_a_guard_is_no_guard_where_its_result_is_used_anyway(tmp_path: Path) -> 
         ("os.getenv('LIB', 'libcuda.so')", ("libcuda.so",)),
         ("[one for one in ('liba.so', 'libb.so')][0]", ("liba.so", "libb.so")),
         ("os.path.join(os.path.dirname(__file__), 'libx.so')", ("/pkg/libx.so",)),
+        ("join(dirname(__file__), f'lib/{NAME}')", ("/pkg/lib/libcuda.so.1",)),
+        ("basename('/opt/vendor/lib/libcuda.so')", ("libcuda.so",)),
         ("sys.argv[1]", ()),
         ("missing(3)", ()),
     ],
@@ -217,7 +219,8 @@ def test_names_are_read_off_constants_and_the_rest_is_computed(
     tmp_path: Path, expression: str, expected: tuple[str, ...]
 ) -> None:
     source = (
-        "import ctypes, os, sys\nNAME = 'libcuda.so.1'\nSTEM = 'cuda'\nVERSION = 1\n"
+        "import ctypes, os, sys; from os.path import basename, dirname, join\n"
+        "NAME = 'libcuda.so.1'\nSTEM = 'cuda'\nVERSION = 1\n"
         f"def load():\n    return ctypes.CDLL({expression})\n"
     )
     inventory = read(tmp_path, {"pkg/__init__.py": source})

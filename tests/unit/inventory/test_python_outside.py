@@ -127,3 +127,22 @@ def test_tests_and_the_standard_library_are_left_out(tmp_path: Path) -> None:
         "pkg/tests/test_gpu.py": tried.format("amdsmi"),
     }
     assert imports(tmp_path, {"pkg": files}) == []
+
+
+def test_files_that_no_import_can_name_are_read_all_the_same(tmp_path: Path) -> None:
+    # PyInstaller's hooks are called after the module that they are for; a package hides a module.
+    tried = "try:\n    import {}\nexcept ImportError:\n    pass\n"
+    sources = {
+        "pkg/__init__.py": "",
+        "pkg/hook-pkg.one.py": tried.format("cupy"),
+        "pkg/hook-pkg.two.py": tried.format("cudf"),
+        "pkg/part.py": tried.format("rmm"),
+        "pkg/part/__init__.py": tried.format("cuml"),
+    }
+    found = imports(tmp_path, {"pkg": sources})
+    assert {(one.path, one.module) for one in found} == {
+        ("pkg/hook-pkg.one.py", "cupy"),
+        ("pkg/hook-pkg.two.py", "cudf"),
+        ("pkg/part.py", "rmm"),
+        ("pkg/part/__init__.py", "cuml"),
+    }

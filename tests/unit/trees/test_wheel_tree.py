@@ -10,6 +10,7 @@ import pytest
 
 from buildmatrix.trees import inflating, wheel, zipdirectory
 from buildmatrix.trees.base import File, Trouble, Unreadable
+from buildmatrix.trees.inflating import Passing
 from buildmatrix.trees.wheel import WheelTree, installed
 
 
@@ -44,7 +45,7 @@ def test_a_look_at_the_head_inflates_no_more_than_the_head(tmp_path: Path) -> No
     file = make(tmp_path / "a.whl", {"big": b"x" * (1 << 22)})
     with WheelTree(file) as tree, tree.open("big") as source:
         source.read(0, 64)
-        assert source.bytes_read == wheel.HEAD
+        assert source.bytes_read == inflating.HEAD
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ def small_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wheel, "LARGEST_HELD", 0)
     monkeypatch.setattr(inflating, "BLOCK", 4096)
     monkeypatch.setattr(inflating, "KEPT", 2)
-    monkeypatch.setattr(inflating, "SPACING", 16384)
+    monkeypatch.setattr(inflating, "HEAD", 64)
 
 
 @pytest.mark.usefixtures("small_window")
@@ -199,7 +200,7 @@ def test_a_large_member_is_read_anywhere_and_in_any_order(tmp_path: Path, method
 
 @pytest.mark.usefixtures("small_window")
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
-def test_a_large_member_with_a_wrong_crc_is_told(tmp_path: Path, method: int) -> None:
+def test_a_large_member_with_a_wrong_crc_is_told_at_its_end(tmp_path: Path, method: int) -> None:
     file = tmp_path / "a.whl"
     with zipfile.ZipFile(file, "w", method) as archive:
         archive.writestr("big", noise(200_000))
@@ -207,12 +208,11 @@ def test_a_large_member_with_a_wrong_crc_is_told(tmp_path: Path, method: int) ->
     at = data.rindex(b"PK\x01\x02") + 16
     data[at : at + 4] = b"\0\0\0\0"
     file.write_bytes(data)
-    with (
-        WheelTree(file) as tree,
-        tree.open("big") as source,
-        pytest.raises(Unreadable, match="CRC"),
-    ):
+    with WheelTree(file) as tree, tree.open("big") as source:
+        assert isinstance(source, Passing)
         source.read(100_000, 1)
+        with pytest.raises(Unreadable, match="CRC"):
+            source.finish()
 
 
 @pytest.mark.usefixtures("small_window")
@@ -224,8 +224,24 @@ def test_a_large_member_of_another_size_than_it_says_is_told(
     data = bytearray(file.read_bytes())
     struct.pack_into("<I", data, data.rindex(b"PK\x01\x02") + 24, 200_000 + difference)
     file.write_bytes(data)
-    with WheelTree(file) as tree, tree.open("big") as source, pytest.raises(Unreadable):
-        source.read(100_000, 1)
+    with WheelTree(file) as tree, tree.open("big") as source:
+        assert isinstance(source, Passing)
+        with pytest.raises(Unreadable):
+            source.finish()
+
+
+@pytest.mark.usefixtures("small_window")
+def test_a_large_member_that_is_read_in_order_is_inflated_once(tmp_path: Path) -> None:
+    data = noise(200_000)
+    file = make(tmp_path / "a.whl", {"big": data})
+    with WheelTree(file) as tree, tree.open("big") as source:
+        assert source.read(0, 10) == data[:10]
+        for at in range(0, len(data), 3000):
+            # As far as the last blocks, readers may go back.
+            back = max(0, at - 3000)
+            assert source.read(back, 3000) == data[back : back + 3000]
+            assert source.read(at, 3000) == data[at : at + 3000]
+        assert source.bytes_read == len(data)
 
 
 @pytest.mark.usefixtures("small_window")

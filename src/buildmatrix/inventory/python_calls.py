@@ -1,0 +1,126 @@
+"""Which calls load a library, by their names, and where a module may make them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from buildmatrix.inventory.python_program import Module
+from buildmatrix.inventory.python_values import Value
+from buildmatrix.inventory.syntax import children, last_name, walk
+
+#: Call → exception that it raises when the library cannot be loaded; none for a search.
+RAISES: Mapping[str, str | None] = {
+    "CDLL": "OSError",
+    "PyDLL": "OSError",
+    "LoadLibrary": "OSError",
+    "dlopen": "OSError",
+    "load_library": "OSError",
+    "load_op_library": "OSError",
+    "find_library": None,
+    "load_nvidia_dynamic_lib": "DynamicLibNotFoundError",
+    # Extension modules by their path, which is the second argument.
+    "spec_from_file_location": "ImportError",
+    "ExtensionFileLoader": "ImportError",
+    "load_dynamic": "ImportError",
+    # No library, but an operator of torch that one must have registered: `name::operator`.
+    "register_fake": "RuntimeError",
+    "impl_abstract": "RuntimeError",
+}
+#: Of them those that are no loads, but need one to have happened.
+OPERATORS = frozenset({"register_fake", "impl_abstract"})
+_BY_PATH = frozenset({"spec_from_file_location", "ExtensionFileLoader", "load_dynamic"})
+_DEFINING = frozenset({"define", "custom_op", "triton_op"})
+
+
+def defines_operators(module: Module) -> bool:
+    """Whether a module defines operators of torch itself, in Python."""
+    for node in walk(module.tree):
+        if isinstance(node, ast.Call):
+            if last_name(node.func) in _DEFINING:
+                return True
+            if last_name(node.func) == "Library" and any(
+                isinstance(one, ast.Constant) and one.value in ("DEF", "FRAGMENT")
+                for one in node.args
+            ):
+                return True
+    return False
+
+
+def is_load(node: ast.Call) -> str | None:
+    """The name of the call when it loads or searches a library, as in `RAISES`."""
+    name = last_name(node.func)
+    if name not in RAISES or not (node.args or node.keywords):
+        return None
+    if isinstance(node.func, ast.Attribute) and last_name(node.func.value) in ("windll", "oledll"):
+        return None
+    argument = asked_for(node)
+    # CDLL(None) is the process itself.
+    return None if isinstance(argument, ast.Constant) and argument.value is None else name
+
+
+def is_silent(call: str) -> bool:
+    """Whether a call says nothing of libraries unless one can be read off it."""
+    return call in OPERATORS or call in _BY_PATH
+
+
+def asked_for(node: ast.Call) -> ast.expr:
+    """The argument of a load that names the library."""
+    arguments = [*node.args, *(word.value for word in node.keywords)]
+    second = last_name(node.func) in _BY_PATH and len(arguments) > 1
+    return arguments[1 if second else 0]
+
+
+def load_names(call: str, value: Value) -> tuple[str, ...]:
+    """Names of the libraries that a load asks for; none when they are computed."""
+    named = {one for one in value if one.strip("*/.")}
+    if call in OPERATORS:
+        return tuple(sorted(one for one in named if "::" in one))
+    if call in _BY_PATH:
+        return tuple(sorted(one for one in named if ".so" in one))
+    if call == "find_library":
+        named = {f"lib{one}.so*" for one in named}
+    elif call == "load_nvidia_dynamic_lib":
+        named = {f"lib{one}.so*" for one in named if not one.startswith("lib")}
+    return tuple(sorted(named))
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """Where a module that holds loads may run them."""
+
+    #: Functions and classes that load a library, or call one that does.
+    functions: frozenset[str]
+    #: Whether a statement at the module's level loads, or calls one of these.
+    at_import: bool
+
+
+def loading(module: Module) -> Loading:
+    """Where `module` may load libraries."""
+    bodies: dict[str, ast.AST] = {**module.functions, **module.classes}
+    calls = {
+        name: {last_name(one.func) for one in walk(node) if isinstance(one, ast.Call)}
+        for name, node in bodies.items()
+    }
+    found = {name for name, called in calls.items() if called & RAISES.keys()}
+    while more := {name for name, called in calls.items() if called & found} - found:
+        found |= more
+    at_import = any(_loads_or_calls(node, found) for node in module.tree.body)
+    return Loading(frozenset(found), at_import)
+
+
+def _loads_or_calls(statement: ast.stmt, functions: set[str]) -> bool:
+    """Whether a statement at a module's level loads a library or calls one of `functions`."""
+    ahead: list[ast.AST] = [statement]
+    while ahead:
+        node = ahead.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            ahead.extend(node.decorator_list)
+            continue
+        if isinstance(node, ast.Call) and (
+            last_name(node.func) in RAISES or last_name(node.func) in functions
+        ):
+            return True
+        ahead.extend(children(node))
+    return False

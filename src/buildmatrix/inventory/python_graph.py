@@ -1,0 +1,102 @@
+"""What may import what in one distribution: which modules are worth following at all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import translate
+
+from buildmatrix.inventory.python_calls import Loading
+from buildmatrix.inventory.python_program import Program
+
+#: Modules that are searched for calls of one module's functions.
+MOST_CALLERS = 500
+
+
+class ImportGraph:
+    """The imports of a program, from its outlines, and what is still to be found with them."""
+
+    def __init__(self, program: Program, loading: Mapping[str, Loading]) -> None:
+        self._program = program
+        #: Module or extension → modules that may import it.
+        self._importers: dict[str, set[str]] = {}
+        self._with_loads = loading.keys()
+        #: What is still to be reached.
+        self._wanted: set[str] = set()
+        for path, outline in program.outlines.items():
+            name = program.names[path]
+            package = name if path.endswith("__init__.py") else name.rpartition(".")[0]
+            for written in outline.imports:
+                owner = program.owner_of(program.absolute(written, package))
+                if owner is not None:
+                    self._edge(name, owner[0])
+        self._wanted.update(name for name in program.extensions if self._importers.get(name))
+        for name, one in loading.items():
+            if one.at_import:
+                self._wanted.add(name)
+            self._wanted.update(self._callers(name, one.functions))
+        self._leading: set[str] | None = None
+
+    def _edge(self, name: str, target: str) -> None:
+        while target:
+            # Parents are imported before; a module that imports its own parent adds nothing.
+            if name != target and not name.startswith(f"{target}."):
+                self._importers.setdefault(target, set()).add(name)
+            target = target.rpartition(".")[0]
+
+    def _callers(self, name: str, functions: frozenset[str]) -> Iterator[str]:
+        """Modules that may call one of `functions` of the module `name`."""
+        calls = [f".{function}(".encode() for function in functions]
+        imports = tuple(f".{function}" for function in functions)
+        for importer in sorted(self._importers.get(name, ()))[:MOST_CALLERS]:
+            path = self._program.modules.get(importer)
+            if path is None:
+                continue
+            if any(one.endswith(imports) for one in self._program.outlines[path].imports):
+                yield importer
+            elif calls:
+                source = self._program.source(path) or b""
+                if any(call in source for call in calls):
+                    yield importer
+
+    def is_mentioned(self, name: str) -> bool:
+        """Whether some module imports `name`."""
+        return bool(self._importers.get(name))
+
+    def visited(self, name: str, *, unguarded: bool) -> None:
+        """A module was followed; nothing new comes of it when nothing guarded it."""
+        if unguarded and name in self._wanted:
+            self.resolved(name)
+
+    def resolved(self, name: str) -> None:
+        """What is known to be reached without a guard need not be looked for again."""
+        if name in self._wanted:
+            self._wanted.discard(name)
+            self._leading = None
+
+    def leads_to_more(self, name: str) -> bool:
+        """Whether following the module may reach something that is still wanted."""
+        if self._leading is None:
+            self._leading = set(self._wanted)
+            ahead = list(self._wanted)
+            while ahead:
+                for importer in self._importers.get(ahead.pop(), ()):
+                    if importer not in self._leading:
+                        self._leading.add(importer)
+                        ahead.append(importer)
+        return name in self._leading
+
+    def is_worth_calling(self, name: str) -> bool:
+        """Whether a function of the module may load something, or import what does."""
+        return name in self._with_loads or self.leads_to_more(name)
+
+    def files(self, names: Iterable[str]) -> Iterator[str]:
+        """Binaries of the distribution that one of the patterns stands for."""
+        for name in names:
+            anchored = name.startswith("/")
+            if not re.search(r"[A-Za-z0-9_]{2}", name.rpartition("/")[2].replace(".so", "")):
+                continue  # `*.so` is any library.
+            pattern = re.compile(translate(name.lstrip("/") if anchored else f"*/{name}"))
+            for path in self._program.binaries:
+                if pattern.match(path if anchored else f"/{path}"):
+                    yield path
