@@ -50,7 +50,7 @@ ECOSYSTEMS = {
     "directml": Ecosystem("directml", "microsoft"),
     "google-tpu": Ecosystem("tpu", "google"),
     "graphcore": Ecosystem("ipu", "graphcore"),
-    "habana-gaudi": Ecosystem("hpu", "intel"),
+    "habana-gaudi": Ecosystem("hpu", "habana"),
     "huawei-ascend": Ecosystem("npu", "huawei"),
     "intel-oneapi": Ecosystem("oneapi", "intel"),
     "moore-threads-musa": Ecosystem("musa", "moore-threads"),
@@ -162,6 +162,7 @@ CORRECTIONS: Mapping[tuple[str, str], tuple[Mapping[str, Any], str]] = {
 #: Libraries that another ecosystem's facts have better: (ecosystem, name) -> why.
 LIBRARIES_LEFT_OUT = {
     ("amd-rocm", "libdxcore.so"): "WSL's, for several vendors",
+    ("amd-rocm", "libmagma.so*"): "has builds for CUDA, HIP and SYCL: no vendor's",
     ("nvidia-cuda", "libdxcore.so"): "WSL's, for several vendors",
     ("intel-oneapi", "libOpenCL.so.1"): "a loader for all vendors; opencl has it",
     ("cpu", "libumf.so.1"): "of use on an accelerator only; intel-oneapi has it",
@@ -229,6 +230,13 @@ CPU_SAFE_LEFT_OUT = dict.fromkeys(
 )
 #: Distributions that another ecosystem's facts have better: (ecosystem, name) -> why.
 DISTRIBUTIONS_LEFT_OUT = {
+    **{
+        ("nvidia-cuda", name): "not for CUDA alone: the curated file says what its project says"
+        for name in ("deepspeed", "exllamav2", "flash-attn", "mamba-ssm", "sglang", "vllm")
+    },
+    ("intel-oneapi", "intel-extension-for-tensorflow"): (
+        "has a build for the CPU: the curated file says what its metadata says"
+    ),
     ("cpu", "openvino"): "its own file says which backend it is made for",
 }
 #: Ecosystems whose environment variables stand in their curated file.

@@ -6,7 +6,7 @@
 
 Wheels are kept in a folder (`--wheels`, default `~/.cache/buildmatrix/corpus`) and their SHA-256 is
 checked. Prints every miss and every false alarm, and totals per field; exit code 1 when there are
-any.
+any that `settled.toml` does not explain.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from corpus_fetch import fetch, wheel_folder
 from corpus_scan import evidence_of, facts, inventory_of, judged
+from corpus_settled import Settled, read_settled, settled_by
 from corpus_truth import BACKENDS, TRUTH, Facts, TrueWheel, read_truth
 
 from buildmatrix.catalogue.load import load
@@ -30,6 +31,7 @@ from buildmatrix.catalogue.names import demangle
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.rules.model import Verdict
 
+SETTLED = read_settled()
 #: One wheel in so many is held out, chosen by the hash of its name.
 HELD_OUT = 3
 
@@ -44,6 +46,9 @@ class Score:
     false: Mapping[str, Facts]
     verdicts: Mapping[str, Verdict]
     unread: tuple[str, ...]
+    #: Differences that are neither missed nor false, by field: how many, and what explains them.
+    settled: Mapping[str, int]
+    explained: frozenset[Settled]
 
     @property
     def wrong_verdicts(self) -> tuple[str, ...]:
@@ -73,13 +78,25 @@ def score(wheel: TrueWheel, inventory: Inventory) -> Score:
     # Code outside of the sections made for it is not in the truth.
     with_sections = {path for path, _ in true["sections"]}
     said["gpu"] = frozenset(one for one in said["gpu"] if one[0] in with_sections)
+    missed = {field: true[field] - said[field] for field in said}
+    false = {field: said[field] - true[field] for field in said}
+    settled = Counter[str]()
+    explained: set[Settled] = set()
+    for how, differences in (("missed", missed), ("false", false)):
+        for field, found in differences.items():
+            known = dict(settled_by(SETTLED, wheel.name, how, field, found))
+            differences[field] = found - known.keys()
+            settled[field] += len(known)
+            explained.update(known.values())
     return Score(
         wheel,
         {field: len(true[field] & said[field]) for field in said},
-        {field: true[field] - said[field] for field in said},
-        {field: said[field] - true[field] for field in said},
+        missed,
+        false,
         judged(inventory, seen, installed=wheel.transitive),
         tuple(f"{one.path}: {one.why}" for one in inventory.unread),
+        settled,
+        frozenset(explained),
     )
 
 
@@ -101,12 +118,13 @@ def _asked_of_others(names: Facts, inventory: Inventory) -> Facts:
 
 def show(scores: Sequence[Score], title: str) -> bool:
     """Print the misses, the false alarms and the totals; whether all is right."""
-    right, missed, false = Counter[str](), Counter[str](), Counter[str]()
+    right, missed, false, settled = (Counter[str]() for _ in range(4))
     verdicts = 0
     for one in scores:
         lines = []
         for field in one.right:
             right[field] += one.right[field]
+            settled[field] += one.settled.get(field, 0)
             missed[field] += len(one.missed[field])
             false[field] += len(one.false[field])
             lines += [f"  missed {field}: {'  '.join(fact)}" for fact in sorted(one.missed[field])]
@@ -122,9 +140,9 @@ def show(scores: Sequence[Score], title: str) -> bool:
         if lines:
             print(one.wheel, *lines, sep="\n")
     print(f"\n{title}: {len(scores)} wheels")
-    print(f"{'field':10} {'right':>6} {'missed':>6} {'false':>6}")
+    print(f"{'field':10} {'right':>6} {'missed':>6} {'false':>6} {'settled':>7}")
     for field in right:
-        print(f"{field:10} {right[field]:6} {missed[field]:6} {false[field]:6}")
+        print(f"{field:10} {right[field]:6} {missed[field]:6} {false[field]:6} {settled[field]:7}")
     print(f"{'verdicts':10} {verdicts:6} {len(scores) * len(BACKENDS) - verdicts:6}\n")
     return not (missed.total() or false.total()) and verdicts == len(scores) * len(BACKENDS)
 
@@ -156,6 +174,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "held out": [one for one in scores if is_held_out(one.wheel)],
     }
     results = [show(group, title) for title, group in groups.items() if group]
+    if len(wheels) == len(read_truth(options.truth)):
+        explained = frozenset[Settled]().union(*(one.explained for one in scores))
+        stale = [one for one in SETTLED if one not in explained]
+        for one in stale:
+            print(f"settled, and no difference any more: {one.wheel} {one.how} {one.field}")
+        results.append(not stale)
     return 0 if all(results) else 1
 
 

@@ -16,14 +16,17 @@ from buildmatrix import store
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.catalogue.model import Evidence
+from buildmatrix.catalogue.names import demangle
 from buildmatrix.catalogue.requirements import requirements
 from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.model import Distribution, Inventory
+from buildmatrix.inventory.model import Binary, Distribution, Inventory
 from buildmatrix.rules.model import Verdict
 from buildmatrix.rules.verdicts import verdicts
 from buildmatrix.spec.model import Policy
 from buildmatrix.trees.wheel import WheelTree
 
+#: Neutral by name, and yet a vendor's: the rules look at what such a distribution brings.
+_OF_SEVERAL = ("multi-backend", "with-extra")
 _SM = re.compile(r"(sm|compute)_(\d+)[a-z]*")
 
 
@@ -84,7 +87,7 @@ def facts(inventory: Inventory, seen: Sequence[Evidence], catalogue: Catalogue) 
             for one in requirements(item, catalogue)
             if one.match is not None
             and one.match.vendor is not None
-            and (one.match.weight != "neutral" or one.match.kind == "multi-backend")
+            and (one.match.weight != "neutral" or one.match.kind in _OF_SEVERAL)
         ),
     }
 
@@ -96,16 +99,25 @@ def _static(
     for one in seen:
         if one.kind == "static":
             yield one.path, one.detail.partition(" ")[0]
-    names = {
-        mark: owned.entry.name
+    runtimes = {
+        mark: owned.entry
         for owned in catalogue.static
         if owned.vendor is None
         for mark in owned.entry.marks
     }
     for binary in inventory.binaries:
         for mark in binary.elf.marks:
-            if mark.name in names:
-                yield binary.path, names[mark.name]
+            runtime = runtimes.get(mark.name)
+            # The runtime as a library of its own is not linked into itself.
+            if runtime is not None and not is_library(runtime.shared, binary):
+                yield binary.path, runtime.name
+
+
+def is_library(patterns: Sequence[str], binary: Binary) -> bool:
+    """Whether a file is one of these libraries, by its name or its SONAME."""
+    stems = {pattern.partition(".so")[0] for pattern in patterns}
+    names = (binary.path.rpartition("/")[2], binary.elf.soname or "")
+    return any(demangle(name).partition(".so")[0] in stems for name in names)
 
 
 def _architecture(name: str | None) -> str | None:

@@ -29,6 +29,8 @@ def demangle(name: str) -> str:
     `libcudart-9335f6a2.so.12` and `libcudart.782fcab0.so.12` are both `libcudart.so.12`. Other
     names come back as they are.
     """
+    if ".so" not in name:
+        return name
     match = _DASH.fullmatch(name) or _DOT.fullmatch(name)
     return match["stem"] + match["rest"] if match else name
 

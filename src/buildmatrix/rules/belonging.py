@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
+
+#: Between the names of a title, but not inside of brackets: `AWS Neuron (Inferentia / Trainium)`.
+_FIRST_NAME = re.compile(r" / (?![^(]*\))")
 
 
 def is_foreign(thing: Evidence | DistributionMatch, backend: str, catalogue: Catalogue) -> bool:
@@ -21,4 +26,4 @@ def is_foreign(thing: Evidence | DistributionMatch, backend: str, catalogue: Cat
 def title(backend: str, catalogue: Catalogue) -> str:
     """The name of a backend in sentences: `NVIDIA CUDA` for `cuda`."""
     entry = catalogue.backends.get(backend)
-    return entry.title.partition(" / ")[0] if entry else backend
+    return _FIRST_NAME.split(entry.title, maxsplit=1)[0] if entry else backend

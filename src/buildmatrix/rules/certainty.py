@@ -172,4 +172,4 @@ def what_stays_open(one: Unopened, gain: Gain | None) -> str | None:
         "detail": ", so architectures may be incomplete",
         None: "",
     }[gain]
-    return f"{' and '.join(parts)}{what}: --deep reads the rest"
+    return f"{' and '.join(parts)}{what}: `audit --deep` reads the rest"

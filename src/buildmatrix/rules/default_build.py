@@ -40,14 +40,14 @@ def _default_build(
         return
     if routed and subject.target.platform != _KNOWN_PLATFORM and not _brings(subject, present):
         return
-    if not routed and subject.backend not in match.replace:
+    if not routed and match.weight != "strong" and subject.backend not in match.replace:
         return
     yield finding(
         "BM104",
         subject,
         f"{sized(present)} is the default build, which is for "
-        f"{title(match.backend, subject.catalogue)}; {subject.backend} has a build of its own",
-        severity="error" if routed else "warning",
+        f"{title(match.backend, subject.catalogue)}{_other(subject, match)}",
+        severity="error" if routed or match.weight == "strong" else "warning",
         vendor=match.vendor,
         owner=f"{present.name}=={present.version}",
         evidence=declaration(present, match, match.vendor),
@@ -56,6 +56,11 @@ def _default_build(
         if routed
         else fix(subject, present.name, present.version, "BM104"),
     )
+
+
+def _other(subject: Subject, match: DistributionMatch) -> str:
+    known = subject.backend in match.replace
+    return f"; {subject.backend} has a build of its own" if known else ""
 
 
 def _brings(subject: Subject, asker: Present) -> bool:

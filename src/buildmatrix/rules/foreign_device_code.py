@@ -51,4 +51,4 @@ def _named(architectures: list[str], in_part: bool) -> str:
     if not in_part:
         return f" ({listing(architectures)})" if architectures else ""
     named = f"{listing(architectures, 12)}; " if architectures else ""
-    return f" ({named}the list may be incomplete, --deep reads the rest)"
+    return f" ({named}the list may be incomplete, `audit --deep` reads the rest)"

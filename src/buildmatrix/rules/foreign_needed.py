@@ -1,4 +1,9 @@
-"""BM301: a file links a library of another backend."""
+"""BM301: a file links a library of another backend.
+
+An error where that library is loaded, or where something fails without it. A file of a distribution
+that no import needs (one plugin of many, chosen at run time) is a warning where the library is
+absent: then nothing of the other backend can come in by it.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +17,8 @@ from buildmatrix.rules.findings import (
     holder,
     split_owner,
 )
-from buildmatrix.rules.fixes import fix
-from buildmatrix.rules.model import Finding
+from buildmatrix.rules.fixes import accept, fix
+from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.places import is_base
 from buildmatrix.rules.subject import Image
 from buildmatrix.rules.text import listing
@@ -25,7 +30,9 @@ def check(image: Image) -> Iterator[Finding]:
     for owner, vendor, items in by_owner(needed):
         name, version = split_owner(owner)
         absent = [item for item in items if (item.path, item.detail) in image.missing]
-        first = (absent or list(items))[0]
+        imported = [item for item in absent if image.reach.get(item.path) == "import"]
+        first = (imported or absent or list(items))[0]
+        harmless = owner is not None and not imported and len(absent) == len(items)
         yield finding(
             "BM301",
             image,
@@ -33,14 +40,28 @@ def check(image: Image) -> Iterator[Finding]:
             f"{title(first.backend, image.catalogue)}"
             + (
                 f", and {image.here} does not have {listing(item.detail for item in absent)}: "
-                f"{first.path} cannot be loaded"
+                f"{first.path} cannot be loaded" + (", and no import needs it" if harmless else "")
                 if absent
                 else f"; {first.path} loads it where {image.backend} should be alone"
             ),
+            severity="warning" if harmless else None,
             vendor=vendor,
             owner=owner,
             path=first.path,
             evidence=items,
             chain=chain_to_file(image, owner, first.path, first.detail),
-            fix=fix(image, name, version, "BM301") if name else None,
+            fix=_fix(image, name, version, harmless) if name else None,
         )
+
+
+def _fix(image: Image, name: str, version: str | None, harmless: bool) -> Fix | None:
+    """What the catalogue knows to do; a build of one's own is too much for a file nobody needs."""
+    known = fix(image, name, version, "BM301")
+    if not harmless or known is None or known.kind != "rebuild":
+        return known
+    return Fix(
+        "waive",
+        f"nothing has to be done as long as nobody asks {name} for that file; accept it with a "
+        "[[waive]]",
+        accept("BM301", distribution=name),
+    )

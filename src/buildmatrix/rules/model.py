@@ -149,3 +149,7 @@ class TargetResult:
     smoke_not_run: tuple[str, ...] = ()
     #: What an audit added up.
     audit: AuditTotals | None = None
+    #: Whether its tags were published, where that was asked for.
+    push: GateState | None = None
+    #: Base images that it was built from, as the builder took them: reference → digest.
+    bases: Mapping[str, str] = field(default_factory=dict)

@@ -16,11 +16,18 @@ def check(wheels: Wheels) -> Iterator[Finding]:
         package = wheels.packages.get(name)
         version = package.version if package is not None else ""
         wanted = name in wheels.target.no_binary
+        is_other = package is not None and bool(package.unknown)
+        holds = (
+            "what it holds is not known" if is_other else "what it holds is known when it was built"
+        )
+        is_told = any(name in one.via for one in wheels.packages.values())
+        requires = (
+            "" if is_told else "; nobody knows yet what it requires, and none of that is in here"
+        )
         yield finding(
             "BM107",
             wheels,
-            f"{name} {version}".rstrip() + f": {why}; what it holds, and even what it requires, is "
-            "known when it was built",
+            f"{name} {version}".rstrip() + f": {why}; {holds}" + requires,
             severity="note" if wanted else "warning",
             owner=f"{name}=={version}",
             chain=wheels.chain_to(name) or (f"{name} {version}".rstrip(),),

@@ -158,8 +158,10 @@ class _Foreign:
 def _verdict(tree: _Tree, item: Distribution, evidence: Sequence[Evidence]) -> Verdict:
     match = distribution(item.name, item.version, tree.catalogue)
     strong = [one for one in evidence if one.weight == "strong" and tree.is_foreign(one)]
-    several = match is not None and match.kind == "multi-backend"
-    belongs = [] if several else [one for one in strong if one.kind == "declared"]
+    welcome = match is not None and (
+        match.kind == "multi-backend" or tree.backend in match.tolerated_in
+    )
+    belongs = [] if welcome else [one for one in strong if one.kind == "declared"]
     held = [one for one in strong if one.kind in ("bundled", "tool", "device-code", "static")]
     foreign = _Foreign(
         evidence=strong,
@@ -235,7 +237,12 @@ def _broken(tree: _Tree, item: Distribution, foreign: _Foreign) -> _Judgement | 
 
 def _needs_library(tree: _Tree, match: DistributionMatch) -> bool:
     """Whether a call of the distribution needs a foreign library for sure."""
-    return tree.is_foreign(match) and match.weight == "strong" and match.kind in ("pure", "native")
+    return (
+        tree.is_foreign(match)
+        and tree.backend not in match.tolerated_in
+        and match.weight == "strong"
+        and match.kind in ("pure", "native")
+    )
 
 
 def _bloat(tree: _Tree, foreign: _Foreign) -> _Judgement | None:

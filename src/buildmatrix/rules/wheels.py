@@ -76,11 +76,12 @@ def resolved(inventory: Inventory) -> Resolution:
     The loader model knows the files that were opened; a closed one answers to its file name.
     """
     found = resolve(inventory)
+    wanted = {one.name for one in found.needed if one.found is None}
     closed: dict[str, list[str]] = {}
-    for one in inventory.closed:
-        name = one.path.rpartition("/")[2]
-        for known in {name, demangle(name)}:
-            closed.setdefault(known, []).append(one.path)
+    for file in inventory.closed:
+        name = file.path.rpartition("/")[2]
+        for known in {name, demangle(name)} & wanted:
+            closed.setdefault(known, []).append(file.path)
     return replace(found, needed=tuple(_with_closed(one, closed) for one in found.needed))
 
 

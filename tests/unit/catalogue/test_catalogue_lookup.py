@@ -156,6 +156,21 @@ def test_distributions_tell_backend_and_toolkit(
     assert (match.backend, match.toolkit, match.weight) == (backend, toolkit, "strong")
 
 
+def test_bindings_and_parts_of_rocm_are_amds() -> None:
+    for name, weight in (
+        ("rocm-bindings-libraries", "strong"),
+        ("amd-hipblas-instinct", "strong"),
+        ("openmm-hip-7", "strong"),
+        ("pyrsmi", "weak"),
+    ):
+        match = match_of(name, "1.0")
+        assert (match.backend, match.weight) == ("rocm", weight)
+
+
+def test_a_library_with_builds_for_several_vendors_is_nobodys() -> None:
+    assert owners("libmagma.so.2") == set()
+
+
 def test_a_local_version_wins_over_what_the_name_is_by_default() -> None:
     assert match_of("torch", "2.8.0").kind == "default-build"
     cpu = match_of("torch", "2.8.0+cpu")

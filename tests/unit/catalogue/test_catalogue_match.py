@@ -227,6 +227,7 @@ def test_device_code_among_the_data_of_tests_is_context_only() -> None:
         ("ttgir", code("triton", "ir", "gfx942"), "rocm"),
         ("mxr", code("mxr", "unknown"), "rocm"),
         ("zebin", code("elf", "zebin"), "oneapi"),
+        ("aicore", code("elf", "aicore"), "npu"),
         ("spv", code("spirv", "spirv", "spirv64"), "oneapi"),
         ("hipfb", code("offload-bundle", "spirv", "spir64"), "oneapi"),
     ],
@@ -262,6 +263,11 @@ def test_shaders_and_portable_code_belong_to_nobody(
     path: str, kind: str, codes: tuple[DeviceCode, ...]
 ) -> None:
     assert of_artefact(path, kind, *codes) == []
+
+
+def test_the_provider_that_runs_on_any_cpu_is_nobodys() -> None:
+    needed = elf("libopenvino.so.2541", soname="libonnxruntime_providers_openvino.so")
+    assert of_file("x/libonnxruntime_providers_openvino.so", needed) == []
 
 
 def test_device_libraries_of_a_compiler_of_the_system_are_context_only() -> None:

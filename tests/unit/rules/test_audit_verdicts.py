@@ -138,7 +138,7 @@ def test_what_was_read_in_part_stays_open() -> None:
     text = what_stays_open(left, "detail")
     assert text == (
         "1 of 2 binary files not opened and 1 read in part, so architectures may be incomplete: "
-        "--deep reads the rest"
+        "`audit --deep` reads the rest"
     )
 
 
@@ -163,7 +163,7 @@ def test_as_much_data_as_was_not_reached_may_be_foreign_and_no_more() -> None:
 
     assert gained(left_in(4_000_000)) == {}
     assert what_stays_open(unopened(left_in(4_000_000))["demo==1.0"], None) == (
-        "1 read in part: --deep reads the rest"
+        "1 read in part: `audit --deep` reads the rest"
     )
     assert gained(left_in(15_000_000)) == {"demo==1.0": "verdict"}
     # Code of the host's processor is no device code, however much of it was not read.

@@ -169,6 +169,28 @@ def test_a_wheel_that_links_cuda_in_a_rocm_image_cannot_be_loaded_a6() -> None:
     )
 
 
+def test_a_plugin_of_another_vendor_that_cannot_load_and_nobody_imports_is_a_warning() -> None:
+    plugin = file("demo/vendors/libplugin.so", elf(needed=["libcudart.so.13"]), "demo 1")
+    one = only(of_image(CPU, image(plugin)), "BM301")
+    assert one.severity == "warning"
+    assert "libplugin.so cannot be loaded, and no import needs it" in one.message
+    assert one.fix is not None and one.fix.kind == "waive"
+    # What is there is loaded by it; and what no distribution owns is a program of somebody's.
+    there = file("usr/lib/libcudart.so.13", elf("libcudart.so.13"))
+    assert only(of_image(CPU, image(plugin, there)), "BM301").severity == "error"
+    alone = file("app/serve", elf(needed=["libcudart.so.13"]))
+    assert only(of_image(CPU, image(alone)), "BM301").severity == "error"
+
+
+def test_one_file_that_an_import_needs_makes_it_an_error() -> None:
+    tree = image(
+        file("demo/vendors/libplugin.so", elf(needed=["libcudart.so.13"]), "demo 1"),
+        file("demo/_C.abi3.so", elf(needed=["libcublas.so.13"]), "demo 1"),
+    )
+    one = only(of_image(CPU, tree), "BM301")
+    assert (one.severity, one.path) == ("error", f"{SITE}/demo/_C.abi3.so")
+
+
 def test_a_foreign_library_that_is_there_is_foreign_all_the_same() -> None:
     tree = image(
         file("demo/_C.abi3.so", elf(needed=["libcudart.so.12"]), "demo 1"),

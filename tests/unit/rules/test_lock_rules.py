@@ -78,6 +78,9 @@ def test_the_backends_own_distributions_stay_quiet() -> None:
 def test_another_backend_of_the_same_vendor_is_not_foreign() -> None:
     assert of_lock(ONEAPI, pin("onnxruntime-openvino 1.22")) == ()
     assert codes(of_lock(CUDA, pin("onnxruntime-openvino 1.22"))) == ["BM101 onnxruntime-openvino"]
+    # It runs on any CPU. Gaudi is Intel's by purchase only: it shares nothing with oneAPI.
+    assert of_lock(CPU, pin("onnxruntime-openvino 1.22")) == ()
+    assert codes(of_lock(ONEAPI, pin("habana-pyhlml 1.22"))) == ["BM101 habana-pyhlml"]
 
 
 def test_packages_that_ask_for_each_other_do_not_hang_the_search_for_the_requirement_line() -> None:
@@ -187,6 +190,20 @@ def test_xgboost_alone_is_a_warning_because_its_file_is_judged_in_the_image() ->
     one = only(of_lock(CPU, pin("xgboost 3.4.1")), "BM104")
     assert one.severity == "warning"
     assert one.fix is not None and "xgboost-cpu" in one.fix.text
+
+
+def test_a_default_build_that_its_name_proves_is_an_error_on_every_other_backend() -> None:
+    for where, reason in ((CPU, "cpu has a build of its own"), (ONEAPI, "which is for NVIDIA")):
+        one = only(of_lock(where, pin("vllm 0.33.0")), "BM104")
+        assert one.severity == "error"
+        assert reason in one.message
+    assert of_lock(CUDA, pin("vllm 0.33.0")) == ()
+
+
+def test_what_is_built_for_the_torch_at_hand_is_not_condemned_by_its_name() -> None:
+    assert of_lock(ROCM, pin("flash-attn 2.8.3"), pin("deepspeed 0.18.0")) == ()
+    assert only(of_lock(CPU, pin("flash-attn 2.8.3")), "BM101").severity == "error"
+    assert of_lock(CPU, pin("deepspeed 0.18.0")) == ()
 
 
 def test_plain_torch_in_a_cuda_lock_stays_quiet() -> None:

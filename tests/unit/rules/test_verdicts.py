@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from rulecases import SITE, elf, file, hip, image, sass, verdict
 
 from buildmatrix.elf.model import DeviceCode
-from buildmatrix.inventory.model import Binary, Inventory, PythonLoad, Reach
+from buildmatrix.inventory.model import Binary, Inventory, PythonImport, PythonLoad, Reach
 
 
 def reached(binary: Binary, how: Reach) -> Binary:
@@ -274,3 +275,27 @@ def test_what_packages_for_this_backend_bring_is_expected() -> None:
     )
     assert verdict("cpu", tree, "umf").verdict == "ok"
     assert verdict("cuda", tree, "umf").verdict == "optional"
+
+
+def test_a_name_that_is_tolerated_here_is_judged_by_its_bytes() -> None:
+    for_rocm = image(
+        file("flash_attn_2.abi3.so", elf(device_code=hip("gfx942")), "flash-attn 2.8.3")
+    )
+    assert verdict("rocm", for_rocm, "flash-attn").verdict == "ok"
+    for_cuda = image(
+        file("flash_attn_2.abi3.so", elf(device_code=sass("sm_90")), "flash-attn 2.8.3")
+    )
+    assert verdict("rocm", for_cuda, "flash-attn").verdict == "bloat"
+    assert "NVIDIA" in verdict("rocm", for_cuda, "flash-attn").reason
+
+
+@pytest.mark.parametrize("module", ["vllm", "flash_attn"])
+def test_what_has_a_build_for_this_backend_too_may_be_used_where_it_is_installed(
+    module: str,
+) -> None:
+    tree = image(installed=["demo 1"])
+    tries = PythonImport(
+        path=f"{SITE}/demo/worker.py", line=20, module=module, how="tried", owner="demo==1"
+    )
+    one = verdict("rocm", replace(tree, python_imports=(tries,)), "demo")
+    assert (one.verdict, one.reason) == ("ok", "nothing foreign is loaded, shipped or required")
