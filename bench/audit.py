@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -83,7 +84,8 @@ def audit(lock: Path, cache: Path, *backends: str) -> Run:
 def locked(folder: Path) -> Path:
     """The lock, and its pins beside it."""
     (folder / "requirements.in").write_text(REQUIREMENTS)
-    command = ["uv", "pip", "compile", "-q", "requirements.in", f"--python-version={PYTHON}"]
+    uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
+    command = [uv, "pip", "compile", "-q", "requirements.in", f"--python-version={PYTHON}"]
     command += [f"--python-platform={PLATFORM}", "--only-binary=:all:"]
     subprocess.run([*command, "--format=pylock.toml", "-o", "pylock.toml"], cwd=folder, check=True)
     subprocess.run([*command, "-o", "pins.txt"], cwd=folder, check=True)

@@ -43,7 +43,7 @@ def test_xgboost_on_rocm_shows_its_code_its_runtime_what_it_forces_and_the_way_o
     report = done.report()
     code = finding(report, "BM401", "xgboost")
     assert {"sm_75", "sm_90"} <= set(code["evidence"][0]["architectures"])
-    assert "--deep reads the rest" in code["message"]
+    assert "`audit --deep` reads the rest" in code["message"]
     assert "static cudart" in finding(report, "BM201", "xgboost")["message"]
     forced = finding(report, "BM101", "nvidia-nccl-cu13")
     assert forced["chain"][1].startswith("xgboost 3.4.1")

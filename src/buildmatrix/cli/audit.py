@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,8 +30,9 @@ from buildmatrix.cli.wheels import cache_folder, wheel_reader
 from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError, most_severe
 
 if TYPE_CHECKING:
-    from buildmatrix.pipeline.audit.session import Found
+    from buildmatrix.pipeline.audit.session import Found, Session
     from buildmatrix.pipeline.judge import Judge
+    from buildmatrix.pipeline.revision import Revision
     from buildmatrix.spec.model import Spec
 
 
@@ -88,9 +89,7 @@ def command(
     """
     from datetime import date
 
-    from buildmatrix.pipeline.audit.fix import fixed
     from buildmatrix.pipeline.audit.reading import Kept
-    from buildmatrix.pipeline.audit.revision_diff import inputs_at, since
     from buildmatrix.pipeline.audit.session import Inputs, Session
     from buildmatrix.pipeline.audit.subject import check_usable, judge_for
     from buildmatrix.reports.model import exit_code
@@ -125,18 +124,23 @@ def command(
             cache=folder / "resolved" if folder is not None else None,
             offline=offline,
             deep=deep,
+            strict=strict,
             asking=asking(no_vulnerabilities, offline, no_cache),
         )
         # Before anything else: what cannot be compared need not be audited.
-        then = stack.enter_context(inputs_at(session.inputs, ref)) if ref is not None else None
+        then = stack.enter_context(_inputs_at(session, ref)) if ref is not None else None
         found: Found = session.resolve()
         check_usable(found)
         report = session.report(found)
         if fix:
+            from buildmatrix.pipeline.audit.fix import fixed
+
             found, report = fixed(session, found, report, dry_run=dry_run)
         if ref is not None and then is not None:
+            from buildmatrix.pipeline.audit.revision_diff import since
+
             report = since(session, found, report, ref, then)
-    write_report(report, pairs, output)
+    write_report(report, pairs, output, session.inputs.root)
     codes = [one.exit_code for one in found if isinstance(one, BuildmatrixError)]
     decided = [code for code in codes if code != UndecidedError.exit_code]
     return most_severe([*decided, exit_code(report, fail_on, strict)])
@@ -147,3 +151,9 @@ def _spec(settings: Settings, has_sources: bool) -> Spec | None:
     if has_sources and not settings.file.exists():
         return None
     return load(settings)
+
+
+def _inputs_at(session: Session, ref: str) -> AbstractContextManager[Revision]:
+    from buildmatrix.pipeline.audit.revision_diff import inputs_at
+
+    return inputs_at(session.inputs, ref)

@@ -12,9 +12,11 @@ from typing import Protocol
 
 from buildmatrix.elf.devicefile import HEAD as KIND_HEAD
 from buildmatrix.elf.devicefile import kind_of
+from buildmatrix.elf.ending import Sections, read_end, with_sections
 from buildmatrix.elf.head import HeadReader, Malformed
 from buildmatrix.elf.model import DeviceFile
-from buildmatrix.index.amounts import FEW_PYTHON, FIRST_PART, HEAD, SMALL
+from buildmatrix.index.amounts import ENDS, FEW_PYTHON, FIRST_PART, HEAD, MOST_ENDS, SMALL
+from buildmatrix.index.ending import Ending, inflate_end
 from buildmatrix.index.forward import Forward
 from buildmatrix.index.members import LARGEST_PACKED, HeldTree, is_metadata, seen_in
 from buildmatrix.index.model import Depth, Member
@@ -26,6 +28,7 @@ from buildmatrix.inventory.shallow import collect_shallow
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.inflating import Sequential
 from buildmatrix.trees.wheel import LARGEST_HELD, Packed, WheelTree
+from buildmatrix.trees.zipdirectory import DEFLATED
 
 #: What they inflate to at most; a library's inflate to 100 to 500 KiB.
 LARGEST_HEAD = 8 << 20
@@ -37,6 +40,10 @@ BATCH = 2 << 20
 PIECE = 1 << 20
 #: A binary with no more data than this is not streamed: it is hardly what makes a wheel foreign.
 LITTLE_DATA = 256 << 10
+#: Nor does a verdict hang on it, whatever its end says.
+SOME_DATA = 1 << 20
+#: Inflated bytes of a beginning that are kept for its end: the headers of a file and its segments.
+FIRST_PAGE = 4 << 10
 
 
 class Ranged(Protocol):
@@ -76,6 +83,7 @@ def read_parts(source: Ranged, depth: Depth, most: int | None = None) -> Reading
         parts.listing()
         if depth != "listing":
             parts.heads()
+            parts.ends()
             parts.python()
             parts.suspects()
         inventory = collect_shallow(HeldTree(tree.walk(), parts.held), parts.seen, parts.opened)
@@ -96,6 +104,9 @@ class _Parts:
         #: Files that were looked into.
         self.opened: set[str] = set()
         self.limited = False
+        #: The first page of those binaries that were read in part, and what their ends said.
+        self._pages: dict[str, bytes] = {}
+        self._ends: dict[str, Sections] = {}
 
     @property
     def _left(self) -> int | None:
@@ -171,6 +182,7 @@ class _Parts:
             reader = HeadReader(member.size)
             if data.startswith(ELF_MAGIC):
                 reader.feed(data)
+                self._pages[path] = data[:FIRST_PAGE]
                 self._tell(path, kind, reader)
             elif kind is not None:
                 # Its beginning does not say what it holds.
@@ -184,7 +196,8 @@ class _Parts:
         head = reader.head()
         assert head is not None  # its magic number was seen
         if kind is None:
-            self.seen[path] = Seen(elf=head.elf)
+            end = self._ends.get(path) if head.elf.read is not None else None
+            self.seen[path] = Seen(elf=with_sections(head.elf, end) if end else head.elf)
         else:
             device = DeviceFile(kind, head.elf.device_code, unread=head.elf.unread)
             self.seen[path] = Seen(device=device)
@@ -217,6 +230,49 @@ class _Parts:
         except Unreadable as error:
             self.seen[path] = Seen(unread=str(error))
 
+    def ends(self) -> None:
+        """The ends of binaries with much data: their sections say what it is.
+
+        Segments only say what is loaded, and in most libraries that is tables for unwinding and
+        linking. Device code has sections of its own, which say how much of it there is.
+        """
+        if self._most is None:
+            return
+        waiting = [path for path in self._suspects(SOME_DATA) if path in self._pages][:MOST_ENDS]
+        for length in ENDS:
+            places = {path: self._end(path, length) for path in waiting}
+            waiting = [path for path in waiting if self._affords(places[path][1])]
+            self._source.load([places[path] for path in waiting])
+            waiting = [path for path in waiting if not self._look_at_end(path, length)]
+
+    def _suspects(self, data: int) -> list[str]:
+        """Binaries with more than so much data that was not read, and no device code before it."""
+        found = {
+            path: seen.elf.unread_data
+            for path, seen in self.seen.items()
+            if seen.elf is not None and seen.elf.unread_data > data and not seen.elf.device_code
+        }
+        return sorted(found, key=lambda path: (-found[path], path))
+
+    def _end(self, path: str, length: int) -> tuple[int, int]:
+        """Offset and length of the last `length` bytes of a member, as it is in the wheel."""
+        entry, start = self._tree.place(path)
+        taken = min(length, entry.compressed)
+        return start + entry.compressed - taken, taken
+
+    def _look_at_end(self, path: str, length: int) -> bool:
+        """Read the end of a binary; whether that told its sections, with their names."""
+        entry, _ = self._tree.place(path)
+        data = self._source.read(*self._end(path, length))
+        end = inflate_end(data) if entry.method == DEFLATED else Ending(data, data, data)
+        seen = self.seen[path].elf
+        told = read_end(self._pages[path], end, entry.size) if end is not None else None
+        if told is None or seen is None:
+            return False
+        self._ends[path] = told
+        self.seen[path] = Seen(elf=with_sections(seen, told))
+        return bool(told.named)
+
     def suspects(self) -> None:
         """Binaries from their start on until device code was seen, those with most data first.
 
@@ -224,15 +280,7 @@ class _Parts:
         """
         if self._most is None:
             return
-        data = {
-            path: seen.elf.unread_data
-            for path, seen in self.seen.items()
-            if seen.elf is not None
-            and seen.elf.unread_data > LITTLE_DATA
-            and not seen.elf.device_code
-        }
-        waiting = [self._members[path] for path in data]
-        waiting.sort(key=lambda one: (-data[one.path], one.path))
+        waiting = [self._members[path] for path in self._suspects(LITTLE_DATA)]
         behind = sum(one.compressed for one in waiting)
         for member in waiting:
             left = self._left or 0

@@ -26,7 +26,7 @@ from buildmatrix.store.facts import ABANDONED, scanner
 #: Bytes of all entries together; the least recently used ones go first.
 LIMIT = 512 << 20
 #: Changes with the layout of an entry, and with what a depth means.
-_VERSION = f"{SCHEMA} wheel/1"
+_VERSION = f"{SCHEMA} wheel/2"
 _DIGEST = hashlib.sha256().digest_size
 #: Bytes that one entry may unpack to.
 _LARGEST = 1 << 30
@@ -65,6 +65,7 @@ class FactsCache:
     def __init__(self, folder: Path | None, limit: int = LIMIT) -> None:
         self._folder = folder / scanner() if folder is not None else None
         self._limit = limit
+        self._is_changed = False
 
     def get(self, sha256: str, depth: Depth, most: int | None) -> WheelFacts | None:
         """The facts of a wheel, to this depth at least."""
@@ -91,6 +92,7 @@ class FactsCache:
             # What a private index holds is for nobody else on this machine.
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomically(path, hashlib.sha256(data).digest() + data)
+            self._is_changed = True
 
     def _read(self, sha256: str, depth: Depth) -> Kept | None:
         if self._folder is None:
@@ -121,8 +123,11 @@ class FactsCache:
         return folder / name
 
     def prune(self) -> None:
-        """Remove what killed runs left, then the least recently used entries above the limit."""
-        if self._folder is None:
+        """Remove what killed runs left, then the least recently used entries above the limit.
+
+        Where nothing was added there is nothing to do.
+        """
+        if self._folder is None or not self._is_changed:
             return
         entries: list[tuple[float, int, Path]] = []
         now = time.time()

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
@@ -20,10 +20,17 @@ from buildmatrix.store.facts import digest
 from buildmatrix.trees.base import reason
 
 if TYPE_CHECKING:
-    from buildmatrix.index.client import Client
     from buildmatrix.index.depth import Reading
+    from buildmatrix.index.remote import RemoteFile
 
 _CHUNK = 256 << 10
+
+
+class Files(Protocol):
+    """Opens files on servers: `index.client.Client`."""
+
+    def open(self, url: str, size: int | None = None) -> RemoteFile:
+        """The file at `url`. Raises `UndecidedError`."""
 
 
 class WheelReader:
@@ -32,7 +39,7 @@ class WheelReader:
     `folder`: where facts are kept, below the caller's cache; None for nowhere.
     """
 
-    def __init__(self, client: Client | None, folder: Path | None) -> None:
+    def __init__(self, client: Files | None, folder: Path | None) -> None:
         self._client = client
         self._cache = FactsCache(folder)
 

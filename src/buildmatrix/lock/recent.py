@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.lock.files import write_atomically
+from buildmatrix.lock.files import write_changed
 
 #: Seconds.
 YOUNG = 600.0
@@ -51,7 +51,7 @@ class Recent:
             return
         with suppress(UndecidedError, OSError):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_atomically(path, hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+            write_changed(path, hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
             path.touch()  # a file that had this content already was not written
             for other in path.parent.iterdir():
                 if time.time() - other.stat().st_mtime > _OLD:

@@ -202,6 +202,11 @@ def _requirement(
         problem = Problem(f"`{options.strip()}` is no option of a requirement", label, number)
         wanted.problems.append(problem)
         return
+    if "--hash" in options and not hashes:
+        unchecked = "the hashes of this line cannot be checked: none of them is a sha256"
+        hint = "write `--hash=sha256:...`, with 64 hex digits"
+        wanted.problems.append(Problem(unchecked, label, number, hint=hint))
+        return
     try:
         requirement = Requirement(text)
     except InvalidRequirement as error:

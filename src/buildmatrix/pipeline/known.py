@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,24 +19,20 @@ from buildmatrix.errors import SpecError, UndecidedError, UsageError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.lock.model import Lock
 from buildmatrix.lock.platform import marker_environment
+from buildmatrix.pipeline.opening import OpenTree, exported, tree_of
+from buildmatrix.pipeline.requirement_lines import requirement_lines, root_of
 from buildmatrix.pipeline.state import FOLDER, State
 from buildmatrix.spec.model import Spec, Target
-from buildmatrix.trees.base import Tree
 
 if TYPE_CHECKING:
     from buildmatrix.store.facts import FactCache
 
-#: Folders above a lock in which its requirement files are looked for.
-_ABOVE = 3
-#: Bytes of a requirement file of which a line is shown.
-LARGEST_REQUIREMENTS = 1 << 20
+__all__ = ["Facts", "Keep", "Known", "Machine", "OpenTree", "is_file", "known_of", "with_lines"]
 
 #: Names of libraries and device code: nobody calls an image so.
 _LIBRARY = re.compile(r"\.so(\.[0-9.]+)?$|\.(cubin|fatbin|ptx|bc|hsaco|spv|kpack|a|o)$")
 #: Names of saved images.
 _ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz|tar\.zst|oci)$")
-
-OpenTree = Callable[[], AbstractContextManager[Tree]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +80,10 @@ class Known:
     keep: Keep | None = None
     #: Whether the layers of an engine's image were wanted.
     layers: bool = True
+    #: The Dockerfile that the image was built with, as people know it, and where it lies.
+    dockerfile: tuple[str, Path] | None = None
+    #: The target of the specification that it is, and that specification.
+    target: tuple[Target, Spec] | None = None
 
 
 def with_lines(inventory: Inventory, lock: Lock | None, root: Path) -> Facts:
@@ -95,82 +93,6 @@ def with_lines(inventory: Inventory, lock: Lock | None, root: Path) -> Facts:
     """
     lines, files = requirement_lines(lock, root)
     return Facts(inventory, lock, lines, files)
-
-
-def requirement_lines(lock: Lock | None, root: Path) -> tuple[dict[str, str], tuple[Path, ...]]:
-    """Text of the lines that a lock names, by `file:line`, and their files."""
-    lines: dict[str, str] = {}
-    files: dict[str, list[str]] = {}
-    names = {package.name for package in lock.packages} if lock is not None else set[str]()
-    for label in (via for package in (lock.packages if lock else ()) for via in package.via):
-        file, colon, number = label.rpartition(":")
-        if label in names or not colon or not number.isdigit():
-            continue
-        if file not in files:
-            files[file] = _lines_of(root, file)
-        if 0 < int(number) <= len(files[file]):
-            text = files[file][int(number) - 1].partition(" #")[0].strip().rstrip(",\\").strip()
-            lines[label] = text.strip("\"'")
-    return lines, tuple(root / file for file in files)
-
-
-def _lines_of(root: Path, name: str) -> list[str]:
-    path = root / name
-    try:
-        if not path.resolve().is_relative_to(root.resolve()) or not path.is_file():
-            return []
-        with path.open("rb") as file:
-            return file.read(LARGEST_REQUIREMENTS).decode("utf-8", "replace").splitlines()
-    except OSError:
-        return []
-
-
-# Trees
-
-
-@contextmanager
-def _folder(path: Path) -> Iterator[Tree]:
-    from buildmatrix.pipeline.environments import environment_of, environment_tree
-    from buildmatrix.trees.directory import DirectoryTree
-
-    opened: AbstractContextManager[Tree]
-    opened = DirectoryTree(path) if environment_of(path) is None else environment_tree(path)
-    with opened as tree:
-        yield tree
-
-
-@contextmanager
-def _wheel(path: Path) -> Iterator[Tree]:
-    from buildmatrix.trees.wheel import WheelTree
-
-    with WheelTree(path) as tree:
-        yield tree
-
-
-@contextmanager
-def _saved(path: Path) -> Iterator[Tree]:
-    from buildmatrix.pipeline.source import _zstandard
-    from buildmatrix.trees.archive_image import SavedImage
-
-    with SavedImage(path, _zstandard) as image:
-        yield image.tree()
-
-
-_TREES: Mapping[str, Callable[[Path], AbstractContextManager[Tree]]] = {
-    "dir": _folder,
-    "wheel": _wheel,
-    "tar": _saved,
-    "oci": _saved,
-}
-
-
-def tree_of(kind: str, name: str) -> OpenTree | None:
-    """How the files of a source are opened again; None for what only an engine has."""
-    open_it = _TREES.get(kind)
-    return None if open_it is None else lambda: open_it(Path(name))
-
-
-# Sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,18 +115,7 @@ class Machine:
 
     def exported(self, image: str) -> OpenTree:
         """How the files of an engine's image are opened: it is exported into a temporary file."""
-
-        @contextmanager
-        def opened() -> Iterator[Tree]:
-            with tempfile.NamedTemporaryFile(prefix="buildmatrix-", suffix=".tar") as file:
-                with self.engine().export(image) as chunks:
-                    for chunk in chunks:
-                        file.write(chunk)
-                file.flush()
-                with _saved(Path(file.name)) as tree:
-                    yield tree
-
-        return opened
+        return lambda: exported(self.engine(), image)
 
 
 def is_file(text: str) -> Path | None:
@@ -253,14 +164,16 @@ def known_of(
             raise
         hint = " or ".join(f"target:{one}" for one in near)
         raise UndecidedError(f"{error.message}; did you mean {hint}?", log=error.log) from error
-    root = Path() if given is None else _root_of(given)
-    environment = None
+    root = Path() if given is None else root_of(given)
+    environment = dockerfile = built = None
     if given is None and source.kind == "docker":
         specification = spec()
         target = None if specification is None else _built_as(specification, source.name)
         if specification is not None and target is not None:
             given, root = _lock_of(specification, target), specification.root
             environment = marker_environment(target)
+            dockerfile = _dockerfile(specification, target)
+            built = target, specification
     return Known(
         str(source),
         lambda: with_lines(facts.inventory, given, root),
@@ -268,17 +181,9 @@ def known_of(
         tree_of(source.kind, source.name) or machine.exported(source.name),
         is_near=source.kind != "docker",
         catalogue=machine.data_files(),
+        dockerfile=dockerfile,
+        target=built,
     )
-
-
-def _root_of(lock: Lock) -> Path:
-    """The folder that the requirement lines of a lock are relative to: where their files are."""
-    files = [via.rpartition(":")[0] for one in lock.packages for via in one.via if ":" in via]
-    folders = (lock.path.parent, *lock.path.absolute().parent.parents[:_ABOVE])
-    for folder in folders:
-        if any((folder / file).is_file() for file in files):
-            return folder
-    return lock.path.parent
 
 
 def _target(id: str, spec: Spec | None, lock: Lock | None, machine: Machine) -> Known:
@@ -290,6 +195,8 @@ def _target(id: str, spec: Spec | None, lock: Lock | None, machine: Machine) -> 
     target = next((one for one in spec.targets if one.id == id), None)
     if target is None:
         raise UsageError(f"{spec.path} has no target {id}; {_meant(id, spec)}")
+    from buildmatrix.pipeline.target_layers import tree_of as image_tree
+
     files = State(spec.root / FOLDER).of(id)
     if not files.inventory.is_file():
         raise UndecidedError(
@@ -299,27 +206,45 @@ def _target(id: str, spec: Spec | None, lock: Lock | None, machine: Machine) -> 
         )
 
     def read() -> Facts:
-        inventory, why = store.read(files.inventory), None
+        try:
+            inventory, why = store.read(files.inventory), None
+        except UndecidedError as error:
+            again = f"{error.message}: `buildmatrix build --select {id}`"
+            raise UndecidedError(again, log=error.log) from error
         if machine.layers:
             from buildmatrix.pipeline.target_layers import with_layers
 
-            inventory, why = with_layers(files, inventory, machine)
+            inventory, why = with_layers(files, inventory, machine.engine, machine.note)
         facts = with_lines(inventory, lock or _lock_of(spec, target), spec.root)
-        return facts if why is None else replace(facts, notes=(why,))
+        if why is None:
+            return facts
+        note = f"which layer put a file there: {why} (--layers tries again)"
+        return replace(facts, notes=(note,))
 
+    dockerfile = _dockerfile(spec, target)
     keep = Keep(
         files.folder,
-        (files.inventory, spec.root / target.lock, spec.path, files.layers),
+        (files.inventory, spec.root / target.lock, spec.path, files.layers, dockerfile[1]),
         again=machine.again,
     )
     return Known(
         f"target {id}",
         read,
         marker_environment(target),
+        image_tree(files, machine),
+        is_near=False,
         catalogue=spec.catalogue_files,
         keep=keep if lock is None else None,
         layers=machine.layers,
+        dockerfile=dockerfile,
+        target=(target, spec),
     )
+
+
+def _dockerfile(spec: Spec, target: Target) -> tuple[str, Path]:
+    """The Dockerfile that was generated for a target."""
+    name = f"{spec.output}/{target.id}/Dockerfile"
+    return name, spec.root / name
 
 
 def _meant(id: str, spec: Spec) -> str:

@@ -77,6 +77,7 @@ def known_lock(
         marker_environment(one.target),
         notes=() if wish.deep or not _is_shallow(inventory) else (SHALLOW,),
         catalogue=spec.catalogue_files if spec is not None else (),
+        target=(one.target, spec) if spec is not None and one.target in spec.targets else None,
     )
 
 

@@ -107,6 +107,12 @@ def test_every_mistake_has_its_file_line_and_column(tmp_path: Path) -> None:
     assert said[4].startswith("requirements.in:5: there is no ./gone-1-py3-none-any.whl")
 
 
+@pytest.mark.parametrize("hash", ["foo", "md5:12", "sha256:abc"])
+def test_hashes_that_nobody_can_check_are_not_passed_over(tmp_path: Path, hash: str) -> None:
+    with pytest.raises(SpecError, match=r"requirements.in:1: the hashes of this line cannot be"):
+        read(tmp_path, f"numpy==2.0 --hash={hash}\n")
+
+
 def test_columns_count_what_stands_before_a_requirement(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as caught:
         read(tmp_path, "numpy\n  six >>1\n")

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from audit_index import HASTY, Locked, embedded, library
+from audit_index import HASTY, Locked, embedded, library, noise
+from elf_images import Image, Part
 from index import IndexServer, answering, ignoring_ranges
 
 from buildmatrix.index.client import Client
@@ -141,6 +142,35 @@ def test_what_was_not_reached_leaves_a_verdict_open(locked: Locked, monkeypatch)
     assert (found.verdict, found.certain) == ("ok", False)
     assert "the verdict may change" in (found.open or "")
     assert exit_code(report, "error", strict=True) == 1
+
+
+def test_a_strict_audit_reads_until_it_is_certain_and_no_further(
+    locked: Locked, monkeypatch
+) -> None:
+    monkeypatch.setattr("buildmatrix.pipeline.audit.budget.FLOOR", 300_000)
+    clean = Image(parts=(Part(".data", noise(9_000_000)),)).build()
+    locked.add("clean 1.0", files={"clean/lib.so": clean})
+    locked.add("pure 1.0")
+    loose, strict = locked.audit("cpu"), locked.audit("cpu", strict=True)
+    assert not verdicts(loose)["clean"].certain
+    assert verdicts(strict)["clean"].certain
+    assert {name: one.depth for name, one in verdicts(strict).items()} == {
+        "clean": "whole",
+        "pure": "listing",
+    }
+    assert exit_code(strict, "error", strict=True) == 0
+
+
+def test_deep_without_an_index_still_says_what_an_earlier_look_found(
+    locked: Locked, tmp_path: Path
+) -> None:
+    locked.add("demo 1.0", files={"demo/lib.so": embedded()})
+    before = locked.audit("cpu", cache=tmp_path / "facts")
+    locked.server.misbehave(locked.server.path_of("demo-1.0-py3-none-any.whl"), answering(403))
+    report = locked.audit("cpu", cache=tmp_path / "facts", deep=True)
+    assert verdicts(report)["demo"].depth == verdicts(before)["demo"].depth == "heads"
+    assert only(report, "BM401").distribution == "demo"
+    assert exit_code(report, "never") == 3
 
 
 def test_a_reader_that_keeps_what_it_read_reads_on_when_more_is_allowed(locked: Locked) -> None:

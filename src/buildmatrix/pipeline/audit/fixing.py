@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from buildmatrix.lock.model import Lock
 from buildmatrix.pipeline.asked import parse
+from buildmatrix.pipeline.audit.cases import Case, Tried, Way, said, with_trials
 from buildmatrix.pipeline.audit.patches import (
     CannotWrite,
     Draft,
@@ -22,11 +23,13 @@ from buildmatrix.pipeline.audit.patches import (
     snippet,
     unwritable,
 )
+from buildmatrix.pipeline.audit.rebuilding import look_up
 from buildmatrix.pipeline.audit.session import Found, Session, target_of
 from buildmatrix.pipeline.audit.trying import Attempt, Bench
+from buildmatrix.pipeline.nearest import ask_index
 from buildmatrix.pipeline.resolved import Resolved
 from buildmatrix.reports.model import FixesTried, Report, Saved
-from buildmatrix.rules.model import Change, Finding, Fix, Trial
+from buildmatrix.rules.model import Trial
 from buildmatrix.rules.text import listing
 
 #: Fixes that are tried, and seconds after which no further try is begun.
@@ -37,45 +40,6 @@ _ADVISORIES = "BM8"
 _STEP = "fixes"
 #: A range that allows one version only.
 _PIN = re.compile(r"===?([^*,]+)")
-
-
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """One change in one place."""
-
-    #: Number of the SOURCE; None for the specification.
-    source: int | None
-    #: The backend whose entry changes; empty for a SOURCE, which has one text for all.
-    backend: str
-    change: Change
-
-
-@dataclass(slots=True)
-class _Case:
-    """One finding, and the ways to make it go away."""
-
-    target: str
-    finding: Finding
-    ways: tuple[_Way, ...]
-    #: Number of the way whose turn it is.
-    turn: int = 0
-
-    @property
-    def way(self) -> _Way:
-        return self.ways[self.turn]
-
-
-@dataclass(frozen=True, slots=True)
-class _Tried:
-    """What came of one way."""
-
-    way: _Way
-    trial: Mapping[str, Trial]
-    #: The findings that it is for: target and fingerprint.
-    gone: frozenset[tuple[str, str]] = frozenset()
-    #: The change in the files, where it works and a file can say it for all that it touches.
-    draft: Draft | None = None
-    only: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +79,11 @@ class _Fixing:
 
     def run(self) -> Outcome:
         cases = list(self._cases())
-        done: dict[_Way, _Tried] = {}
-        left_out: set[_Way] = set()
+        done: dict[Way, Tried] = {}
+        left_out: set[Way] = set()
         pending = cases
         while pending:
-            groups: dict[_Way, list[_Case]] = {}
+            groups: dict[Way, list[Case]] = {}
             for case in pending:
                 groups.setdefault(case.way, []).append(case)
             for way, mine in groups.items():
@@ -131,10 +95,11 @@ class _Fixing:
                 done[way] = self._try(way, mine)
             pending = [case for case in pending if self._goes_on(case, done)]
         if left_out:
-            names = listing((_said(way.change) for way in left_out), 5)
+            names = listing((said(way.change) for way in left_out), 5)
             self.notes.append(f"not tried, since enough was tried already: {names}")
         draft, saved = self._together([one for one in done.values() if one.draft is not None])
-        findings = _with_trials(self.report, cases, done)
+        ask = None if self.session.offline else ask_index
+        findings = look_up(with_trials(self.report, cases, done), self.found, ask)
         return Outcome(
             replace(
                 self.report,
@@ -153,7 +118,7 @@ class _Fixing:
 
     # What there is to try
 
-    def _cases(self) -> Iterator[_Case]:
+    def _cases(self) -> Iterator[Case]:
         targets = [target_of(one) for one in self.found]
         per_source = len(self.found) // max(1, len(self.session.inputs.sources))
         numbers = {
@@ -168,11 +133,11 @@ class _Fixing:
                 continue
             source = numbers[one.target]
             backend = one.backend if source is None else ""
-            ways = tuple(_Way(source, backend, change) for change in one.fix.changes)
-            yield _Case(one.target, one, ways)
+            ways = tuple(Way(source, backend, change) for change in one.fix.changes)
+            yield Case(one.target, one, ways)
 
     @staticmethod
-    def _goes_on(case: _Case, done: Mapping[_Way, _Tried]) -> bool:
+    def _goes_on(case: Case, done: Mapping[Way, Tried]) -> bool:
         """Whether a way does not work and another one is left, whose turn it is then."""
         tried = done.get(case.way)
         trial = tried.trial.get(case.target) if tried is not None else None
@@ -183,14 +148,14 @@ class _Fixing:
 
     # One way
 
-    def _try(self, way: _Way, cases: Sequence[_Case]) -> _Tried:
+    def _try(self, way: Way, cases: Sequence[Case]) -> Tried:
         ids = frozenset(case.target for case in cases)
         why = self._impossible(way)
         if why is not None:
-            self.notes.append(f"not tried: {_said(way.change)}: {why}")
-            return _Tried(way, {})
+            self.notes.append(f"not tried: {said(way.change)}: {why}")
+            return Tried(way, {})
         self._tries += 1
-        self.session.progress.step(_STEP, f"trying: {_said(way.change)}")
+        self.session.progress.step(_STEP, f"trying: {said(way.change)}")
         gone = frozenset((case.target, case.finding.fingerprint) for case in cases)
         tried = self._attempt(way, ids, gone, None)
         first = tried
@@ -205,7 +170,7 @@ class _Fixing:
         told = self._told(way, ids, tried if tried.works else first, nearest)
         return replace(told, gone=gone)
 
-    def _impossible(self, way: _Way) -> str | None:
+    def _impossible(self, way: Way) -> str | None:
         if way.source is None:
             return None
         root = self.session.inputs.root
@@ -215,7 +180,7 @@ class _Fixing:
         return unwritable(asked, root / asked.name, asked.name)
 
     def _attempt(
-        self, way: _Way, ids: Collection[str], gone: Collection[tuple[str, str]], only: str | None
+        self, way: Way, ids: Collection[str], gone: Collection[tuple[str, str]], only: str | None
     ) -> Attempt:
         draft = Draft(self.session.inputs)
         why = ""
@@ -227,7 +192,7 @@ class _Fixing:
         tried = self.bench.attempt(draft, self._touched(way, ids), gone, why)
         return replace(tried, only=only)
 
-    def _touched(self, way: _Way, ids: Collection[str]) -> frozenset[str]:
+    def _touched(self, way: Way, ids: Collection[str]) -> frozenset[str]:
         """The targets that a change is looked at for: an entry of a backend is for all of its."""
         if way.source is not None:
             return frozenset(ids)
@@ -246,7 +211,7 @@ class _Fixing:
             yield f"<={pin[1]}"
             yield f">={pin[1]}"
 
-    def _told(self, way: _Way, ids: frozenset[str], tried: Attempt, nearest: str) -> _Tried:
+    def _told(self, way: Way, ids: frozenset[str], tried: Attempt, nearest: str) -> Tried:
         why = tried.why_not_written
         if tried.works and tried.draft.texts:
             why = self._opposed(way, ids) or ""
@@ -259,9 +224,9 @@ class _Fixing:
         trial = {id: Trial(works, outcome, *saved.get(id, (0, 0))) for id in ids}
         is_written = tried.works and not why and bool(tried.draft.texts)
         draft = tried.draft if is_written else None
-        return _Tried(way, trial, draft=draft, only=tried.only)
+        return Tried(way, trial, draft=draft, only=tried.only)
 
-    def _opposed(self, way: _Way, ids: Collection[str]) -> str | None:
+    def _opposed(self, way: Way, ids: Collection[str]) -> str | None:
         """Why a change that is right for some targets is not for the others of a SOURCE."""
         if way.source is None:
             return None
@@ -279,7 +244,7 @@ class _Fixing:
         name = parse(self.session.inputs.sources[way.source], self.session.inputs.root).name
         return f"{name} is shared with {listing(dict.fromkeys(others))}, where it is wrong"
 
-    def _by_hand(self, way: _Way, ids: Collection[str], why: str) -> str:
+    def _by_hand(self, way: Way, ids: Collection[str], why: str) -> str:
         backends = {
             target.backend: None
             for target in map(target_of, self.found)
@@ -288,14 +253,14 @@ class _Fixing:
         line = snippet(way.change, "").partition("\n")[2]
         where = " and ".join(f"[backend.{backend}]" for backend in backends)
         return (
-            f"{_said(way.change)} works and is not written: {why}; write `{line}` under {where} of "
+            f"{said(way.change)} works and is not written: {why}; write `{line}` under {where} of "
             "a specification, which has an entry for each backend"
         )
 
     # All of them
 
     def _together(
-        self, works: Sequence[_Tried]
+        self, works: Sequence[Tried]
     ) -> tuple[Draft | None, Mapping[str, tuple[int, int]]]:
         """One draft of all that go together, and the bytes that targets save by it."""
         chosen = list(works)
@@ -306,7 +271,7 @@ class _Fixing:
                     _put(draft, one.way, one.only)
             except CannotWrite as error:
                 last = chosen.pop()
-                self.notes.append(f"{_said(last.way.change)} is not written: {error}")
+                self.notes.append(f"{said(last.way.change)} is not written: {error}")
                 continue
             if len(chosen) == 1:
                 (one,) = chosen
@@ -322,67 +287,16 @@ class _Fixing:
                 return draft, tried.saved
             last = chosen.pop()
             self.notes.append(
-                f"{_said(last.way.change)} works alone and not with the others: {tried.failure}"
+                f"{said(last.way.change)} works alone and not with the others: {tried.failure}"
             )
         return None, {}
 
 
-def _put(draft: Draft, way: _Way, only: str | None) -> None:
+def _put(draft: Draft, way: Way, only: str | None) -> None:
     if way.source is None:
         in_spec(draft, way.change, way.backend)
     else:
         in_source(draft, way.source, way.change, only)
-
-
-def _with_trials(
-    report: Report, cases: Sequence[_Case], done: Mapping[_Way, _Tried]
-) -> tuple[Finding, ...]:
-    fixes: dict[tuple[str, str], Fix] = {}
-    for case in cases:
-        fix = case.finding.fix
-        assert fix is not None
-        known = [
-            (one, one.trial[case.target])
-            for one in map(done.get, case.ways)
-            if one is not None and case.target in one.trial
-        ]
-        if not known:
-            continue
-        # Where none works, the best one's failure is what there is to say.
-        tried, trial = next((pair for pair in known if pair[1].works), known[0])
-        if tried.way.change != fix.changes[0]:
-            fix = _alternative(fix, tried.way.change, case.finding.backend)
-        patch = tried.draft.patch if tried.draft is not None else fix.patch
-        fixes[case.target, case.finding.fingerprint] = replace(
-            fix, tried=trial, patch=patch or fix.patch
-        )
-    return tuple(
-        replace(one, fix=fixes.get((one.target, one.fingerprint), one.fix))
-        for one in report.findings
-    )
-
-
-def _alternative(fix: Fix, change: Change, backend: str) -> Fix:
-    said = snippet(change, backend)
-    header, _, line = said.partition("\n")
-    return replace(
-        fix,
-        kind="remove" if change.key == "drop" else fix.kind,
-        text=f"write `{line}` under {header}",
-        patch=f"{said}\n",
-    )
-
-
-def _said(change: Change) -> str:
-    match change.key:
-        case "replace":
-            return f"{change.value} in place of {change.name}"
-        case "drop":
-            return f"without {change.name}"
-        case "torch":
-            return f"torch from uv's `{change.value}`"
-        case _:
-            return f"{change.name} from source"
 
 
 def _has(lock: Lock, name: str) -> bool:

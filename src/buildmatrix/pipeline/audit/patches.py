@@ -276,7 +276,7 @@ def write(texts: Iterable[Text]) -> tuple[str, ...]:
 
     Nothing is written unless all of them are as they were.
     """
-    from buildmatrix.lock.files import write_atomically
+    from buildmatrix.lock.files import write_changed
 
     files: Collection[Text] = sorted(texts, key=lambda one: one.label)
     for one in files:
@@ -291,7 +291,7 @@ def write(texts: Iterable[Text]) -> tuple[str, ...]:
             )
     for one in files:
         mode = one.path.stat().st_mode & 0o7777
-        write_atomically(one.path, one.after.encode())
+        write_changed(one.path, one.after.encode())
         try:
             one.path.chmod(mode)
         except OSError as error:

@@ -15,9 +15,11 @@ from buildmatrix.rules.text import size
 
 #: What progress is about; no target has a name like this.
 STEP = "wheels"
-#: Wheels that are read whole at the same time: that waits for no server, and takes up to 100 MB
-#: each.
+#: Wheels that are read whole at the same time: that waits for no server. Large libraries take up to
+#: 100 MB each while they pass by.
 MOST_WHOLE = 2
+#: Bytes of a wheel that is read whole alone.
+LARGE = 100_000_000
 
 
 class Reader(Protocol):
@@ -117,9 +119,24 @@ class Readings:
             if known is not None:
                 self.facts[name] = known
                 del work[name]
+        large = {
+            name: one
+            for name, one in work.items()
+            if one.depth == "whole" and name in self.facts and self.facts[name].size > LARGE
+        }
+        for name in large:
+            del work[name]
+            self._fetch({name: large[name]})
         if work:
             self._fetch(work)
         self._progress.step(STEP, f"{what} of {number}: {size(self.bytes_read)} read so far")
+
+    def recall(self, wheels: Iterable[Wheel]) -> None:
+        """Take what is kept of wheels from earlier looks: the rest may be out of reach now."""
+        for wheel in wheels:
+            known = self._reader.remembered(wheel, "heads", most=0)
+            if known is not None:
+                self.facts[key(wheel)] = known
 
     def _fetch(self, work: Mapping[str, Wanted]) -> None:
         whole = any(one.depth == "whole" for one in work.values())

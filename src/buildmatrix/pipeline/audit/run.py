@@ -3,7 +3,8 @@
 Every wheel is read once for all targets. A list says what a wheel is called, what it requires and
 what its files are called; for most distributions that settles it. Where it does not, the beginnings
 of the binaries are read within a budget (`budget`), and more of those that still say too little as
-far as the budget goes; or everything with `deep`.
+far as the budget goes; or everything with `deep`. With `strict` what is open after that is read
+whole: a strict audit reads until it is certain.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from buildmatrix.pipeline.audit.target import Merger, Work, judge_target, start
 from buildmatrix.pipeline.judge import Judge
 from buildmatrix.pipeline.resolved import Resolved, Unresolved
 from buildmatrix.progress import Progress
-from buildmatrix.reports.model import Report, assemble
+from buildmatrix.reports.model import Report, assemble, fails
 from buildmatrix.rules.certainty import Gain
 from buildmatrix.rules.model import GATES, AuditTotals, Gate, GateState, TargetResult
 
@@ -37,6 +38,7 @@ def audit(
     progress: Progress,
     *,
     deep: bool = False,
+    strict: bool = False,
     asking: Asking | None = None,
     jobs: int = JOBS,
 ) -> Report:
@@ -49,6 +51,7 @@ def audit(
         judge: the rules, the catalogue and the waivers.
         progress: told what is read.
         deep: read all bytes of what is not certain.
+        strict: read all bytes of what could still turn a verdict, where nothing fails already.
         asking: how advisories are asked for; None asks for none.
         jobs: wheels that are read at a time.
 
@@ -59,7 +62,7 @@ def audit(
     readings = Readings(reader, jobs, progress)
     locks = [work.resolved.lock for work in works]
     with asked(locks, judge.policy, asking, progress) as answer:
-        _read_and_judge(works, readings, judge, deep)
+        _read_and_judge(works, readings, judge, deep=deep, strict=strict)
         known = answer()
     for work in works:
         if known is not None:
@@ -77,7 +80,12 @@ def look(
 
 
 def _read_and_judge(
-    works: Sequence[Work], readings: Readings, judge: Judge, deep: bool = False
+    works: Sequence[Work],
+    readings: Readings,
+    judge: Judge,
+    *,
+    deep: bool = False,
+    strict: bool = False,
 ) -> None:
     """Read the wheels of all targets as far as it takes, and say of each what is to be said."""
     merger = Merger(judge)
@@ -88,10 +96,12 @@ def _read_and_judge(
     gained = _gained(works, readings)
     if deep:
         whole = [Wanted(all_wheels[name], "whole") for name in sorted(gained)]
+        readings.recall(one.wheel for one in whole)
         _read_on(works, readings, merger, judge, whole, "contents")
         return
     total = sum(one.size for one in readings.facts.values())
-    needs = {name: Need.of(one.size, one.members) for name, one in readings.facts.items()}
+    known = {name: readings.facts[name] for name in gained}
+    needs = {name: Need.of(one.size, one.members) for name, one in known.items()}
     order: tuple[Gain, ...] = ("verdict", "evidence")
     groups = [{name: needs[name] for name in gained if gain in gained[name]} for gain in order]
     first = shares(groups, total)
@@ -104,6 +114,14 @@ def _read_and_judge(
     }
     more = rest(open_still, total, sum(first.values()))
     _read_on(works, readings, merger, judge, _heads(all_wheels, more), "more of the binaries")
+    if strict:
+        undecided = _gained(works, readings, unless_failing=True)
+        whole = [
+            Wanted(all_wheels[name], "whole")
+            for name in sorted(undecided)
+            if "verdict" in undecided[name]
+        ]
+        _read_on(works, readings, merger, judge, whole, "all bytes of what is undecided")
 
 
 def _heads(wheels: Mapping[str, Wheel], shares: Mapping[str, int]) -> list[Wanted]:
@@ -129,13 +147,20 @@ def _read_on(
             judge_target(work, readings, merger, judge)
 
 
-def _gained(works: Sequence[Work], readings: Readings) -> dict[str, set[Gain]]:
-    """Wheel -> what a deeper look into it could say, on any target."""
+def _gained(
+    works: Sequence[Work], readings: Readings, *, unless_failing: bool = False
+) -> dict[str, set[Gain]]:
+    """Wheel -> what a deeper look into it could say, on any target.
+
+    With `unless_failing`, on targets where no finding about it fails the run already.
+    """
     gained: dict[str, set[Gain]] = {}
     for work in works:
+        failing = {one.distribution for one in work.findings if unless_failing and fails(one)}
         for owner, gain in work.gains.items():
-            wheel = work.wheels.get(owner.partition("==")[0])
-            if wheel is not None and key(wheel) in readings.facts:
+            name = owner.partition("==")[0]
+            wheel = work.wheels.get(name)
+            if wheel is not None and key(wheel) in readings.facts and name not in failing:
                 gained.setdefault(key(wheel), set()).add(gain)
     return gained
 

@@ -49,6 +49,7 @@ class Session:
     cache: Path | None = None
     offline: bool = False
     deep: bool = False
+    strict: bool = False
     asking: Asking | None = None
 
     def resolve(
@@ -95,6 +96,7 @@ class Session:
             judge or self.judge,
             self.progress,
             deep=self.deep,
+            strict=self.strict,
             asking=self.asking if advisories else None,
         )
 

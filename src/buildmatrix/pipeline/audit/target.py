@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.index.model import WheelFacts
 from buildmatrix.inventory.loader import Resolution
-from buildmatrix.inventory.merge import merge
+from buildmatrix.inventory.merge import Paths, merge
 from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.lock.choose import choose, refusal
 from buildmatrix.lock.model import Wheel
@@ -70,6 +70,7 @@ class Merger:
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
         self._known: dict[tuple[tuple[str, str], ...], Merged] = {}
+        self._paths: dict[tuple[str, ...], Paths] = {}
 
     def merged(self, work: Work, readings: Readings) -> Merged:
         """The wheels of a target, as far as they were read."""
@@ -82,7 +83,10 @@ class Merger:
         )
         known = self._known.get(identity)
         if known is None:
-            inventory = merge([one.inventory for one in parts], [one.members for one in parts])
+            paths = self._paths.setdefault(tuple(name for name, _ in identity), Paths())
+            inventory = merge(
+                [one.inventory for one in parts], [one.members for one in parts], paths
+            )
             known = Merged(inventory, self._judge.evidence(inventory), resolved(inventory))
             self._known[identity] = known
         if not unread:

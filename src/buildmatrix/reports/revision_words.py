@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from buildmatrix.comparison.model import Comparison
-from buildmatrix.reports.diff_words import Block, blocks, signed
+from buildmatrix.reports.comparison_words import Block, blocks, signed
 from buildmatrix.reports.model import Difference, TargetDifference
 from buildmatrix.rules.model import AuditTotals, Finding
 from buildmatrix.rules.text import count, size

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from textwrap import wrap
 
-from buildmatrix.reports.ansi import Painter, Style, printable
-from buildmatrix.reports.difference_words import COLUMNS, Same, alike, gone, row, summary
+from buildmatrix.reports.ansi import Painter, Style, printable, wrapped
 from buildmatrix.reports.model import Difference
+from buildmatrix.reports.revision_words import COLUMNS, Same, alike, gone, row, summary
 from buildmatrix.rules.model import GateState, TargetResult
 from buildmatrix.rules.text import listing
 
@@ -52,12 +51,12 @@ def changes(difference: Difference, width: int, paint: Painter) -> Iterator[list
     if lost:
         yield [
             paint("gone", "bold"),
-            *(line for one in lost for line in _wrapped(_gone(one), width)),
+            *(line for one in lost for line in wrapped(_gone(one), width, "  ", "    ")),
         ]
     if difference.notes:
         yield [
             paint("to know", "bold"),
-            *(line for note in difference.notes for line in _wrapped(note, width)),
+            *(line for note in difference.notes for line in wrapped(note, width, "  ", "    ")),
         ]
     yield [paint(printable(f"since {difference.ref}: {summary(difference)}"), "bold")]
 
@@ -65,14 +64,3 @@ def changes(difference: Difference, width: int, paint: Painter) -> Iterator[list
 def _gone(one: Same) -> str:
     others = f", and with it {listing(one.others)}" if one.others else ""
     return f"{one.first.rule} {one.first.message}{others} ({listing(one.targets, 8)})"
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return wrap(
-        printable(text),
-        width,
-        initial_indent="  ",
-        subsequent_indent="    ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

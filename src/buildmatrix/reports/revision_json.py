@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from buildmatrix.reports import diff_json, diff_schema
+from buildmatrix.reports import comparison_json, comparison_schema
 from buildmatrix.reports.json import Json, totals
+from buildmatrix.reports.json_schema import TEXT, closed, list_of, or_null
 from buildmatrix.reports.model import Difference, TargetDifference
-from buildmatrix.reports.schema import _TEXT, TOTALS, _list, _object, _or_null
+from buildmatrix.reports.schema import TOTALS
 
 #: Parts of a comparison that locks have.
 _PARTS = ("findings", "distributions", "verdicts")
@@ -22,7 +23,7 @@ def document(difference: Difference) -> Json:
 
 
 def _target(one: TargetDifference) -> Json:
-    whole = diff_json.document(one.comparison)
+    whole = comparison_json.document(one.comparison)
     return {
         "id": one.target,
         "backend": one.backend,
@@ -34,19 +35,19 @@ def _target(one: TargetDifference) -> Json:
 
 def schema() -> Json:
     """What `document` gives."""
-    whole = diff_schema.schema()["properties"]
+    whole = comparison_schema.schema()["properties"]
     assert isinstance(whole, dict)
-    return _object(
-        ref=_TEXT,
-        commit=_TEXT,
-        targets=_list(
-            _object(
-                id=_TEXT,
-                backend=_TEXT,
-                before=_or_null(TOTALS),
-                after=_or_null(TOTALS),
+    return closed(
+        ref=TEXT,
+        commit=TEXT,
+        targets=list_of(
+            closed(
+                id=TEXT,
+                backend=TEXT,
+                before=or_null(TOTALS),
+                after=or_null(TOTALS),
                 **{part: whole[part] for part in _PARTS},
             )
         ),
-        notes=_list(_TEXT),
+        notes=list_of(TEXT),
     )

@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit/pipeline"))
 from fix_project import SPEC, package_index, session, write
 from package_index import PackageIndex
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from buildmatrix.reports.difference_words import COLUMNS, Same, alike, gone, row, same, summary
 from buildmatrix.reports.markdown import finding_lines, plain
 from buildmatrix.reports.model import Report
+from buildmatrix.reports.revision_words import COLUMNS, Same, alike, gone, row, same, summary
 from buildmatrix.rules.text import count, listing
 
 #: Findings that are told before the fold.

@@ -1,0 +1,179 @@
+"""The end of a deflated library tells its sections, without what lies before it."""
+
+from __future__ import annotations
+
+import random
+import sys
+import zipfile
+import zlib
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "elf"))
+from elf_images import Image, Part, fat_binary, fat_entry
+from headcases import fed, whole
+
+from buildmatrix.elf.ending import UNKNOWN, read_end, with_sections
+from buildmatrix.elf.model import Elf
+from buildmatrix.index.amounts import ENDS
+from buildmatrix.index.depth import read_parts
+from buildmatrix.index.ending import Ending, inflate_end
+from buildmatrix.index.wheels import _LocalWheel
+from buildmatrix.inventory.model import Binary
+
+NAME = "alpha-1.0-py3-none-any.whl"
+CUT = 64 << 10
+
+
+def system_libraries() -> list[Path]:
+    folders = (Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/lib/aarch64-linux-gnu"))
+    found = {
+        path.resolve()
+        for folder in folders
+        if folder.is_dir()
+        for path in folder.glob("lib*.so*")
+        if path.is_file() and 1_000_000 < path.stat().st_size < 6 << 20
+    }
+    return sorted(found)[:4]
+
+
+LIBRARIES = system_libraries()
+
+
+def deflated(data: bytes, level: int = 6) -> bytes:
+    packer = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return packer.compress(data) + packer.flush()
+
+
+def noise(size: int, seed: int = 1) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+def text(size: int, seed: int = 1) -> bytes:
+    """Bytes that deflate shrinks as it does code: with codes of their own in each block."""
+    chance = random.Random(seed)
+    words = [chance.randbytes(chance.randint(2, 9)) for _ in range(3000)]
+    return b"".join(chance.choices(words, k=size // 4))[:size]
+
+
+# The end of a stream
+
+
+@pytest.mark.parametrize("path", LIBRARIES, ids=[path.name for path in LIBRARIES])
+@pytest.mark.parametrize("level", [1, 9])
+def test_what_is_known_of_an_end_is_what_is_there(path: Path, level: int) -> None:
+    data = path.read_bytes()
+    end = inflate_end(deflated(data, level)[-CUT:])
+    assert end is not None
+    there = data[-len(end) :]
+    stands_for: dict[int, int] = {}
+    for code, byte in zip(end.codes(0, len(end)), there, strict=True):
+        if code < UNKNOWN:
+            assert code == byte
+        else:
+            assert stands_for.setdefault(code, byte) == byte
+
+
+def test_bytes_that_are_no_deflate_stream_have_no_end() -> None:
+    assert inflate_end(b"") is None
+    assert inflate_end(bytes(CUT)) is None
+    assert inflate_end(noise(CUT)) is None
+    assert inflate_end(noise(CUT)[:1]) is None
+
+
+def test_a_stream_that_stores_its_bytes_as_they_are_is_not_entered() -> None:
+    assert inflate_end(deflated(noise(1 << 20))[-CUT:]) is None
+
+
+def test_an_end_that_goes_on_behind_the_stream_is_none() -> None:
+    packed = deflated(text(1 << 20))
+    assert inflate_end(packed[-CUT:]) is not None
+    assert inflate_end((packed + noise(1000))[-CUT:]) is None
+
+
+def test_a_bomb_is_not_inflated_beyond_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("buildmatrix.index.ending.MOST", 1 << 20)
+    assert inflate_end(deflated(text(1 << 20) + bytes(64 << 20))[-CUT:]) is None
+
+
+# Sections
+
+
+def sections_told(path: Path) -> Elf | None:
+    data = path.read_bytes()
+    head = fed(data, 100_000, 50_000).elf
+    for length in ENDS:
+        end = inflate_end(deflated(data)[-length:])
+        told = read_end(data[:4096], end, len(data)) if end is not None else None
+        if told is not None:
+            elf = with_sections(head, told)
+            assert elf.unread_data <= head.unread_data
+            return elf
+    return None
+
+
+def test_the_ends_of_real_libraries_say_what_their_tables_of_sections_say() -> None:
+    found = {path: sections_told(path) for path in LIBRARIES}
+    for path, elf in found.items():
+        full = whole(path.read_bytes())
+        for one, other in zip(elf.sections, full.sections, strict=True) if elf is not None else ():
+            assert (one.offset, one.size, one.nobits) == (other.offset, other.size, other.nobits)
+            assert one.name == other.name or "?" in one.name
+    assert sum(elf is not None for elf in found.values()) * 4 >= len(found) * 3
+
+
+def test_an_end_with_too_few_bytes_says_nothing() -> None:
+    data = Image(parts=(Part(".data", text(200_000)),)).build()
+    assert read_end(data[:4096], Ending(*[data[-100:]] * 3), len(data)) is None
+    assert read_end(data[:20], Ending(*[data[-5000:]] * 3), len(data)) is None
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_end_makes_the_reader_fail(seed: int) -> None:
+    chance = random.Random(seed)
+    data = Image(parts=(Part(".nv_fatbin", text(200_000)),)).build()
+    head = fed(data, 70_000, 50_000).elf
+    page = bytearray(data[:4096])
+    end = bytearray(data[-4000:])
+    for _ in range(chance.randint(1, 40)):
+        end[chance.randrange(len(end))] = chance.randrange(256)
+        page[chance.randrange(4, 64)] = chance.randrange(256)
+    told = read_end(bytes(page), Ending(*[bytes(end)] * 3), len(data))
+    assert told is None or with_sections(head, told).unread_data <= head.unread_data
+
+
+# Wheels
+
+
+def looked_into(tmp_path: Path, library: bytes, most: int) -> Binary:
+    path = tmp_path / NAME
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("alpha/lib.so", library)
+        archive.writestr("alpha-1.0.dist-info/METADATA", "Name: alpha\nVersion: 1.0\n")
+        archive.writestr("alpha-1.0.dist-info/RECORD", "")
+    with _LocalWheel(path) as source:
+        (binary,) = read_parts(source, "heads", most).inventory.binaries
+    return binary
+
+
+def test_device_code_that_was_not_reached_is_known_by_its_section(tmp_path: Path) -> None:
+    code = fat_binary(fat_entry(2, 90, text(2_000_000, 2)))
+    library = Image(
+        parts=(Part(".text", text(8_000_000), flags=6), Part(".nv_fatbin", code))
+    ).build()
+    binary = looked_into(tmp_path, library, 600_000)
+    sections = {one.name: one.size for one in binary.elf.sections}
+    assert not binary.elf.device_code
+    assert sections[".nv_fatbin"] == len(code)
+
+
+def test_tables_for_unwinding_are_no_room_for_device_code(tmp_path: Path) -> None:
+    parts = (
+        Part(".text", text(4_000_000), flags=6),
+        Part(".rodata", text(300_000, 2)),
+        Part(".eh_frame", text(3_000_000, 3)),
+    )
+    library = Image(parts=parts).build()
+    assert looked_into(tmp_path, library, 200_000).elf.unread_data == 300_000
+    assert looked_into(tmp_path, library, 90_000).elf.unread_data > 3_000_000

@@ -1,0 +1,83 @@
+"""What a change brought is still in a report that was saved, rendered again and merged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_report_formats import finding, report, result
+
+from buildmatrix.comparison.model import (
+    Comparison,
+    DistributionChange,
+    End,
+    FindingChange,
+    VerdictChange,
+)
+from buildmatrix.errors import UsageError
+from buildmatrix.reports import json as as_json
+from buildmatrix.reports import markdown, table
+from buildmatrix.reports.model import Difference, Report, TargetDifference
+from buildmatrix.reports.saved import merge, read
+from buildmatrix.rules.model import AuditTotals
+
+END = End("now", "lock", "", (), None, None, None, 0)
+
+
+def compared(target: str = "cpu-py311-server", commit: str = "abc") -> Report:
+    found = finding(target=target)
+    changes = Comparison(
+        END,
+        END,
+        distributions=(DistributionChange("added", "xgboost", "cpu", (), ("3.4.1",)),),
+        same_distributions=4,
+        findings=(
+            FindingChange("added", None, found),
+            FindingChange("removed", replace(found, distribution="old", fingerprint="2"), None),
+            FindingChange("changed", replace(found, waived="accepted"), found),
+        ),
+        same_findings=1,
+        verdicts=(VerdictChange("xgboost", "cpu", None, "bloat", "it is foreign"),),
+    )
+    difference = Difference(
+        "main",
+        commit,
+        (TargetDifference(target, "cpu", changes, None, AuditTotals(9, 20, 3, 4)),),
+        ("a note",),
+    )
+    return replace(report(found, targets=(result(target),)), difference=difference)
+
+
+def saved(folder: Path, name: str, one: Report) -> Report:
+    path = folder / name
+    path.write_text(as_json.render(one))
+    return read(path)
+
+
+def test_a_saved_audit_of_a_change_is_the_same_in_every_format(tmp_path: Path) -> None:
+    before = compared()
+    after = saved(tmp_path, "report.json", before)
+    assert as_json.render(after) == as_json.render(before)
+    assert markdown.render(after) == markdown.render(before)
+    assert table.render(after, width=100, color=False) == table.render(
+        before, width=100, color=False
+    )
+
+
+def test_shards_of_one_change_are_one_change(tmp_path: Path) -> None:
+    parts = [
+        saved(tmp_path, f"{name}.json", compared(name))
+        for name in ("cpu-py311-server", "cpu-py312-server")
+    ]
+    merged = merge(parts).difference
+    assert merged is not None
+    assert [one.target for one in merged.targets] == ["cpu-py311-server", "cpu-py312-server"]
+    assert merged.notes == ("a note",)
+
+
+def test_shards_that_were_compared_with_different_commits_are_refused() -> None:
+    with pytest.raises(UsageError, match="the same commit"):
+        merge([compared("a", "abc"), compared("b", "def")])
+    with pytest.raises(UsageError, match="the same commit"):
+        merge([compared("a"), report(targets=(result("b"),))])
