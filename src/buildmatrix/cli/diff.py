@@ -13,6 +13,7 @@ import click
 
 from buildmatrix.cli.options import (
     Settings,
+    formats_option,
     load,
     option,
     progress_options,
@@ -64,13 +65,7 @@ class _Online:
 @option("--offline", is_flag=True, help="Use caches only.")
 @option("--scanner", metavar="IMAGE", help="Image with a Python 3, in which images are read.")
 @option("--no-cache", is_flag=True, help="Read everything again, and remember nothing.")
-@option(
-    "--format",
-    "formats",
-    multiple=True,
-    metavar="FORMAT[=PATH]",
-    help=f"One of {', '.join(FORMATS)}; with PATH as often as needed.  [default: table]",
-)
+@formats_option(FORMATS)
 @option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
 @option(
     "--fail-on",
@@ -179,7 +174,7 @@ def _once(load_it: Callable[[], Spec | None]) -> Callable[[], Spec | None]:
 
 
 def _cache(no_cache: bool) -> Any:
-    from buildmatrix.cli.scan import fact_cache
+    from buildmatrix.cli.facts import fact_cache
 
     return fact_cache(no_cache)
 
@@ -262,7 +257,8 @@ def _write(
 
 
 def _text(comparison: Comparison, name: str, place: Path | None, every: bool) -> str:
-    render: Callable[..., str] = importlib.import_module(f"buildmatrix.reports.diff_{name}").render
+    module = importlib.import_module(f"buildmatrix.reports.comparison_{name}")
+    render: Callable[..., str] = module.render
     if name == "json":
         return render(comparison)
     if name == "markdown":
@@ -272,11 +268,11 @@ def _text(comparison: Comparison, name: str, place: Path | None, every: bool) ->
 
 
 def _drift_text(drifts: Drifts, name: str, place: Path | None, every: bool) -> str:
-    from buildmatrix.reports import diff_drift
+    from buildmatrix.reports import comparison_drift
 
     if name == "json":
-        return diff_drift.render_json(drifts)
+        return comparison_drift.render_json(drifts)
     if name == "markdown":
-        return diff_drift.render_markdown(drifts, every=every)
+        return comparison_drift.render_markdown(drifts, every=every)
     width, color = width_and_color(place)
-    return diff_drift.render_table(drifts, width=width, color=color, every=every)
+    return comparison_drift.render_table(drifts, width=width, color=color, every=every)

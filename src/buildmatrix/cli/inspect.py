@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from buildmatrix.cli.options import Settings, load_targets, option, width_and_color, write
+from buildmatrix.cli.options import (
+    Settings,
+    format_option,
+    load_targets,
+    option,
+    width_and_color,
+    write,
+)
 from buildmatrix.cli.surroundings import engine, engine_options, surroundings
 from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
 
@@ -23,13 +30,10 @@ _DRAWN = ("dot", "mermaid", "svg")
 
 @click.command("inspect", short_help="Tell what one binary, wheel, image or tree holds.")
 @click.argument("sources", nargs=-1, required=True, metavar="FILE|SOURCE...")
-@option(
-    "--format",
+@format_option(
     "format_",
-    type=click.Choice(["table", "json", *_DRAWN]),
-    default="table",
-    show_default=True,
-    help="dot, mermaid and svg draw which distribution links whose libraries.",
+    ["table", "json", *_DRAWN],
+    "dot, mermaid and svg draw which distribution links whose libraries.",
 )
 @option("--graph", is_flag=True, help="With json: the graph of libraries, as the drawings have it.")
 @option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
@@ -67,7 +71,7 @@ def command(
     and whose it is. Of a SOURCE of `scan` (an image, a folder) or a target: what it holds by
     vendor, distribution, layer and architecture. Nothing of it is executed.
     """
-    from buildmatrix.cli.scan import fact_cache
+    from buildmatrix.cli.facts import fact_cache
     from buildmatrix.cli.why import data_files, note, read_on_index, specification
     from buildmatrix.pipeline.kinds import is_declared
     from buildmatrix.pipeline.known import Machine, known_of
@@ -114,7 +118,11 @@ def _inspection(
     path = None if is_declared(source) else is_file(source)
     if path is not None:
         return inspect(path, load(machine.data_files()), machine.cache(), machines)
+    from buildmatrix.pipeline.machines import machines_of_target
+
     it = known(source)
+    if machines is None and it.target is not None:
+        machines = machines_of_target(*it.target)
     return inspect_tree(it.source, it.read().inventory, load(it.catalogue), machines)
 
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from buildmatrix.cli.options import Settings, load, option, stacked, width_and_color, write
+from buildmatrix.cli.facts import fact_cache
+from buildmatrix.cli.options import (
+    Settings,
+    format_option,
+    load,
+    option,
+    stacked,
+    width_and_color,
+    write,
+)
 from buildmatrix.cli.surroundings import engine, engine_options, surroundings
 from buildmatrix.cli.wheels import cache_folder, wheel_reader
 from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
@@ -16,8 +26,8 @@ from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
 if TYPE_CHECKING:
     from buildmatrix.graph.answer import Answer
     from buildmatrix.pipeline.known import Known
+    from buildmatrix.pipeline.opening import OpenTree
     from buildmatrix.spec.model import Spec
-    from buildmatrix.store.facts import FactCache
 
 index_options = stacked(
     option("--backend", metavar="NAME", help="For `lock:` and its like: which backend is meant."),
@@ -25,6 +35,8 @@ index_options = stacked(
     option("--deep", is_flag=True, help="For `lock:` and its like: read whole wheels."),
     option("--offline", is_flag=True, help="For `lock:` and its like: use caches only."),
 )
+
+_UNREAD_SYMBOLS = "which symbols make links necessary (--symbols exports the image to read them)"
 
 #: Things that one answer tells in full; `--all` tells more.
 SUBJECTS, ALL_SUBJECTS = 6, 50
@@ -36,13 +48,8 @@ CHAINS = 200
 @click.argument("source")
 @click.argument("library")
 @option("--all", "every", is_flag=True, help="Every chain, not only the shortest.")
-@option(
-    "--format",
-    "format_",
-    type=click.Choice(["text", "json", "dot", "mermaid", "svg"]),
-    default="text",
-    show_default=True,
-    help="dot, mermaid and svg draw the chains.",
+@format_option(
+    "format_", ["text", "json", "dot", "mermaid", "svg"], "dot, mermaid and svg draw the chains."
 )
 @option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
 @option(
@@ -97,7 +104,7 @@ def command(
     """
     from buildmatrix.pipeline.kinds import is_declared, report_file
     from buildmatrix.pipeline.known import Machine, known_of
-    from buildmatrix.pipeline.why import from_report, joined, kept_target, why, with_symbols
+    from buildmatrix.pipeline.why import from_report, joined, kept_target, why
 
     if not library.strip():
         raise UsageError("LIBRARY is empty; name a library, a distribution, a path or a backend")
@@ -106,16 +113,16 @@ def command(
         engine,
         scanner,
         around,
-        lambda: _cache(no_cache),
+        lambda: fact_cache(no_cache),
         layers=layers is not False,
         again=layers is True,
         data_files=lambda: data_files(settings),
         note=lambda text: note(settings, text),
     )
-    known = it = None
-    if lock is None:
-        it = kept_target(source, settings.file, layers=machine.layers, again=machine.again)
-    if it is None and (report := report_file(source)) is not None:
+    it, tree, is_near = None, None, False
+    if lock is None and (kept := kept_target(source, settings.file, machine)) is not None:
+        it, tree = kept
+    elif (report := report_file(source)) is not None:
         it = from_report(report, data_files(settings))
     if it is None:
         known = (
@@ -123,21 +130,28 @@ def command(
             if is_declared(source)
             else known_of(source, machine, lambda: specification(settings), lock)
         )
-        it = joined(known)
+        it, tree, is_near = joined(known), known.tree, known.is_near
     subjects = ALL_SUBJECTS if every else SUBJECTS
     found = why(it, library, every=every, subjects=subjects, most=CHAINS)
-    if known is not None and known.tree is not None:
-        wanted = known.is_near if symbols is None else symbols
-        found = with_symbols(found, known.tree) if wanted else found
+    if any(edge.kind == "needs" for one in found.subjects for edge in one.links):
+        found = _with_symbols(found, tree, is_near if symbols is None else symbols, every)
+        if tree is not None and symbols is None and not is_near:
+            found = replace(found, notes=(*found.notes, _UNREAD_SYMBOLS))
     write(_render(found, format_, output), output)
     return UndecidedError.exit_code if it.unread and not found.subjects else EXIT_OK
 
 
-def _cache(no_cache: bool) -> FactCache | None:
-    # Most of the commands' modules are slow to import, and a stored inventory needs none of them.
-    from buildmatrix.cli.scan import fact_cache
+def _with_symbols(found: Answer, tree: OpenTree | None, wanted: bool, every: bool) -> Answer:
+    if not wanted:
+        return found
+    if tree is None:
+        raise UsageError(
+            "--symbols reads whole files, and of this SOURCE only their facts are known; name an "
+            "image, a folder, a wheel or a target"
+        )
+    from buildmatrix.pipeline.uses import with_symbols
 
-    return fact_cache(no_cache)
+    return with_symbols(found, tree, every=every)
 
 
 def read_on_index(

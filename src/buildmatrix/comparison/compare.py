@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from buildmatrix.comparison.architectures import compare_architectures
 from buildmatrix.comparison.distributions import compare_distributions
@@ -24,6 +25,8 @@ from buildmatrix.comparison.model import (
 from buildmatrix.comparison.sides import architectures_of
 from buildmatrix.rules.text import listing
 
+#: The rule that judges what only layers tell.
+_HIDDEN = "BM604"
 #: Distributions that a note names.
 _NAMED = 6
 
@@ -83,8 +86,25 @@ def _judged(
             f"{listing(after.backends)}; --backend judges both for one"
         )
         return None, 0, None
-    changes, same = compare_findings(before, after)
+    changes, same = compare_findings(*_both_read(before, after, notes))
     return changes, same, compare_verdicts(before, after)
+
+
+def _both_read(before: Side, after: Side, notes: list[str]) -> tuple[Side, Side]:
+    """The sides without findings that only the layers of an image tell, where one has none read."""
+    unread = [side.source for side in (before, after) if side.kind == "image" and not side.layers]
+    told = [one for side in (before, after) for one in side.findings or () if one.rule == _HIDDEN]
+    if not unread or not told:
+        return before, after
+    notes.append(
+        f"{_HIDDEN} (what later layers hide) is not compared: the layers of {listing(unread)} were "
+        "not read; --layers reads them"
+    )
+    return _without_hidden(before), _without_hidden(after)
+
+
+def _without_hidden(side: Side) -> Side:
+    return replace(side, findings=tuple(one for one in side.findings or () if one.rule != _HIDDEN))
 
 
 def _libraries(before: Side, after: Side, notes: list[str]) -> tuple[LibraryChange, ...] | None:
@@ -151,20 +171,3 @@ def _environment(before: Side, after: Side, notes: list[str]) -> tuple[VariableC
             notes.append("layers and environment are not compared: only one side is an image")
         return None
     return compare_environment(old, new)
-
-
-def count_of_changes(comparison: Comparison) -> int:
-    """How many differences there are, of all kinds."""
-    groups = (
-        comparison.distributions,
-        comparison.libraries or (),
-        comparison.architectures or (),
-        comparison.layers.changes if comparison.layers is not None else (),
-        comparison.environment or (),
-        comparison.findings or (),
-        comparison.verdicts or (),
-        comparison.targets_added,
-        comparison.targets_removed,
-        [one for one in comparison.vendors or () if one.before != one.after],
-    )
-    return sum(map(len, groups))

@@ -18,7 +18,15 @@ from buildmatrix.engines import bake
 from buildmatrix.engines.disk import writing
 from buildmatrix.engines.failures import explain, lost_its_cache
 from buildmatrix.engines.follow import Follower
-from buildmatrix.engines.model import BuildJob, BuildOutcome, ImageFacts, RunResult, Surroundings
+from buildmatrix.engines.model import (
+    BuildJob,
+    BuildOutcome,
+    Facilities,
+    ImageFacts,
+    Pushed,
+    RunResult,
+    Surroundings,
+)
 from buildmatrix.engines.process import Processes
 from buildmatrix.engines.rawjson import messages
 from buildmatrix.errors import (
@@ -89,6 +97,18 @@ class DockerEngine:
             )
         return f"docker {version.stdout.strip()}, {found[0]}"
 
+    def facilities(self) -> Facilities:
+        """Runtimes and folder of the local daemon; see `Engine.facilities`."""
+        template = '{"runtimes":{{json .Runtimes}},"folder":{{json .DockerRootDir}}}'
+        answer = self._ask("info", "--format", template)
+        try:
+            said = json.loads(answer.stdout)
+        except ValueError:
+            raise _unusable(answer.stderr) from None
+        folder = Path(said["folder"] or "/nonexistent")
+        is_here = self._host().startswith("unix:") and folder.is_dir()
+        return Facilities(tuple(sorted(said["runtimes"] or ())), folder if is_here else None)
+
     def present(self, references: Sequence[str]) -> Mapping[str, str]:
         """Reference → digest of the local images among `references`."""
         if not references:
@@ -148,36 +168,35 @@ class DockerEngine:
 
     def push(
         self, jobs: Sequence[BuildJob], surroundings: Surroundings, progress: Progress
-    ) -> Mapping[str, str]:
+    ) -> Pushed:
         """Publish the images of `jobs` through the builder that has them; see `Engine.push`."""
-        own = self._driver(surroundings.builder) == _OWN_DRIVER
-        keep = "type=docker" if own else "type=image,push=false"
-        for job in jobs:
-            progress.step(job.id, "push: comparing with what was scanned")
-            overlay = bake.image_overlay(job, surroundings, keep)
-            self._bake(job, surroundings, progress, overlay)
-            again = bake.read_metadata(_metadata(job), job.image_target, job.scan_target)
-            if job.config is not None and again.config != job.config:
-                raise UndecidedError(
-                    f"{job.id}: the builder no longer has the image that was scanned; nothing was "
-                    "pushed, run the build again",
-                    log=job.log,
-                )
         pushed: dict[str, str] = {}
-        for job in jobs:
-            progress.step(job.id, "push: " + " ".join(job.tags))
-            overlay = bake.image_overlay(job, surroundings, "type=image,push=true")
-            try:
-                self._bake(job, surroundings, progress, overlay)
-                published = bake.read_metadata(_metadata(job), job.image_target, job.scan_target)
-            except BuildmatrixError as error:
-                raise type(error)(
-                    f"{job.id} was not pushed: {error.message} "
-                    f"(published before it: {', '.join(pushed) or 'nothing'})",
-                    log=error.log,
-                ) from error
-            pushed[job.id] = published.digest
-        return pushed
+        job = jobs[0] if jobs else None
+        try:
+            own = self._driver(surroundings.builder) == _OWN_DRIVER
+            keep = "type=docker" if own else "type=image,push=false"
+            for job in jobs:
+                progress.step(job.id, "push: comparing with what was scanned")
+                if job.config not in (None, self._export(job, surroundings, progress, keep).config):
+                    raise UndecidedError(
+                        f"{job.id}: the builder no longer has the image that was scanned; nothing "
+                        "was pushed, run the build again",
+                        log=job.log,
+                    )
+            for job in jobs:
+                progress.step(job.id, "push: " + " ".join(job.tags))
+                to_registry = "type=image,push=true"
+                pushed[job.id] = self._export(job, surroundings, progress, to_registry).digest
+        except BuildmatrixError as error:
+            return Pushed(pushed, job.id if job else None, error)
+        return Pushed(pushed)
+
+    def _export(
+        self, job: BuildJob, surroundings: Surroundings, progress: Progress, output: str
+    ) -> bake.Built:
+        """Hand an image that was built to `output`, as the builder has it."""
+        self._bake(job, surroundings, progress, bake.image_overlay(job, surroundings, output))
+        return bake.read_metadata(_metadata(job), job.image_target, job.scan_target)
 
     def cancel(self) -> None:
         """End every build that runs, and start no more; see `Engine.cancel`."""

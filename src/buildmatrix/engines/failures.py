@@ -172,10 +172,35 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "the package index cannot be reached from the build step ({url}); check the builder's "
         "network, proxy and certificates (--network, --ca)",
     ),
+    # apt-get update (apt-pkg/update.cc) warns and goes on; what fails is the installation.
+    _symptom(
+        "output",
+        r"W: Failed to fetch (?P<url>\S+)(?s:.*)E: (?:Unable to locate|Package '\S+' has no)",
+        BuildError,
+        "the package lists of the base image's distribution cannot be fetched from the build step "
+        "({url}); check the builder's network and proxy (--network)",
+    ),
+    # dash, bash and busybox, for a distribution without apt.
+    _symptom(
+        "output",
+        r"\bapt-get: (?:command )?not found",
+        BuildError,
+        "the base image lacks the target's Python or a system package, and it has no apt-get to "
+        "install it with; choose a Debian or Ubuntu base or one that has that Python, or write a "
+        "`template` of your own",
+    ),
+    # dash, bash and busybox again: what the environment's interpreter is a link to is not there.
+    _symptom(
+        "output",
+        r"/opt/venv/bin/python: (?:not found|No such file or directory)",
+        BuildError,
+        "the final base image does not have its Python where the build image has it, so the "
+        "environment that was made there finds none; use bases of one family under `base`",
+    ),
     # apt-get install (apt-private/private-install.cc).
     _symptom(
         "output",
-        r"E: Unable to locate package python(?P<version>3\.\d+)\b",
+        r"E: (?:Unable to locate package |Package ')python(?P<version>3\.\d+)\b",
         BuildError,
         "the base image has no Python {version}, and its distribution has no package of it; choose "
         "a base that has (Ubuntu 22.04: 3.10, Debian 12: 3.11, Ubuntu 24.04: 3.12, Debian 13: "

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from buildmatrix.errors import BuildmatrixError
 from buildmatrix.progress import Progress
 
 
@@ -68,6 +69,17 @@ class BuildOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Pushed:
+    """How far publishing got."""
+
+    #: Target → digest in the registry.
+    digests: Mapping[str, str] = field(default_factory=dict)
+    #: The target that could not be published, and why; those behind it were not tried.
+    stopped_at: str | None = None
+    error: BuildmatrixError | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ImageFacts:
     """What an engine says of an image that it has."""
 
@@ -90,6 +102,16 @@ class RunResult:
     timed_out: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Facilities:
+    """What an engine says of the machine that it runs on."""
+
+    #: Runtimes that containers can be started with: `runc`, `nvidia`.
+    runtimes: tuple[str, ...] = ()
+    #: Where its images are, if that is a folder of this machine.
+    folder: Path | None = None
+
+
 class Engine(Protocol):
     """Builds, opens and runs images.
 
@@ -105,6 +127,9 @@ class Engine(Protocol):
         Raises `UsageError` when there is no builder of that name.
         """
 
+    def facilities(self) -> Facilities:
+        """What it says of the machine that it runs on."""
+
     def build(self, job: BuildJob, surroundings: Surroundings, progress: Progress) -> BuildOutcome:
         """Build and scan one target. Blocks; may be called from several threads."""
 
@@ -119,11 +144,11 @@ class Engine(Protocol):
 
     def push(
         self, jobs: Sequence[BuildJob], surroundings: Surroundings, progress: Progress
-    ) -> Mapping[str, str]:
-        """Publish all tags of all jobs; target → pushed digest.
+    ) -> Pushed:
+        """Publish all tags of all jobs, until one cannot be published.
 
-        Raises `UndecidedError` before anything is published when an image would not be the one
-        that was scanned.
+        That is an `UndecidedError`, before anything is published, when an image would not be the
+        one that was scanned. Nothing of it is raised.
         """
 
     def run(self, reference: str, command: Sequence[str], timeout_s: float) -> RunResult:

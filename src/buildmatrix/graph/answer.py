@@ -60,6 +60,8 @@ class Subject:
     opens: tuple[Edge, ...] = ()
     #: What the link of the shortest chain is good for.
     use: Use | None = None
+    #: What other links to it are good for; not all of them may have been looked at.
+    uses: tuple[Use, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,6 +201,8 @@ def _box(key: str, group: _Group, graph: Graph) -> Box:
     title = _lines(names)
     if group.kind == "library":
         where = "no file has this name" if graph.is_root else "not in this tree"
+        if all(node.text for node in group.nodes):
+            where = "of the host's driver"
         head = names[0] if len(names) == 1 else f"{len(names)} names"
         lines = [head, where] if len(names) == 1 else [head, where, listing(names, 2)]
         return Box(key, "library", tuple(lines), title)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence
+from buildmatrix.elf.model import Section
 from buildmatrix.graph.files import file_id
 from buildmatrix.graph.model import Edge, Embedded, Node
 from buildmatrix.graph.packages import node_id
+from buildmatrix.inventory.model import Inventory
 
 
-def embedded(evidence: Iterable[Evidence], catalogue: Catalogue) -> tuple[list[Node], list[Edge]]:
+def embedded(
+    evidence: Iterable[Evidence], catalogue: Catalogue, inventory: Inventory
+) -> tuple[list[Node], list[Edge]]:
     """A node for each copy that the evidence proves, below the file that holds it."""
+    sections = {one.path: one.elf.sections for one in inventory.binaries}
     nodes: dict[str, Node] = {}
     edges: list[Edge] = []
     shared = {owned.entry.name: owned.entry.shared for owned in catalogue.static}
@@ -30,7 +35,7 @@ def embedded(evidence: Iterable[Evidence], catalogue: Catalogue) -> tuple[list[N
             item.backend,
             name,
             item.path,
-            section=_section(item),
+            section=_section(item, sections),
             offset=item.offset,
             size=item.size,
             architectures=item.architectures,
@@ -41,6 +46,7 @@ def embedded(evidence: Iterable[Evidence], catalogue: Catalogue) -> tuple[list[N
             "embedded",
             f"{name}, linked statically" if item.kind == "static" else f"device code: {name}",
             size=item.size,
+            layer=inventory.origins.get(item.path),
             owner=item.distribution and node_id(item.distribution.partition("==")[0]),
             names=tuple(names) if item.kind == "static" else (),
             embedded=copy,
@@ -57,5 +63,17 @@ def _told(item: Evidence) -> tuple[str, tuple[str, ...]]:
     return f"{item.backend} {item.detail.partition(':')[0]}", ()
 
 
-def _section(item: Evidence) -> str | None:
-    return None if item.kind == "static" else item.detail.partition(":")[0]
+def _section(item: Evidence, sections: Mapping[str, tuple[Section, ...]]) -> str | None:
+    """The section that device code has, or in which the first mark of a copy lies."""
+    if item.kind != "static":
+        return item.detail.partition(":")[0]
+    if item.offset is None:
+        return None
+    return next(
+        (
+            one.name
+            for one in sections.get(item.path, ())
+            if not one.nobits and one.offset <= item.offset < one.offset + one.size
+        ),
+        None,
+    )

@@ -141,6 +141,7 @@ class _Builder:
             owner=_owner_id(owner),
             layer=self._origins.get(path),
             names=tuple(self._names.get(path, (path.rpartition("/")[2],))),
+            text=_packaged(self._inventory, path),
         )
 
     def _holds(self, owner: str | None, node: str, text: str = "", at: str | None = None) -> None:
@@ -317,6 +318,12 @@ def _names(inventory: Inventory) -> dict[str, dict[str, bool]]:
         if target is not None:
             add(target, link.path.rpartition("/")[2])
     return found
+
+
+def _packaged(inventory: Inventory, path: str) -> str:
+    """The package of the operating system that brought a file, in words."""
+    package = inventory.packaged.get(path)
+    return "" if package is None else f"the system's package {package}"
 
 
 def _owner_id(owner: str | None) -> str | None:

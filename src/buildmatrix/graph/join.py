@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.graph.embedded import embedded
-from buildmatrix.graph.files import files
+from buildmatrix.graph.files import files, library_id
 from buildmatrix.graph.model import Edge, Graph, Node
 from buildmatrix.graph.packages import imports, packages
 from buildmatrix.inventory.loader import Resolution
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.lock.model import Lock
 
+#: What is said of a library that no image should have.
+OF_THE_HOST = "a part of the host's driver, which the container runtime brings in"
 _PYTHON = re.compile(r"python(3\.\d+)")
 
 
@@ -42,14 +45,18 @@ def join(
         markers,
         origins=inventory.origins,
         system=inventory.system_packages,
+        packaged=inventory.packaged,
     )
     between = (*half.edges, *imports(inventory.python_imports, half.edges))
     rest = files(inventory, resolution, between)
     nodes = {node.id: node for node in (*half.nodes, *rest.nodes)}
+    known = tuple(evidence)
+    for id in {library_id(one.detail) for one in known if one.where == "host"} & nodes.keys():
+        nodes[id] = replace(nodes[id], text=OF_THE_HOST)
     found = (*between, *rest.edges)
     edges = [edge for edge in found if edge.source in nodes and edge.target in nodes]
     if catalogue is not None:
-        copies, embeds = embedded(evidence, catalogue)
+        copies, embeds = embedded(known, catalogue, inventory)
         nodes.update((node.id, node) for node in copies)
         edges += [edge for edge in embeds if edge.source in nodes]
     roots = (*half.roots, rest.loose)
@@ -58,6 +65,7 @@ def join(
         tuple(edges),
         (*roots, _unreached(nodes, edges, roots)),
         layers=inventory.layers,
+        buried=inventory.buried,
         is_root=resolution.is_root,
         notes=half.notes,
     )

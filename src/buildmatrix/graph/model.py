@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from buildmatrix.inventory.model import Layer
+from buildmatrix.inventory.model import Buried, Layer
 
 #: `line` a requirement line of a file; `distribution`; `file` an ELF object, a file of device code
 #: or a link; `python` a Python file that loads libraries; `library` a name that no file of the
@@ -124,6 +124,11 @@ class Graph:
     #: asked for by name when it was installed; what nobody requires; files that nobody owns.
     roots: tuple[tuple[str, ...], ...] = ()
     layers: tuple[Layer, ...] = ()
+    #: For each layer where its instruction stands: `Dockerfile:12`, or of which base image it is;
+    #: empty where nothing is known of that.
+    places: tuple[str, ...] = ()
+    #: What a layer brought and a later one deleted or replaced: it is in no node.
+    buried: tuple[Buried, ...] = ()
     #: Whether it is of a root file system: what a part of one lacks, the system may have.
     is_root: bool = False
     #: Whether it is a saved report's: what it does not have may have been there all the same.

@@ -61,18 +61,20 @@ def packages(
     *,
     origins: Mapping[str, int] = MappingProxyType({}),
     system: Iterable[SystemPackage] = (),
+    packaged: Mapping[str, str] = MappingProxyType({}),
 ) -> Packages:
     """Join what a lock and installed metadata say of the same distributions.
 
     `lines` has the text of requirement lines by `file:line`; `environment` the values of markers
     (PEP 508); `origins` the layers of metadata folders; `system` what the system's package manager
-    installed. A distribution that is there twice is one node, and has the requirements of both.
+    installed, and `packaged` which of its packages lists a metadata folder. A distribution that is
+    there twice is one node, and has the requirements of both.
     """
     installed = list(distributions)
     of_system = {one.name: one for one in system}
     nodes: dict[str, Node] = {}
     for item in installed:
-        nodes.setdefault(item.name, _installed(item, origins.get(item.path), of_system))
+        nodes.setdefault(item.name, _installed(item, origins.get(item.path), of_system, packaged))
     notes: list[str] = []
     locked = {}
     for package in lock.packages if lock is not None else ():
@@ -114,12 +116,19 @@ def packages(
     )
 
 
-def _installed(item: Distribution, layer: int | None, system: Mapping[str, SystemPackage]) -> Node:
+def _installed(
+    item: Distribution,
+    layer: int | None,
+    system: Mapping[str, SystemPackage],
+    packaged: Mapping[str, str],
+) -> Node:
     how = [f"from {item.direct_url}"] if item.direct_url else []
     if item.installer and item.installer not in ("pip", "uv"):
         how.append(f"installed by {item.installer}")
+    if item.path in packaged:
+        how.append(f"the system's package {packaged[item.path]}")
     if not item.has_record:
-        package = _system_package(item, system)
+        package = None if item.path in packaged else _system_package(item, system)
         if package is not None:
             how.append(f"as it seems the system's package {package.name} {package.version}")
         how.append("has no RECORD: which files are its own is not known")

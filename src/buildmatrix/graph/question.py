@@ -17,6 +17,7 @@ from buildmatrix.catalogue.names import demangle, matches
 from buildmatrix.graph.files import file_id, library_id
 from buildmatrix.graph.model import Graph, Node
 from buildmatrix.graph.packages import node_id
+from buildmatrix.inventory.model import Buried
 from buildmatrix.inventory.names import distribution_name
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Question:
     nodes: tuple[Node, ...]
     #: Names that nearly match, where nothing does.
     near: tuple[str, ...] = ()
+    #: What has the name and is hidden by a later layer; not looked for by backend or vendor.
+    buried: tuple[Buried, ...] = ()
 
 
 def ask(graph: Graph, text: str, evidence: Iterable[Evidence], known: Vendors) -> Question:
@@ -63,11 +66,11 @@ def ask(graph: Graph, text: str, evidence: Iterable[Evidence], known: Vendors) -
         distribution = graph.nodes.get(node_id(distribution_name(word)))
         if distribution is not None:
             # `torch` is the distribution: whoever means its library writes `libtorch`.
-            return Question(word, "distribution", (distribution,))
+            return Question(word, "distribution", (distribution,), buried=_buried(graph, word))
         found = [node for node in graph.nodes.values() if _named(word, node)]
     ids = [node.id for node in found]
     near = () if found else _near(graph, word)
-    return Question(word, kind, _ordered(graph, ids), near)
+    return Question(word, kind, _ordered(graph, ids), near, _buried(graph, word))
 
 
 def vendors(catalogue: Catalogue) -> Vendors:
@@ -107,6 +110,27 @@ def _at(path: str, node: Node) -> bool:
     if node.kind not in ("file", "python"):
         return False
     return node.label == path or node.label.endswith(f"/{path}") or matches(path, node.label)
+
+
+def _buried(graph: Graph, word: str) -> tuple[Buried, ...]:
+    """What layers hide by that name: libraries, packages, and the metadata of distributions.
+
+    Of one folder the names of a dozen files are known.
+    """
+    return tuple(one for one in graph.buried if _is_buried(word, one))
+
+
+def _is_buried(word: str, one: Buried) -> bool:
+    if "/" in word:
+        path = word.removeprefix("./").strip("/")
+        inside = (f"{one.path}/{name}" for name in one.names)
+        return any(
+            at == path or at.endswith(f"/{path}") or matches(path, at) for at in (one.path, *inside)
+        )
+    last = one.path.rpartition("/")[2]
+    metadata = re.fullmatch(r"(.+?)(?:-[^-]+)?\.(?:dist|egg)-info", last)
+    package = distribution_name(metadata[1] if metadata else last.removesuffix(".libs"))
+    return matches(distribution_glob(word), package) or any(_is(word, name) for name in one.names)
 
 
 def _named(word: str, node: Node) -> bool:

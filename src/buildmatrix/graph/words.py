@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 
 from buildmatrix.graph.model import Edge, Embedded, Graph, Node
+from buildmatrix.inventory.model import Buried
 
 #: Folders of a failed search that are told.
 MOST_SEARCHED = 6
@@ -118,11 +119,32 @@ def layer(graph: Graph, node: Node) -> str | None:
     """The layer that put a file there, and its instruction; None where that is not known."""
     if node.layer is None or not 0 <= node.layer < len(graph.layers):
         return None
-    one = graph.layers[node.layer]
-    text = " ".join(one.instruction.split()) or "an instruction that the image does not tell"
+    where = place(graph, node.layer)
+    return _instruction(graph, node.layer) + (where and f", {where}")
+
+
+def _instruction(graph: Graph, layer: int) -> str:
+    """`layer 6 of 9: RUN pip install ...`"""
+    known = graph.layers[layer].instruction if layer < len(graph.layers) else ""
+    text = " ".join(known.split()) or "an instruction that the image does not tell"
     if len(text) > LONGEST_INSTRUCTION:
         text = text[: LONGEST_INSTRUCTION - 4] + " ..."
-    return f"layer {node.layer + 1} of {len(graph.layers)}: {text}"
+    return f"layer {layer + 1} of {len(graph.layers)}: {text}"
+
+
+def buried(graph: Graph, one: Buried, size: str) -> str:
+    """What layers hide, who brought it, and who took it away; `size` is its size in words."""
+    verb = "replaced" if one.replaced else "deleted"
+    files = f"{one.files} file" if one.files == 1 else f"{one.files} files"
+    return (
+        f"{one.path or '/'} ({files}, {size}) came with {_instruction(graph, one.layer)} and was "
+        f"{verb} by {_instruction(graph, one.by)}: no container sees it, and every pull carries it"
+    )
+
+
+def place(graph: Graph, layer: int) -> str:
+    """Where the instruction of a layer stands; empty where nothing is known of that."""
+    return graph.places[layer] if layer < len(graph.places) else ""
 
 
 def beginning(graph: Graph, node: Node) -> str:
@@ -138,7 +160,7 @@ def beginning(graph: Graph, node: Node) -> str:
         if node.id in (graph.roots[2] if len(graph.roots) > 2 else ()):
             return f"{how}{_free(graph, node)}".removesuffix("; ")
         return f"{how}a ring of distributions that require each other"
-    return "no Python distribution owns it"
+    return f"of {node.text}" if node.text else "no Python distribution owns it"
 
 
 def _free(graph: Graph, node: Node) -> str:

@@ -72,7 +72,8 @@ def _title(one: Contents) -> str:
 def _architectures(one: Contents) -> Iterator[str]:
     useless = sum(item.size for item in one.architectures if item.use == "none")
     for item in one.architectures:
-        yield f"{_arch(item)}  {size(item.size)} in {count(item.files, 'file')}{_USE[item.use]}"
+        use = _LINKED if item.use == "jit" and item.kind == "lto-ir" else _USE[item.use]
+        yield f"{_arch(item)}  {size(item.size)} in {count(item.files, 'file')}{use}"
     if useless:
         yield f"in all {size(useless)} of no use there"
 
@@ -83,6 +84,8 @@ _USE = {
     "jit": ": compiled by the driver when a program starts",
     "none": ": of no use there",
 }
+#: Intermediate code of link-time optimisation, which the driver itself does not compile.
+_LINKED = ": compiled when a program links it at run time"
 
 
 def _arch(item: Architecture) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -11,7 +10,7 @@ from buildmatrix.elf.model import Elf
 from buildmatrix.inspection.contents_text import lists
 from buildmatrix.inspection.model import Imports, Inspection
 from buildmatrix.inventory.model import Binary
-from buildmatrix.reports.ansi import Painter, printable
+from buildmatrix.reports.ansi import Painter, printable, wrapped
 from buildmatrix.rules.text import count, size
 
 _INDENT = "  "
@@ -153,14 +152,7 @@ class _Writer:
             yield f"{_INDENT * 2}and {len(lines) - most} more (--format json has all)"
 
     def _wrapped(self, text: str, indent: str) -> list[str]:
-        return textwrap.wrap(
-            printable(text),
-            self._width,
-            initial_indent=indent,
-            subsequent_indent=indent + _INDENT,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        return wrapped(text, self._width, indent, indent + _INDENT)
 
 
 def _format(elf: Elf) -> str:

@@ -33,9 +33,11 @@ from buildmatrix.pipeline.judge import Judge
 from buildmatrix.pipeline.options import Options
 from buildmatrix.pipeline.resolved import Resolved
 from buildmatrix.pipeline.state import FOLDER, State, TargetFiles
+from buildmatrix.pipeline.target_layers import with_layers
 from buildmatrix.progress import Progress
 from buildmatrix.reports.model import Report, assemble, exit_code
 from buildmatrix.rules.model import GATES, Finding, Gate, GateState, TargetResult, Verdict
+from buildmatrix.spec.copies import check_copied
 from buildmatrix.spec.model import Spec, Target
 
 
@@ -68,6 +70,8 @@ class _Work:
     #: Why gates did not hold, where it is no finding, and exit codes that only this says.
     errors: list[str] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
+    #: Where publishing was asked for: how it went, and the digest in the registry.
+    push: GateState | None = None
     pushed: str | None = None
 
     def fail(self, gate: Gate, error: BuildmatrixError) -> None:
@@ -110,9 +114,11 @@ def build(
     """Take `targets` through all gates.
 
     Raises `ComponentError` before anything is built when the engine cannot be used, `SpecError`
-    for a template that cannot be rendered, and `Interrupted` when the user stops the run; what was
-    finished until then is in the journal. Everything else is in the result.
+    for what is to be copied and is not there or a template that cannot be rendered, and
+    `Interrupted` when the user stops the run; what was finished until then is in the journal.
+    Everything else is in the result.
     """
+    check_copied(spec, targets)
     state = State(spec.root / FOLDER)
     with state.held(progress):
         run = _Run(spec, options, engine, progress, [_Work(t, state.of(t.id)) for t in targets])
@@ -352,14 +358,22 @@ class _Run:
                 tags=work.job.tags,
                 inventory=journal.inventory_digest(work.files),
                 seconds=round(outcome.seconds, 3),
+                bases=dict(outcome.bases),
             )
             journal.write(work.files, record)
             work.record = record
         work.gates["build"] = "passed"
 
     def scan(self, work: _Work) -> None:
-        """Judge what lies in the image."""
-        inventory = store.read(work.files.inventory)
+        """Judge what lies in the image, and what its layers hide."""
+        inventory, unknown = with_layers(
+            work.files,
+            store.read(work.files.inventory),
+            lambda: self.engine,
+            lambda text: self.progress.step(work.target.id, text),
+        )
+        if unknown:
+            self.progress.note(f"{work.target.id}: what its layers hide is not judged: {unknown}")
         work.scanned = Inventory(unread=inventory.unread, stats=inventory.stats)
         findings, work.verdicts = self.judge.image(work.target, inventory, work.lock)
         work.findings += findings
@@ -390,6 +404,8 @@ class _Run:
 
     def push(self) -> None:
         """Publish everything, or nothing when one target is not green."""
+        for work in self.works:
+            work.push = "not-run"
         red = [work.target.id for work in self.works if not work.green]
         if red:
             self.progress.note(f"nothing was pushed: not green are {', '.join(red)}")
@@ -399,20 +415,21 @@ class _Run:
             for work in self.works
             if work.job and work.record
         ]
-        try:
-            pushed = self.engine.push(jobs, self.options.surroundings, self.progress)
-        except BuildmatrixError as error:
-            self.push_error = error
-            if isinstance(error, UndecidedError):
-                # What the builder has is not what was scanned: no record can be relied upon.
-                for work in self.works:
-                    journal.forget(work.files)
-        else:
+        pushed = self.engine.push(jobs, self.options.surroundings, self.progress)
+        for work in self.works:
+            work.pushed = pushed.digests.get(work.target.id)
+            if work.pushed is not None:
+                work.push = "passed"
+                tags = " ".join(work.target.references)
+                self.progress.done(work.target.id, f"pushed {tags}", ok=True)
+            elif work.target.id == pushed.stopped_at and pushed.error is not None:
+                work.push = "failed" if isinstance(pushed.error, BuildError) else "undecided"
+                work.errors.append(f"not pushed: {pushed.error.message}")
+        self.push_error = pushed.error
+        if isinstance(pushed.error, UndecidedError):
+            # What the builder has is not what was scanned: no record can be relied upon.
             for work in self.works:
-                work.pushed = pushed.get(work.target.id)
-                self.progress.done(
-                    work.target.id, f"pushed {' '.join(work.target.references)}", ok=True
-                )
+                journal.forget(work.files)
 
     # Result
 
@@ -454,6 +471,8 @@ class _Run:
             seconds=record.seconds if record and not work.cached else 0.0,
             cached=work.cached,
             smoke_not_run=self.smoke_not_run(work) if self.options.smoke else (),
+            push=work.push,
+            bases=record.bases if record else {},
         )
 
     def smoke_not_run(self, work: _Work) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ import msgspec
 
 from buildmatrix.engines.disk import writing
 from buildmatrix.errors import Problem, SpecError
+from buildmatrix.inventory.writing import write_atomically
 from buildmatrix.pipeline.state import TargetFiles
 from buildmatrix.render.ignore import FOLDER, Ignored, rules
 
@@ -37,6 +38,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     inventory: str
     #: Seconds that build and scan took.
     seconds: float
+    #: Base images that the builder took, reference → digest, where it told.
+    bases: Mapping[str, str] = {}
     #: Digests of smoke commands that this image passed.
     smoke: tuple[str, ...] = ()
 
@@ -59,13 +62,8 @@ def read(files: TargetFiles, key: str) -> Record | None:
 
 def write(files: TargetFiles, record: Record) -> None:
     """Store a record. Raises `BuildError` when the disk is full."""
-    passing = files.record.with_suffix(f".{os.getpid()}.tmp")
     with writing(files.folder):
-        try:
-            passing.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1))
-            passing.replace(files.record)
-        finally:
-            passing.unlink(missing_ok=True)
+        write_atomically(files.record, msgspec.json.format(msgspec.json.encode(record), indent=1))
 
 
 def forget(files: TargetFiles) -> None:

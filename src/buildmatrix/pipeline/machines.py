@@ -1,4 +1,4 @@
-"""What a target has to run on, for `inspect --select`."""
+"""What a target has to run on, for `inspect`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,17 @@ def machines_of(spec: Spec, targets: Sequence[Target], select: str) -> Machines:
         names = ", ".join(target.id for target in targets)
         raise UsageError(f"--select {select} means several targets ({names}); name one")
     target = targets[0]
+    found = machines_of_target(target, spec)
+    if found is None:
+        raise UsageError(
+            f"nothing says which GPUs {target.id} runs on; give it `archs`, or a node class with "
+            "`archs` in the specification"
+        )
+    return found
+
+
+def machines_of_target(target: Target, spec: Spec) -> Machines | None:
+    """The same for a target that is known; None where nothing says which GPUs there are."""
     nodes = [
         node
         for node in spec.node_classes
@@ -28,10 +39,7 @@ def machines_of(spec: Spec, targets: Sequence[Target], select: str) -> Machines:
     archs = tuple(dict.fromkeys(arch for node in nodes for arch in node.archs)) or target.archs
     has_device = load(spec.catalogue_files).backends[target.backend].vendor is not None
     if not archs and has_device:
-        raise UsageError(
-            f"nothing says which GPUs {target.id} runs on; give it `archs`, or a node class with "
-            "`archs` in the specification"
-        )
+        return None
     names = ", ".join(node.name for node in nodes)
     where = f"{target.id} ({names or 'its archs'}: {' '.join(archs)})" if archs else target.id
     return Machines(where, target.backend, archs)

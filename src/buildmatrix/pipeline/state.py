@@ -43,7 +43,7 @@ class TargetFiles:
 
     @property
     def layers(self) -> Path:
-        """Which layer of that image brought what, once somebody asked."""
+        """Which layer of that image brought what, where that was read."""
         return self.folder / "layers.msgpack"
 
     @property

@@ -1,24 +1,27 @@
 """Which layer of a target's image brought what.
 
 The scan of a build runs inside of the builder, where the layers are one file system already. So
-they are read when somebody first asks: the engine exports the image that the build's record names
-by its digest, and what was read is kept beside the inventory.
+the engine exports the image that the record names by its digest: at the end of a build where the
+image is on this machine, else at the first question. What was read is kept beside the inventory.
 """
 
 from __future__ import annotations
 
 import hashlib
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from buildmatrix.engines.model import Engine, ImageFacts
 from buildmatrix.errors import BuildmatrixError, UndecidedError
 from buildmatrix.inventory.model import Inventory
+from buildmatrix.pipeline.opening import OpenTree
 from buildmatrix.pipeline.state import TargetFiles
-from buildmatrix.trees.base import reason
+from buildmatrix.trees.base import Tree, reason
 
 if TYPE_CHECKING:
     from buildmatrix.pipeline.known import Machine
@@ -46,30 +49,32 @@ class _Kept:
 
 
 def with_layers(
-    files: TargetFiles, inventory: Inventory, machine: Machine
+    files: TargetFiles,
+    inventory: Inventory,
+    engine: Callable[[], Engine],
+    note: Callable[[str], None],
 ) -> tuple[Inventory, str | None]:
-    """The inventory of a target with the layers of its image, or why they are not known."""
+    """The inventory of a target with the layers of its image, or why they are not known.
+
+    `engine` is asked for only where they were not read before; `note` hears that it takes a while.
+    """
     record = _record(files)
     if record is None:
-        return inventory, _unknown("no record says which image was built last; build it again")
+        return inventory, "no record says which image was built last; build it again"
     known = _kept(files.layers, record.digest)
     if known is None:
         try:
-            known = _read(record, inventory, machine)
+            known = _read(files, inventory, engine(), note)
         except OSError as error:
-            return inventory, _unknown(reason(error))
+            return inventory, reason(error)
         except BuildmatrixError as error:
-            return inventory, _unknown(error.message)
+            return inventory, error.message
         with suppress(OSError):
             from buildmatrix.inventory.writing import write_atomically
 
             write_atomically(files.layers, msgspec.msgpack.encode(_Kept(record.digest, known)))
     whole = replace(inventory, layers=known.layers, origins=known.origins, buried=known.buried)
     return whole, None
-
-
-def _unknown(why: str) -> str:
-    return f"which layer put a file there: {why} (--layers tries again)"
 
 
 def _record(files: TargetFiles) -> _Record | None:
@@ -92,17 +97,40 @@ def _kept(path: Path, image: str) -> Inventory | None:
     return kept.layers if kept.image == image else None
 
 
-def _read(record: _Record, inventory: Inventory, machine: Machine) -> Inventory:
-    from buildmatrix.pipeline.source import layers_of_image
-    from buildmatrix.rules.text import size
+def tree_of(files: TargetFiles, machine: Machine) -> OpenTree:
+    """How the files of a target's image are opened again: its engine exports it."""
 
-    engine = machine.engine()
+    @contextmanager
+    def opened() -> Iterator[Tree]:
+        name, _ = _here(files, machine.engine())
+        with machine.exported(name)() as tree:
+            yield tree
+
+    return opened
+
+
+def _here(files: TargetFiles, engine: Engine) -> tuple[str, ImageFacts]:
+    """The name by which the engine has the image that the stored inventory is of, and its facts.
+
+    Raises `UndecidedError` where it has it no more.
+    """
+    record = _record(files)
+    if record is None:
+        raise UndecidedError("no record says which image was built last; build it again")
     # One store of Docker's names an image by its manifest, the other by its configuration.
     for name in filter(None, (record.digest, record.config)):
         image = engine.image(name)
         if image is not None:
-            machine.note(f"reading the layers of the image ({size(image.size)}), once")
-            return layers_of_image(name, engine, inventory)
-    raise UndecidedError(
-        f"the image {record.digest[:19]} that was built is not on this machine any more"
-    )
+            return name, image
+    raise UndecidedError(f"the image {record.digest[:19]} that it built is not on this machine")
+
+
+def _read(
+    files: TargetFiles, inventory: Inventory, engine: Engine, note: Callable[[str], None]
+) -> Inventory:
+    from buildmatrix.pipeline.source import layers_of_image
+    from buildmatrix.rules.text import size
+
+    name, image = _here(files, engine)
+    note(f"reading the layers of the image ({size(image.size)}), once")
+    return layers_of_image(name, engine, inventory)

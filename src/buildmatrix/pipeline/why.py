@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from buildmatrix.errors import BuildmatrixError
-from buildmatrix.graph.answer import Answer, Subject, Use, answer
-from buildmatrix.graph.model import Edge, Graph
+from buildmatrix.graph.answer import Answer, answer
+from buildmatrix.graph.model import Graph
 from buildmatrix.graph.question import ask, vendors
 from buildmatrix.inventory.model import Unread
 from buildmatrix.pipeline.graph_cache import Joined, kept, unchanged
-from buildmatrix.pipeline.known import Known, OpenTree
+from buildmatrix.pipeline.known import Known, Machine
+from buildmatrix.pipeline.opening import OpenTree
 from buildmatrix.pipeline.state import FOLDER, State
-from buildmatrix.trees.base import Tree, reason
+from buildmatrix.pipeline.target_layers import tree_of
 
 #: Files of a target's state folder that its graph is kept in: with its layers, and without them.
 GRAPH, BARE_GRAPH = "graph.msgpack", "graph-bare.msgpack"
@@ -23,12 +23,12 @@ GRAPH, BARE_GRAPH = "graph.msgpack", "graph-bare.msgpack"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 #: What could not be read, that an answer names.
 MOST_UNREAD = 5
-#: Symbols of one link that an answer keeps.
-MOST_SYMBOLS = 1000
 
 
-def kept_target(text: str, spec: Path, *, layers: bool, again: bool) -> Joined | None:
+def kept_target(text: str, spec: Path, machine: Machine) -> tuple[Joined, OpenTree] | None:
     """The graph of a target where it is kept and nothing changed; None for whatever else.
+
+    With it comes how the files of its image are opened.
 
     The specification `spec` is one of the files that it was made from, so it need not be loaded.
     """
@@ -36,9 +36,11 @@ def kept_target(text: str, spec: Path, *, layers: bool, again: bool) -> Joined |
     if not _ID.fullmatch(id) or (id == text and Path(text).exists()):
         return None
     files = State(spec.parent / FOLDER).of(id)
-    place = files.folder / (GRAPH if layers else BARE_GRAPH)
+    place = files.folder / (GRAPH if machine.layers else BARE_GRAPH)
     found = unchanged(place, (files.inventory, spec), Joined)
-    return None if found is None or (again and not found.graph.layers) else found
+    if found is None or (machine.again and not found.graph.layers):
+        return None
+    return found, tree_of(files, machine)
 
 
 def joined(known: Known) -> Joined:
@@ -77,8 +79,24 @@ def _join(known: Known) -> tuple[Joined, tuple[Path, ...]]:
     )
     notes = (*graph.notes, *known.notes, *facts.notes, *_unread(facts.inventory.unread))
     unread = facts.inventory.unread
-    whole = Joined(known.source, replace(graph, notes=notes), found, vendors(catalogue), unread)
+    graph = replace(graph, notes=notes, places=_places(known, graph))
+    whole = Joined(known.source, graph, found, vendors(catalogue), unread)
     return whole, (*facts.files, *known.catalogue)
+
+
+def _places(known: Known, graph: Graph) -> tuple[str, ...]:
+    """Where the instructions of the layers stand in the Dockerfile of a target."""
+    if known.dockerfile is None or not graph.layers:
+        return ()
+    from buildmatrix.pipeline.dockerfile_lines import LARGEST, places
+
+    name, path = known.dockerfile
+    try:
+        with path.open("rb") as file:
+            text = file.read(LARGEST).decode("utf-8", "replace")
+    except OSError:
+        return ()
+    return places(text, name, [one.instruction for one in graph.layers])
 
 
 def _unread(unread: Sequence[Unread]) -> Iterator[str]:
@@ -115,83 +133,3 @@ def why(it: Joined, library: str, *, every: bool, subjects: int, most: int) -> A
     """Everything that `it` says of `library`, without the symbols; see `answer`."""
     question = ask(it.graph, library, it.evidence, it.vendors)
     return answer(it.source, it.graph, question, every=every, subjects=subjects, most=most)
-
-
-# Symbols
-
-
-def with_symbols(found: Answer, open_tree: OpenTree) -> Answer:
-    """`found`, with the symbols that make the last link of each shortest chain necessary.
-
-    What cannot be read is told as such.
-    """
-    try:
-        with open_tree() as tree:
-            subjects = tuple(_with_use(found.graph, one, tree) for one in found.subjects)
-            return replace(found, subjects=_readable(subjects))
-    except (OSError, BuildmatrixError) as error:
-        why = reason(error) if isinstance(error, OSError) else str(error)
-        note = f"which symbols make links necessary: the files cannot be opened again ({why})"
-        return replace(found, notes=(*found.notes, note))
-
-
-def _readable(subjects: Sequence[Subject]) -> tuple[Subject, ...]:
-    """The symbols of all of them as people write them."""
-    from buildmatrix.inspection.demangle import demangled
-
-    names = [name for one in subjects if one.use is not None for name in one.use.symbols]
-    readable = dict(zip(names, demangled(names), strict=True))
-    return tuple(
-        one
-        if one.use is None
-        else replace(
-            one, use=replace(one.use, symbols=tuple(readable[name] for name in one.use.symbols))
-        )
-        for one in subjects
-    )
-
-
-def _with_use(graph: Graph, subject: Subject, tree: Tree) -> Subject:
-    edge = next((chain.edges[-1] for chain in subject.chains if chain.edges), None)
-    if edge is None or edge.kind != "needs":
-        return subject
-    from buildmatrix.elf.headers import Malformed
-
-    binary = graph.nodes[edge.source].label
-    try:
-        return replace(subject, use=_use(graph, edge, binary, tree))
-    except (OSError, Malformed) as error:
-        why = reason(error) if isinstance(error, OSError) else error.reason
-        return replace(subject, use=Use(binary, edge.text, unread=why))
-
-
-def _use(graph: Graph, edge: Edge, binary: str, tree: Tree) -> Use:
-    """Imported symbols that the library defines; for one that is not there, by their versions."""
-    from buildmatrix.elf.symbols import read_symbols
-
-    asking = graph.nodes[edge.source]
-    with tree.open(binary) as source:
-        imported = read_symbols(source, asking.size)
-    offered = None
-    library = graph.nodes[edge.target]
-    if library.kind == "file":
-        with tree.open(library.label) as source:
-            offered = read_symbols(source, library.size)
-    if imported is None or (library.kind == "file" and offered is None):
-        return Use(binary, edge.text, unread="one of the two is no ELF object any more")
-    defined = frozenset(offered.defined) if offered is not None else frozenset()
-    names = {
-        one.name
-        for one in imported.undefined
-        if one.library == edge.text
-        or (one.library is None and offered is not None and one.name in defined)
-    }
-    if offered is None and not names:
-        return Use(
-            binary,
-            edge.text,
-            unread="the library is not there, and its symbols have no versions that name it",
-        )
-    # Plain names first: they say what is used; mangled ones are long.
-    ordered = sorted(names, key=lambda name: (name.startswith(("_Z", "_R")), name))
-    return Use(binary, edge.text, tuple(ordered[:MOST_SYMBOLS]), len(ordered))

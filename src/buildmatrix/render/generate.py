@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from buildmatrix.errors import UsageError
-from buildmatrix.lock.files import write_atomically
+from buildmatrix.lock.files import write_changed
 from buildmatrix.lock.model import Lock
 from buildmatrix.render.bake import bake_file
 from buildmatrix.render.dockerfile import MARK, dockerfile, dockerignore
@@ -50,7 +50,7 @@ def write(spec: Spec, files: Mapping[str, bytes]) -> None:
     be written.
     """
     for path, data in files.items():
-        write_atomically(spec.root / path, data)
+        write_changed(spec.root / path, data)
     for leftover in _leftovers(spec, files):
         leftover.unlink()
         if not any(leftover.parent.iterdir()):

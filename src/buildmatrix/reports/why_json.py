@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from buildmatrix.graph import words
-from buildmatrix.graph.answer import Answer, Subject
+from buildmatrix.graph.answer import Answer, Subject, Use
 from buildmatrix.graph.chains import Chain
 from buildmatrix.graph.model import Edge, Graph, Node
 
@@ -26,6 +26,18 @@ def render(answer: Answer) -> str:
         "answers": [_subject(graph, one) for one in answer.subjects],
         "others": [_node(graph, one) for one in answer.left_out],
         "near": list(answer.question.near),
+        "hidden": [
+            {
+                "path": one.path,
+                "files": one.files,
+                "size": one.size,
+                "names": list(one.names),
+                "replaced": one.replaced,
+                "layer": _layer(graph, one.layer),
+                "by": _layer(graph, one.by),
+            }
+            for one in answer.question.buried
+        ],
         "notes": list(answer.notes),
     }
     return json.dumps(document, indent=2) + "\n"
@@ -43,33 +55,32 @@ def _subject(graph: Graph, one: Subject) -> dict[str, object]:
         "claims": [claim.label for claim in one.claims],
         "links": [_edge(graph, edge) for edge in one.links],
         "opens": [_edge(graph, edge) for edge in one.opens],
-        "symbols": None
-        if use is None
-        else {
-            "binary": use.binary,
-            "needed": use.name,
-            "count": use.count,
-            "names": list(use.symbols),
-            "unread": use.unread,
-        },
+        "symbols": None if use is None else _use(use),
+        "uses": [_use(other) for other in one.uses],
+    }
+
+
+def _use(one: Use) -> dict[str, object]:
+    return {
+        "binary": one.binary,
+        "needed": one.name,
+        "count": one.count,
+        "names": list(one.symbols),
+        "unread": one.unread,
     }
 
 
 def _node(graph: Graph, node: Node) -> dict[str, object]:
     owner = graph.nodes.get(node.owner or "")
-    layer = (
-        graph.layers[node.layer] if words.layer(graph, node) and node.layer is not None else None
-    )
     copy = node.embedded
     return {
         "kind": node.kind,
         "name": node.label,
         "text": node.text,
         "size": node.size,
+        "names": list(node.names),
         "distribution": owner.label if owner is not None else None,
-        "layer": None
-        if layer is None
-        else {"index": node.layer, "digest": layer.digest, "instruction": layer.instruction},
+        "layer": _layer(graph, node.layer),
         "copy": None
         if copy is None
         else {
@@ -83,6 +94,18 @@ def _node(graph: Graph, node: Node) -> dict[str, object]:
             "marks": list(copy.marks),
             "path": copy.path,
         },
+    }
+
+
+def _layer(graph: Graph, index: int | None) -> dict[str, object] | None:
+    if index is None or not 0 <= index < len(graph.layers):
+        return None
+    layer = graph.layers[index]
+    return {
+        "index": index,
+        "digest": layer.digest,
+        "instruction": layer.instruction,
+        "place": words.place(graph, index) or None,
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Iterator
 
@@ -12,7 +11,7 @@ from buildmatrix.graph.answer import Answer, Subject, Use
 from buildmatrix.graph.chains import Chain
 from buildmatrix.graph.model import Node
 from buildmatrix.graph.question import other_names
-from buildmatrix.reports.ansi import Painter, printable
+from buildmatrix.reports.ansi import Painter, printable, wrapped
 from buildmatrix.rules.text import count, listing, size
 
 _INDENT = "  "
@@ -59,6 +58,12 @@ class _Writer:
         if answer.left_out:
             yield ""
             yield from self._rest(answer.left_out)
+        for one in answer.question.buried[:_SHOWN]:
+            yield ""
+            text = words.buried(self._graph, one, size(one.size))
+            yield from self._wrapped(self._short(f"Hidden: {text}"), "", _INDENT)
+        if len(answer.question.buried) > _SHOWN:
+            yield f"and {len(answer.question.buried) - _SHOWN} more that layers hide"
         for note in answer.notes:
             yield ""
             yield from self._wrapped(f"Not known: {note}", "")
@@ -114,13 +119,17 @@ class _Writer:
             yield from self._field("copy", words.copy(node.embedded, size(node.embedded.size)))
         if subject.use is not None:
             yield from self._field("symbols", _symbols(subject.use))
-        if subject.state in ("missing", "unfound") and not self._graph.is_partial:
+        yield from self._linkers(subject)
+        if subject.state in ("missing", "unfound") and not node.text and not self._graph.is_partial:
             for edge in subject.links[:1]:
                 yield from self._field("searched", words.searched(edge))
         if subject.state in ("present", "opened") and node.kind == "file":
             openers = [self._short(self._graph.nodes[edge.source].label) for edge in subject.opens]
-            if openers:
+            if len(openers) > 1 or (openers and subject.state == "present"):
                 yield from self._field("opened by", listing(openers, _SHOWN))
+        begins = any(chain.start.id == node.id for chain in subject.chains)
+        if node.kind == "file" and node.text and node.owner is None and not begins:
+            yield from self._field("brought by", node.text)
         if subject.brought is not None:
             yield from self._field("brought by", self._line(subject.brought))
         if subject.claims:
@@ -133,6 +142,7 @@ class _Writer:
             yield from self._field("put there by", put)
 
     def _state(self, subject: Subject) -> str:
+        node = subject.node
         links = len(
             {edge.source for edge in subject.links if edge.certain or subject.state == "unfound"}
         )
@@ -150,6 +160,8 @@ class _Writer:
                     f"linked by {count(links, 'file')}; whether a file has that name the report "
                     "does not say:"
                 )
+            case "missing" if node.text:
+                return f"linked by {count(links, 'file')}; no file has this name: it is {node.text}"
             case "missing":
                 where = (
                     ""
@@ -162,9 +174,12 @@ class _Writer:
             case "absent" if self._graph.is_partial:
                 return f"no finding links it; {count(opens, 'file')} may open it:"
             case "absent":
-                return (
-                    f"no file has this name, nothing links it; {count(opens, 'file')} may open it:"
+                it = (
+                    f"no file has this name (it is {node.text})"
+                    if node.text
+                    else "no file has this name"
                 )
+                return f"{it}, nothing links it; {count(opens, 'file')} may open it:"
             case "embedded":
                 return "a copy inside of a file, which no loader sees:"
             case "installed":
@@ -180,6 +195,27 @@ class _Writer:
         hint = " (--all prints them)" if len(subject.chains) == 1 else " (--format json has more)"
         yield from self._wrapped(f"and {least}{count(others, 'other chain')}{hint}", _INDENT)
 
+    def _linkers(self, subject: Subject) -> Iterator[str]:
+        """The other files that link it; first those that take the most from it."""
+        told = {id for chain in subject.chains for id in chain.ids}
+        names = {
+            self._graph.nodes[edge.source].label: None
+            for edge in subject.links
+            if edge.source not in told and (edge.certain or subject.state == "unfound")
+        }
+        uses = {use.binary: use for use in subject.uses if use.binary in names}
+        ordered = sorted(names, key=lambda name: -uses[name].count if name in uses else 0)
+        if not ordered:
+            return
+        most = max(uses.values(), key=lambda use: use.count, default=None)
+        if most is not None and most.count and subject.use is not None and not subject.use.count:
+            yield from self._field("used by", f"{most.binary}: {_symbols(most)}")
+        labels = (
+            name.rpartition("/")[2] + (f" ({_taken(uses[name])})" if name in uses else "")
+            for name in ordered
+        )
+        yield from self._field("also linked by", listing(labels, _SHOWN))
+
     def _chain(self, chain: Chain) -> Iterator[str]:
         why = words.beginning(self._graph, chain.start)
         text = (
@@ -190,7 +226,9 @@ class _Writer:
         yield from self._hop(0, text, why, None if chain.start.kind == "line" else chain.start)
         for depth, edge in enumerate(chain.edges, 1):
             node = self._graph.nodes[edge.target]
-            why = "" if chain.start.text and edge.kind == "asks" else words.reason(edge)
+            # What a copy is stands below the chain, and a line is told with its text.
+            said = edge.kind == "embeds" or (chain.start.text and edge.kind == "asks")
+            why = "" if said else words.reason(edge)
             yield from self._hop(depth, node.label, why, node)
 
     def _hop(self, depth: int, label: str, why: str, node: Node | None) -> Iterator[str]:
@@ -231,13 +269,8 @@ class _Writer:
         yield from self._wrapped(f"{name}: {self._short(text)}", _INDENT)
 
     def _wrapped(self, text: str, indent: str, further: str | None = None) -> list[str]:
-        return textwrap.wrap(
-            _cut(text),
-            self._width,
-            initial_indent=indent,
-            subsequent_indent=indent + _INDENT if further is None else further,
-            break_long_words=False,
-            break_on_hyphens=False,
+        return wrapped(
+            _cut(text), self._width, indent, indent + _INDENT if further is None else further
         )
 
 
@@ -262,6 +295,13 @@ def _site(answer: Answer) -> str:
 def _name(node: Node) -> str:
     """What is said of a node in a list: for a copy the file that holds it."""
     return node.embedded.path.rpartition("/")[2] if node.embedded else node.label.rpartition("/")[2]
+
+
+def _taken(use: Use) -> str:
+    """How much a link is used: `41 symbols`."""
+    if use.unread is not None:
+        return "symbols not known"
+    return count(use.count, "symbol") if use.count else "for nothing"
 
 
 def _symbols(use: Use) -> str:

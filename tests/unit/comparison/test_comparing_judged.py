@@ -10,8 +10,11 @@ from comparison_cases import difference, finding, installed, judged, side, tree,
 from buildmatrix.comparison.compare import compare
 from buildmatrix.comparison.model import Side
 from buildmatrix.errors import UsageError
+from buildmatrix.inventory.model import Layer
 from buildmatrix.pipeline.diff import difference as checked
 from buildmatrix.pipeline.diff import exit_code
+
+CPU = {"docker:demo:1": "cpu"}
 
 
 def told(before: Side, after: Side) -> list[tuple[str, str]]:
@@ -144,3 +147,16 @@ def test_a_report_of_many_targets_and_one_image_need_a_choice() -> None:
         checked(many, Side("docker:y", "image", targets={"docker:y": "cpu"}))
     with pytest.raises(UsageError, match="about 2 targets"):
         checked(many, judged(targets={"rocm-a": "rocm", "rocm-b": "rocm"}))
+
+
+def test_what_layers_hide_is_not_compared_where_one_image_s_layers_were_not_read() -> None:
+    layers = (Layer("sha256:1", "RUN one", 10),)
+    buried = replace(finding("a"), rule="BM604")
+    read = replace(side(tree(layers=layers)), findings=(buried, finding("b")), targets=CPU)
+    unread = replace(side(tree()), findings=(finding("b"),), targets=CPU)
+    for before, after in ((unread, read), (read, unread)):
+        found = compare(before, after)
+        assert (found.findings, found.same_findings) == ((), 1)
+        assert any("BM604 (what later layers hide) is not compared" in one for one in found.notes)
+    gone = compare(read, replace(read, findings=(finding("b"),)))
+    assert [one.finding.rule for one in gone.findings or ()] == ["BM604"]

@@ -10,7 +10,7 @@ import pytest
 from comparison_cases import difference, installed, library, pin, side, tree
 from comparison_cases import lock as locked
 
-from buildmatrix.comparison.compare import compare, count_of_changes
+from buildmatrix.comparison.compare import compare
 from buildmatrix.comparison.image import HIDDEN
 from buildmatrix.comparison.model import Held, Side
 from buildmatrix.comparison.sides import with_lock
@@ -47,8 +47,10 @@ def test_a_tree_and_itself_do_not_differ() -> None:
         size=5,
     )
     found = difference(one, one)
-    assert count_of_changes(found) == 0
-    assert found.same_distributions == 1
+    assert (found.distributions, found.same_distributions) == ((), 1)
+    assert (found.libraries, found.architectures, found.environment) == ((), (), ())
+    assert found.layers is not None and (found.layers.changes, found.layers.same) == ((), 1)
+    assert all(one.before == one.after for one in found.vendors or ())
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from buildmatrix.engines.failures import RESOURCE_EXHAUSTED, SYMPTOMS, explain
 from buildmatrix.engines.follow import FailedStep, Follower
 from buildmatrix.engines.rawjson import messages
-from buildmatrix.errors import BuildmatrixError
+from buildmatrix.errors import BuildError, BuildmatrixError
 from buildmatrix.progress import Silent
 
 DATA = Path(__file__).parent / "data"
@@ -155,3 +155,39 @@ def test_every_sentence_of_the_table_can_be_filled_in() -> None:
     for symptom in SYMPTOMS:
         named = dict.fromkeys(symptom.pattern.groupindex, "x")
         assert symptom.text.format("whole", **named)
+
+
+#: What commands printed in Debian 12, dash being its shell; the build step's words are real.
+PRINTED = {
+    "no-network": (
+        "W: Failed to fetch http://deb.debian.org/debian/dists/bookworm/InRelease  Temporary "
+        "failure resolving 'deb.debian.org'\n"
+        "W: Some index files failed to download. They have been ignored, or old ones used instead."
+        "\nE: Unable to locate package python3.12",
+        "package lists of the base image's distribution cannot be fetched",
+    ),
+    "no-apt": ("/bin/sh: 1: apt-get: not found", "it has no apt-get to install it with"),
+    "no-apt-busybox": ("/bin/sh: apt-get: not found", "it has no apt-get to install it with"),
+    "python-elsewhere": (
+        "/bin/sh: 1: /opt/venv/bin/python: not found",
+        "does not have its Python where the build image has it",
+    ),
+    "python-virtual": (
+        "E: Package 'python3.13' has no installation candidate",
+        "the base image has no Python 3.13",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PRINTED)
+def test_a_base_that_cannot_have_the_targets_python_is_told_in_our_words(case: str) -> None:
+    printed, told = PRINTED[case]
+    failed = FailedStep(
+        "[final 3/8] RUN set -eu",
+        'process "/bin/sh -c set -eu" did not complete successfully: exit code: 127',
+        tuple(printed.splitlines()),
+    )
+    error = explain(1, failed, (), LOG)
+    assert isinstance(error, BuildError)
+    assert told in error.message
+    assert error.log == LOG

@@ -153,6 +153,17 @@ def test_names_that_only_one_distribution_asks_for_are_one_box() -> None:
     assert box.label == ("2 names", "not in this tree", "libone.so, libtwo.so")
 
 
+def test_a_library_of_the_hosts_driver_is_drawn_as_that() -> None:
+    tree = Inventory(
+        distributions=(distribution("a"),),
+        binaries=(binary("a/core.so", elf("libcuda.so.1"), "a==1.0"),),
+    )
+    # What the catalogue says of a name comes with the evidence.
+    graph, found = graph_of(tree), evidence(tree, load())
+    (box,) = [b for b in of_libraries("dir:/x", graph, found).boxes if b.kind == "library"]
+    assert box.label == ("libcuda.so.1", "of the host's driver")
+
+
 def test_the_same_drawing_gives_the_same_bytes(tmp_path: Path) -> None:
     for module in FORMATS:
         assert module.render(small()) == module.render(small())

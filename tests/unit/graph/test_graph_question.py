@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 from graph_cases import SITE, binary, distribution, elf, flat, one, text_of, why
 
-from buildmatrix.inventory.model import Inventory, Link
+from buildmatrix.elf.model import Section
+from buildmatrix.inventory.model import Buried, Inventory, Layer, Link
 from buildmatrix.reports import why_json
 
 CUDART = "nvidia/cuda_runtime/lib/libcudart.so.12"
@@ -154,3 +158,87 @@ def test_a_word_that_nobody_reads_to_its_end_is_cut() -> None:
     answered = why(tree, "libcudart*")
     assert max(map(len, text_of(answered).splitlines())) < 300
     assert name in why_json.render(answered)
+
+
+def hidden() -> Inventory:
+    """The tree; its second layer deleted what its first one had brought."""
+    return replace(
+        tree(),
+        layers=(Layer("sha256:1", "RUN pip install pillow", 10), Layer("sha256:2", "RUN rm", 1)),
+        buried=(
+            Buried(f"{SITE}/pillow.libs", 18, 14_700_000, 0, 1, names=("libjpeg.so.8",)),
+            Buried(f"{SITE}/Pillow-12.0.dist-info", 9, 119_000, 0, 1),
+            Buried(f"{SITE}/PIL", 90, 200_000, 0, 1, replaced=True),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "number"), [("pillow", 2), ("libjpeg", 1), ("*/PIL", 1), ("PIL/", 1), ("acme", 0)]
+)
+def test_what_a_later_layer_hides_is_told_by_its_name(word: str, number: int) -> None:
+    answered = why(hidden(), word)
+    assert len(answered.question.buried) == number
+    assert len(json.loads(why_json.render(answered))["hidden"]) == number
+
+
+def test_who_brought_and_who_deleted_what_is_hidden_is_told() -> None:
+    text = flat(why(hidden(), "libjpeg"))
+    assert "is called libjpeg, and nothing links or opens it" in text
+    assert (
+        f"Hidden: {SITE}/pillow.libs (18 files, 14.7 MB) came with layer 1 of 2: RUN pip install "
+        "pillow and was deleted by layer 2 of 2: RUN rm: no container sees it" in text
+    )
+
+
+def test_a_library_of_the_hosts_driver_is_not_told_as_missing() -> None:
+    def linking(name: str) -> Inventory:
+        return Inventory(binaries=(binary("acme/core.so", elf(name), "acme==1.0"),))
+
+    driver = flat(why(linking("libcuda.so.1"), "libcuda.so.1"))
+    assert "it is a part of the host's driver, which the container runtime brings in" in driver
+    assert "searched:" not in driver
+    assert "searched:" in flat(why(linking("libacme.so.1"), "libacme.so.1"))
+
+
+def test_a_file_of_the_system_is_told_with_its_package() -> None:
+    libz = "usr/lib/libz.so.1"
+    system = Inventory(
+        distributions=(distribution("acme"),),
+        binaries=(
+            binary("acme/core.so", elf("libz.so.1"), "acme==1.0"),
+            binary(libz, elf(soname="libz.so.1")),
+            binary("usr/lib/libalone.so", elf()),
+        ),
+        packaged={libz: "zlib1g 1.3", "usr/lib/libalone.so": "alone 2.0"},
+    )
+    linked = flat(why(system, "libz.so.1"))
+    assert "acme 1.0" in linked and "brought by: the system's package zlib1g 1.3" in linked
+    alone = flat(why(system, "libalone.so"))
+    assert "usr/lib/libalone.so (of the system's package alone 2.0)" in alone
+    assert "brought by" not in alone
+
+
+def test_a_copy_is_told_with_its_section_and_the_layer_of_its_file() -> None:
+    holder = replace(
+        elf(marks=("cudart-shared-memory", "cudart-error-string")),
+        sections=(Section(".text", 64, 1000), Section(".rodata", 4000, 500)),
+    )
+    found = Inventory(
+        binaries=(binary("opt/libcopy.so", holder),),
+        layers=(Layer("sha256:1", "COPY libcopy.so /opt", 10),),
+        origins={"opt/libcopy.so": 0},
+    )
+    text = flat(why(found, "libcudart"))
+    assert "copy: section .rodata, at byte 0x1000" in text
+    assert "put there by: layer 1 of 1: COPY libcopy.so /opt" in text
+
+
+def test_all_that_link_a_library_are_named() -> None:
+    links = elf("libcudart.so.12", rpath=("$ORIGIN/../nvidia/cuda_runtime/lib",))
+    users = tuple(binary(f"acme/{name}.so", links, "acme==1.0") for name in ("one", "two"))
+    cudart = tree().binaries[1]
+    text = flat(why(replace(tree(), binaries=(cudart, *users)), "libcudart"))
+    assert "linked by 2 files" in text
+    assert "acme/one.so └" in text
+    assert "also linked by: two.so" in text

@@ -24,8 +24,14 @@ from buildmatrix.comparison.compare import compare
 from buildmatrix.comparison.drift import Drifts, drifts
 from buildmatrix.comparison.model import Comparison
 from buildmatrix.inventory.model import Layer, Unread
-from buildmatrix.reports import diff_drift, diff_json, diff_markdown, diff_schema, diff_table
-from buildmatrix.reports.diff_words import MOST
+from buildmatrix.reports import (
+    comparison_drift,
+    comparison_json,
+    comparison_markdown,
+    comparison_schema,
+    comparison_table,
+)
+from buildmatrix.reports.comparison_words import MOST
 
 
 @pytest.fixture
@@ -68,19 +74,19 @@ def everything() -> Comparison:
 
 
 def table(comparison: Comparison, **options: bool) -> str:
-    return diff_table.render(comparison, width=100, color=False, **options)
+    return comparison_table.render(comparison, width=100, color=False, **options)
 
 
 def test_the_json_is_what_its_schema_says(everything: Comparison) -> None:
     for one in (everything, compare(judged(), judged())):
-        document = json.loads(diff_json.render(one))
-        jsonschema.validate(document, diff_schema.schema())
+        document = json.loads(comparison_json.render(one))
+        jsonschema.validate(document, comparison_schema.schema())
     assert document["schema"] == "buildmatrix/diff/1"
     assert document["libraries"] is None, "what was not compared is null"
 
 
 def test_the_same_comparison_gives_the_same_bytes(everything: Comparison) -> None:
-    assert diff_json.render(everything) == diff_json.render(replace(everything))
+    assert comparison_json.render(everything) == comparison_json.render(replace(everything))
 
 
 def test_the_table_tells_new_findings_first_and_every_kind_of_difference(
@@ -134,13 +140,13 @@ def test_names_that_nobody_vouches_for_can_neither_repaint_a_terminal_nor_a_page
     after = tree(replace(installed("x 1.0"), name=evil), environment={"\x07E": evil})
     found = difference(tree(), after)
     assert "\x1b" not in table(found) and "\x07" not in table(found)
-    page = diff_markdown.render(found)
+    page = comparison_markdown.render(found)
     assert "<script>" not in page and "\x1b" not in page
-    assert json.loads(diff_json.render(found))["distributions"]["changes"][0]["name"] == evil
+    assert json.loads(comparison_json.render(found))["distributions"]["changes"][0]["name"] == evil
 
 
 def test_the_markdown_shows_what_is_new_and_folds_the_rest(everything: Comparison) -> None:
-    page = diff_markdown.render(everything)
+    page = comparison_markdown.render(everything)
     assert page.startswith("## buildmatrix: what changed\n")
     assert "- **new error BM401** foreign-device-code" in page
     assert page.count("<details>") == page.count("</details>") > 3
@@ -161,10 +167,10 @@ def drift() -> Drifts:
 
 
 def test_drift_is_told_with_its_chains_in_every_format(drift: Drifts) -> None:
-    text = diff_drift.render_table(drift, width=100, color=False)
-    page = diff_drift.render_markdown(drift)
-    document = json.loads(diff_drift.render_json(drift))
-    jsonschema.validate(document, diff_schema.drift_schema())
+    text = comparison_drift.render_table(drift, width=100, color=False)
+    page = comparison_drift.render_markdown(drift)
+    document = json.loads(comparison_drift.render_json(drift))
+    jsonschema.validate(document, comparison_schema.drift_schema())
     assert "base.in:9 -> numpy 2.1.0" in text
     assert "rocm6.4-a: no wheel" in text and "rocm6.4-a: no wheel" in page
     assert "2 targets: 1 distribution without a reason, 1 with one, 0 the same" in text

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
 
 from buildmatrix import __version__
 from buildmatrix.comparison.drift import SCHEMA, Drift, Drifts, Pinned
-from buildmatrix.reports.ansi import Painter, printable
+from buildmatrix.reports.ansi import Painter, printable, wrapped
 from buildmatrix.reports.json import Json
 from buildmatrix.reports.markdown import plain
 from buildmatrix.reports.model import TOOL
@@ -40,8 +39,8 @@ def _plain(one: Drift) -> Json:
 
 
 def render_table(drifts: Drifts, *, width: int, color: bool, every: bool = False) -> str:
-    """The drift as text."""
-    paint = Painter(color)
+    """The drift as text, wrapped at `width` columns."""
+    paint, width = Painter(color), max(width, 40)
     bare = [one for one in drifts.items if one.reason is None]
     meant = [one for one in drifts.items if one.reason is not None]
     lines: list[str] = []
@@ -54,12 +53,12 @@ def render_table(drifts: Drifts, *, width: int, color: bool, every: bool = False
         for one in meant if every else meant[:MOST]:
             versions = listing((it.version for it in one.pinned), 99 if every else 4)
             text = f"{one.name} ({versions}): {one.reason}"
-            lines += _wrapped(text, width, "  ")
+            lines += wrapped(text, width, "  ")
         if len(meant) > MOST and not every:
             lines.append(f"  and {len(meant) - MOST} more; --all lists them")
     for title, texts in _left_out(drifts):
         lines += ["", paint(title, "bold")]
-        lines += [line for text in texts for line in _wrapped(text, width, "  ")]
+        lines += [line for text in texts for line in wrapped(text, width, "  ")]
     lines += ["", paint(summary(drifts), "yellow" if bare else "green", "bold")]
     return "\n".join(lines).lstrip("\n") + "\n"
 
@@ -76,7 +75,7 @@ def _versions(one: Drift, width: int, every: bool) -> Iterator[str]:
     for it in one.pinned:
         targets = listing(it.targets, len(it.targets) if every else MOST_TARGETS)
         yield f"  {printable(it.version.ljust(wide))}  {printable(targets)}"
-        yield from _wrapped(_chain(it, " -> "), width, " " * (wide + 4))
+        yield from wrapped(_chain(it, " -> "), width, " " * (wide + 4))
 
 
 def _chain(it: Pinned, arrow: str) -> str:
@@ -94,17 +93,6 @@ def summary(drifts: Drifts) -> str:
     text = f"{count(len(drifts.targets), 'target')}: {', '.join(parts)}"
     left = f"; {count(len(drifts.unresolved), 'target')} not resolved" if drifts.unresolved else ""
     return text + left
-
-
-def _wrapped(text: str, width: int, indent: str) -> list[str]:
-    return textwrap.wrap(
-        printable(text),
-        max(width, 40),
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def render_markdown(drifts: Drifts, *, every: bool = False) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from buildmatrix.comparison.model import Comparison, FindingChange
-from buildmatrix.reports.diff_words import Block, blocks, end, summary
+from buildmatrix.reports.comparison_words import Block, blocks, end, summary
 from buildmatrix.reports.markdown import plain
 
 #: Findings that are told without `--all`.

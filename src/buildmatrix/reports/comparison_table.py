@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 
 from buildmatrix.comparison.model import Comparison, FindingChange
-from buildmatrix.reports.ansi import Painter, Style, printable
-from buildmatrix.reports.diff_words import Block, Row, blocks, end, summary
+from buildmatrix.reports.ansi import Painter, Style, printable, wrapped
+from buildmatrix.reports.comparison_words import Block, Row, blocks, end, summary
 from buildmatrix.rules.model import Finding
 
 #: Findings that are told without `--all`.
@@ -61,14 +60,14 @@ def _finding(change: FindingChange, width: int, paint: Painter) -> list[str]:
     severity = _severity(change)
     title = f"  {paint(f'{word} {severity}', style, 'bold')} {one.rule} {one.name}"
     lines = [f"{title}  {printable(who)}".rstrip()]
-    lines += _wrapped(one.message, width, "    ")
+    lines += wrapped(one.message, width, "    ")
     if change.change != "removed":
         if one.chain:
-            lines += _wrapped(" -> ".join(one.chain), width, "    ")
+            lines += wrapped(" -> ".join(one.chain), width, "    ")
         if one.waived is not None:
-            lines += _wrapped(f"accepted: {one.waived}", width, "    ")
+            lines += wrapped(f"accepted: {one.waived}", width, "    ")
         elif one.fix is not None:
-            lines += _wrapped(f"fix: {one.fix.text}", width, "    ")
+            lines += wrapped(f"fix: {one.fix.text}", width, "    ")
     return lines
 
 
@@ -103,7 +102,7 @@ def _row(row: Row, names: int, width: int, paint: Painter) -> list[str]:
         return [first.rstrip()]
     if plain + 3 + len(more) <= width:
         return [f"{first}   {paint(more, 'dim')}"]
-    return [first.rstrip(), *(paint(line, "dim") for line in _wrapped(more, width, " " * 6))]
+    return [first.rstrip(), *(paint(line, "dim") for line in wrapped(more, width, " " * 6))]
 
 
 def _unread(it: Comparison, paint: Painter, every: bool) -> Iterator[list[str]]:
@@ -124,7 +123,7 @@ def _unread(it: Comparison, paint: Painter, every: bool) -> Iterator[list[str]]:
 
 def _notes(it: Comparison, width: int, paint: Painter) -> Iterator[list[str]]:
     if it.notes:
-        lines = [line for note in it.notes for line in _wrapped(note, width, "  ")]
+        lines = [line for note in it.notes for line in wrapped(note, width, "  ")]
         yield [paint("not compared", "bold"), *(paint(line, "dim") for line in lines)]
 
 
@@ -134,14 +133,3 @@ def _summary(it: Comparison, paint: Painter) -> str:
     if new:
         style = "red" if any(one.finding.severity == "error" for one in new) else "yellow"
     return paint(summary(it), style, "bold")
-
-
-def _wrapped(text: str, width: int, indent: str) -> list[str]:
-    return textwrap.wrap(
-        printable(text),
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

@@ -1,4 +1,4 @@
-"""A comparison as JSON: `buildmatrix/diff/1`. `reports.diff_schema` says what it may hold."""
+"""A comparison as JSON: `buildmatrix/diff/1`. `reports.comparison_schema` says what it may hold."""
 
 from __future__ import annotations
 

@@ -1,0 +1,125 @@
+"""Which line of a Dockerfile made which layer of the image that was built from it.
+
+An image's history has the text of each instruction as BuildKit ran it: without flags, with its
+lines joined, and lists in their shell form. So instructions of the last stage are matched with
+layers by their text, from the top down; what lies below them is of the stage's base image.
+Source: the Dockerfile reference, "Format"; moby/buildkit, dockerfile2llb.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+#: Bytes of a Dockerfile that is read.
+LARGEST = 1 << 20
+#: Instructions that make a layer.
+_MAKERS = frozenset({"RUN", "COPY", "ADD", "WORKDIR"})
+_FROM = re.compile(r"(?:--\S+\s+)*(\S+)(?:\s+[Aa][Ss]\s+(\S+))?\s*$")
+_FLAGS = re.compile(r"^(?:--[a-z-]+(?:=\S*)?\s+)+")
+_VARIABLE = re.compile(r"\$\{\w+\}|\$\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction, and the line that it begins in."""
+
+    line: int
+    keyword: str
+    #: What stands behind the keyword, in one line.
+    text: str
+
+    @property
+    def told(self) -> str:
+        """As an image's history tells it."""
+        text = _FLAGS.sub("", self.text)
+        if text.startswith("["):
+            with suppress(ValueError):
+                text = " ".join(map(str, json.loads(text)))
+        if self.keyword == "WORKDIR":
+            text = text.strip("\"'")
+        return f"{self.keyword} {text}"
+
+
+@dataclass(slots=True)
+class _Stage:
+    base: str
+    line: int
+    name: str | None
+    instructions: list[Instruction] = field(default_factory=list)
+
+
+def places(dockerfile: str, name: str, told: Sequence[str]) -> tuple[str, ...]:
+    """Where each layer comes from: `NAME:12`, `of the base image ...`; empty texts if not known.
+
+    `name` is what the Dockerfile is called, `told` the instruction of each layer, the lowest first.
+    """
+    stages = list(_stages(dockerfile))
+    makers: list[Instruction] = []
+    base = ""
+    at = len(stages) - 1
+    while at >= 0:
+        stage = stages[at]
+        makers = [*(one for one in stage.instructions if one.keyword in _MAKERS), *makers]
+        base = f"of the base image {_VARIABLE.sub('', stage.base)} ({name}:{stage.line})"
+        # A stage that begins with another one has its layers.
+        base_name = stage.base.lower()
+        at = next((n for n in range(at) if stages[n].name == base_name), -1)
+    found = [""] * len(told)
+    ahead = list(makers)
+    layer = len(told)
+    while layer and ahead:
+        layer -= 1
+        one = ahead.pop()
+        # An instruction that changed nothing may have made no layer.
+        while ahead and not _same(one, told[layer]):
+            one = ahead.pop()
+        if not _same(one, told[layer]):
+            return ("",) * len(told)
+        found[layer] = f"{name}:{one.line}"
+    if ahead:
+        return ("",) * len(told)
+    return tuple(place or base for place in found)
+
+
+def _same(one: Instruction, told: str) -> bool:
+    """Whether an instruction is the one of a layer, of which a long text is told in part."""
+    mine, theirs = " ".join(one.told.split()), " ".join(told.split())
+    if theirs.endswith("..."):
+        return mine.startswith(theirs.removesuffix("..."))
+    return mine == theirs
+
+
+def _stages(text: str) -> Iterator[_Stage]:
+    stage: _Stage | None = None
+    for one in _instructions(text):
+        if one.keyword == "FROM":
+            if stage is not None:
+                yield stage
+            found = _FROM.match(one.text)
+            base, name = (found[1], found[2]) if found else (one.text, None)
+            stage = _Stage(base, one.line, name.lower() if name else None)
+        elif stage is not None:
+            stage.instructions.append(one)
+    if stage is not None:
+        yield stage
+
+
+def _instructions(text: str) -> Iterator[Instruction]:
+    """The instructions; comments and empty lines inside of them are none of their text."""
+    begun, parts = 0, list[str]()
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        if not parts:
+            begun = number
+        goes_on = stripped.endswith("\\")
+        parts.append(stripped.removesuffix("\\"))
+        if not goes_on:
+            keyword, _, rest = " ".join(parts).strip().partition(" ")
+            yield Instruction(begun, keyword.upper(), " ".join(rest.split()))
+            parts = []
