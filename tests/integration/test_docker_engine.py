@@ -23,7 +23,7 @@ import pytest
 
 from buildmatrix import store
 from buildmatrix.engines.docker import DockerEngine
-from buildmatrix.engines.model import BuildJob, Surroundings
+from buildmatrix.engines.model import BuildJob, Pushed, Surroundings
 from buildmatrix.errors import (
     BuildError,
     ComponentError,
@@ -454,8 +454,23 @@ def test_what_is_pushed_is_what_was_scanned(project: Project, registry_tag: str)
     outcome = engine.build(job, HERE, Silent())
     pushed = engine.push([replace(job, config=outcome.config)], HERE, Silent())
 
-    assert pushed == {"a": outcome.digest}
+    assert pushed == Pushed({"a": outcome.digest})
     subprocess.run(["docker", "buildx", "imagetools", "inspect", job.tags[0]], check=True)
+
+
+def test_a_registry_that_refuses_is_told_with_the_target_that_it_stopped_at(
+    project: Project,
+) -> None:
+    project.tag = f"localhost:1/buildmatrix-test/{uuid.uuid4().hex[:12]}"
+    job = project.job("a", f"RUN echo {uuid.uuid4()} >/x")
+    engine = DockerEngine()
+    outcome = engine.build(job, HERE, Silent())
+    pushed = engine.push([replace(job, config=outcome.config)], HERE, Silent())
+
+    assert (pushed.stopped_at, pushed.digests) == ("a", {})
+    assert isinstance(pushed.error, BuildError)
+    assert "could not be pushed" in pushed.error.message
+    assert any(digest.startswith("sha256:") for digest in outcome.bases.values())
 
 
 def test_an_image_that_was_not_scanned_is_not_pushed(project: Project, registry_tag: str) -> None:
@@ -464,8 +479,9 @@ def test_an_image_that_was_not_scanned_is_not_pushed(project: Project, registry_
     engine = DockerEngine()
     engine.build(job, HERE, Silent())
 
-    with pytest.raises(UndecidedError, match="nothing was pushed"):
-        engine.push([replace(job, config="sha256:" + "0" * 64)], HERE, Silent())
+    pushed = engine.push([replace(job, config="sha256:" + "0" * 64)], HERE, Silent())
+    assert isinstance(pushed.error, UndecidedError)
+    assert "nothing was pushed" in pushed.error.message
     inspect = ["docker", "buildx", "imagetools", "inspect", job.tags[0]]
     assert subprocess.run(inspect, capture_output=True).returncode != 0
 
@@ -526,7 +542,9 @@ except BuildmatrixError as error:
     print("raised", error.message)
     sys.exit(error.exit_code)
 targets = [asdict(target) for target in result.report.targets]
-print("result", json.dumps({"targets": targets, "sdk": "docker" in sys.modules}, default=dict))
+rules = sorted({finding.rule for finding in result.report.findings})
+told = {"targets": targets, "rules": rules, "sdk": "docker" in sys.modules}
+print("result", json.dumps(told, default=dict))
 sys.exit(result.exit_code)
 """
 
@@ -565,6 +583,7 @@ class Matrix:
         results = [json.loads(line[7:]) for line in lines if line.startswith("result ")]
         targets = {t["id"]: t for t in results[0]["targets"]} if results else {}
         self.sdk = results[0]["sdk"] if results else None
+        self.rules = results[0]["rules"] if results else []
         return process.returncode, lines, targets
 
     def read_until(self, process: subprocess.Popen[str], text: str) -> None:
@@ -599,6 +618,20 @@ def test_a_second_run_builds_nothing_and_takes_a_moment(matrix: Matrix) -> None:
     assert [t["digest"] for t in second.values()] == [t["digest"] for t in first.values()]
     assert not matrix.sdk, "a run that has nothing to do imports no Docker SDK"
     assert seconds < 5
+
+
+def test_what_a_later_layer_hides_is_judged_in_a_build(matrix: Matrix) -> None:
+    for folder, byte in (("app", b"1"), ("more", b"2")):
+        (matrix.folder / folder).mkdir(exist_ok=True)
+        (matrix.folder / folder / "model.bin").write_bytes(byte * 6_000_000)
+    twice = matrix.spec.read_text().replace('["app", "/app"]', '["app", "/app"], ["more", "/app"]')
+    matrix.spec.write_text(twice)
+    code, lines, _ = matrix.run(smoke=False)
+    assert code == 0, lines
+    assert "BM604" in matrix.rules
+    again = matrix.run(smoke=False)
+    assert "BM604" in matrix.rules
+    assert not [line for line in again[1] if "reading the layers" in line]
 
 
 def test_an_image_deleted_behind_our_back_is_built_again_and_only_that(matrix: Matrix) -> None:

@@ -99,7 +99,8 @@ def test_a_chain_of_a_target_goes_from_the_requirement_line_to_the_layer(
     buildmatrix(good, "build", "--select", "cpu*")
     asked = ("why", "cpu-py311-server", "libscipy_openblas64_")
     nowhere = {"DOCKER_HOST": f"unix://{tmp_path}/no.sock"}
-    answer = buildmatrix(good, *asked, "--format", "json", "--layers")
+    # The build has read the layers.
+    answer = buildmatrix(good, *asked, "--format", "json", env=nowhere)
 
     assert answer.code == 0, answer.err
     (told,) = json.loads(answer.out)["answers"]
@@ -108,7 +109,15 @@ def test_a_chain_of_a_target_goes_from_the_requirement_line_to_the_layer(
     assert chain[1]["name"].startswith("numpy ")
     assert chain[-1]["rule"] == "rpath"
     assert told["layer"]["instruction"] == "COPY /opt/venv /opt/venv"
+    dockerfile, _, line = told["layer"]["place"].partition(":")
+    written = (good / dockerfile).read_text().splitlines()[int(line) - 1]
+    assert written == "COPY --from=build /opt/venv /opt/venv"
     assert any("COPY /opt/venv /opt/venv" in line for line in history(good, buildmatrix))
+
+    # The symbols are in the image, which the engine still has.
+    symbols = buildmatrix(good, *asked, "--format", "json", "--symbols")
+    (used,) = json.loads(symbols.out)["answers"]
+    assert used["symbols"]["count"] > 0
 
     # What was read is kept: the image, and even the engine, may be gone.
     again = buildmatrix(good, *asked, "--format", "json", env=nowhere)

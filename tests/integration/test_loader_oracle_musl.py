@@ -5,61 +5,34 @@ from __future__ import annotations
 import platform
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from test_loader_oracle import (
+from loader_roots import (
+    DRAWN,
+    LIBRARY_PATHS,
     PROGRAM,
     Object,
     Root,
     Toolchain,
+    answers,
     in_process,
     lacking,
     layouts,
     rule_of,
+    variables,
 )
-from test_loader_oracle import toolchain as toolchain  # a fixture
+from loader_roots import toolchain as toolchain  # a fixture
 
-from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.loader import Resolution, _Resolver
-from buildmatrix.trees.directory import DirectoryTree
 
 MACHINE = platform.machine()
 LOADER = Path(f"/lib/ld-musl-{MACHINE}.so.1")
 PATHS = f"etc/ld-musl-{MACHINE}.path"
 DEFAULT = ("lib", "usr/local/lib", "usr/lib")
-
-#: What is listed by `ldd`, which is the loader under another name. It goes on after a library that
-#: it does not find, and ends with 127.
-TRACE = """
-import os, re, subprocess, sys
-root, interpreter, program, library_path, preload = sys.argv[1:]
-environment = {}
-if preload:
-    environment["LD_PRELOAD"] = preload
-if library_path:
-    environment["LD_LIBRARY_PATH"] = library_path
-reading, writing = os.pipe()
-if os.fork() == 0:
-    os.dup2(writing, 1)
-    os.chroot(root)
-    os.chdir("/")
-    os.execve(interpreter, ["ldd", program], environment)
-os.close(writing)
-os.chroot(root)
-with open(reading) as lines:
-    for line in lines:
-        if match := re.match(r"\\t(\\S+) => (\\S+) \\(0x", line):
-            print(match[1], os.path.realpath(match[2]).lstrip("/"))
-        elif line.startswith("\\t" + interpreter):
-            print(interpreter.rpartition("/")[2], os.path.realpath(interpreter).lstrip("/"))
-code = os.waitstatus_to_exitcode(os.wait()[1])
-sys.exit(0 if code in (0, 127) else 1)
-"""
 
 
 class _OneProcess(_Resolver):
@@ -82,32 +55,22 @@ class MuslRoot(Root):
         file.write_text("".join(f"{folder}\n" for folder in folders))
 
     def real(self, library_path: str = "", preload: str = "") -> dict[str, set[str | None]]:
-        command = [*self.tools.as_root, sys.executable, "-c", TRACE, str(self.path)]
-        command += [str(LOADER), f"/{PROGRAM}", library_path, preload]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, f"{done.stdout}{done.stderr}"
-        answers: dict[str, set[str | None]] = {}
-        for line in done.stdout.splitlines():
-            name, path = line.split()
-            answers.setdefault(name, set()).add(path)
-        assert answers, f"musl's loader listed nothing: {done.stderr}"
-        return answers
+        """What `ldd` lists, which is the loader under another name.
 
-    def model(self, library_path: str = "", preload: str = "", *, cache: bool = True) -> Resolution:
-        with DirectoryTree(self.path) as tree:
-            inventory = collect(tree)
-        variables = {"LD_LIBRARY_PATH": library_path, "LD_PRELOAD": preload}
-        environment = {name: value for name, value in variables.items() if value}
+        It goes on after a library that it does not find, and ends with 127.
+        """
+        given = variables(library_path, preload)
+        return self.listed(str(LOADER), ["ldd", f"/{PROGRAM}"], given, (0, 127))
+
+    def model(self, library_path: str = "", preload: str = "") -> Resolution:
         # Levels of the processor, which are nothing to musl.
         levels = {MACHINE: ("x86-64-v3", "x86-64-v2")}
-        return _OneProcess(replace(inventory, environment=environment), levels).resolve()
+        return _OneProcess(self.inventory(library_path, preload), levels).resolve()
 
 
 def assert_same(root: MuslRoot, library_path: str = "", preload: str = "") -> Resolution:
     real, resolution = root.real(library_path, preload), root.model(library_path, preload)
-    modelled: dict[str, set[str | None]] = {}
-    for entry in in_process(resolution):
-        modelled.setdefault(entry.name, set()).add(entry.found)
+    modelled = answers(resolution)
     own = {str(LOADER).lstrip("/"), str(LOADER.resolve()).lstrip("/")}
     for name, found in real.items():
         if not found & own:
@@ -198,17 +161,8 @@ def test_what_is_preloaded_joins_first(root: MuslRoot, preload: str) -> None:
     assert_same(root, "/opt/two", preload)
 
 
-@settings(
-    max_examples=40,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(
-    layout=layouts(),
-    library_path=st.sampled_from(("", "/opt/two", "/opt/conf:/opt/one", "/opt/linked")),
-    listed=st.booleans(),
-)
+@DRAWN
+@given(layout=layouts(), library_path=st.sampled_from(LIBRARY_PATHS), listed=st.booleans())
 def test_model_and_musl_agree_on_generated_trees(
     layout: dict[str, Object],
     library_path: str,
@@ -217,12 +171,7 @@ def test_model_and_musl_agree_on_generated_trees(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     root = made(tmp_path_factory.mktemp("root"), toolchain)
-    for path, spec in layout.items():
-        folder, _, name = path.rpartition("/")
-        head, slash, rest = folder.partition("/")
-        place = f"{ {'first': DEFAULT[0], 'last': DEFAULT[-1]}.get(head, head) }{slash}{rest}"
-        root.add(f"{place}/{name}", spec)
-    root.link("opt/linked", "two")
+    root.fill(layout, DEFAULT[0], DEFAULT[-1])
     if listed:
         root.search("/usr/lib", "/opt/conf")
     assert_same(root, library_path)

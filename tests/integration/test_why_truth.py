@@ -13,11 +13,8 @@ from pathlib import Path
 
 import pytest
 from conftest import Buildmatrix
-from test_loader_oracle import PROGRAM, Object, Root, Toolchain
-
-# Fixtures of the other oracle: the host's linker, and a root file system with its C library.
-from test_loader_oracle import root as root
-from test_loader_oracle import toolchain as toolchain
+from loader_roots import PROGRAM, Object, Root, Toolchain
+from loader_roots import toolchain as toolchain  # a fixture
 
 from buildmatrix.graph.join import join
 from buildmatrix.graph.model import Edge, Graph
@@ -41,6 +38,11 @@ os.chdir("/")
 os.dup2(1, 2)
 os.execve(interpreter, [interpreter, program], environment)
 """
+
+
+@pytest.fixture
+def root(tmp_path: Path, toolchain: Toolchain) -> Root:
+    return Root(tmp_path / "root", toolchain)
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def command(
         result = build(
             spec, targets, replace(options, reader=None if no_audit else reader), engine(), display
         )
-    write_report(result.report, pairs, output)
+    write_report(result.report, pairs, output, spec.root)
     if result.error:
         click.echo(f"buildmatrix: {result.error}", err=True)
     return result.exit_code

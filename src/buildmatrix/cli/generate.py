@@ -17,7 +17,9 @@ from buildmatrix.lock.model import Lock
 @option(
     "--check", is_flag=True, help="Write nothing; exit 1 when files differ from what they were."
 )
-@option("-o", "--output", type=click.Path(path_type=Path), help="Folder for the files.")
+@option(
+    "-o", "--folder", "--output", "output", type=click.Path(path_type=Path), help="Where to write."
+)
 @click.pass_obj
 def command(
     settings: Settings,

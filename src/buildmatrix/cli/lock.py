@@ -46,10 +46,12 @@ def command(
     Locks that are current are left alone, and then no network is used.
     """
     from buildmatrix.lock.resolve import lock_targets
-    from buildmatrix.lock.status import staleness
+    from buildmatrix.lock.status import leftovers, staleness
 
     spec, targets = load_targets(settings, globs, subset)
     reasons = {target.id: staleness(spec, target) for target in targets}
+    for line in leftovers(spec):
+        click.echo(line, err=True)
     if check:
         for id, reason in reasons.items():
             if reason:

@@ -17,6 +17,14 @@ from buildmatrix.spec.model import Spec, Target
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+#: Formats of all commands together: `BUILDMATRIX_FORMAT` may hold any of them.
+ALL_FORMATS = frozenset(
+    {
+        *("table", "text", "json", "github"),
+        *("sarif", "junit", "markdown", "html", "cyclonedx"),
+        *("dot", "mermaid", "svg"),
+    }
+)
 #: Columns of a table that goes to a file or a pipe.
 WIDTH = 100
 
@@ -37,6 +45,60 @@ def option(*declarations: str, **attributes: Any) -> Callable[[Command], Command
     flag = flag.split("/")[0].removeprefix("--")
     variable = "BUILDMATRIX_" + flag.upper().replace("-", "_")
     return click.option(*declarations, envvar=variable, show_envvar=True, **attributes)
+
+
+class _Format(click.Option):
+    """`--format`, whose variable one environment sets for commands with different formats."""
+
+    def __init__(self, *arguments: Any, known: Sequence[str], **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.known = frozenset(known)
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        """What the variable says to this command; None for nothing.
+
+        Formats that only other commands have are passed over, and so is a file for one where the
+        command writes a single format. What no command has stays in it, and is refused.
+        """
+        value = super().resolve_envvar_value(ctx)
+        kept = [text for text in (value or "").split() if not self._is_meant_for_others(text)]
+        return " ".join(kept) or None
+
+    def _is_meant_for_others(self, text: str) -> bool:
+        name, equals, _ = text.partition("=")
+        if name in self.known:
+            return bool(equals) and not self.multiple
+        return name in ALL_FORMATS
+
+
+def format_option(name: str, known: Sequence[str], text: str) -> Callable[[Command], Command]:
+    """`--format` of a command that writes one of the formats `known`, the first by default.
+
+    `name` is that of the command's parameter, `text` its help.
+    """
+    return option(
+        "--format",
+        name,
+        cls=_Format,
+        known=known,
+        type=click.Choice(known),
+        default=known[0],
+        show_default=True,
+        help=text,
+    )
+
+
+def formats_option(known: Sequence[str]) -> Callable[[Command], Command]:
+    """`--format` of a command that writes several of the formats `known`: parameter `formats`."""
+    return option(
+        "--format",
+        "formats",
+        cls=_Format,
+        known=known,
+        multiple=True,
+        metavar="FORMAT[=PATH]",
+        help=f"One of {', '.join(known)}; with PATH as often as needed.  [default: {known[0]}]",
+    )
 
 
 def stacked(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from buildmatrix.cli.options import option, stacked, width_and_color, write
+from buildmatrix.cli.options import formats_option, option, stacked, width_and_color, write
 from buildmatrix.errors import UsageError
 from buildmatrix.reports.model import Report
 from buildmatrix.spec.model import Waiver
@@ -17,13 +17,7 @@ from buildmatrix.spec.model import Waiver
 FORMATS = ("table", "json", "sarif", "junit", "markdown", "html", "cyclonedx")
 
 report_options = stacked(
-    option(
-        "--format",
-        "formats",
-        multiple=True,
-        metavar="FORMAT[=PATH]",
-        help=f"One of {', '.join(FORMATS)}; with PATH as often as needed.  [default: table]",
-    ),
+    formats_option(FORMATS),
     option(
         "-o", "--output", type=click.Path(path_type=Path), help="File for the report; - is stdout."
     ),
@@ -87,18 +81,32 @@ def check_formats(
 
 
 def write_report(
-    report: Report, formats: Sequence[tuple[str, Path | None]], output: Path | None
+    report: Report,
+    formats: Sequence[tuple[str, Path | None]],
+    output: Path | None,
+    root: Path = Path(),
 ) -> None:
-    """Render and write a report in every format that was asked for."""
+    """Render and write a report in every format that was asked for.
+
+    `root`: the folder that the paths in it start from.
+    """
     for name, path in formats:
         place = path or output
-        write(_render(name, report, place), place)
+        write(_render(name, report, place, root), place)
 
 
-def _render(name: str, report: Report, place: Path | None) -> str:
+def _render(name: str, report: Report, place: Path | None, root: Path) -> str:
     module = importlib.import_module(f"buildmatrix.reports.{name}")
     render: Callable[..., str] = module.render
+    if name == "sarif":
+        absolute = root.resolve()
+        return render(report, root=absolute, top=_repository(absolute))
     if name != "table":
         return render(report)
     width, color = width_and_color(place)
     return render(report, width=width, color=color)
+
+
+def _repository(folder: Path) -> Path | None:
+    """The root of the git repository that a folder is in; `.git` is a file in some."""
+    return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), None)

@@ -6,13 +6,13 @@ import json
 
 import click
 
-from buildmatrix.cli.options import Settings, say
+from buildmatrix.cli.options import Settings, format_option, option, say
 from buildmatrix.errors import UsageError
 
 
 @click.command("rules", short_help="List every rule, or print the page of one.")
 @click.argument("code", required=False)
-@click.option(
+@option(
     "--catalogue",
     "backend",
     is_flag=False,
@@ -21,14 +21,7 @@ from buildmatrix.errors import UsageError
     metavar="[BACKEND]",
     help="What the catalogue knows instead: of all backends a line each, of BACKEND everything.",
 )
-@click.option(
-    "--format",
-    "style",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="For --catalogue; `json` has the sources, too.",
-)
+@format_option("style", ["table", "json"], "For --catalogue; `json` has the sources, too.")
 @click.pass_obj
 def command(settings: Settings, code: str | None, backend: str | None, style: str) -> None:
     """List every rule, or print the page of one: what it says, why, and how to fix it.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from buildmatrix.cli.facts import fact_cache
 from buildmatrix.cli.options import Settings, option
 from buildmatrix.cli.output import (
     check_formats,
@@ -20,21 +20,9 @@ from buildmatrix.cli.output import (
 from buildmatrix.cli.surroundings import engine, engine_options, surroundings
 from buildmatrix.spec.model import DEFAULT_TOOLS
 
-if TYPE_CHECKING:
-    from buildmatrix.store.facts import FactCache
-
 cache_option = option(
     "--no-cache", is_flag=True, help="Read everything again, and remember nothing."
 )
-
-
-def fact_cache(no_cache: bool) -> FactCache | None:
-    """The cache of facts of this user; None when it is not wanted."""
-    from buildmatrix.store.facts import FactCache, default_folder
-
-    if no_cache:
-        return None
-    return FactCache(default_folder(os.environ), lambda text: click.echo(text, err=True))
 
 
 @click.command("scan", short_help="Read what lies in an image or a folder, and judge it.")

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from buildmatrix.cli.options import Settings, load_targets, option, say, selection_options
+from buildmatrix.cli.options import Settings, format_option, load_targets, say, selection_options
 from buildmatrix.spec.model import Spec, Target
 
 
@@ -52,14 +52,7 @@ def _json(spec: Spec, targets: tuple[Target, ...]) -> str:
 
 @click.command("targets", short_help="Print the matrix.")
 @selection_options
-@option(
-    "--format",
-    "style",
-    type=click.Choice(["table", "json", "github"]),
-    default="table",
-    show_default=True,
-    help="`github` is a matrix for GitHub Actions.",
-)
+@format_option("style", ["table", "json", "github"], "`github` is a matrix for GitHub Actions.")
 @click.pass_obj
 def command(settings: Settings, globs: tuple[str, ...], subset: str | None, style: str) -> None:
     """Print the targets that the specification expands to."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from buildmatrix.index.client import Client
+    from buildmatrix.index.remote import RemoteFile
     from buildmatrix.index.wheels import WheelReader
 
 
@@ -22,8 +25,31 @@ def cache_folder(no_cache: bool = False) -> Path | None:
 @contextmanager
 def wheel_reader(offline: bool, folder: Path | None) -> Iterator[WheelReader]:
     """Reads wheels on an index; what was read before is known from `folder`."""
-    from buildmatrix.index.client import Client
     from buildmatrix.index.wheels import WheelReader
 
-    with Client(offline=offline, folder=folder and folder / "index") as client:
-        yield WheelReader(client, folder and folder / "wheels")
+    with ExitStack() as stack:
+
+        def client() -> Client:
+            from buildmatrix.index.client import Client
+
+            return stack.enter_context(Client(offline=offline, folder=folder and folder / "index"))
+
+        reader = WheelReader(_Late(client), folder and folder / "wheels")
+        stack.callback(reader.prune)
+        yield reader
+
+
+class _Late:
+    """A client that is made when a first file is asked for: often everything is known."""
+
+    def __init__(self, make: Callable[[], Client]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+
+    def open(self, url: str, size: int | None = None) -> RemoteFile:
+        """See `Client.open`."""
+        with self._lock:
+            if self._client is None:
+                self._client = self._make()
+        return self._client.open(url, size)

@@ -1,7 +1,8 @@
-"""Colours of a terminal (ECMA-48, select graphic rendition)."""
+"""Text for a terminal: styles (ECMA-48, select graphic rendition), safe characters, lines."""
 
 from __future__ import annotations
 
+import textwrap
 from typing import Literal
 
 Style = Literal["bold", "dim", "red", "green", "yellow", "blue"]
@@ -29,3 +30,18 @@ def printable(text: str) -> str:
     Paths and versions come from images and wheels that nobody vouches for.
     """
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def wrapped(text: str, width: int, indent: str = "", further: str | None = None) -> list[str]:
+    """`text`, printable, in lines of at most `width` columns where its words allow that.
+
+    Names and paths stay whole. Lines after the first begin with `further`, by default `indent`.
+    """
+    return textwrap.wrap(
+        printable(text),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent if further is None else further,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

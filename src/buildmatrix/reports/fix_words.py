@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from buildmatrix.reports.diff_words import signed
+from buildmatrix.reports.comparison_words import signed
 from buildmatrix.rules.model import Fix, Trial
 from buildmatrix.rules.text import size
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from importlib import resources
 
 from buildmatrix.reports.ansi import printable
-from buildmatrix.reports.model import Report
+from buildmatrix.reports.model import Report, state_of, steps
 from buildmatrix.rules.baseline import is_from_baseline
-from buildmatrix.rules.model import GATES, Finding, GateState, TargetResult
+from buildmatrix.rules.model import Finding, GateState, TargetResult
 from buildmatrix.rules.text import count, size
 
 _STATES: Mapping[GateState, str] = {
@@ -57,7 +57,8 @@ def render(report: Report) -> str:
     )
     return environment.from_string(page).render(
         report=report,
-        gates=GATES,
+        gates=steps(report.targets),
+        state_of=state_of,
         states=_STATES,
         kinds=_KINDS,
         kind=_kind,
@@ -111,8 +112,8 @@ def _totals(report: Report) -> str:
     """One sentence about the whole."""
     parts = []
     if report.targets:
-        bad = sum("failed" in one.gates.values() for one in report.targets)
-        unknown = sum("undecided" in one.gates.values() for one in report.targets)
+        bad = sum("failed" in (*one.gates.values(), one.push) for one in report.targets)
+        unknown = sum("undecided" in (*one.gates.values(), one.push) for one in report.targets)
         parts.append(f"{count(len(report.targets), 'target')}, {bad} failed")
         if unknown:
             parts.append(f"{unknown} undecided")

@@ -56,6 +56,8 @@ def _target(one: TargetResult) -> Json:
         "error": one.error,
         "smoke_not_run": list(one.smoke_not_run),
         "audit": totals(one.audit) if one.audit is not None else None,
+        "push": one.push,
+        "bases": {name: one.bases[name] for name in sorted(one.bases)},
     }
 
 
@@ -159,9 +161,9 @@ def _fix(fix: Fix) -> Json:
 
 def _difference(difference: Difference) -> Json:
     # That module has the formats of comparisons, which have findings as they are written here.
-    from buildmatrix.reports import difference_json
+    from buildmatrix.reports import revision_json
 
-    return difference_json.document(difference)
+    return revision_json.document(difference)
 
 
 def _fixes(fixes: FixesTried) -> Json:

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree as ET
 
 from buildmatrix.reports.ansi import printable
-from buildmatrix.reports.model import TOOL, Report
-from buildmatrix.rules.model import GATES, Finding, Gate, TargetResult, Verdict
+from buildmatrix.reports.model import TOOL, Report, Step, state_of, steps
+from buildmatrix.rules.model import Finding, TargetResult, Verdict
 from buildmatrix.rules.text import count
 
 #: Suite of what belongs to no target.
@@ -59,7 +59,7 @@ def _target(
     target: TargetResult, verdicts: Sequence[Verdict], findings: Sequence[Finding]
 ) -> list[ET.Element]:
     return [
-        *(_gate(target, gate, findings) for gate in GATES),
+        *(_gate(target, gate, findings) for gate in steps([target])),
         *(_distribution(target.id, one) for one in verdicts),
         *(_finding(target.id, one) for one in findings),
     ]
@@ -77,8 +77,8 @@ def _rest(report: Report, targets: set[str]) -> Iterator[ET.Element]:
             yield case
 
 
-def _gate(target: TargetResult, gate: Gate, findings: Sequence[Finding]) -> ET.Element:
-    state = target.gates.get(gate, "not-run")
+def _gate(target: TargetResult, gate: Step, findings: Sequence[Finding]) -> ET.Element:
+    state = state_of(target, gate)
     case = _case(target.id, f"gate {gate}", target.seconds if gate == "build" else 0.0)
     if state == "not-run":
         ET.SubElement(case, "skipped", message="it did not run")

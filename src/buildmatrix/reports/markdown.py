@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from buildmatrix.reports.ansi import printable
 from buildmatrix.reports.fix_words import fix_text, saved
-from buildmatrix.reports.model import FixesTried, Report
+from buildmatrix.reports.model import FixesTried, Report, state_of, steps
 from buildmatrix.reports.vain import brought, uncertain
-from buildmatrix.rules.model import GATES, Finding, GateState, Trial
+from buildmatrix.rules.model import Finding, GateState, Trial
 from buildmatrix.rules.text import count, listing, size
 
 _STATES: dict[GateState, str] = {
@@ -31,17 +31,18 @@ def render(report: Report) -> str:
 def _body(report: Report) -> Iterator[str]:
     audited = [one for one in report.targets if one.audit is not None]
     if report.difference is not None:
-        from buildmatrix.reports import difference_markdown
+        from buildmatrix.reports import revision_markdown
 
-        yield from difference_markdown.body(report)
+        yield from revision_markdown.body(report)
         return
     if audited:
         yield from _audited(report)
     elif report.targets:
-        yield f"| target | {' | '.join(GATES)} | size |"
-        yield "|---" * (len(GATES) + 2) + "|"
+        columns = steps(report.targets)
+        yield f"| target | {' | '.join(columns)} | size |"
+        yield "|---" * (len(columns) + 2) + "|"
         for one in report.targets:
-            gates = " | ".join(_STATES[one.gates.get(gate, "not-run")] for gate in GATES)
+            gates = " | ".join(_STATES[state_of(one, step)] for step in columns)
             there = size(one.size) if one.size is not None else ""
             yield f"| {plain(one.id)} | {gates} | {there} |"
         yield ""
@@ -69,7 +70,7 @@ def _body(report: Report) -> Iterator[str]:
     left = uncertain(report)
     if left:
         names = listing((plain(f"{one.name} {one.version}") for one in left), 12)
-        yield f"- judged by a part of their files: {names}; `--deep` reads the rest"
+        yield f"- judged by a part of their files: {names}; `audit --deep` reads the rest"
 
 
 def _audited(report: Report) -> Iterator[str]:

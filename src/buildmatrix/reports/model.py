@@ -4,26 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from buildmatrix import __version__
-from buildmatrix.comparison.model import Comparison
 from buildmatrix.errors import EXIT_FINDINGS, most_severe
 from buildmatrix.inventory.model import Inventory, Stats, Unread
 from buildmatrix.rules.engine import in_order
 from buildmatrix.rules.model import (
+    GATES,
     AuditTotals,
     Finding,
+    Gate,
+    GateState,
     Severity,
     TargetResult,
     Verdict,
     VerdictName,
 )
 
+if TYPE_CHECKING:
+    from buildmatrix.comparison.model import Comparison
+
 SCHEMA = "buildmatrix/report/1"
 TOOL = "buildmatrix"
 
 FailOn = Literal["error", "warning", "note", "never"]
+#: What a target goes through: the gates, then publishing.
+Step = Gate | Literal["push"]
 
 EXIT_UNDECIDED = 3
 EXIT_BUILD = 4
@@ -132,6 +139,19 @@ def assemble(
     )
 
 
+def steps(targets: Iterable[TargetResult]) -> tuple[Step, ...]:
+    """What targets went through: the gates, and publishing where it was asked for."""
+    pushed = any(target.push is not None for target in targets)
+    return (*GATES, "push") if pushed else GATES
+
+
+def state_of(target: TargetResult, step: Step) -> GateState:
+    """How a target came through a step."""
+    if step == "push":
+        return target.push or "not-run"
+    return target.gates.get(step, "not-run")
+
+
 def exit_code(report: Report, fail_on: FailOn = "error", strict: bool = False) -> int:
     """The exit code of the contract.
 
@@ -142,7 +162,7 @@ def exit_code(report: Report, fail_on: FailOn = "error", strict: bool = False) -
     """
     codes = [EXIT_FINDINGS] if any(fails(one, fail_on) for one in report.findings) else []
     for target in report.targets:
-        if target.gates.get("build") == "failed":
+        if "failed" in (target.gates.get("build"), target.push):
             codes.append(EXIT_BUILD)
         if target.gates.get("smoke") == "failed":
             codes.append(EXIT_FINDINGS)
@@ -165,7 +185,7 @@ def is_not_checked(finding: Finding) -> bool:
     return finding.rule == _NOT_CHECKED_RULE and finding.waived is None
 
 
-def fails(finding: Finding, fail_on: FailOn) -> bool:
+def fails(finding: Finding, fail_on: FailOn = "error") -> bool:
     """Whether a finding makes a run fail that fails on `fail_on`."""
     if fail_on == "never" or finding.waived is not None:
         return False
@@ -174,7 +194,7 @@ def fails(finding: Finding, fail_on: FailOn) -> bool:
 
 def is_undecided(report: Report) -> bool:
     """Whether something that was asked for is not known."""
-    if any("undecided" in target.gates.values() for target in report.targets):
+    if any("undecided" in (*one.gates.values(), one.push) for one in report.targets):
         return True
     about = {one.path: one for one in report.findings if one.rule == _UNREAD_RULE}
     if any(one.waived is None for one in about.values()):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import msgspec
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.model import Inventory, Stats, Unread
 from buildmatrix.reports.model import SCHEMA, FixesTried, Report, assemble
+from buildmatrix.reports.revision_saved import SavedDifference, difference, merged
 from buildmatrix.rules.model import Finding, TargetResult, Verdict
 
 
@@ -33,6 +35,7 @@ class _Document:
     unread: tuple[Unread, ...]
     stats: Stats
     fixes: FixesTried | None = None
+    diff: SavedDifference | None = None
 
 
 def read(path: Path) -> Report:
@@ -60,21 +63,30 @@ def read(path: Path) -> Report:
         stats=document.stats,
         version=document.tool.version,
         fixes=document.fixes,
+        difference=difference(document.diff) if document.diff is not None else None,
     )
 
 
 def merge(reports: Sequence[Report]) -> Report:
     """One report of several that are about different targets.
 
-    Raises `UsageError` when two of them are about one target: which of them counts?
+    One source that was judged for several backends is a target for each of them, and its name then
+    says which. Raises `UsageError` when two reports are about one target: which of them counts?
     """
     if len(reports) == 1:
         return reports[0]
-    ids = [target.id for report in reports for target in report.targets]
-    for id in ids:
-        if ids.count(id) > 1:
-            raise UsageError(f"{id} is in more than one report; merge only reports of one run")
-    merged = assemble(
+    seen = Counter((target.id, target.backend) for one in reports for target in one.targets)
+    for (id, backend), count in seen.items():
+        if count > 1:
+            raise UsageError(
+                f"{id} is in more than one report for {backend}; merge only reports of one run"
+            )
+    backends = Counter(id for id, _ in seen)
+    reports = [
+        _with_backends(report, {id for id, count in backends.items() if count > 1})
+        for report in reports
+    ]
+    one = assemble(
         _joined(report.subject for report in reports),
         _joined(report.catalogue for report in reports),
         targets=[target for report in reports for target in report.targets],
@@ -82,7 +94,24 @@ def merge(reports: Sequence[Report]) -> Report:
         verdicts=[verdict for report in reports for verdict in report.distributions],
         inventories=[Inventory(unread=r.unread, stats=r.stats) for r in reports],
     )
-    return replace(merged, version=_joined(report.version for report in reports))
+    version = _joined(report.version for report in reports)
+    return replace(one, version=version, difference=merged(reports))
+
+
+def _with_backends(report: Report, ids: Collection[str]) -> Report:
+    """A report in which the names of the targets `ids` say for which backend they were judged."""
+    names = {
+        target.id: f"{target.id} ({target.backend})"
+        for target in report.targets
+        if target.id in ids
+    }
+    return replace(
+        report,
+        targets=tuple(replace(one, id=names.get(one.id, one.id)) for one in report.targets),
+        findings=tuple(
+            replace(one, target=names.get(one.target, one.target)) for one in report.findings
+        ),
+    )
 
 
 def _joined(texts: Iterable[str]) -> str:

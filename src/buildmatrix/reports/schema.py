@@ -6,37 +6,44 @@ from typing import get_args
 
 from buildmatrix.catalogue.model import Confidence, EvidenceKind, Weight, Where
 from buildmatrix.reports.json import Json
+from buildmatrix.reports.json_schema import (
+    BYTES,
+    COUNT,
+    DRAFT,
+    SECONDS,
+    TEXT,
+    TRUTH,
+    closed,
+    list_of,
+    one_of,
+    or_null,
+    table_of,
+)
 from buildmatrix.reports.model import SCHEMA, TOOL
 from buildmatrix.rules.model import GATES, Depth, GateState, Severity, VerdictName
 from buildmatrix.rules.registry import RULES
-
-_TEXT: Json = {"type": "string"}
-_COUNT: Json = {"type": "integer", "minimum": 0}
-_SECONDS: Json = {"type": "number", "minimum": 0}
-#: Bytes less; negative for more.
-_BYTES: Json = {"type": "integer"}
 
 
 def schema() -> dict[str, Json]:
     """The schema. Objects are closed: what is not listed does not occur."""
     document: dict[str, Json] = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$schema": DRAFT,
         "title": "A report of buildmatrix",
-        **_object(
+        **closed(
             schema={"const": SCHEMA},
-            tool=_object(name={"const": TOOL}, version=_TEXT, catalogue=_TEXT),
-            subject=_TEXT,
-            targets=_list(_target()),
-            distributions=_list(_distribution()),
-            findings=_list(finding()),
-            unread=_list(_object(path=_TEXT, why=_TEXT)),
-            stats=_object(
-                files=_COUNT,
-                binaries=_COUNT,
-                bytes_total=_COUNT,
-                bytes_read=_COUNT,
-                seconds=_SECONDS,
-                cached=_COUNT,
+            tool=closed(name={"const": TOOL}, version=TEXT, catalogue=TEXT),
+            subject=TEXT,
+            targets=list_of(_target()),
+            distributions=list_of(_distribution()),
+            findings=list_of(finding()),
+            unread=list_of(closed(path=TEXT, why=TEXT)),
+            stats=closed(
+                files=COUNT,
+                binaries=COUNT,
+                bytes_total=COUNT,
+                bytes_read=COUNT,
+                seconds=SECONDS,
+                cached=COUNT,
             ),
         ),
     }
@@ -48,135 +55,114 @@ def schema() -> dict[str, Json]:
 
 
 def _fixes() -> dict[str, Json]:
-    return _object(
-        patch=_TEXT,
-        files=_list(_TEXT),
-        written={"type": "boolean"},
-        saved=_list(_object(target=_TEXT, download=_BYTES, installed=_BYTES)),
-        notes=_list(_TEXT),
+    return closed(
+        patch=TEXT,
+        files=list_of(TEXT),
+        written=TRUTH,
+        saved=list_of(closed(target=TEXT, download=BYTES, installed=BYTES)),
+        notes=list_of(TEXT),
     )
 
 
 def _difference() -> Json:
     # That module has the formats of comparisons, which have findings as they are described here.
-    from buildmatrix.reports import difference_json
+    from buildmatrix.reports import revision_json
 
-    return difference_json.schema()
+    return revision_json.schema()
 
 
 def _target() -> dict[str, Json]:
-    return _object(
-        id=_TEXT,
-        backend=_TEXT,
-        image=_or_null(_TEXT),
-        digest=_or_null(_TEXT),
-        gates=_object(**{gate: _one_of(get_args(GateState)) for gate in GATES}),
-        size=_or_null(_COUNT),
-        seconds=_SECONDS,
-        cached={"type": "boolean"},
-        log=_or_null(_TEXT),
-        error=_or_null(_TEXT),
-        smoke_not_run=_list(_TEXT),
-        audit=_or_null(TOTALS),
+    return closed(
+        id=TEXT,
+        backend=TEXT,
+        image=or_null(TEXT),
+        digest=or_null(TEXT),
+        gates=closed(**{gate: one_of(get_args(GateState)) for gate in GATES}),
+        size=or_null(COUNT),
+        seconds=SECONDS,
+        cached=TRUTH,
+        log=or_null(TEXT),
+        error=or_null(TEXT),
+        smoke_not_run=list_of(TEXT),
+        audit=or_null(TOTALS),
+        push=or_null(one_of(get_args(GateState))),
+        bases=table_of(TEXT),
     )
 
 
 def _distribution() -> dict[str, Json]:
-    return _object(
-        name=_TEXT,
-        version=_TEXT,
-        backend=_TEXT,
-        verdict=_one_of(get_args(VerdictName)),
-        reason=_TEXT,
-        foreign_bytes=_COUNT,
-        vendors=_list(_TEXT),
-        architectures={"type": "object", "additionalProperties": _list(_TEXT)},
-        depth=_or_null(_one_of(get_args(Depth))),
-        download=_or_null(_COUNT),
-        foreign_download=_or_null(_COUNT),
-        open=_or_null(_TEXT),
-        certain={"type": "boolean"},
-        sha256=_or_null(_TEXT),
+    return closed(
+        name=TEXT,
+        version=TEXT,
+        backend=TEXT,
+        verdict=one_of(get_args(VerdictName)),
+        reason=TEXT,
+        foreign_bytes=COUNT,
+        vendors=list_of(TEXT),
+        architectures=table_of(list_of(TEXT)),
+        depth=or_null(one_of(get_args(Depth))),
+        download=or_null(COUNT),
+        foreign_download=or_null(COUNT),
+        open=or_null(TEXT),
+        certain=TRUTH,
+        sha256=or_null(TEXT),
     )
 
 
 def finding() -> dict[str, Json]:
     """The schema of one finding."""
-    return _object(
-        rule=_one_of(tuple(rule.code for rule in RULES)),
-        name=_one_of(tuple(rule.name for rule in RULES)),
-        severity=_one_of(get_args(Severity)),
-        target=_TEXT,
-        backend=_TEXT,
-        vendor=_or_null(_TEXT),
-        distribution=_or_null(_TEXT),
-        version=_or_null(_TEXT),
-        path=_or_null(_TEXT),
-        message=_TEXT,
-        evidence=_list(
-            _object(
-                kind=_one_of(get_args(EvidenceKind)),
-                path=_TEXT,
-                detail=_TEXT,
-                offset=_or_null(_COUNT),
-                confidence=_one_of(get_args(Confidence)),
-                vendor=_TEXT,
-                backend=_TEXT,
-                role=_TEXT,
-                where=_one_of(get_args(Where)),
-                weight=_one_of(get_args(Weight)),
-                toolkit=_or_null(_TEXT),
-                size=_COUNT,
-                distribution=_or_null(_TEXT),
-                architectures=_list(_TEXT),
+    return closed(
+        rule=one_of(tuple(rule.code for rule in RULES)),
+        name=one_of(tuple(rule.name for rule in RULES)),
+        severity=one_of(get_args(Severity)),
+        target=TEXT,
+        backend=TEXT,
+        vendor=or_null(TEXT),
+        distribution=or_null(TEXT),
+        version=or_null(TEXT),
+        path=or_null(TEXT),
+        message=TEXT,
+        evidence=list_of(
+            closed(
+                kind=one_of(get_args(EvidenceKind)),
+                path=TEXT,
+                detail=TEXT,
+                offset=or_null(COUNT),
+                confidence=one_of(get_args(Confidence)),
+                vendor=TEXT,
+                backend=TEXT,
+                role=TEXT,
+                where=one_of(get_args(Where)),
+                weight=one_of(get_args(Weight)),
+                toolkit=or_null(TEXT),
+                size=COUNT,
+                distribution=or_null(TEXT),
+                architectures=list_of(TEXT),
             )
         ),
-        chain=_list(_TEXT),
-        fix=_or_null(
-            _object(
-                kind=_TEXT,
-                text=_TEXT,
-                patch=_or_null(_TEXT),
-                tried=_or_null(
-                    _object(
-                        works=_or_null({"type": "boolean"}),
-                        outcome=_TEXT,
-                        saved_download=_BYTES,
-                        saved_installed=_BYTES,
+        chain=list_of(TEXT),
+        fix=or_null(
+            closed(
+                kind=TEXT,
+                text=TEXT,
+                patch=or_null(TEXT),
+                tried=or_null(
+                    closed(
+                        works=or_null(TRUTH),
+                        outcome=TEXT,
+                        saved_download=BYTES,
+                        saved_installed=BYTES,
                     )
                 ),
             )
         ),
         fingerprint={"type": "string", "pattern": "^[0-9a-f]{32}$"},
-        waived=_or_null(_TEXT),
-        advisories=_list(
-            _object(id=_TEXT, aliases=_list(_TEXT), fixed=_list(_TEXT), description=_TEXT)
+        waived=or_null(TEXT),
+        advisories=list_of(
+            closed(id=TEXT, aliases=list_of(TEXT), fixed=list_of(TEXT), description=TEXT)
         ),
     )
 
 
-def _object(**properties: Json) -> dict[str, Json]:
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-def _list(items: Json) -> Json:
-    return {"type": "array", "items": items}
-
-
-def _or_null(value: Json) -> Json:
-    return {"anyOf": [value, {"type": "null"}]}
-
-
-def _one_of(values: tuple[str, ...]) -> Json:
-    return {"enum": list(values)}
-
-
 #: What an audit adds up.
-TOTALS = _object(
-    download=_COUNT, installed=_COUNT, foreign_download=_COUNT, foreign_installed=_COUNT
-)
+TOTALS = closed(download=COUNT, installed=COUNT, foreign_download=COUNT, foreign_installed=COUNT)

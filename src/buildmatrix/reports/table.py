@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, zip_longest
 
-from buildmatrix.reports import difference_table, table_audit, table_fixes
-from buildmatrix.reports.ansi import Painter, Style, printable
+from buildmatrix.reports import revision_table, table_audit, table_fixes
+from buildmatrix.reports.ansi import Painter, Style, printable, wrapped
 from buildmatrix.reports.fix_words import fix_text
-from buildmatrix.reports.model import Report
+from buildmatrix.reports.model import Report, state_of, steps
 from buildmatrix.rules.baseline import is_from_baseline
-from buildmatrix.rules.model import GATES, Finding, GateState, Severity, TargetResult, Verdict
+from buildmatrix.rules.model import Finding, GateState, Severity, TargetResult, Verdict
 from buildmatrix.rules.text import count, listing, size
 
 _INDENT = "  "
@@ -38,11 +37,11 @@ def render(report: Report, *, width: int, color: bool) -> str:
         *_bad_distributions(report, max(width, 40), paint),
         *_unread(report, paint),
         _smoke_not_run(report, max(width, 40), paint),
-        _wrapped(table_audit.not_certain(report) or "", max(width, 40), ""),
+        wrapped(table_audit.not_certain(report) or "", max(width, 40)),
         *table_fixes.fixes(report, max(width, 40), paint),
         [_summary(report, paint)],
         *(
-            difference_table.changes(report.difference, max(width, 40), paint)
+            revision_table.changes(report.difference, max(width, 40), paint)
             if report.difference is not None
             else ()
         ),
@@ -56,16 +55,17 @@ def render(report: Report, *, width: int, color: bool) -> str:
 def _targets(report: Report, paint: Painter) -> list[str]:
     targets = report.targets
     if report.difference is not None:
-        return difference_table.targets(report.difference, targets, paint)
+        return revision_table.targets(report.difference, targets, paint)
     if any(one.audit is not None for one in targets):
         return table_audit.targets(targets, paint)
     name_width = max(len("target"), *(len(one.id) for one in targets))
-    head = [*(gate.ljust(6) for gate in GATES), "time".rjust(7), "size".rjust(8)]
+    columns = steps(targets)
+    head = [*(step.ljust(6) for step in columns), "time".rjust(7), "size".rjust(8)]
     lines = [paint("  ".join(["target".ljust(name_width), *head]), "bold")]
     for one in targets:
         cells = [one.id.ljust(name_width)]
-        for gate in GATES:
-            text, style = _STATES[one.gates.get(gate, "not-run")]
+        for step in columns:
+            text, style = _STATES[state_of(one, step)]
             cells.append(paint(text.ljust(6), style))
         cells.append(("cached" if one.cached else _seconds(one.seconds)).rjust(7))
         cells.append((size(one.size) if one.size is not None else "").rjust(8))
@@ -93,7 +93,7 @@ def _findings(report: Report, width: int, paint: Painter) -> Iterator[list[str]]
     rest = [target for target in by_target if target not in known]
     for target in (*known, *rest):
         brought = table_audit.in_vain(report, target) if audited else ()
-        lines = [part for text in brought for part in _wrapped(text, width, _INDENT)]
+        lines = [part for text in brought for part in wrapped(text, width, _INDENT)]
         if target in errors:
             lines += _error(errors[target], width, paint)
         blocks = _alike(by_target.get(target, ()))
@@ -113,7 +113,7 @@ def _error(target: TargetResult, width: int, paint: Painter) -> list[str]:
 def _error_line(line: str, width: int) -> list[str]:
     """One line of an error, wrapped; what a command printed keeps its margin `  | `."""
     margin = _QUOTED if line.startswith(_QUOTED) else ""
-    return _wrapped(line.removeprefix(margin), width, _INDENT + margin) or [_INDENT + margin]
+    return wrapped(line.removeprefix(margin), width, _INDENT + margin) or [_INDENT + margin]
 
 
 def _alike(findings: Iterable[Finding]) -> list[list[Finding]]:
@@ -164,20 +164,20 @@ def _block(
     style: Style = "dim" if first.waived is not None else _SEVERITIES[first.severity]
     title = f"{_INDENT}{paint(word, style, 'bold')} {first.rule} {paint(first.name, 'bold')}"
     lines = [f"{title}  {printable(_who(first))}".rstrip()]
-    lines += _wrapped(first.message, width, inner)
+    lines += wrapped(first.message, width, inner)
     if len(same) > 1:
         others = [_who(one) or one.path or "" for one in same if one is not first]
         total = sum(item.size for one in same for item in one.evidence)
         known = f" ({size(total)} together)" if total else ""
-        lines += _wrapped(f"with it{known}: {listing(others, 30)}", width, inner)
+        lines += wrapped(f"with it{known}: {listing(others, 30)}", width, inner)
     if first.severity == "note" and first.waived is None:
         return lines
     if first.chain:
         lines += [paint(line, "dim") for line in _chain(first.chain, width, inner)]
     if first.waived is not None:
-        lines += _wrapped(f"accepted: {first.waived}", width, inner)
+        lines += wrapped(f"accepted: {first.waived}", width, inner)
     elif first.fix is not None and not (after and _is_same_cure(first, _head(after))):
-        lines += _wrapped(fix_text(first.fix, audited=audited), width, inner)
+        lines += wrapped(fix_text(first.fix, audited=audited), width, inner)
     return lines
 
 
@@ -200,17 +200,6 @@ def _chain(chain: Sequence[str], width: int, indent: str) -> list[str]:
         else:
             lines.append(f"{indent}  -> {link}")
     return lines
-
-
-def _wrapped(text: str, width: int, indent: str) -> list[str]:
-    return textwrap.wrap(
-        printable(text),
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 # The rest
@@ -243,7 +232,7 @@ def _bad_distributions(report: Report, width: int, paint: Painter) -> Iterator[l
 def _verdict(one: Verdict, width: int, paint: Painter) -> list[str]:
     style: Style = "red" if one.verdict == "broken" else "yellow"
     head = printable(f"{one.name} {one.version} on {one.backend}: ")
-    lines = _wrapped(f"{head}{one.verdict}, {one.reason}", width, _INDENT)
+    lines = wrapped(f"{head}{one.verdict}, {one.reason}", width, _INDENT)
     return [lines[0].replace(one.verdict, paint(one.verdict, style), 1), *lines[1:]]
 
 
@@ -271,10 +260,9 @@ def _smoke_not_run(report: Report, width: int, paint: Painter) -> list[str]:
     return [
         paint(line, "dim")
         for names, ids in targets.items()
-        for line in _wrapped(
+        for line in wrapped(
             f"not run for want of a device: smoke {', '.join(names)} of {', '.join(ids)}",
             width,
-            "",
         )
     ]
 
@@ -295,8 +283,8 @@ def _summary(report: Report, paint: Painter) -> str:
         parts.append(f"{len(report.unread)} not read")
     text = ", ".join(parts)
     if report.targets:
-        bad = sum("failed" in one.gates.values() for one in report.targets)
-        unknown = sum("undecided" in one.gates.values() for one in report.targets)
+        bad = sum("failed" in (*one.gates.values(), one.push) for one in report.targets)
+        unknown = sum("undecided" in (*one.gates.values(), one.push) for one in report.targets)
         text = (
             f"{count(len(report.targets), 'target')}: {bad} failed"
             + (f", {unknown} undecided" if unknown else "")

@@ -62,5 +62,5 @@ def not_certain(report: Report) -> str | None:
     names = listing((f"{one.name} {one.version}" for one in left), 12)
     return (
         f"judged by a part of their files: {names}. What was not read can still change these "
-        "verdicts; --deep reads it."
+        "verdicts; `audit --deep` reads it."
     )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from textwrap import wrap
 
-from buildmatrix.reports.ansi import Painter, Style, printable
+from buildmatrix.reports.ansi import Painter, Style, printable, wrapped
 from buildmatrix.reports.fix_words import saved
 from buildmatrix.reports.model import FixesTried, Report
 from buildmatrix.rules.model import Trial
@@ -34,7 +33,7 @@ def fixes(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
             text = "none works"
         yield [paint(f"fixes: {text}", "bold")]
     if tried.notes:
-        yield [line for note in tried.notes for line in _wrapped(f"- {note}", width)]
+        yield [line for note in tried.notes for line in wrapped(f"- {note}", width, further="  ")]
 
 
 def _title(tried: FixesTried) -> str:
@@ -53,13 +52,3 @@ def _saved(tried: FixesTried, paint: Painter) -> Iterator[str]:
 def _painted(line: str, paint: Painter) -> str:
     style = _LINES.get(line[:1])
     return paint(printable(line), style) if style is not None else printable(line)
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return wrap(
-        printable(text),
-        width,
-        subsequent_indent="  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

@@ -181,6 +181,7 @@ def test_lock_names_the_target_of_an_error_once(capsys, monkeypatch):
     target = SimpleNamespace(id="cpu", lock="pylock.cpu.toml")
     monkeypatch.setattr(command, "load_targets", lambda *_: (None, (target,)))
     monkeypatch.setattr(status, "staleness", lambda *_: "missing")
+    monkeypatch.setattr(status, "leftovers", lambda *_: ())
     error = UndecidedError("cpu: no versions fit")
     monkeypatch.setattr(resolve, "lock_targets", lambda *_, **__: {"cpu": error})
     assert run(capsys, "lock") == (3, "", "cpu: no versions fit\n")
@@ -188,6 +189,8 @@ def test_lock_names_the_target_of_an_error_once(capsys, monkeypatch):
 
 def test_quiet_is_taken_after_the_command_too_and_excludes_verbose(capsys, monkeypatch):
     command = importlib.import_module("buildmatrix.cli.lock")
+    status = importlib.import_module("buildmatrix.lock.status")
+    monkeypatch.setattr(status, "leftovers", lambda *_: ())
     monkeypatch.setattr(command, "load_targets", lambda *_: (None, ()))
     assert run(capsys, "lock", "-q", "--no-progress")[0] == 0
     code, _, errors = run(capsys, "-q", "lock", "-v")

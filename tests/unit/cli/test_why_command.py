@@ -227,7 +227,7 @@ class StandInEngine:
         yield iter([self.images[name]])
 
 
-def saved_image() -> bytes:
+def saved_image(module: bytes = b"x") -> bytes:
     """An image of two layers, the second of which has acme; what docker save writes."""
 
     def tar(files: dict[str, bytes]) -> bytes:
@@ -244,7 +244,7 @@ def saved_image() -> bytes:
     configuration = {"config": {}, "history": history, "rootfs": {"diff_ids": diffs}}
     names = ["0/layer.tar", "1/layer.tar"]
     manifest = [{"Config": "c.json", "RepoTags": ["acme:1"], "Layers": names}]
-    layers = [tar({"etc/os-release": b"x"}), tar({f"{SITE}/acme/core.so": b"x"})]
+    layers = [tar({"etc/os-release": b"x"}), tar({f"{SITE}/acme/core.so": module})]
     return tar(
         {
             "manifest.json": json.dumps(manifest).encode(),
@@ -254,12 +254,17 @@ def saved_image() -> bytes:
     )
 
 
+def record(project: Path, image: str = IMAGE) -> None:
+    """Say which image the stored inventory is of."""
+    folder = project / f".buildmatrix/state/{TARGET}"
+    stored = hashlib.sha256((folder / "inventory.json").read_bytes()).hexdigest()
+    (folder / "record.json").write_text(json.dumps({"digest": image, "inventory": stored}))
+
+
 @pytest.fixture
 def recorded(project: Path, monkeypatch: pytest.MonkeyPatch) -> StandInEngine:
     """The record of the build that made the target's image, and an engine that has the image."""
-    folder = project / f".buildmatrix/state/{TARGET}"
-    stored = hashlib.sha256((folder / "inventory.json").read_bytes()).hexdigest()
-    (folder / "record.json").write_text(json.dumps({"digest": IMAGE, "inventory": stored}))
+    record(project)
     engine = StandInEngine({IMAGE: saved_image()})
     monkeypatch.setattr("buildmatrix.cli.why.engine", lambda: engine)
     return engine
@@ -292,6 +297,38 @@ def test_an_image_that_is_gone_leaves_the_layers_unknown_until_somebody_insists(
     assert PUT in run(capsys, "why", TARGET, "core.so")[1]
 
 
+def test_the_symbols_of_a_target_are_read_from_its_image_when_they_are_asked_for(
+    project: Path, recorded: StandInEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded.images[IMAGE] = saved_image(MODULE.read_bytes())
+    libc = replace(INVENTORY.binaries[0].elf, needed=("libc.so.6",))
+    module = replace(INVENTORY.binaries[0], elf=libc, size=MODULE.stat().st_size)
+    built(project, replace(INVENTORY, binaries=(module,)))
+    record(project)
+    for _ in range(2):  # the second answer comes from the graph that was kept
+        _, out, _ = run(capsys, "why", TARGET, "libc.so.6")
+        assert "symbols:" not in out
+        assert "Not known: which symbols make links necessary (--symbols exports the image" in out
+        _, out, _ = run(capsys, "why", TARGET, "libc.so.6", "--symbols")
+        assert "symbols: " in out and "memcpy" in out and "Not known" not in out
+    recorded.images.clear()
+    code, out, _ = run(capsys, "why", TARGET, "libc.so.6", "--symbols")
+    assert (code, "that it built is not on this machine" in out) == (0, True)
+
+
+def test_the_line_of_the_dockerfile_is_told_with_the_layer(
+    project: Path, recorded: StandInEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f".buildmatrix/generated/{TARGET}/Dockerfile"
+    (project / name).parent.mkdir(parents=True)
+    (project / name).write_text("FROM ${MIRROR}python:3\nCOPY --from=build /opt/venv /opt/venv\n")
+    assert f"{PUT}, {name}:2" in run(capsys, "why", TARGET, "core.so")[1]
+    (project / name).write_text("FROM python:3\n\nCOPY --from=other /opt/venv /opt/venv\n")
+    assert f"{PUT}, {name}:3" in run(capsys, "why", TARGET, "core.so")[1]
+    (project / name).write_text("FROM python:3\nCOPY --from=other /opt/other /opt/venv\n")
+    assert PUT in (told := run(capsys, "why", TARGET, "core.so")[1]) and name not in told
+
+
 def test_layers_that_nobody_wants_are_not_read_and_not_missed(
     recorded: StandInEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -308,10 +345,8 @@ def test_the_layers_of_an_image_that_was_built_before_are_not_those_of_the_new_o
     built(project, replace(INVENTORY, environment={"A": "b"}))
     # Killed between the two: the record is that of the old image.
     assert UNKNOWN in run(capsys, "why", TARGET, "core.so")[1]
-    folder = project / f".buildmatrix/state/{TARGET}"
-    stored = hashlib.sha256((folder / "inventory.json").read_bytes()).hexdigest()
     other = IMAGE.replace("1", "4")
-    (folder / "record.json").write_text(json.dumps({"digest": other, "inventory": stored}))
+    record(project, other)
     recorded.images = {other: saved_image()}
     assert PUT in run(capsys, "why", TARGET, "core.so", "--layers")[1]
     assert recorded.exported == [IMAGE, other]
@@ -352,6 +387,31 @@ def test_a_link_that_is_not_used_is_called_that(
         subprocess.run(command, cwd=tmp_path, check=True)
     _, out, _ = run(capsys, "why", f"dir:{tmp_path}", "libused.so")
     assert "symbols: none: core.so does not use its link to libused.so" in out
+
+
+def test_of_several_that_link_a_library_the_one_that_uses_it_most_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lib.c").write_text("int one(void) { return 1; } int two(void) { return 2; }\n")
+    (tmp_path / "a.c").write_text("int nothing(void) { return 0; }\n")
+    (tmp_path / "b.c").write_text("int one(void); int b(void) { return one(); }\n")
+    (tmp_path / "c.c").write_text(
+        "int one(void); int two(void); int c(void) { return one() + two(); }\n"
+    )
+    flags = ["gcc", "-shared", "-nostdlib", "-fPIC", "-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed"]
+    subprocess.run([*flags, "lib.c", "-o", "libused.so"], cwd=tmp_path, check=True)
+    for name in "abc":
+        command = [*flags, f"{name}.c", "libused.so", "-o", f"{name}.so"]
+        subprocess.run(command, cwd=tmp_path, check=True)
+    _, out, _ = run(capsys, "why", f"dir:{tmp_path}", "libused.so")
+    assert "symbols: none: a.so does not use its link to libused.so" in out
+    assert "used by: c.so: one, two also linked by: c.so (2 symbols), b.so (1 symbol)" in out
+    _, out, _ = run(capsys, "why", f"dir:{tmp_path}", "libused.so", "--format", "json")
+    (told,) = json.loads(out)["answers"]
+    assert {one["binary"]: one["names"] for one in told["uses"]} == {
+        "b.so": ["one"],
+        "c.so": ["one", "two"],
+    }
 
 
 def test_mangled_symbols_are_told_as_they_were_written(

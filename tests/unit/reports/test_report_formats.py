@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -353,6 +354,24 @@ def test_sarif_points_at_the_requirement_line() -> None:
     assert place["region"]["startLine"] == 3
     assert run["tool"]["driver"]["rules"][first["ruleIndex"]]["id"] == "BM401"
     assert "region" not in second["locations"][0]["physicalLocation"]
+
+
+@pytest.mark.parametrize(
+    ("root", "file", "uri", "base"),
+    [
+        ("/repo/services/a", "base.in", "services/a/base.in", True),
+        ("/repo/services/a", "../b/re quirements.in", "services/b/re%20quirements.in", True),
+        ("/repo/services/a", "/repo/base.in", "base.in", True),
+        ("/repo/services/a", "/elsewhere/base.in", "file:///elsewhere/base.in", False),
+    ],
+)
+def test_sarif_names_files_as_seen_from_the_root_of_the_repository(
+    root: str, file: str, uri: str, base: bool
+) -> None:
+    one = finding(chain=(f"{file}:3",))
+    log = json.loads(sarif.render(report(one), root=Path(root), top=Path("/repo")))
+    place = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]
+    assert place == ({"uri": uri, "uriBaseId": "%SRCROOT%"} if base else {"uri": uri})
 
 
 def test_sarif_suppresses_what_was_waived() -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from test_report_formats import finding, report, result
 
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.model import Inventory, Stats, Unread
+from buildmatrix.reports import html, junit, markdown, table
 from buildmatrix.reports import json as as_json
-from buildmatrix.reports import table
-from buildmatrix.reports.model import Report
+from buildmatrix.reports.model import Report, exit_code
 from buildmatrix.reports.saved import merge, read
+from buildmatrix.rules.model import Verdict
 
 
 def saved(folder: Path, name: str, one: Report) -> Path:
@@ -51,6 +54,38 @@ def test_one_target_in_two_reports_is_refused_because_only_one_can_count() -> No
         merge([report(), report()])
 
 
+def test_one_image_judged_for_two_backends_becomes_two_targets_with_their_own_findings(
+    tmp_path: Path,
+) -> None:
+    name = "docker:acme/inferno:1.4.0"
+    scans = [
+        replace(
+            report(
+                replace(finding(target=name), backend=backend),
+                targets=(replace(result(name, scan=state), backend=backend),),
+            ),
+            distributions=(Verdict("torch", "2.9.0", backend, verdict, "because"),),
+        )
+        for backend, state, verdict in (("cpu", "failed", "bloat"), ("cuda", "passed", "ok"))
+    ]
+    merged = merge([read(saved(tmp_path, f"{n}.json", one)) for n, one in enumerate(scans)])
+
+    assert [(one.id, one.gates["scan"]) for one in merged.targets] == [
+        (f"{name} (cpu)", "failed"),
+        (f"{name} (cuda)", "passed"),
+    ]
+    assert {(one.target, one.backend) for one in merged.findings} == {
+        (f"{name} (cpu)", "cpu"),
+        (f"{name} (cuda)", "cuda"),
+    }
+    assert [(one.backend, one.verdict) for one in merged.distributions] == [
+        ("cpu", "bloat"),
+        ("cuda", "ok"),
+    ]
+    with pytest.raises(UsageError, match="in more than one report for cpu"):
+        merge([scans[0], scans[0], scans[1]])
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "{}", "[]", "\x00", '{"schema": "buildmatrix/report/1"}', "[" * 100_000],
@@ -75,3 +110,36 @@ def test_a_report_of_another_format_is_named(tmp_path: Path) -> None:
 def test_a_missing_report_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"gone\.json cannot be read: No such file"):
         read(tmp_path / "gone.json")
+
+
+def test_what_was_published_is_told_in_every_format_and_decides_the_exit_code(
+    tmp_path: Path,
+) -> None:
+    message = "not pushed: registry.example.com/demo could not be pushed: unauthorized"
+    before = report(
+        targets=(
+            replace(result("a"), push="passed", bases={"debian:12": "sha256:" + "1" * 64}),
+            replace(result("b"), push="failed", error=message),
+            replace(result("c"), push="not-run"),
+        )
+    )
+    after = read(saved(tmp_path, "report.json", before))
+
+    assert after.targets == before.targets
+    assert exit_code(after) == 4
+    text = table.render(after, width=100, color=False)
+    assert text.splitlines()[0].split() == [
+        "target", "lock", "build", "scan", "smoke", "push", "time", "size",
+    ]  # fmt: skip
+    assert "could not be pushed: unauthorized" in text
+    assert "| push |" in markdown.render(after)
+    assert "<th>push</th>" in html.render(after)
+    suite = ElementTree.fromstring(junit.render(after))
+    (failed,) = suite.iterfind(".//testcase[@name='gate push']/failure")
+    assert "unauthorized" in (failed.text or "")
+    only_undecided = replace(before, targets=(replace(before.targets[1], push="undecided"),))
+    assert exit_code(only_undecided) == 3
+
+
+def test_a_report_of_a_run_that_published_nothing_has_no_column_for_it() -> None:
+    assert "push" not in table.render(report(), width=100, color=False)
