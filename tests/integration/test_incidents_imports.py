@@ -28,7 +28,8 @@ SITE = Path("lib/python3.11/site-packages")
 #: Stand for the bytes of a module that links the CUDA runtime, and of one that links nothing.
 FOREIGN, PLAIN = "<foreign>", "<plain>"
 NAMES = ("_c", "_cuda", "_cu12", "_cu13", "_cpu")
-RUNTIME = "libcudart.so.12"
+#: Of a line that no machine has.
+RUNTIME = "libcudart.so.98"
 #: The beginning of every C file: modules are made without the headers of a Python.
 SOURCE = """
 extern void *PyModule_Create2(void *, int);
@@ -52,7 +53,7 @@ class Case:
 C = "pkg/_c.abi3.so"
 TORCH = "class version:\n    cuda = None\nclass cuda:\n    is_available = staticmethod(bool)\n"
 BEHIND_A_FUNCTION = {"pkg/_load.py": "def load():\n    from . import _c\n    return _c\n"}
-WANTED = 'import ctypes\nctypes.CDLL("libcudart.so.12")\n'
+WANTED = 'import ctypes\nctypes.CDLL("libcudart.so.98")\n'
 
 CASES: dict[str, Case] = {
     # Imports without a guard
@@ -122,7 +123,7 @@ CASES: dict[str, Case] = {
         {"pkg/ops.py": "from . import _c\n"},
     ),
     "try around a submodule that another one imports too": Case(
-        "try:\n    from . import ops\nexcept ImportError:\n    ops = None\nfrom . import other\n",
+        "try:\n    from . import ops\nexcept ImportError:\n    pass\nfrom . import other\n",
         {"pkg/ops.py": "from . import _c\n", "pkg/other.py": "from . import ops\n"},
     ),
     "try, a flag, and a raise later": Case(
@@ -246,6 +247,74 @@ CASES: dict[str, Case] = {
         "BACKEND = 'cuda' if torch.version.cuda else 'cpu'\nimport_module(f'pkg._{BACKEND}')\n",
         {"torch.py": TORCH, "pkg/_cuda.abi3.so": FOREIGN, "pkg/_cpu.abi3.so": PLAIN},
     ),
+    "a file per backend, by a name that two branches give": Case(
+        "import torch, importlib\nif torch.version.cuda:\n    NAME = '_cuda'\nelse:\n"
+        "    NAME = '_cpu'\nimportlib.import_module('pkg.' + NAME)\n",
+        {"torch.py": TORCH, "pkg/_cuda.abi3.so": FOREIGN, "pkg/_cpu.abi3.so": PLAIN},
+    ),
+    "a file per backend, with ctypes": Case(
+        "import ctypes, os, torch\nHERE = os.path.dirname(__file__)\n"
+        "NAME = '_cuda.abi3.so' if torch.version.cuda else '_cpu.abi3.so'\n"
+        "ctypes.CDLL(os.path.join(HERE, NAME))\n",
+        {"torch.py": TORCH, "pkg/_cuda.abi3.so": FOREIGN, "pkg/_cpu.abi3.so": PLAIN},
+    ),
+    "a file per backend, from a table": Case(
+        "import ctypes, os, torch\nHERE = os.path.dirname(__file__)\n"
+        "FILES = {True: '_cuda.abi3.so', False: '_cpu.abi3.so'}\n"
+        "KEY = torch.cuda.is_available()\nctypes.CDLL(os.path.join(HERE, FILES[KEY]))\n",
+        {"torch.py": TORCH, "pkg/_cuda.abi3.so": FOREIGN, "pkg/_cpu.abi3.so": PLAIN},
+    ),
+    "all files one after the other, with ctypes": Case(
+        "import ctypes, os\nHERE = os.path.dirname(__file__)\n"
+        "for name in ('_cpu.abi3.so', '_cuda.abi3.so'):\n"
+        "    ctypes.CDLL(os.path.join(HERE, name))\n",
+        {"pkg/_cuda.abi3.so": FOREIGN, "pkg/_cpu.abi3.so": PLAIN},
+    ),
+    "one of two for CUDA, by a condition": Case(
+        "import torch\nif torch.version.cuda == '13.0':\n    from . import _cu13\nelse:\n"
+        "    from . import _cu12\n",
+        {"torch.py": TORCH, "pkg/_cu12.abi3.so": FOREIGN, "pkg/_cu13.abi3.so": FOREIGN},
+    ),
+    "one of three, by conditions": Case(
+        "import torch\nif torch.version.cuda == '13.0':\n    from . import _cu13\n"
+        "elif torch.version.cuda == '12.9':\n    from . import _cu12\nelse:\n"
+        "    from . import _cpu\n",
+        {
+            "torch.py": TORCH,
+            "pkg/_cpu.abi3.so": PLAIN,
+            "pkg/_cu12.abi3.so": FOREIGN,
+            "pkg/_cu13.abi3.so": FOREIGN,
+        },
+    ),
+    "one of two for CUDA, and else nothing": Case(
+        "import torch\nif torch.version.cuda == '13.0':\n    from . import _cu13\n"
+        "elif torch.version.cuda == '12.9':\n    from . import _cu12\n",
+        {"torch.py": TORCH, "pkg/_cu12.abi3.so": FOREIGN, "pkg/_cu13.abi3.so": FOREIGN},
+    ),
+    "one after the other, all for CUDA": Case(
+        "try:\n    from . import _cu13 as _c\nexcept ImportError:\n    from . import _cu12 as _c\n",
+        {"pkg/_cu12.abi3.so": FOREIGN, "pkg/_cu13.abi3.so": FOREIGN},
+    ),
+    "one after the other, all for CUDA, in modules": Case(
+        "try:\n    from .new import run\nexcept ImportError:\n    from .old import run\n",
+        {
+            "pkg/new.py": "from ._cu13 import *\ndef run(): pass\n",
+            "pkg/old.py": "from ._cu12 import *\ndef run(): pass\n",
+            "pkg/_cu12.abi3.so": FOREIGN,
+            "pkg/_cu13.abi3.so": FOREIGN,
+        },
+    ),
+    "one after the other, and then nothing": Case(
+        "try:\n    from . import _cu13 as _c\nexcept ImportError:\n    try:\n"
+        "        from . import _cu12 as _c\n    except ImportError:\n        _c = None\n",
+        {"pkg/_cu12.abi3.so": FOREIGN, "pkg/_cu13.abi3.so": FOREIGN},
+    ),
+    "a file per line of CUDA, by its name": Case(
+        "import os, torch, ctypes\nHERE = os.path.dirname(__file__)\n"
+        "LINE = '_cu13' if torch.version.cuda == '13.0' else '_cu12'\n"
+        "ctypes.CDLL(os.path.join(HERE, LINE + '.abi3.so'))\n",
+        {"torch.py": TORCH, "pkg/_cu12.abi3.so": FOREIGN, "pkg/_cu13.abi3.so": FOREIGN},
+    ),
     "a constant": Case("USE_CUDA = True\nif USE_CUDA:\n    from . import _c\n"),
     "a constant that the build wrote": Case(
         "from .config import CUDA\nif CUDA:\n    from . import _c\n",
@@ -256,6 +325,32 @@ CASES: dict[str, Case] = {
     ),
     "a version of Python that nobody has": Case(
         "import sys\nif sys.version_info[0] < 3:\n    from . import _c\n"
+    ),
+    "a function that returns early": Case(
+        "import torch\ndef load():\n    if torch.version.cuda is None:\n        return None\n"
+        "    from . import _c\n    return _c\nload()\n",
+        {"torch.py": TORCH},
+    ),
+    "a loop that goes on early": Case(
+        "import torch, importlib\nfor one in ('_cuda', '_cpu'):\n"
+        "    if one == '_cuda' and not torch.cuda.is_available():\n        continue\n"
+        "    importlib.import_module('.' + one, __package__)\n",
+        {"torch.py": TORCH, "pkg/_cuda.abi3.so": FOREIGN, "pkg/_cpu.abi3.so": PLAIN},
+    ),
+    "a condition in one line": Case(
+        "import os, importlib\nLIBRARY = importlib.import_module('pkg._c') if "
+        "os.environ.get('PKG_CUDA') else None\n"
+    ),
+    "an and in one line": Case(
+        "import os, importlib\n"
+        "LIBRARY = os.environ.get('PKG_CUDA') and importlib.import_module('pkg._c')\n"
+    ),
+    "a cache that is empty": Case(
+        "LIBRARY = None\ndef load():\n    global LIBRARY\n    if LIBRARY is not None:\n"
+        "        return LIBRARY\n    from . import _c\n    LIBRARY = _c\nload()\n"
+    ),
+    "a part of the system's name": Case(
+        "import sys\nif 'win' in sys.platform:\n    pass\nelse:\n    from . import _c\n"
     ),
     "another system": Case("import sys\nif sys.platform == 'win32':\n    from . import _c\n"),
     "a main program": Case("if __name__ == '__main__':\n    from . import _c\n"),
@@ -325,10 +420,10 @@ CASES: dict[str, Case] = {
     # ctypes
     "ctypes": Case(WANTED),
     "ctypes under except OSError": Case(
-        "import ctypes\ntry:\n    ctypes.CDLL('libcudart.so.12')\nexcept OSError:\n    pass\n"
+        "import ctypes\ntry:\n    ctypes.CDLL('libcudart.so.98')\nexcept OSError:\n    pass\n"
     ),
     "ctypes under except ImportError, which it is not": Case(
-        "import ctypes\ntry:\n    ctypes.CDLL('libcudart.so.12')\nexcept ImportError:\n    pass\n"
+        "import ctypes\ntry:\n    ctypes.CDLL('libcudart.so.98')\nexcept ImportError:\n    pass\n"
     ),
     "ctypes with a file of its own": Case(
         "import ctypes, pathlib\nctypes.CDLL(str(pathlib.Path(__file__).parent / '_c.abi3.so'))\n"
@@ -337,17 +432,17 @@ CASES: dict[str, Case] = {
         "import ctypes, ctypes.util\nctypes.CDLL(ctypes.util.find_library('cudart'))\n"
     ),
     "several names, and a raise at the end": Case(
-        "import ctypes\ndef load():\n    for name in ('libcudart.so.13', 'libcudart.so.12'):\n"
+        "import ctypes\ndef load():\n    for name in ('libcudart.so.99', 'libcudart.so.98'):\n"
         "        try:\n            return ctypes.CDLL(name)\n        except OSError:\n"
         "            continue\n    raise OSError('no CUDA')\nLIBRARY = load()\n"
     ),
     "several names, and nothing at the end": Case(
-        "import ctypes\ndef load():\n    for name in ('libcudart.so.13', 'libcudart.so.12'):\n"
+        "import ctypes\ndef load():\n    for name in ('libcudart.so.99', 'libcudart.so.98'):\n"
         "        try:\n            return ctypes.CDLL(name)\n        except OSError:\n"
         "            continue\n    return None\nLIBRARY = load()\n"
     ),
     "several names, and a raise in the loop's else": Case(
-        "import ctypes\nfor name in ('libcudart.so.13', 'libcudart.so.12'):\n    try:\n"
+        "import ctypes\nfor name in ('libcudart.so.99', 'libcudart.so.98'):\n    try:\n"
         "        ctypes.CDLL(name)\n    except OSError:\n        continue\n    break\n"
         "else:\n    raise ImportError('no CUDA')\n"
     ),
@@ -411,9 +506,7 @@ def written(case: Case, root: Path, objects: Objects) -> Path:
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: pkg\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(case.entry_points)
-    (metadata / "RECORD").write_text(
-        "".join(f"{path},,\n" for path in files if path != "torch.py")
-    )
+    (metadata / "RECORD").write_text("".join(f"{path},,\n" for path in files if path != "torch.py"))
     return site
 
 

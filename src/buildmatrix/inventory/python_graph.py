@@ -8,6 +8,7 @@ from fnmatch import translate
 
 from buildmatrix.inventory.python_calls import Loading
 from buildmatrix.inventory.python_program import Program
+from buildmatrix.inventory.python_source import ANY_MODULE
 
 #: Modules that are searched for calls of one module's functions.
 MOST_CALLERS = 500
@@ -21,16 +22,21 @@ class ImportGraph:
         #: Module or extension → modules that may import it.
         self._importers: dict[str, set[str]] = {}
         self._with_loads = loading.keys()
+        #: Package → its modules that import others by names that are put together.
+        self._computing: dict[str, set[str]] = {}
         #: What is still to be reached.
         self._wanted: set[str] = set()
         for path, outline in program.outlines.items():
             name = program.names[path]
             package = name if path.endswith("__init__.py") else name.rpartition(".")[0]
             for written in outline.imports:
+                if written == ANY_MODULE:
+                    self._computing.setdefault(package, set()).add(name)
+                    continue
                 owner = program.owner_of(program.absolute(written, package))
                 if owner is not None:
                     self._edge(name, owner[0])
-        self._wanted.update(name for name in program.extensions if self._importers.get(name))
+        self._wanted.update(name for name in program.extensions if any(self._who(name)))
         for name, one in loading.items():
             if one.at_import:
                 self._wanted.add(name)
@@ -59,6 +65,20 @@ class ImportGraph:
                 if any(call in source for call in calls):
                     yield importer
 
+    def _who(self, name: str) -> Iterator[str]:
+        """Modules that may import `name`.
+
+        What nobody names may be what is put together in a module of one of its packages.
+        """
+        known = self._importers.get(name)
+        if known is not None:
+            yield from known
+            return
+        package = name.rpartition(".")[0]
+        while package:
+            yield from self._computing.get(package, ())
+            package = package.rpartition(".")[0]
+
     def is_mentioned(self, name: str) -> bool:
         """Whether some module imports `name`."""
         return bool(self._importers.get(name))
@@ -80,7 +100,7 @@ class ImportGraph:
             self._leading = set(self._wanted)
             ahead = list(self._wanted)
             while ahead:
-                for importer in self._importers.get(ahead.pop(), ()):
+                for importer in self._who(ahead.pop()):
                     if importer not in self._leading:
                         self._leading.add(importer)
                         ahead.append(importer)

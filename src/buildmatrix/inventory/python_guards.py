@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
-from buildmatrix.inventory.syntax import last_name, walk
+from buildmatrix.inventory.python_values import truth
+from buildmatrix.inventory.syntax import children, last_name, walk
 
 _ANYTHING = frozenset({"Exception", "BaseException", ""})
 _BASES = {
@@ -15,7 +17,19 @@ _BASES = {
     "RuntimeError": _ANYTHING,
     # Of cuda-pathfinder.
     "DynamicLibNotFoundError": _ANYTHING | {"RuntimeError"},
+    "SystemExit": frozenset({"BaseException", ""}),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One of several ways that an import can go on, one of which must work."""
+
+    #: `path:line` of the statement that they belong to.
+    place: str
+    number: int
+    #: How many there are.
+    of: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +39,29 @@ class Handler:
     catches: frozenset[str]
     #: None: nothing, the exception ends here; an empty name: the same one again.
     raises: str | None = None
+    #: Where what ends here is not the end, but the beginning of another try.
+    branch: Branch | None = None
 
 
 #: The handlers of one `try`; a condition is taken for a handler that catches everything.
 Guard = tuple[Handler, ...]
 CONDITION: Guard = (Handler(frozenset({""})),)
+
+
+def branch(place: str, number: int, of: int) -> Guard:
+    """A condition with something to load in each of its branches, perhaps."""
+    return (Handler(frozenset({""}), branch=Branch(place, number, of)),)
+
+
+def branches(guards: Iterable[Guard]) -> tuple[Branch, ...]:
+    """The branches that something stands in, the outermost first."""
+    found = ((handler.branch for handler in guard) for guard in guards)
+    return tuple(one for several in found for one in dict.fromkeys(several) if one is not None)
+
+
+def without_branches(guards: Iterable[Guard]) -> tuple[Guard, ...]:
+    """What else there is around."""
+    return tuple(guard for guard in guards if all(one.branch is None for one in guard))
 
 
 def survives(error: str | None, guards: Sequence[Guard]) -> bool:
@@ -46,21 +78,114 @@ def survives(error: str | None, guards: Sequence[Guard]) -> bool:
     return False
 
 
-def guard_of(statement: ast.Try, scope: Iterable[ast.stmt]) -> Guard:
-    """The handlers of `statement`; `scope` is the body of the function or module around it."""
-    raised_later = {
-        node.exc.id
-        for outer in scope
-        for node in walk(outer)
-        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Name)
-    }
-    return tuple(_handler(handler, raised_later) for handler in statement.handlers)
+def guard_of(
+    statement: ast.Try,
+    scope: Sequence[ast.stmt],
+    after: Sequence[ast.stmt] = (),
+    assigned: Mapping[str, Sequence[ast.expr]] = MappingProxyType({}),
+) -> Guard:
+    """The handlers of `statement`.
+
+    `scope` is the body of the function or module around it, `after` what follows it in its own
+    block, and `assigned` what names of the module stand for.
+    """
+    raised_later: set[str] = set()
+    loops: list[ast.For] = []
+    for outer in scope:
+        for node in walk(outer):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Name):
+                raised_later.add(node.exc.id)
+            elif isinstance(node, ast.For):
+                loops.append(node)
+    handlers = [_handler(handler, raised_later, assigned) for handler in statement.handlers]
+    at_last = _raised_at_last(statement, scope, loops)
+    return tuple(
+        replace(one, raises=_raised_by_flags(handler, after) or at_last)
+        if one.raises is None
+        else one
+        for one, handler in zip(handlers, statement.handlers, strict=True)
+    )
 
 
-def _handler(handler: ast.ExceptHandler, raised_later: set[str]) -> Handler:
-    catches = frozenset(exception_names(handler.type))
+def _raised_at_last(
+    statement: ast.Try, scope: Sequence[ast.stmt], loops: Iterable[ast.For]
+) -> str | None:
+    """What is raised when a loop has tried one thing after the other in vain.
+
+    In its `else`, or at the end of a function that returns the first thing that works.
+    """
+    for loop in loops:
+        if not any(inner is statement for line in loop.body for inner in walk(line)):
+            continue
+        ended = _raised_in(loop.orelse)
+        if ended is not None and any(isinstance(one, ast.Break) for one in walk(loop)):
+            return ended
+        returns = sum(isinstance(one, ast.Return) for line in scope for one in walk(line))
+        own = [*statement.body, *statement.orelse]
+        if returns == 1 and any(isinstance(one, ast.Return) for line in own for one in walk(line)):
+            return _raised_in(scope[-1:])
+    return None
+
+
+def _raised_by_flags(handler: ast.ExceptHandler, after: Sequence[ast.stmt]) -> str | None:
+    """What a condition behind the `try` raises for the constants that the handler has assigned."""
+    flags: dict[str, object] = {}
+    for line in handler.body:
+        match line:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=value)):
+                flags[name] = value
+
+    def known(test: ast.expr) -> bool | None:
+        match test:
+            case ast.Name(id=name) if name in flags:
+                return bool(flags[name])
+            case ast.Compare(
+                left=ast.Name(id=name),
+                ops=[ast.Is() | ast.IsNot() | ast.Eq() | ast.NotEq() as operator],
+                comparators=[ast.Constant(value=value)],
+            ) if name in flags:
+                return (flags[name] == value) is isinstance(operator, (ast.Is, ast.Eq))
+        return None
+
+    for line in after:
+        if not flags:
+            break
+        if isinstance(line, ast.If) and truth(line.test, known) is True:
+            raised = _raised_in(line.body)
+            if raised is not None:
+                return raised
+        for name in _targets([line]):
+            flags.pop(name, None)
+    return None
+
+
+def _raised_in(body: Iterable[ast.stmt]) -> str | None:
+    """What `body` raises for sure."""
+    for line in body:
+        match line:
+            case ast.Raise(exc=None):
+                return "Exception"
+            case ast.Raise(exc=ast.expr() as raised):
+                return last_name(raised) or "Exception"
+            case ast.Expr(value=ast.Call(func=called)) if _ends_the_process(called):
+                return "SystemExit"
+    return None
+
+
+def _ends_the_process(called: ast.expr) -> bool:
+    return ast.unparse(called) in ("sys.exit", "os._exit", "exit", "quit", "os.abort")
+
+
+def _handler(
+    handler: ast.ExceptHandler,
+    raised_later: set[str],
+    assigned: Mapping[str, Sequence[ast.expr]],
+) -> Handler:
+    catches = frozenset(exception_names(handler.type, assigned))
     for statement in handler.body:
         match statement:
+            case ast.Expr(value=ast.Call(func=called)) if _ends_the_process(called):
+                return Handler(catches, "SystemExit")
             case ast.Raise(exc=None):
                 return Handler(catches, "")
             case ast.Raise(exc=ast.Name(id=name)) if name == handler.name:
@@ -74,15 +199,21 @@ def _handler(handler: ast.ExceptHandler, raised_later: set[str]) -> Handler:
     return Handler(catches)
 
 
-def exception_names(node: ast.expr | None) -> Iterator[str]:
+def exception_names(
+    node: ast.expr | None, assigned: Mapping[str, Sequence[ast.expr]] = MappingProxyType({})
+) -> Iterator[str]:
     """The last parts of the names of exceptions; an empty one for a bare `except`."""
-    if node is None:
-        yield ""
-    elif isinstance(node, ast.Tuple):
-        for one in node.elts:
-            yield last_name(one) or "?"
-    else:
-        yield last_name(node) or "?"
+    match node:
+        case None:
+            yield ""
+        case ast.Tuple(elts=several):
+            for one in several:
+                yield last_name(one) or "?"
+        case ast.Name(id=name) if name in assigned:
+            for one in assigned[name]:
+                yield from exception_names(one)
+        case _:
+            yield last_name(node) or "?"
 
 
 def suppressed(node: ast.expr) -> Iterator[Guard]:
@@ -91,11 +222,16 @@ def suppressed(node: ast.expr) -> Iterator[Guard]:
         yield (Handler(frozenset(last_name(one) or "?" for one in node.args)),)
 
 
-def needed_afterwards(node: ast.Try, after: Sequence[ast.stmt]) -> bool:
+def needed_afterwards(
+    node: ast.Try, after: Sequence[ast.stmt], scope: Sequence[ast.stmt] = ()
+) -> bool:
     """Whether what the body assigns is used behind the `try` although no handler assigns it.
 
-    Catching the exception is of no use then: a NameError or KeyError follows.
+    Catching the exception is of no use then: a NameError, AttributeError or KeyError follows.
+    `scope` is the body of the function or module around it.
     """
+    if _used_at_once(node, after, scope):
+        return True
     if not any(isinstance(one, ast.Call) for line in node.body for one in walk(line)):
         return False
     assigned = set(_targets(node.body))
@@ -118,6 +254,90 @@ def needed_afterwards(node: ast.Try, after: Sequence[ast.stmt]) -> bool:
         if not assigned:
             return False
     return False
+
+
+def _used_at_once(node: ast.Try, after: Sequence[ast.stmt], scope: Sequence[ast.stmt]) -> bool:
+    """Whether a module that the body imports is used behind the `try` for sure.
+
+    No handler has put anything but None in its place.
+    """
+    if any(not isinstance(one, (ast.Pass, ast.Assign, ast.Expr)) for one in _handled(node)):
+        return False
+    bound = set(_imported_names(node.body))
+    for line in _handled(node):
+        if isinstance(line, ast.Assign):
+            nothing = isinstance(line.value, ast.Constant) and line.value.value is None
+            bound -= set() if nothing else set(_targets([line]))
+        elif any(_binds_names(one) for one in walk(line)):
+            return False
+    if not bound:
+        return False
+    for line in scope:
+        if line is not node and line not in after:
+            # What was bound before is there still.
+            bound -= {*_targets([line]), *_imported_names([line])}
+    for line in after:
+        for one in _surely(line):
+            match one:
+                case (
+                    ast.Attribute(value=ast.Name(id=name), ctx=ast.Load())
+                    | ast.Call(func=ast.Name(id=name))
+                ) if name in bound:
+                    return True
+        bound -= {*_targets([line]), *_imported_names([line])}
+        if not bound or isinstance(line, (ast.Return, ast.Raise)):
+            return False
+    return False
+
+
+def _handled(node: ast.Try) -> Iterator[ast.stmt]:
+    for handler in node.handlers:
+        yield from handler.body
+
+
+def _imported_names(body: Iterable[ast.stmt]) -> Iterator[str]:
+    for line in body:
+        for one in walk(line):
+            if isinstance(one, (ast.Import, ast.ImportFrom)):
+                for alias in one.names:
+                    yield alias.asname or alias.name.partition(".")[0]
+            elif isinstance(one, (ast.FunctionDef, ast.ClassDef)):
+                yield one.name
+
+
+def _binds_names(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and (
+        last_name(node.func) in ("globals", "setattr", "exec") or _ends_the_process(node.func)
+    )
+
+
+def _surely(line: ast.stmt) -> Iterator[ast.AST]:
+    """The expressions of a statement that run whenever it does."""
+    match line:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            ahead: list[ast.AST] = list(line.decorator_list)
+        case ast.ClassDef():
+            ahead = [*line.decorator_list, *line.bases]
+        case ast.Assign() | ast.Expr() | ast.Return():
+            ahead = [line]
+        case ast.If():
+            ahead = [line.test]
+        case _:
+            return
+    while ahead:
+        node = ahead.pop()
+        match node:
+            case ast.IfExp():
+                ahead.append(node.test)
+            case ast.BoolOp():
+                ahead.append(node.values[0])
+            case (
+                ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp()
+            ):
+                continue
+            case _:
+                yield node
+                ahead.extend(children(node))
 
 
 def _targets(body: Iterable[ast.stmt]) -> Iterator[str]:

@@ -7,7 +7,14 @@ import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from buildmatrix.inventory.python_source import Outline, Unparsable, loading_lines, parse
+from buildmatrix.inventory.python_excerpt import excerpt
+from buildmatrix.inventory.python_source import (
+    LARGEST_SOURCE,
+    Outline,
+    Unparsable,
+    loading_lines,
+    parse,
+)
 from buildmatrix.inventory.python_values import (
     NOTHING,
     UNKNOWN,
@@ -16,7 +23,7 @@ from buildmatrix.inventory.python_values import (
     Value,
     scope_of,
 )
-from buildmatrix.inventory.syntax import children
+from buildmatrix.inventory.syntax import children, last_name
 
 #: Bytes of source of which the syntax trees are kept; a tree takes some 20 times as much.
 KEPT_SOURCE = 128 << 10
@@ -199,11 +206,20 @@ class Program:
         data = self.source(path)
         if data is None:
             return None
+        if len(data) > LARGEST_SOURCE:
+            data = excerpt(data)
+            if not data:
+                self.unparsed[path] = f"larger than {LARGEST_SOURCE} bytes, and all of it matters"
+                return None
         if len(data) > self._budget:
             self.incomplete = True
             self._refused.add(path)
             return None
         self._budget -= len(data)
+        # Before the next one is parsed. A large one takes 20 MB: it shares that with no other.
+        room = KEPT_SOURCE if len(data) <= KEPT_SOURCE else 0
+        while self._kept and sum(size for _, size in self._kept.values()) > room:
+            del self._kept[next(iter(self._kept))]
         try:
             module = self._module(name, path, data)
         except Unparsable as error:
@@ -212,8 +228,6 @@ class Program:
         except RecursionError:
             self.unparsed[path] = "nested too deep to be followed"
             return None
-        while self._kept and sum(size for _, size in self._kept.values()) > KEPT_SOURCE:
-            del self._kept[next(iter(self._kept))]
         self._kept[name] = (module, len(data))
         return module
 
@@ -224,6 +238,10 @@ class Program:
     def _module(self, name: str, path: str, source: bytes) -> Module:
         tree = parse(source)
         module = Module(name, path, tree, scope_of(tree.body), loading_lines(source))
+        module.scope.bound = {
+            "__name__": frozenset({name}),
+            "__package__": frozenset({module.package}),
+        }
         for node in _definitions(tree.body):
             if isinstance(node, ast.ClassDef):
                 module.classes.setdefault(node.name, node)
@@ -282,12 +300,33 @@ class Program:
         module = self.module(owner[0]) if worth(owner[0]) else None
         return None if module is None else self._defined(module, owner[1], depth + 1, worth)
 
+    def _listed(self, module: Module, call: ast.Call) -> Value | None:
+        """The names that `pkgutil` finds in a package of the distribution."""
+        arguments = [*call.args, *(word.value for word in call.keywords)]
+        match arguments[0] if arguments else None:
+            case ast.Name(id="__path__"):
+                package = module.package
+            case ast.Attribute(value=ast.Name(id=name), attr="__path__") if name in module.imported:
+                package = module.imported[name]
+            case _:
+                return None
+        start = f"{package}."
+        found = [
+            name.removeprefix(start)
+            for name in (*self.modules, *self.extensions)
+            if name.startswith(start) and "/" not in name
+        ]
+        prefix = start if len(arguments) > 1 else ""
+        return frozenset(f"{prefix}{name}" for name in found if "." not in name)
+
     def evaluator(
         self, module: Module, scope: Scope, depth: int = 0, outer: Evaluator | None = None
     ) -> Evaluator:
         """An evaluator that also follows calls of the distribution's own functions."""
 
         def follow(call: ast.Call, evaluator: Evaluator) -> Value | None:
+            if last_name(call.func) in ("iter_modules", "walk_packages"):
+                return self._listed(module, call)
             found = self.function(module, call.func)
             if found is None:
                 return None

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from itertools import islice
 from sys import intern
 
-#: Bytes of a source file; larger ones are generated tables.
+#: Bytes of a source file that is parsed as it is; of larger ones, an excerpt.
 LARGEST_SOURCE = 1 << 20
+#: Bytes of a source file that are looked at.
+LARGEST_SEARCHED = 8 << 20
 
 #: Signs and line ends of a file that is parsed; the largest file of tensorflow has 75,000. Nothing
 #: else says before how much memory a syntax tree takes: one of names and commas takes 700 times
@@ -66,6 +68,15 @@ _TRY = re.compile(
 )
 _RAISES = re.compile(rb"^[ \t]+raise\b|:[ \t]*raise\b", re.MULTILINE)
 _CALL = re.compile(rb"\b(?:import_module|__import__)\(\s*[\"']([.\w]+)[\"']")
+#: The same with a name that is put together.
+_COMPUTED = re.compile(rb"\b(?:import_module|__import__)\(\s*(?![\"'\s][.\w]*[\"'])")
+#: What stands among the imports for those whose names are put together.
+ANY_MODULE = "*"
+_DEFINITION = re.compile(rb"(?:async[ \t]+)?def[ \t]+(\w+)")
+#: Calls of one function that are looked at.
+MOST_CALLS = 10
+#: Lines above a call in which its function is looked for.
+MOST_LINES = 2000
 #: What every import and every such call has in it.
 _IMPORT_WORD = re.compile(rb"import")
 #: Names that one file imports and that are kept.
@@ -76,7 +87,8 @@ MOST_IMPORTS = 5000
 class Outline:
     """What a Python file may import, and whether it may load libraries by their names."""
 
-    #: As written: `a.b`, and `a.b.c` for `from a.b import c`; leading dots for relative ones.
+    #: As written: `a.b`, and `a.b.c` for `from a.b import c`; leading dots for relative ones;
+    #: `*` where the file imports modules whose names are put together.
     imports: tuple[str, ...] = ()
     loads: bool = False
     #: Those that stand at the beginning of a line: neither in a function nor behind a condition.
@@ -109,12 +121,56 @@ def outline(source: bytes) -> Outline:
     if b"import_module" in source or b"__import__" in source:
         called = (name.decode("utf-8", "replace") for name in _CALL.findall(source))
         everything |= dict.fromkeys(called)
+        if any(
+            _may_run(source, match.start())
+            for match in islice(_COMPUTED.finditer(source), MOST_CALLS)
+        ):
+            everything[ANY_MODULE] = None
     return Outline(
         _most(everything),
-        any(one.search(source) for one in _SHARED) or any(word in source for word in _ALONE),
+        has_loading_word(source),
         _most(plain),
         _most(dict.fromkeys(_tried(source))),
     )
+
+
+def has_loading_word(source: bytes) -> bool:
+    """Whether a word is there without which no library is loaded."""
+    return any(one.search(source) for one in _SHARED) or any(word in source for word in _ALONE)
+
+
+def _may_run(source: bytes, at: int) -> bool:
+    """Whether an import of the module may run what stands at `at`, as far as its looks tell.
+
+    It stands in no function, or in one that is called in none.
+    """
+    name = _function_around(source, at)
+    if name is None:
+        return True
+    called = re.compile(rb"(?<!def )\b" + re.escape(name) + rb"\(")
+    return any(
+        _function_around(source, match.start()) is None
+        for match in islice(called.finditer(source), MOST_CALLS)
+    )
+
+
+def _function_around(source: bytes, at: int) -> bytes | None:
+    """Name of the outermost function that `at` is in; lines less and less indented lead there."""
+    start = source.rfind(b"\n", 0, at) + 1
+    indent = len(source[start:at]) - len(source[start:at].lstrip())
+    name: bytes | None = None
+    lines = MOST_LINES
+    while indent and start and lines:
+        lines -= 1
+        end = start - 1
+        start = source.rfind(b"\n", 0, end) + 1
+        line = source[start:end]
+        text = line.lstrip()
+        if text and not text.startswith((b"#", b")")) and len(line) - len(text) < indent:
+            indent = len(line) - len(text)
+            if match := _DEFINITION.match(text):
+                name = match[1]
+    return name
 
 
 def import_line(source: bytes, name: str) -> int:

@@ -57,6 +57,8 @@ class Scope:
     #: Parameters of a call that is being followed.
     bound: Mapping[str, Value] = field(default_factory=dict)
     parent: Scope | None = None
+    #: Names that stand for one thing after the other.
+    looped: set[str] = field(default_factory=set)
 
 
 #: Finds what a name that is called, and defined elsewhere, gives back; None when it is not known.
@@ -110,6 +112,7 @@ def _assignments(scope: Scope, node: ast.AST, loops: list[tuple[ast.expr, ast.ex
 
 def _loop(scope: Scope, target: ast.expr, iterated: ast.expr) -> None:
     """A loop: over literal tuples each variable stands for its own column."""
+    scope.looped.update(node.id for node in ast.walk(target) if isinstance(node, ast.Name))
     lists = [iterated]
     if isinstance(iterated, ast.Name):
         lists = scope.assigned.get(iterated.id, lists)
@@ -333,29 +336,46 @@ class Evaluator:
         return found
 
 
-def truth(test: ast.expr) -> bool | None:
-    """Whether a condition holds on Linux when a module is imported; None when that is unknown."""
+def truth(test: ast.expr, more: Callable[[ast.expr], bool | None] | None = None) -> bool | None:
+    """Whether a condition holds on Linux when a module is imported; None when that is unknown.
+
+    `more` is asked for what neither the system nor the condition itself tells.
+    """
     match test:
         case ast.Constant(value=value):
             return bool(value)
-        case ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"):
-            return False
         case ast.UnaryOp(op=ast.Not(), operand=inner):
-            known = truth(inner)
+            known = truth(inner, more)
             return None if known is None else not known
         case ast.BoolOp(op=operator, values=values):
-            return _connected([truth(value) for value in values], isinstance(operator, ast.Or))
+            return _connected(
+                [truth(value, more) for value in values], isinstance(operator, ast.Or)
+            )
+    known = _of_the_system(test)
+    return known if known is not None or more is None else more(test)
+
+
+def _of_the_system(test: ast.expr) -> bool | None:
+    match test:
+        case ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"):
+            return False
         case ast.Compare(
             left=left,
             ops=[ast.Eq() | ast.NotEq() | ast.In() | ast.NotIn() as operator],
             comparators=[right],
         ):
             actual, wanted = _platform(left), _literals(right)
+            equal = isinstance(operator, (ast.Eq, ast.In))
             if actual is None:
                 actual, wanted = _platform(right), _literals(left)
+                if isinstance(operator, (ast.In, ast.NotIn)):
+                    # `"win" in sys.platform`: a part of it.
+                    if actual in (None, "module") or wanted is None:
+                        return None
+                    return (wanted[0] in actual) is equal
             if actual is None or wanted is None:
                 return None
-            return (actual in wanted) is isinstance(operator, (ast.Eq, ast.In))
+            return (actual in wanted) is equal
         case ast.Call(func=ast.Attribute(value=inner, attr="startswith"), args=[prefix]):
             actual, wanted = _platform(inner), _literals(prefix)
             if actual is None or wanted is None:

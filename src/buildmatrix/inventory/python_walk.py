@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from buildmatrix.inventory.model import Reach
 from buildmatrix.inventory.python_calls import (
@@ -23,21 +23,28 @@ from buildmatrix.inventory.python_calls import (
     is_silent,
     load_names,
 )
+from buildmatrix.inventory.python_conditions import Conditions, surely_runs
 from buildmatrix.inventory.python_graph import ImportGraph
 from buildmatrix.inventory.python_guards import (
     CONDITION,
+    Branch,
     Guard,
+    branch,
+    branches,
     guard_of,
     needed_afterwards,
-    suppressed,
     survives,
+    without_branches,
 )
+from buildmatrix.inventory.python_managers import managed
 from buildmatrix.inventory.python_program import Module, Program, bind
 from buildmatrix.inventory.python_values import UNKNOWN, Scope, Value, truth
 from buildmatrix.inventory.syntax import children, last_name
 
 #: Calls inside of calls that are followed at import.
 DEEPEST_CALL = 8
+#: Modules that Python imports when it starts, if they are there.
+_AT_STARTUP = frozenset({"sitecustomize", "usercustomize"})
 #: Statements that are followed in one distribution.
 MOST_STATEMENTS = 200_000
 
@@ -65,11 +72,17 @@ class Walk:
         self._done: dict[str, set[tuple[bool, bool]]] = {}
         self._called: set[tuple[str, int, tuple[bool, bool], tuple[tuple[str, Value], ...]]] = set()
         self._statements = 0
+        #: (place, how many branches) → branch → branches inside of it that lead to files.
+        self._branches: dict[tuple[str, int], dict[int, set[tuple[Branch, ...]]]] = {}
+        #: Path of a binary that only branches guard → those branches.
+        self._chosen: dict[str, tuple[Branch, ...]] = {}
 
     def run(self) -> None:
         """Follow everything that leads to a library."""
         for root in self._program.roots():
-            self._import(root, (), f"{self._path_of(root)}:1")
+            # `site` tells of their failures, and goes on.
+            guards: tuple[Guard, ...] = (CONDITION,) if root in _AT_STARTUP else ()
+            self._import(root, guards, f"{self._path_of(root)}:1")
         while self._ahead:
             name, guards = self._ahead.popleft()
             state = _state(guards)
@@ -89,6 +102,8 @@ class Walk:
                 )
             except RecursionError:
                 self._program.unparsed[module.path] = "nested too deep to be followed"
+            del module  # Or its tree would be there while the next one is parsed.
+        self._choose()
         for name, paths in self._program.extensions.items():
             if self._graph.is_mentioned(name) or self._program.is_importable(name):
                 for path in paths:
@@ -108,16 +123,55 @@ class Walk:
             name = ".".join(parts[:end])
             if name in self._program.extensions and name not in self._program.modules:
                 for path in self._program.extensions[name]:
-                    self._reach(path, survives("ImportError", guards), place)
+                    self._reach(path, "ImportError", guards, place)
                 if not survives("ImportError", guards):
                     self._graph.resolved(name)
             elif name in self._program.modules:
                 self._ahead.append((name, guards))
 
-    def _reach(self, path: str, harmless: bool, place: str) -> None:
+    def _reach(self, path: str, error: str | None, guards: tuple[Guard, ...], place: str) -> None:
+        harmless = survives(error, guards)
+        if harmless and not survives(error, without_branches(guards)):
+            ways = branches(guards)
+            for number, one in enumerate(ways):
+                numbered = self._branches.setdefault((one.place, one.of), {})
+                numbered.setdefault(one.number, set()).add(ways[number + 1 :])
+            self._chosen.setdefault(path, ways)
         known = self.binaries.get(path)
         if known is None or (known.reach != "import" and not harmless):
             self.binaries[path] = Reached("guarded" if harmless else "import", place)
+
+    def _choose(self) -> None:
+        """Tell of the files one of which is loaded whatever way a run takes."""
+        for path, ways in self._chosen.items():
+            whole = all(self._is_whole(one, frozenset()) for one in ways)
+            if whole and self.binaries[path].reach == "guarded":
+                self.binaries[path] = Reached("chosen", ways[0].place)
+
+    def _is_whole(self, one: Branch, around: frozenset[tuple[str, int]]) -> bool:
+        """Whether each of the ways that `one` is among leads to a file for sure."""
+        key = (one.place, one.of)
+        if key in around:
+            return False
+        ways = self._branches.get(key, {})
+        return len(ways) == one.of and all(
+            any(all(self._is_whole(inner, around | {key}) for inner in path) for path in paths)
+            for paths in ways.values()
+        )
+
+    def conditions(self, run: _Run) -> Conditions:
+        """The conditions of the body that is being followed."""
+        program, module = self._program, run.module
+
+        def is_there(named: ast.expr) -> bool:
+            value = program.evaluator(module, run.scope).value(named)
+            return any(self._graph.files(one for one in value if one.startswith("/")))
+
+        return Conditions(program, module, run.scope, is_there)
+
+    def managed(self, module: Module, node: ast.expr) -> Iterator[Guard]:
+        """The guard of a `with`, if it lets exceptions end."""
+        return managed(self._program, module, node)
 
     def step(self) -> bool:
         """Count a statement; False when there were too many."""
@@ -157,24 +211,44 @@ class Walk:
             return
         name = last_name(node.func)
         if name in ("import_module", "__import__") and node.args:
-            for dotted in evaluator.value(node.args[0]) - UNKNOWN:
-                target = program.absolute(dotted, module.package)
-                self._import(target, guards, f"{module.path}:{node.lineno}")
+            modules = sorted(
+                program.absolute(one, module.package)
+                for one in evaluator.value(node.args[0]) - UNKNOWN
+            )
+            chosen = len(modules) > 1 and run.conditions.is_chosen(node.args[0])
+            place = f"{module.path}:{node.lineno}"
+            for number, target in enumerate(modules):
+                way = (branch(place, number, len(modules)),) if chosen else ()
+                self._import(target, (*guards, *way), place)
             return
         call = is_load(node)
         if call is not None:
             names = load_names(call, evaluator.value(asked_for(node)))
             if names or not is_silent(call):
-                self._load(module, node, names, survives(RAISES[call], guards))
+                self._load(run, node, names, guards)
 
-    def _load(self, module: Module, node: ast.Call, names: tuple[str, ...], harmless: bool) -> None:
+    def _load(
+        self, run: _Run, node: ast.Call, names: tuple[str, ...], guards: tuple[Guard, ...]
+    ) -> None:
+        module, error = run.module, RAISES[last_name(node.func) or ""]
         place = (module.path, node.lineno)
         reach, known = self.loads.get(place, ("guarded", frozenset[str]()))
+        harmless = survives(error, guards)
         self.loads[place] = (reach if harmless else "import", known | set(names))
         if last_name(node.func) in OPERATORS or last_name(node.func) == "find_library":
             return
-        for path in self._graph.files(names):
-            self._reach(path, harmless, f"{module.path}:{node.lineno}")
+        # A name in a folder of the distribution that none of its files has is no way to go.
+        ways = [
+            (name, files)
+            for name in names
+            if (files := list(self._graph.files([name]))) or not name.startswith("/")
+        ]
+        chosen = len(ways) > 1 and run.conditions.is_chosen(asked_for(node))
+        where = f"{module.path}:{node.lineno}"
+        for number, (_, files) in enumerate(ways):
+            way = (branch(where, number, len(ways)),) if chosen else ()
+            for path in files:
+                self._reach(path, error, (*guards, *way), where)
 
 
 @dataclass(frozen=True)
@@ -189,6 +263,11 @@ class _Run:
     guards: tuple[Guard, ...]
     depth: int
 
+    @property
+    def conditions(self) -> Conditions:
+        """What is known of its conditions."""
+        return self.walk.conditions(self)
+
     def block(self, body: Sequence[ast.stmt], *guards: Guard) -> bool:
         """Follow statements behind further `guards`; False when they end the function for sure."""
         for number, statement in enumerate(body):
@@ -196,6 +275,8 @@ class _Run:
                 return False
             if not self._statement(statement, body[number + 1 :], guards):
                 return False
+            if self.conditions.leaves_early(statement):
+                guards = (*guards, CONDITION)
         return True
 
     def _statement(
@@ -205,7 +286,8 @@ class _Run:
             case ast.Import() | ast.ImportFrom():
                 self.walk.imports(self.module, node, (*self.guards, *guards))
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                for one in node.decorator_list:
+                defaults = (one for one in node.args.kw_defaults if one is not None)
+                for one in (*node.decorator_list, *node.args.defaults, *defaults):
                     self._calls(one, guards)
             case ast.ClassDef():
                 for one in (*node.decorator_list, *node.bases):
@@ -219,7 +301,7 @@ class _Run:
                 inner = guards
                 for item in node.items:
                     self._calls(item.context_expr, guards)
-                    inner = (*inner, *suppressed(item.context_expr))
+                    inner = (*inner, *self.walk.managed(self.module, item.context_expr))
                 return self.block(node.body, *inner)
             case ast.For() | ast.AsyncFor() | ast.While():
                 self._calls(node.test if isinstance(node, ast.While) else node.iter, guards)
@@ -241,31 +323,53 @@ class _Run:
         known = truth(node.test)
         if known is not None:
             return self.block(node.body if known else node.orelse, *guards)
-        first = self.block(node.body, *guards, CONDITION)
-        second = self.block(node.orelse, *guards, CONDITION)
+        usual = self.conditions.usually(node.test)
+        place = f"{self.module.path}:{node.lineno}"
+        ways = [CONDITION if usual is not None else branch(place, one, 2) for one in (0, 1)]
+        first = self.block(node.body, *guards, *(() if usual is True else ways[:1]))
+        second = self.block(node.orelse, *guards, *(() if usual is False else ways[1:]))
+        if usual is not None:
+            return first if usual else second
         for statement in _common_imports(node.body, node.orelse):
             self.walk.imports(self.module, statement, (*self.guards, *guards))
         return first or second
 
     def _try(self, node: ast.Try, after: Sequence[ast.stmt], guards: tuple[Guard, ...]) -> None:
-        guard = guard_of(node, self.whole)
-        if needed_afterwards(node, after):
+        guard = guard_of(node, self.whole, after, self.module.scope.assigned)
+        if needed_afterwards(node, after, self.whole):
             guard = ()
-        self.block(node.body, *guards, guard)
-        for handler in node.handlers:
-            self.block(handler.body, *guards, CONDITION)
-        self.block(node.orelse, *guards, CONDITION if guard else ())
+        ending = [number for number, one in enumerate(guard) if one.raises is None]
+        ways = [
+            Branch(f"{self.module.path}:{node.lineno}", number, len(ending) + 1)
+            for number in range(len(ending) + 1)
+        ]
+        self.block(node.body, *guards, tuple(replace(one, branch=ways[0]) for one in guard))
+        for number, handler in enumerate(node.handlers):
+            way = ways[ending.index(number) + 1] if number in ending else None
+            self.block(handler.body, *guards, (replace(CONDITION[0], branch=way),))
+        self.block(node.orelse, *guards, CONDITION if guard and not surely_runs(node.body) else ())
         self.block(node.finalbody, *guards)
 
     def _calls(self, node: ast.AST, guards: tuple[Guard, ...]) -> None:
-        ahead: list[ast.AST] = [node]
+        ahead: list[tuple[ast.AST, tuple[Guard, ...]]] = [(node, guards)]
         while ahead:
-            one = ahead.pop()
-            if isinstance(one, ast.Lambda):
-                continue
-            if isinstance(one, ast.Call):
-                self.walk.call(self, one, (*self.guards, *guards))
-            ahead.extend(children(one))
+            one, around = ahead.pop()
+            match one:
+                case ast.Lambda():
+                    continue
+                case ast.IfExp():
+                    usual = self.conditions.usually(one.test)
+                    ahead.append((one.test, around))
+                    for inner, chosen in ((one.body, True), (one.orelse, False)):
+                        ahead.append((inner, around if usual is chosen else (*around, CONDITION)))
+                    continue
+                case ast.BoolOp(values=[first, *others]):
+                    ahead.append((first, around))
+                    ahead.extend((other, (*around, CONDITION)) for other in others)
+                    continue
+                case ast.Call():
+                    self.walk.call(self, one, (*self.guards, *around))
+            ahead.extend((inner, around) for inner in children(one))
 
 
 def _state(guards: tuple[Guard, ...]) -> tuple[bool, bool]:

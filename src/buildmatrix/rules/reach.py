@@ -6,8 +6,9 @@ loaded with them, and so on down.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.loader import Needed
 from buildmatrix.inventory.model import Binary, Inventory, Reach
 
@@ -15,9 +16,13 @@ from buildmatrix.inventory.model import Binary, Inventory, Reach
 _ORDER: tuple[Reach, ...] = ("import", "guarded", "lazy", "unknown")
 
 
-def reach(inventory: Inventory, needed: Iterable[Needed]) -> Mapping[str, Reach]:
-    """Reach of every binary, by path.
+def reach(
+    inventory: Inventory, needed: Iterable[Needed], hopeless: Collection[str] = ()
+) -> Mapping[str, Reach]:
+    """Reach of every binary, by path; none is `chosen` any more.
 
+    Of several files that a run chooses from, all are needed when none of them can be loaded:
+    because it is `hopeless`, or something is that it links. Else the import goes on with another.
     Extension modules of a distribution whose Python code says nothing of any of its files are
     taken to be imported.
     """
@@ -32,6 +37,11 @@ def reach(inventory: Inventory, needed: Iterable[Needed]) -> Mapping[str, Reach]
     for one in needed:
         for path in (one.found,) if one.found is not None else one.anywhere:
             links.setdefault(one.binary, []).append(path)
+    for path in _chosen(inventory, links, hopeless):
+        result[path] = "import"
+    for path, known in result.items():
+        if known == "chosen":
+            result[path] = "guarded"
     for level in _ORDER[:-1]:
         reached = [path for path, known in result.items() if known == level]
         for path in reached:  # grows while it is walked
@@ -41,6 +51,40 @@ def reach(inventory: Inventory, needed: Iterable[Needed]) -> Mapping[str, Reach]
                     result[further] = level
                     reached.append(further)
     return result
+
+
+def _chosen(
+    inventory: Inventory, links: Mapping[str, list[str]], hopeless: Collection[str]
+) -> Iterator[str]:
+    """Files that a run chooses from where none of them can be loaded."""
+    groups: dict[tuple[str | None, str | None], list[str]] = {}
+    for binary in inventory.binaries:
+        if binary.reach == "chosen":
+            groups.setdefault((binary.owner, binary.reached_from), []).append(binary.path)
+    for paths in groups.values():
+        if all(_is_lost(path, links, hopeless) for path in paths):
+            yield from paths
+
+
+def _is_lost(path: str, links: Mapping[str, list[str]], hopeless: Collection[str]) -> bool:
+    ahead, seen = [path], {path}
+    for one in ahead:  # grows while it is walked
+        if one in hopeless:
+            return True
+        for further in links.get(one, ()):
+            if further not in seen:
+                seen.add(further)
+                ahead.append(further)
+    return False
+
+
+def hopeless(evidence: Iterable[Evidence], missing: Collection[tuple[str, str]]) -> frozenset[str]:
+    """Files that link a library of the catalogue that is nowhere in the tree."""
+    return frozenset(
+        one.path
+        for one in evidence
+        if one.kind == "needed" and one.weight == "strong" and (one.path, one.detail) in missing
+    )
 
 
 def is_extension(binary: Binary) -> bool:

@@ -13,7 +13,7 @@ from buildmatrix.inventory.loader import Resolution, resolve
 from buildmatrix.inventory.model import Inventory, Reach
 from buildmatrix.lock.model import Lock, Package, Wheel
 from buildmatrix.rules.belonging import is_foreign
-from buildmatrix.rules.reach import reach
+from buildmatrix.rules.reach import hopeless, reach
 from buildmatrix.spec.model import Policy, Target
 
 #: Machine in the platform tags of wheels (PEP 425), by platform.
@@ -129,7 +129,8 @@ class Image(Subject):
     @cached_property
     def reach(self) -> Mapping[str, Reach]:
         """How far an import of Python packages gets to each binary."""
-        return reach(self.inventory, self.resolution.needed)
+        lost = hopeless(self.evidence, self.missing)
+        return reach(self.inventory, self.resolution.needed, lost)
 
     @cached_property
     def missing(self) -> frozenset[tuple[str, str]]:

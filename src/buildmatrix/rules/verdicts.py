@@ -25,7 +25,7 @@ from buildmatrix.rules.carried import device_code_bytes
 from buildmatrix.rules.findings import total
 from buildmatrix.rules.imports import Imported, carried, imported, runtimes
 from buildmatrix.rules.model import Verdict, VerdictName
-from buildmatrix.rules.reach import reach
+from buildmatrix.rules.reach import hopeless, reach
 from buildmatrix.rules.text import listing, size
 from buildmatrix.spec.model import Policy
 
@@ -41,6 +41,8 @@ _LOADING = (
 )
 #: Libraries that draw windows; no accelerator is meant by them.
 _GRAPHICS = "graphics"
+#: Libraries that look for the drivers of several vendors.
+_LOADER = "loader"
 
 
 def verdicts(
@@ -62,13 +64,14 @@ def verdicts(
         if call.owner is not None and call.reach == "import" and call.call in _LOADING:
             loads.setdefault(call.owner, []).append(call)
     installed = {item.name: item.version for item in inventory.distributions}
+    missing = frozenset((one.binary, one.name) for one in resolution.missing)
     tree = _Tree(
         backend=backend,
         catalogue=catalogue,
         installed=installed,
-        missing=frozenset((one.binary, one.name) for one in resolution.missing),
+        missing=missing,
         libraries=frozenset(_names(inventory)),
-        reach=reach(inventory, resolution.needed),
+        reach=reach(inventory, resolution.needed, hopeless(evidence, missing)),
         loads=loads,
         imports=imported(inventory.python_imports, installed, catalogue),
         runtimes=runtimes(evidence),
@@ -171,7 +174,7 @@ def _verdict(tree: _Tree, item: Distribution, evidence: Sequence[Evidence]) -> V
         required=tuple(_foreign_requirements(tree, item)),
     )
     verdict, reason = (
-        _broken(tree, item, foreign)
+        _broken(tree, item, foreign, [one for one in evidence if tree.is_foreign(one)])
         or _bloat(tree, foreign)
         or _own(tree, match)
         or _optional(tree, item, match, evidence, foreign)
@@ -199,8 +202,14 @@ def _packed(tree: _Tree, one: Evidence) -> int:
 _Judgement = tuple[VerdictName, str]
 
 
-def _broken(tree: _Tree, item: Distribution, foreign: _Foreign) -> _Judgement | None:
-    """A foreign library that an import loads, and that neither is there nor will be installed."""
+def _broken(
+    tree: _Tree, item: Distribution, foreign: _Foreign, everything: Sequence[Evidence]
+) -> _Judgement | None:
+    """A foreign library that an import loads, and that neither is there nor will be installed.
+
+    `everything` is all foreign evidence: Python code also fails without what several vendors share,
+    such as the loader of Vulkan.
+    """
     for one in foreign.evidence:
         if tree.is_single and foreign.supplied(one.backend):
             continue
@@ -214,10 +223,16 @@ def _broken(tree: _Tree, item: Distribution, foreign: _Foreign) -> _Judgement | 
         names = {opened_library(call.call, text) for text in call.names}
         tried = [
             one
-            for one in foreign.evidence
-            if one.kind == "python-dlopen" and one.path == call.path and one.detail in names
+            for one in everything
+            if one.kind == "python-dlopen"
+            and one.path == call.path
+            and one.detail in names
+            and (one.weight == "strong" or one.role == _LOADER)
         ]
-        if not tried or names & tree.libraries:
+        others = {name for name in names if name is not None and ".so" in name} - {
+            one.detail for one in tried
+        }
+        if not tried or names & tree.libraries or (others and len(names) > 1):
             continue
         if not (tree.is_single and foreign.supplied(tried[0].backend)):
             where = f"{call.path}:{call.line}"

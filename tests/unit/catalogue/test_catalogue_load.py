@@ -50,11 +50,11 @@ def test_indexes_are_known_by_uvs_names_and_never_by_address() -> None:
         assert "http" not in item.read_text(), item.name
 
 
-def test_every_entry_names_a_source() -> None:
+def test_every_entry_names_sources_and_every_source_is_named() -> None:
     for name, file in data_files():
-        for field in ("libraries", "distributions", "tools", "environment", "exceptions"):
-            for entry in getattr(file, field):
-                assert entry.source, (name, entry)
+        found = [entry for _, _, entry in tables.entries(file)]
+        assert found and all(entry.source for entry in found), name
+        assert {source for entry in found for source in entry.source} == set(file.sources), name
 
 
 def test_roles_come_from_one_vocabulary() -> None:

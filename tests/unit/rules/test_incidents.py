@@ -3,8 +3,11 @@
 | row | what must be said | test | what must stay quiet |
 |---|---|---|---|
 | A2, B11 | BM204 | test_image_rules: two_distributions_that_spliced | a namespace package |
+| A3 | BM102 | here: a3 | the build for ROCm |
+| A5 | BM101, with the bytes | here: a5 | |
 | A8 | BM203 | here: a8 | triton in a CUDA image |
 | A9 | BM101, BM401, bloat | here: a9 | xgboost-cpu; xgboost on CUDA |
+| A12 | BM102 | here: a12 | the build for the CPU |
 | A13 | BM205 | here: a13 | an upgrade within ROCm; pip twice |
 | A14 | BM205 | here: a14 | two environments that do not see each other |
 | A15 | BM604 | here: a15; integration/test_incidents_layers | deleted package lists |
@@ -22,6 +25,9 @@
 | C tilelang | nothing | here: c; test_image_rules: c_tilelang | |
 | C libcurand | BM401 and the vendor's name | here: c | on CUDA |
 | C auditwheel-grafted | BM201 | test_image_rules: c | mangled libraries of nobody |
+
+How guarded an import is, which tells `broken` from `optional` in all of these, is asked of a real
+interpreter in `tests/integration/test_incidents_imports.py`.
 
 The real wheels of table C are in `tests/integration/test_corpus.py` (small ones) and
 `tests/corpus/check_corpus.py` (all).
@@ -56,6 +62,7 @@ from buildmatrix.inventory.model import (
     Inventory,
     Layer,
     PythonImport,
+    PythonLoad,
     PythonPath,
     Reach,
 )
@@ -125,6 +132,29 @@ def test_xgboost_on_cpu_brings_nccl_and_device_code_that_no_link_shows_a9() -> N
     twin = image(file("xgboost/lib/libxgboost.so", elf(), "xgboost-cpu 3.4.1"))
     assert of_image(CPU, twin) == ()
     assert "BM401" not in rules(of_image(CUDA13, xgboost()))
+
+
+# A3, A5, A12
+
+
+def test_cuda_torch_in_an_image_that_says_rocm_a3() -> None:
+    findings = of_image(target("rocm", "7.0"), image(installed=["torch 2.9.0+cu130"]))
+    one = only(findings, "BM102")
+    assert (one.severity, one.vendor) == ("error", "nvidia")
+    own = of_image(target("rocm", "7.0"), image(installed=["torch 2.9.0+rocm7.0"]))
+    assert "BM102" not in rules(own)
+
+
+def test_a_cpu_lock_says_what_nvidias_packages_weigh_a5() -> None:
+    packages = pin("torch 2.9.0"), pin("nvidia-cublas-cu12 12.8", "torch", size=600_000_000)
+    one = only(of_lock(CPU, *packages), "BM101")
+    assert one.severity == "error"
+    assert "600.0 MB" in one.message
+
+
+def test_a_committed_lock_of_a_cpu_image_with_cuda_torch_a12() -> None:
+    assert only(of_lock(CPU, pin("torch 2.7.0+cu126")), "BM102").severity == "error"
+    assert of_lock(CPU, pin("torch 2.7.0+cpu")) == ()
 
 
 # A13, A14
@@ -480,3 +510,23 @@ def test_a_build_for_the_cpu_may_try_what_its_other_builds_use() -> None:
     name = "torch 2.13.0+cpu"
     tree = importing("tried", "amdsmi", image(installed=[name]), "torch==2.13.0+cpu")
     assert verdict("cpu", tree, "torch").verdict == "ok"
+
+
+def test_bindings_that_fail_without_the_loader_that_vendors_share_are_broken() -> None:
+    """As `vulkan` 1.3 does it; a name of another system is no other way to go."""
+    load = PythonLoad(
+        f"{SITE}/vulkan/_vulkan.py",
+        106,
+        "dlopen",
+        ("libvulkan.so.1", "vulkan-1.dll"),
+        level="module",
+        reach="import",
+        owner="vulkan==1.3",
+    )
+    tree = replace(image(installed=["vulkan 1.3"]), python_loads=(load,))
+    assert verdict("cpu", tree, "vulkan").verdict == "broken"
+    other = replace(load, names=("libvulkan.so.1", "libm.so.6"))
+    assert verdict("cpu", replace(tree, python_loads=(other,)), "vulkan").verdict != "broken"
+    there = file("usr/lib/libvulkan.so.1", elf("libvulkan.so.1"))
+    with_it = replace(tree, binaries=(*tree.binaries, there))
+    assert verdict("cpu", with_it, "vulkan").verdict != "broken"

@@ -1,0 +1,260 @@
+"""Which way a condition goes when a module is imported on a machine that nobody has prepared.
+
+Nobody has set the environment variables that it asks for, and the files of the distribution are
+there. What depends on the machine, or on other distributions, stays open.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from operator import eq, ge, gt, is_, is_not, le, lt, ne
+from typing import Any
+
+from buildmatrix.inventory.python_program import Module, Program
+from buildmatrix.inventory.python_values import Scope, truth
+from buildmatrix.inventory.syntax import last_name, walk
+
+_OPERATORS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: eq,
+    ast.NotEq: ne,
+    ast.Is: is_,
+    ast.IsNot: is_not,
+    ast.Lt: lt,
+    ast.LtE: le,
+    ast.Gt: gt,
+    ast.GtE: ge,
+    ast.In: lambda one, among: one in among,
+    ast.NotIn: lambda one, among: one not in among,
+}
+#: Versions of Python that a distribution may meet.
+_PYTHONS = tuple((3, minor, 0) for minor in range(8, 20))
+_DEEPEST = 12
+_EXISTS = frozenset({"exists", "isfile", "is_file", "lexists"})
+_SAME_TEXT = frozenset({"lower", "upper", "strip"})
+#: What a text has in it that asks for the machine, its environment, or other distributions.
+_OF_THE_MACHINE = re.compile(
+    r"is_available|device_count|torch\.version|environ|getenv|find_spec|machine\(\)"
+)
+
+
+class _Open(Exception):
+    """A value that nobody knows before a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The conditions of one body of statements of `module`."""
+
+    program: Program
+    module: Module
+    scope: Scope
+    #: Whether an expression names a file of the distribution.
+    is_there: Callable[[ast.expr], bool]
+
+    def usually(self, test: ast.expr) -> bool | None:
+        """Whether `test` holds on a machine that nobody has prepared; None when that is open."""
+        return truth(test, self._known)
+
+    def leaves_early(self, statement: ast.stmt) -> bool:
+        """Whether what follows `statement` runs on some machines only."""
+        if not isinstance(statement, ast.If) or statement.orelse:
+            return False
+        if not isinstance(statement.body[-1], (ast.Return, ast.Continue)):
+            return False
+        return bool(_OF_THE_MACHINE.search(self._text(statement.test)))
+
+    def is_chosen(self, node: ast.expr, depth: int = 0) -> bool:
+        """Whether a run decides which one of several things `node` stands for."""
+        for one in walk(node):
+            match one:
+                case ast.IfExp(test=test) if self.usually(test) is None:
+                    return True
+                case ast.BoolOp() | ast.Subscript(slice=ast.Name() | ast.Attribute()):
+                    return True
+                case ast.Name(id=name) if depth < _DEEPEST:
+                    assigned, looped = self._assigned(name)
+                    if looped:
+                        continue
+                    if len(assigned) > 1 or any(
+                        self.is_chosen(value, depth + 1) for value in assigned
+                    ):
+                        return True
+        return False
+
+    def _text(self, test: ast.expr) -> str:
+        """The expression, with what its names stand for."""
+        texts = [ast.unparse(test)]
+        for node in walk(test):
+            if isinstance(node, ast.Name):
+                texts += [ast.unparse(one) for one in self._assigned(node.id)[0][:2]]
+        return " ".join(texts)
+
+    def _assigned(self, name: str) -> tuple[list[ast.expr], bool]:
+        """What is assigned to a name, and whether a loop does it."""
+        scope: Scope | None = self.scope
+        while scope is not None:
+            if name in scope.bound:
+                break
+            if name in scope.assigned:
+                return scope.assigned[name], name in scope.looped
+            scope = scope.parent
+        return [], False
+
+    def _known(self, test: ast.expr) -> bool | None:
+        try:
+            return bool(self._value(test, 0))
+        except (_Open, TypeError, ValueError, OverflowError):
+            return None
+
+    def _value(self, node: ast.expr, depth: int) -> object:
+        """What an expression stands for. Raises _Open."""
+        if depth > _DEEPEST:
+            raise _Open
+        match node:
+            case ast.Constant(value=value):
+                return value
+            case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Set(elts=parts):
+                return tuple(self._value(one, depth + 1) for one in parts)
+            case ast.NamedExpr(value=inner):
+                return self._value(inner, depth + 1)
+            case ast.Name(id="__package__"):
+                return self.module.package
+            case ast.Name(id="__name__"):
+                return self.module.name
+            case ast.Name(id=name):
+                return self._name(name, depth + 1)
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute):
+                if name in self.module.imported:
+                    return self._elsewhere(f"{self.module.imported[name]}.{attribute}")
+            case ast.BoolOp(op=ast.Or(), values=values):
+                found: object = None
+                for one in values:
+                    found = self._value(one, depth + 1)
+                    if found:
+                        break
+                return found
+            case ast.Compare(left=left, ops=[operator], comparators=[right]):
+                return self._compared(left, operator, right, depth)
+            case ast.Call():
+                return self._call(node, depth)
+        raise _Open
+
+    def _name(self, name: str, depth: int) -> object:
+        scope: Scope | None = self.scope
+        while scope is not None:
+            if name in scope.bound:
+                raise _Open
+            if name in scope.assigned:
+                if len(scope.assigned[name]) > 1:
+                    raise _Open
+                return self._value(scope.assigned[name][0], depth + 1)
+            scope = scope.parent
+        if name in self.module.imported:
+            return self._elsewhere(self.module.imported[name])
+        raise _Open
+
+    def _elsewhere(self, dotted: str) -> object:
+        """A constant of another module of the distribution, which need not be parsed for it."""
+        owner = self.program.owner_of(dotted)
+        path = self.program.modules.get(owner[0]) if owner is not None else None
+        if owner is None or path is None or not owner[1].isidentifier():
+            raise _Open
+        source = self.program.source(path) or b""
+        name = re.escape(owner[1]).encode()
+        lines = re.findall(rb"^([ \t]*)%b[ \t]*(?::[^=\n]*)?=(?!=)([^\n]*)" % name, source, re.M)
+        if len(lines) != 1 or lines[0][0]:
+            raise _Open
+        try:
+            return ast.literal_eval(lines[0][1].strip().decode("utf-8", "replace"))
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            raise _Open from None
+
+    def _compared(self, left: ast.expr, operator: ast.cmpop, right: ast.expr, depth: int) -> bool:
+        if isinstance(operator, (ast.In, ast.NotIn)) and _is_environment(right):
+            return isinstance(operator, ast.NotIn)
+        compare = _OPERATORS[type(operator)]
+        wanted = self._value(right, depth + 1)
+        if (versions := _versions(left)) is not None:
+            outcomes = {compare(one, wanted) for one in versions}
+            if len(outcomes) > 1:
+                raise _Open
+            return outcomes.pop()
+        return compare(self._value(left, depth + 1), wanted)
+
+    def _call(self, node: ast.Call, depth: int) -> object:
+        name = last_name(node.func)
+        match node.func:
+            case ast.Attribute(value=inner, attr="get") if _is_environment(inner):
+                return self._default(node, depth)
+            case ast.Attribute(attr="getenv") | ast.Name(id="getenv"):
+                return self._default(node, depth)
+            case ast.Attribute(value=inner, attr=method) if method in _SAME_TEXT and not node.args:
+                value = self._value(inner, depth + 1)
+                if not isinstance(value, str):
+                    raise _Open
+                return {"lower": value.lower, "upper": value.upper, "strip": value.strip}[method]()
+            case ast.Name(id="int" | "bool" | "str") if len(node.args) == 1:
+                value = self._value(node.args[0], depth + 1)
+                if not isinstance(value, (str, int)) or len(str(value)) > 40:
+                    raise _Open
+                return {"int": int, "bool": bool, "str": str}[name or ""](value)
+        if name == "find_spec" and node.args:
+            return self._finds(self._value(node.args[0], depth + 1))
+        if name in _EXISTS:
+            place = node.func.value if isinstance(node.func, ast.Attribute) else None
+            if self.is_there(node.args[0] if node.args or place is None else place):
+                return True
+        raise _Open
+
+    def _default(self, node: ast.Call, depth: int) -> object:
+        """What a variable of the environment stands for where nobody has set it."""
+        return self._value(node.args[1], depth + 1) if len(node.args) > 1 else None
+
+    def _finds(self, name: object) -> object:
+        """Whether a module of this name is in the distribution; others may be installed or not."""
+        if isinstance(name, str):
+            owner = self.program.owner_of(self.program.absolute(name, self.module.package))
+            if owner is not None and not owner[1]:
+                return True
+        raise _Open
+
+
+def _is_environment(node: ast.expr) -> bool:
+    return last_name(node) == "environ"
+
+
+def _versions(node: ast.expr) -> tuple[object, ...] | None:
+    """What `sys.version_info`, or a part of it, may be; None for something else."""
+    match node:
+        case ast.Attribute(value=ast.Name(id="sys"), attr="version_info"):
+            return _PYTHONS
+        case ast.Attribute(value=inner, attr="major") if _versions(inner) is _PYTHONS:
+            return (3,)
+        case ast.Subscript(value=inner, slice=ast.Constant(value=0)):
+            return (3,) if _versions(inner) is _PYTHONS else None
+        case ast.Subscript(
+            value=inner, slice=ast.Slice(lower=None, upper=ast.Constant(value=2), step=None)
+        ):
+            return tuple(one[:2] for one in _PYTHONS) if _versions(inner) is _PYTHONS else None
+    return None
+
+
+def surely_runs(body: Iterable[ast.stmt]) -> bool:
+    """Whether nothing in `body` can fail: imports of the standard library."""
+    for statement in body:
+        match statement:
+            case ast.Import(names=names):
+                modules = [one.name for one in names]
+            case ast.ImportFrom(level=0, module=str() as name):
+                modules = [name]
+            case ast.Pass():
+                modules = []
+            case _:
+                return False
+        if any(one.partition(".")[0] not in sys.stdlib_module_names for one in modules):
+            return False
+    return True

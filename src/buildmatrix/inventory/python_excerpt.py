@@ -1,0 +1,98 @@
+"""What of a large generated Python file is worth parsing.
+
+Bindings of a whole interface have tens of thousands of statements, and load their library in one of
+them. A syntax tree takes some 60 times its source, so all others are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import islice
+
+from buildmatrix.inventory.python_source import has_loading_word
+
+#: Statements that are kept because others refer to them, round by round.
+_ROUNDS = 4
+#: Statements of a module; the bindings of Vulkan have 11,000.
+MOST_STATEMENTS = 100_000
+#: Bytes of an excerpt: much smaller than what it was taken from.
+LARGEST_EXCERPT = 256 << 10
+#: A line that begins a statement of the module; `else:` and the like go on with one.
+_BEGINS = re.compile(rb"^(?!(?:else|elif|except|finally)\b)(?:[^\W\d]|[@(\[*\"'])", re.MULTILINE)
+_DEFINES = re.compile(rb"(?:@[^\n]*\n)*(?:async[ \t]+def|def|class)[ \t]+(\w+)")
+_ASSIGNS = re.compile(rb"((?:\w+[ \t]*(?:,[ \t]*\w+[ \t]*)*(?::[^=\n]*)?=(?!=)[ \t]*)+)")
+_IMPORTS = re.compile(rb"(?:from|import)\b")
+_WORD = re.compile(rb"[^\W\d]\w*")
+
+
+@dataclass(slots=True)
+class _Statement:
+    start: int
+    end: int
+    #: Function or class that it defines, or None.
+    function: bytes | None
+    #: Names that it assigns.
+    names: frozenset[bytes]
+    text: bytes
+
+
+def excerpt(source: bytes) -> bytes:
+    """`source` with the lines of all statements blank that have nothing to do with loading.
+
+    Kept are imports, statements with a word of a load, those that call such a function, and
+    what these refer to. Lines keep their numbers. Empty where that is still too much.
+    """
+    statements = _statements(source)
+    kept = {
+        number
+        for number, one in enumerate(statements)
+        if _IMPORTS.match(one.text) or has_loading_word(one.text)
+    }
+    defining: dict[bytes, list[int]] = {}
+    for number, one in enumerate(statements):
+        for name in (*one.names, *([one.function] if one.function else [])):
+            defining.setdefault(name, []).append(number)
+    loading = {
+        one.function
+        for one in (statements[number] for number in kept)
+        if one.function is not None and has_loading_word(one.text)
+    }
+    for number, one in enumerate(statements):
+        if number not in kept and loading and not loading.isdisjoint(_WORD.findall(one.text)):
+            kept.add(number)
+    ahead = [number for number in kept if not _IMPORTS.match(statements[number].text)]
+    for _ in range(_ROUNDS):
+        used = {word for number in ahead for word in _WORD.findall(statements[number].text)}
+        ahead = [number for word in used for number in defining.get(word, ()) if number not in kept]
+        kept.update(ahead)
+    if not statements or sum(len(statements[number].text) for number in kept) > LARGEST_EXCERPT:
+        return b""
+    pieces = []
+    for number, one in enumerate(statements):
+        pieces.append(one.text if number in kept else b"\n" * one.text.count(b"\n"))
+    before = source[: statements[0].start].count(b"\n")
+    return b"\n" * before + b"".join(pieces)
+
+
+def _statements(source: bytes) -> list[_Statement]:
+    starts = [match.start() for match in islice(_BEGINS.finditer(source), MOST_STATEMENTS + 1)]
+    if not starts or len(starts) > MOST_STATEMENTS:
+        return []
+    found: list[_Statement] = []
+    begin: int | None = None
+    quotes = 0
+    for start, end in zip(starts, [*starts[1:], len(source)], strict=True):
+        begin = start if begin is None else begin
+        # A text in three quotes may have lines like statements; so counted, few are misjudged.
+        quotes += source.count(b'"""', start, end) + source.count(b"'''", start, end)
+        # A decorator stands before what it decorates.
+        if quotes % 2 or source.startswith(b"@", start):
+            continue
+        text = source[begin:end]
+        match = _DEFINES.match(text)
+        assigned = None if match else _ASSIGNS.match(text)
+        names = frozenset(_WORD.findall(assigned[1])) if assigned else frozenset()
+        found.append(_Statement(begin, end, match[1] if match else None, names, text))
+        begin = None
+    return found
