@@ -19,9 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Protocol
 
 from buildmatrix.elf import layout as abi
+from buildmatrix.elf.dynamic import Dynamic
 from buildmatrix.elf.headers import (
     LONGEST_NAME,
     MOST_NAME_BYTES,
@@ -34,7 +36,7 @@ from buildmatrix.elf.headers import (
 from buildmatrix.elf.layout import Layout
 from buildmatrix.elf.model import Elf, Section
 from buildmatrix.elf.reader import sections_told
-from buildmatrix.elf.regions import DEVICE_SECTIONS, SKIPPED, device_regions, host_regions
+from buildmatrix.elf.regions import device_regions, host_regions
 from buildmatrix.elf.source import BytesSource, CachedSource
 from buildmatrix.elf.telling import plan_of
 
@@ -46,7 +48,10 @@ _GNU_TYPES = 0xF0
 MOST_SECTIONS = 1 << 10
 #: Letters of a name that have to be known before the others are filled in.
 LETTERS = 3
+#: Segments that are one section each: the dynamic section, and the header of unwinding.
+_ANCHORS = (abi.PT_DYNAMIC, 0x6474_E550)
 
+#: All that hold device code are among them: what could be one of those counts as nothing else.
 _USUAL = """
     .symtab .strtab .shstrtab .note.gnu.build-id .note.gnu.property .note.ABI-tag .note.stapsdt
     .gnu.hash .hash .dynsym .dynstr .gnu.version .gnu.version_r .gnu.version_d .rela.dyn .rela.plt
@@ -57,7 +62,7 @@ _USUAL = """
     .debug_aranges .debug_info .debug_abbrev .debug_line .debug_str .debug_loc .debug_ranges
     .debug_loclists .debug_rnglists .debug_line_str .debug_frame .debug_macro .debug_types
     malloc_hook protodesc_cold .nv_fatbin .nvFatBinSegment __nv_relfatbin .hip_fatbin
-    .hipFatBinSegment
+    .hipFatBinSegment .llvm.offloading
 """
 _NAMES = tuple(f"{name}\0".encode() for name in _USUAL.split())
 
@@ -78,7 +83,7 @@ class Sections:
 
     #: Those with a name; none where some linker put the names before large tables.
     named: tuple[Section, ...]
-    #: Where data of the host and device code begin and end.
+    #: Where data of the host and device code begin and end, in file order.
     data: tuple[tuple[int, int], ...]
 
 
@@ -92,7 +97,7 @@ def with_sections(elf: Elf, sections: Sections) -> Elf:
 def read_end(page: bytes, end: End, size: int) -> Sections | None:
     """What the `end` of a file of `size` bytes tells, whose beginning is `page`.
 
-    None where it does not tell where all sections are.
+    None where it does not tell where all sections are, or tells what cannot be.
     """
     try:
         headers = read_headers(CachedSource(BytesSource(page), len(page)))
@@ -102,81 +107,180 @@ def read_end(page: bytes, end: End, size: int) -> Sections | None:
         return None
     row = headers.layout.section.size
     start = headers.sections_at - (size - len(end))
-    *_, count, names_index = headers.layout.header.unpack_from(page, 16)
-    if start < 0 or not 0 < names_index < count <= MOST_SECTIONS:
+    *_, row_size, count, names_index = headers.layout.header.unpack_from(page, 16)
+    if start < 0 or row_size != row or not 0 < names_index < count <= MOST_SECTIONS:
         return None
     codes = end.codes(start, start + count * row)
     if len(codes) < count * row:
         return None
-    # What unknown bytes turn out to be.
-    known: dict[int, int] = {}
-    rows = [_fields(codes[at : at + row], headers.layout) for at in range(0, len(codes), row)]
-    for name, kind, flags, offset, length in rows:
-        # No name is 64 KiB away, and no section a terabyte. Types with a low number are small, or
-        # those of one machine, which only differ in the last byte.
-        widths = ((name, 2), (kind, 1 if kind[0] < _GNU_TYPES else 4), (flags, 4))
-        for field, width in (*widths, (offset, 5), (length, 5)):
-            known.update((code, 0) for code in field[width:] if code >= UNKNOWN)
-    sections = _sections(rows, names_index, end, size, known)
-    if sections is None:
+    known = _Known()
+    fields = [_fields(codes[at : at + row], headers.layout) for at in range(0, len(codes), row)]
+    rows = _told(fields, known)
+    if rows is None or not _agrees(rows, names_index, headers, size):
         return None
+    names_at, names_size = rows[names_index].offset, rows[names_index].size
+    at = names_at - (size - len(end))
+    names = end.codes(at, at + min(names_size, MOST_NAME_BYTES)) if at >= 0 else []
+    sections = _named(rows, names, known)
     headers = replace(headers, sections=sections)
-    data = [
-        *device_regions(headers, size),
-        *(one for one in host_regions(headers, Dynamic(), size) if not one.executable),
-    ]
-    return Sections(sections_told(headers), tuple((one.offset, one.end) for one in data))
+    return Sections(sections_told(headers), tuple(_data(headers, size)))
 
 
 _Field = Sequence[int]
 
 
+class _Known:
+    """What unknown bytes turned out to be."""
+
+    def __init__(self) -> None:
+        self._bytes: dict[int, int] = {}
+
+    def of(self, code: int) -> int:
+        """The byte; the code itself where that is not known."""
+        return self._bytes.get(code, code)
+
+    def learn(self, code: int, byte: int) -> None:
+        """A code stands for this byte, unless it is known."""
+        if code >= UNKNOWN:
+            self._bytes.setdefault(code, byte)
+
+    def number(self, field: _Field) -> int | None:
+        """The number in a field, its lowest byte first; None where it is not known."""
+        codes = [self.of(code) for code in field]
+        if any(code >= UNKNOWN for code in codes):
+            return None
+        return int.from_bytes(bytes(codes), "little")
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One section, without its name."""
+
+    name_at: int
+    type: int
+    flags: int
+    #: None where it is not known.
+    address: int | None
+    offset: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """Offset behind its last byte in the file."""
+        return self.offset + (0 if self.type == abi.SHT_NOBITS else self.size)
+
+
 def _fields(row: _Field, layout: Layout) -> tuple[_Field, ...]:
-    """Codes of the name, type, flags, offset and size of one section, the lowest byte first."""
-    ends = ((0, 4), (4, 8), (8, 16), (24, 32), (32, 40))
+    """Codes of name, type, flags, address, offset and size of a section, the lowest byte first."""
+    ends = ((0, 4), (4, 8), (8, 16), (16, 24), (24, 32), (32, 40))
     if layout.bits == 32:
-        ends = ((0, 4), (4, 8), (8, 12), (16, 20), (20, 24))
+        ends = ((0, 4), (4, 8), (8, 12), (12, 16), (16, 20), (20, 24))
     step = 1 if layout.little_endian else -1
     return tuple(row[start:stop][::step] for start, stop in ends)
 
 
-def _number(field: _Field, known: Mapping[int, int]) -> int | None:
-    """The number in a field; None where it is not known."""
-    codes = [known.get(code, code) for code in field]
-    if any(code >= UNKNOWN for code in codes):
-        return None
-    return int.from_bytes(bytes(codes), "little")
-
-
-def _sections(
-    rows: Sequence[Sequence[_Field]], names_index: int, end: End, size: int, known: dict[int, int]
-) -> tuple[SectionHeader, ...] | None:
+def _told(fields: Sequence[Sequence[_Field]], known: _Known) -> list[_Row] | None:
     """All sections; None where one of them may be anywhere."""
-    told = []
-    for row in rows:
-        numbers = [_number(field, known) for field in row]
-        if None in numbers:
+    for name, kind, flags, _, offset, size in fields:
+        # No name is 64 KiB away, and no section a terabyte. Types with a low number are small, or
+        # those of one machine, which only differ in the last byte.
+        widths = ((name, 2), (kind, 1 if kind[0] < _GNU_TYPES else 4), (flags, 4))
+        for field, width in (*widths, (offset, 5), (size, 5)):
+            for code in field[width:]:
+                known.learn(code, 0)
+    rows = []
+    for name, kind, flags, address, offset, size in fields:
+        name_at, type_, flag_bits = known.number(name), known.number(kind), known.number(flags)
+        place, length = known.number(offset), known.number(size)
+        if name_at is None or type_ is None or flag_bits is None or place is None or length is None:
             return None
-        told.append([number or 0 for number in numbers])
-    *_, names_at, names_size = told[names_index]
-    start = names_at - (size - len(end))
-    names = end.codes(start, start + min(names_size, MOST_NAME_BYTES)) if start >= 0 else []
-    named = [""] * len(told)
-    for _ in range(2 if names else 0):  # letters of one name are those of others
-        named = [_name(names[at : at + LONGEST_NAME], known) for at, *_ in told]
-    return tuple(
-        SectionHeader(name, kind, flags, offset, length, 0)
-        for name, (_, kind, flags, offset, length) in zip(named, told, strict=True)
+        rows.append(_Row(name_at, type_, flag_bits, known.number(address), place, length))
+    return rows
+
+
+def _agrees(rows: Sequence[_Row], names_index: int, headers: Headers, size: int) -> bool:
+    """Whether this can be the table of the file whose header and segments those are."""
+    first, names = rows[0], rows[names_index]
+    if any((first.name_at, first.type, first.flags, first.offset, first.size)):
+        return False
+    if names.type != abi.SHT_STRTAB or any(row.name_at >= names.size for row in rows):
+        return False
+    on_disk = sorted((row for row in rows if row.end > row.offset), key=lambda row: row.offset)
+    if any(one.end > other.offset for one, other in pairwise(on_disk)):
+        return False
+    if on_disk[-1].end > size:
+        return False
+    anchors = [one for one in headers.segments if one.type in _ANCHORS and one.size]
+    places = {(row.offset, row.size) for row in on_disk}
+    if not anchors or any((one.offset, one.size) not in places for one in anchors):
+        return False
+    if not any(one.type == abi.PT_LOAD for one in headers.segments):
+        return False
+    return all(_is_loaded(row, headers) for row in on_disk if row.flags & abi.SHF_ALLOC)
+
+
+def _is_loaded(row: _Row, headers: Headers) -> bool:
+    """Whether a segment brings the section to its address."""
+    return any(
+        segment.type == abi.PT_LOAD
+        and segment.offset <= row.offset
+        and row.end <= segment.offset + segment.size
+        and row.address in (None, row.offset - segment.offset + segment.address)
+        for segment in headers.segments
     )
 
 
-def _name(codes: _Field, known: dict[int, int]) -> str:
+def _data(headers: Headers, size: int) -> Iterator[tuple[int, int]]:
+    """What is loaded and may be data: all but sections that are code or tables."""
+    plan = plan_of(replace(headers, sections=()), size)
+    counted = {
+        one.offset
+        for one in (
+            *device_regions(headers, size),
+            *(one for one in host_regions(headers, Dynamic(), size) if not one.executable),
+        )
+    }
+    passed_over = [
+        (one.offset, one.offset + one.on_disk)
+        for one in sorted(headers.sections, key=lambda one: one.offset)
+        if one.flags & abi.SHF_ALLOC and one.on_disk and one.offset not in counted
+    ]
+    for region in plan.regions:
+        if not (region.executable and plan.separate):
+            yield from _without(region.offset, region.end, passed_over)
+
+
+def _without(start: int, stop: int, parts: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """From `start` to `stop`, less the parts, which come in order."""
+    for low, high in parts:
+        if start < high and low < stop:
+            if start < low:
+                yield start, low
+            start = high
+    if start < stop:
+        yield start, stop
+
+
+def _named(rows: Sequence[_Row], names: Sequence[int], known: _Known) -> tuple[SectionHeader, ...]:
+    """The sections with their names, as far as those are known."""
+    named = [""] * len(rows)
+    if names:
+        known.learn(names[0], 0)
+    for _ in range(2 if names else 0):  # letters of one name are those of others
+        named = [_name(names[row.name_at : row.name_at + LONGEST_NAME], known) for row in rows]
+    return tuple(
+        SectionHeader(name, row.type, row.flags, row.offset, row.size, 0)
+        for name, row in zip(named, rows, strict=True)
+    )
+
+
+def _name(codes: _Field, known: _Known) -> str:
     """The name that begins here, with a question mark for each letter that is not known."""
-    letters = [known.get(code, code) for code in codes]
+    letters = [known.of(code) for code in codes]
     fitting = [name for name in _NAMES if _fits(name, letters)]
     if len(fitting) == 1:
-        pairs = zip(codes, fitting[0], strict=False)
-        known.update((code, letter) for code, letter in pairs if code >= UNKNOWN)
+        for code, letter in zip(codes, fitting[0], strict=False):
+            known.learn(code, letter)
         return text(fitting[0][:-1])
     stop = letters.index(0) if 0 in letters else len(letters)
     return text(bytes(one if one < UNKNOWN else ord("?") for one in letters[:stop]))

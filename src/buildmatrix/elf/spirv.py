@@ -5,6 +5,7 @@ Source: Khronos, SPIR-V specification 1.6, sections 2.3 (physical layout) and 2.
 
 from __future__ import annotations
 
+import re
 from struct import Struct, unpack_from
 
 from buildmatrix.elf.entries import Container, Entry
@@ -33,6 +34,13 @@ _LONGEST = 8 << 20
 #: Bytes read of a module at once: first, and at most.
 _FIRST_STEP = 1 << 10
 _LARGEST_STEP = 64 << 10
+#: Bytes in which most modules end.
+_NEAR = 32 << 10
+#: OpFunctionEnd that nothing follows which may stand between two functions; OpFunction.
+_END = re.compile(rb"\x38\0\x01\0(?!\x36\0\x05\0|\x08\0\x04\0|\x3d\x01\x01\0)")
+_FUNCTION = b"\x36\0\x05\0"
+#: The identifier that is the same number as OpFunctionEnd.
+_LOOKS_LIKE_END = 1 << 16 | _OP_FUNCTION_END
 
 #: Addressing models; the names are those of LLVM's targets.
 _ARCHS = {0: "spirv", 1: "spirv32", 2: "spirv64", 5348: "spirv"}
@@ -77,7 +85,28 @@ def model(source: ByteSource, offset: int, limit: int) -> str | None:
 
 
 def _size(source: ByteSource, offset: int, limit: int) -> int:
-    """Bytes of a module: nothing follows its functions, so behind the last one it ends.
+    """Bytes of a module: nothing follows its functions, so behind the last one it ends."""
+    near = source.read(offset, min(_NEAR, limit - offset))
+    return _end_of_functions(near) or _walk(source, offset, limit)
+
+
+def _end_of_functions(data: bytes) -> int | None:
+    """Where the module that `data` begins with ends; None where that takes a walk.
+
+    A pattern finds it twenty times as fast, which libraries with thousands of modules need. Those
+    take the walk that have no function before it, or identifiers that look like it.
+    """
+    if int.from_bytes(data[12:16], "little") > _LOOKS_LIKE_END:
+        return None
+    found = _END.search(data)
+    if found is None or found.end() % 4 or found.end() + 4 > len(data):
+        return None
+    inside = data[len(MAGIC) : found.end()]
+    return found.end() if _FUNCTION in inside and MAGIC not in inside else None
+
+
+def _walk(source: ByteSource, offset: int, limit: int) -> int:
+    """Bytes of a module, from instruction to instruction.
 
     All that was walked over counts, or modules hidden in broken ones would cost the square.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
@@ -18,7 +18,7 @@ from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.model import Artefact, Binary, Inventory, Link, Stats
 from buildmatrix.inventory.python_loading import read_python
 from buildmatrix.inventory.python_path import python_paths
-from buildmatrix.inventory.python_source import LARGEST_SOURCE, Outline, outline
+from buildmatrix.inventory.python_source import LARGEST_SEARCHED, Outline, outline
 from buildmatrix.inventory.system import (
     library_folders,
     loader_cache,
@@ -72,52 +72,22 @@ def collect(
     listing = Listing(tree)
     distributions, ownership = read_distributions(listing)
     packages, folders = system_packages(listing), library_folders(listing)
-
     primary, hard_links = _one_name_each(listing, ownership)
-    binaries: list[Binary] = []
-    others: list[Artefact] = []
-    outlines: dict[str, Outline] = {}
-    known = {} if memory is None else _recalled(listing, primary, memory)
-    fresh = _inspect_all(listing, [path for path in primary if path not in known])
-    for path in primary:
-        seen = known[path] if path in known else fresh[path]
-        if memory is not None:
-            memory.keep(listing.files[path], seen)
-        listing.bytes_read += seen.bytes_read
-        size, owner = listing.files[path].size, ownership.owners.get(path)
-        if seen.unread is not None:
-            listing.note(path, seen.unread)
-        elif seen.elf is not None:
-            packed = listing.files[path].packed
-            binaries.append(Binary(path, size, seen.elf, owner, packed=packed))
-            for why in seen.elf.unread:
-                listing.note(path, why)
-        elif seen.outline is not None:
-            outlines[path] = seen.outline
-        elif (device := seen.device) is not None:
-            others.append(
-                Artefact(path, size, device.kind, owner, device.device_code, device.marks)
-            )
-            for why in device.unread:
-                listing.note(path, why)
-    cached = len(known)
-    del known, fresh  # The next step forks, and takes what it can get.
-
+    files = _read_files(listing, primary, ownership, memory)
+    binaries = files.binaries
     python = read_python(
-        listing, ownership, distributions, [one.path for one in binaries], outlines
+        listing, ownership, distributions, [one.path for one in binaries], files.outlines
     )
-
     mattering = {
         *(one.path for one in binaries),
-        *(one.path for one in others),
+        *(one.path for one in files.artefacts),
         *(one.path for one in distributions),
         *(one.path for one in python.loads),
     }
-
     return Inventory(
         distributions=distributions,
         binaries=tuple(python.reached(binary) for binary in binaries),
-        artefacts=tuple(others),
+        artefacts=tuple(files.artefacts),
         python_loads=python.loads,
         python_imports=python.imports,
         unparsed=python.unparsed,
@@ -138,7 +108,7 @@ def collect(
             bytes_total=sum(listing.files[path].size for path in primary),
             bytes_read=listing.bytes_read,
             seconds=round(time.monotonic() - started, 3),
-            cached=cached,
+            cached=files.recalled,
         ),
     )
 
@@ -162,6 +132,51 @@ def _one_name_each(listing: Listing, ownership: Ownership) -> tuple[list[str], d
         primary.append(first)
         hard_links.update(dict.fromkeys(rest, first))
     return sorted(primary), hard_links
+
+
+@dataclass(slots=True)
+class _Files:
+    """What the files of a tree are, in the order of their paths."""
+
+    binaries: list[Binary] = field(default_factory=list)
+    artefacts: list[Artefact] = field(default_factory=list)
+    outlines: dict[str, Outline] = field(default_factory=dict)
+    #: How many of them earlier scans had seen.
+    recalled: int = 0
+
+
+def _read_files(
+    listing: Listing, paths: list[str], ownership: Ownership, memory: Memory | None
+) -> _Files:
+    """What the files at `paths` are; what could not be read is noted.
+
+    What was recalled and seen is let go on return: the next step forks, and takes what it can get.
+    """
+    known = {} if memory is None else _recalled(listing, paths, memory)
+    fresh = _inspect_all(listing, [path for path in paths if path not in known])
+    found = _Files(recalled=len(known))
+    for path in paths:
+        seen, file = known[path] if path in known else fresh[path], listing.files[path]
+        if memory is not None:
+            memory.keep(file, seen)
+        listing.bytes_read += seen.bytes_read
+        owner = ownership.owners.get(path)
+        unread: tuple[str, ...] = ()
+        if seen.unread is not None:
+            unread = (seen.unread,)
+        elif (elf := seen.elf) is not None:
+            found.binaries.append(Binary(path, file.size, elf, owner, packed=file.packed))
+            unread = elf.unread
+        elif seen.outline is not None:
+            found.outlines[path] = seen.outline
+        elif (device := seen.device) is not None:
+            found.artefacts.append(
+                Artefact(path, file.size, device.kind, owner, device.device_code, device.marks)
+            )
+            unread = device.unread
+        for why in unread:
+            listing.note(path, why)
+    return found
 
 
 def _recalled(listing: Listing, paths: list[str], memory: Memory) -> dict[str, Seen]:
@@ -195,7 +210,7 @@ def look(source: Source, path: str, size: int) -> Seen:
     """
     if path.endswith(".py"):
         # Of a very large file, its beginning.
-        found = outline(source.read(0, min(size, LARGEST_SOURCE)))
+        found = outline(source.read(0, min(size, LARGEST_SEARCHED)))
         return Seen(outline=found, bytes_read=source.bytes_read)
     head = source.read(0, devicefile.HEAD)
     passes = isinstance(source, Passing)

@@ -13,6 +13,7 @@ import io
 import json
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.parser import HeaderParser
@@ -55,12 +56,17 @@ def read_distributions(listing: Listing) -> tuple[tuple[Distribution, ...], Owne
     records = {folder: _record(listing, folder) for folder in _metadata_folders(listing)}
     python = [_read(listing, folder, records[folder]) for folder in _outermost(records)]
     found = with_conda(listing, python)
+    # Few of some ten thousand paths are claimed twice.
+    claimed = Counter(path for one in found for path in one.record)
     claims: dict[str, dict[str, str]] = {}
+    owners: dict[str, str] = {}
     for one in found:
         owner = owner_name(one.distribution.name, one.distribution.version)
         for path, digest in one.record.items():
-            claims.setdefault(path, {}).setdefault(owner, digest)
-    owners: dict[str, str] = {}
+            if claimed[path] > 1:
+                claims.setdefault(path, {}).setdefault(owner, digest)
+            else:
+                owners[path] = owner
     shared: list[SharedPath] = []
     for path, claimants in sorted(claims.items()):
         names = tuple(sorted(claimants))

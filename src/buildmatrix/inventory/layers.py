@@ -49,7 +49,8 @@ def with_layers(
     )
 
 
-def _origins(inventory: Inventory, tree: LayeredTree) -> Iterator[tuple[str, int]]:
+def paths(inventory: Inventory) -> Iterator[str]:
+    """Where the things lie that are told with their layer."""
     for things in (
         inventory.binaries,
         inventory.artefacts,
@@ -58,9 +59,14 @@ def _origins(inventory: Inventory, tree: LayeredTree) -> Iterator[tuple[str, int
         inventory.python_loads,
     ):
         for thing in things:
-            layer = tree.origin(thing.path)
-            if layer is not None:
-                yield thing.path, layer
+            yield thing.path
+
+
+def _origins(inventory: Inventory, tree: LayeredTree) -> Iterator[tuple[str, int]]:
+    for path in paths(inventory):
+        layer = tree.origin(path)
+        if layer is not None:
+            yield path, layer
 
 
 @dataclass(slots=True)

@@ -15,10 +15,12 @@ from buildmatrix.elf.model import DeviceCode, Elf, Mark
 SCHEMA = "buildmatrix/inventory/4"
 
 #: How far the import of a distribution's top-level packages gets to a library:
-#: `import` it is loaded, and the import fails without it; `guarded` it is loaded or tried, and the
-#: import goes on without it (a try, or a condition that a run decides); `lazy` only a call, or the
-#: import of a submodule, loads it; `unknown` nothing in the Python files names it.
-Reach = Literal["import", "guarded", "lazy", "unknown"]
+#: `import` it is loaded, and the import fails without it; `chosen` a run decides which one of
+#: several files is loaded, and the import fails when none can be (they have `reached_from` in
+#: common); `guarded` it is loaded or tried, and the import goes on without it (a try, or a
+#: condition that a run decides); `lazy` only a call, or the import of a submodule, loads it;
+#: `unknown` nothing in the Python files names it.
+Reach = Literal["import", "chosen", "guarded", "lazy", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,8 @@ class Binary:
     #: How the Python files of its distribution get to it by its name. What it links is reached as
     #: far as it is itself.
     reach: Reach = "unknown"
-    #: `path:line` of the statement that loads it, where `reach` is `import` or `guarded`.
+    #: `path:line` of the statement that loads it, or that chooses, where `reach` says that there is
+    #: one.
     reached_from: str | None = None
     #: Bytes that it takes in its wheel; None where it was not read from one.
     packed: int | None = None

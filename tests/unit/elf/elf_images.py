@@ -95,7 +95,8 @@ class Image:
                     at = len(names)
                     names += part.name.encode() + b"\0"
                 size = len(part.data) if part.size is None else part.size
-                rows.append([at, part.type, part.flags, 0, offset, size, link, 0, 1, 0])
+                address = BASE + offset if part.flags & ALLOC else 0
+                rows.append([at, part.type, part.flags, address, offset, size, link, 0, 1, 0])
             rows[-1][4:6] = len(body), len(names)
             body += names
             sections_at = len(body)

@@ -12,6 +12,7 @@ from buildmatrix.elf.marks import MARKS
 from buildmatrix.elf.model import DeviceFile
 from buildmatrix.elf.reader import read_elf
 from buildmatrix.elf.source import BytesSource
+from buildmatrix.elf.spirv import read as read_spirv
 
 KERNEL, SHADER = 2, 0
 
@@ -280,6 +281,31 @@ def test_spirv_in_data_of_the_host_is_found_and_a_parser_of_spirv_is_not() -> No
     elf = read_elf(BytesSource(image), len(image))
     assert elf is not None
     assert elf.device_code == ()
+
+
+FUNCTIONS = struct.pack("<12I", *[5 << 16 | 54, 1, 2, 0, 3, 1 << 16 | 56] * 2)
+#: OpName of an identifier with what looks like the end of a function in its text.
+LIKE_AN_END = struct.pack("<5I", 5 << 16 | 5, 1, 1 << 16 | 56, 0x61616161, 0)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        spirv(),
+        spirv().removesuffix(FUNCTIONS),
+        spirv().removesuffix(FUNCTIONS) + LIKE_AN_END + FUNCTIONS,
+        # One that takes more than is looked at at first, and one whose end is not aligned.
+        spirv().removesuffix(FUNCTIONS) + LIKE_AN_END * 4000 + FUNCTIONS * 900,
+        spirv() + FUNCTIONS * 2000,
+    ],
+    ids=["plain", "without a function", "a name like an end", "long names", "many functions"],
+)
+@pytest.mark.parametrize("behind", [b"", spirv(), b"\0" * 64, b"\0" * 64 + spirv(), b"\1" * 9])
+def test_a_module_of_spirv_ends_where_its_instructions_do(module: bytes, behind: bytes) -> None:
+    data = module + behind
+    container = read_spirv(BytesSource(data), 0, len(data))
+    assert container is not None
+    assert container.end == len(module)
 
 
 def test_a_bundle_with_nothing_but_code_of_the_host_holds_no_device_code() -> None:
