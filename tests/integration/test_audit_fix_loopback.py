@@ -123,6 +123,15 @@ def test_a_twin_that_lacks_the_version_is_taken_at_the_nearest_older_one(
     assert (root / "base.in").read_text() == "faiss-cpu==1.8.0\n"
 
 
+def test_a_constraint_goes_with_the_line_that_it_limits(index: PackageIndex, root: Path) -> None:
+    write(root, base__in="-c limits.txt\nxgboost\n", limits__txt="xgboost==3.4.1  # tested\n")
+    index.add("pypi", "xgboost-cpu", "3.9.0")
+    report = on_cpu(root, dry_run=False)
+    assert (root / "base.in").read_text() == "-c limits.txt\nxgboost-cpu\n"
+    assert (root / "limits.txt").read_text() == "xgboost-cpu==3.4.1  # tested\n"
+    assert ("xgboost-cpu", "3.4.1") in [(one.name, one.version) for one in report.distributions]
+
+
 def test_a_twin_that_brings_something_foreign_too_is_not_offered(
     index: PackageIndex, root: Path
 ) -> None:

@@ -89,6 +89,7 @@ def command(
     """
     from datetime import date
 
+    from buildmatrix.pipeline.audit.memory import share_one_heap
     from buildmatrix.pipeline.audit.reading import Kept
     from buildmatrix.pipeline.audit.session import Inputs, Session
     from buildmatrix.pipeline.audit.subject import check_usable, judge_for
@@ -106,6 +107,7 @@ def command(
     def judge_of(spec: Spec | None) -> Judge:
         return judge_for(spec, accepted, fail_on, date.today(), known)
 
+    share_one_heap()
     folder = cache_folder(no_cache)
     with ExitStack() as stack:
         reader = stack.enter_context(wheel_reader(offline, folder))

@@ -13,19 +13,25 @@ access to DNA sequences" (2019). Format: RFC 1951.
 from __future__ import annotations
 
 import re
+import threading
 import zlib
 from collections.abc import Iterator
 
 from buildmatrix.elf.ending import UNKNOWN
 
-#: Inflated bytes that are held of one member.
+#: Inflated bytes of one end, and those of them that are held: the last ones, with the sections and
+#: their names.
 MOST = 8 << 20
+HELD = 4 << 20
 #: Places that are tried in one member (a tenth of a second in real ones), and those of them that
 #: are followed beyond their first symbols.
 MOST_TRIED = 50_000
 MOST_FOLLOWED = 64
 #: Compressed bytes that hold the codes of a block.
 _CODES = 400
+#: Compressed bytes in which places are looked for at a time, inflated ones that come at a time.
+_STEP = 4 << 10
+_PIECE = 256 << 10
 _WINDOW = range(1 << zlib.MAX_WBITS)
 #: What stands in for the bytes before. The place of each is told by the first two together; the
 #: third has no byte in common with the first.
@@ -62,45 +68,78 @@ class Ending:
         ]
 
 
+#: It takes a processor and some megabytes: several threads would get nothing but memory from it.
+_one_at_a_time = threading.Lock()
+
+
 def inflate_end(data: bytes) -> Ending | None:
     """What `data`, the last bytes of a deflated member, inflates to from some block on.
 
-    None where no block begins in it, as far as can be told.
+    None where no block begins in it, as far as can be told. The last `HELD` bytes of it at most.
     """
-    followed = 0
-    for shifted in _places(data):
-        try:
-            zlib.decompressobj(-zlib.MAX_WBITS, _BEFORE[0]).decompress(shifted[:_CODES], 1)
-        except zlib.error:
-            continue
-        followed += 1
-        if followed > MOST_FOLLOWED:
-            break
-        copies = [copy for copy in (_to_end(shifted, one) for one in _BEFORE) if copy is not None]
-        if len(copies) == len(_BEFORE):
-            return Ending(*copies)
-    return None
+    with _one_at_a_time:
+        followed = 0
+        for shifted in _places(data):
+            try:
+                zlib.decompressobj(-zlib.MAX_WBITS, _BEFORE[0]).decompress(shifted[:_CODES], 1)
+            except zlib.error:
+                continue
+            followed += 1
+            if followed > MOST_FOLLOWED:
+                break
+            copies = _copies(shifted)
+            if copies is not None:
+                return Ending(*copies)
+        return None
 
 
 def _places(data: bytes) -> Iterator[memoryview]:
     """`data` from each bit on at which a block may begin, in order."""
     bits = int.from_bytes(data, "little")
     shifted = [(bits >> shift).to_bytes(len(data), "little") for shift in range(8)]
-    places = sorted(
-        (match.start(), shift)
-        for shift, one in enumerate(shifted)
-        for match in _BEGINNING.finditer(one)
-    )
-    for at, shift in places[:MOST_TRIED]:
-        yield memoryview(shifted[shift])[at:]
+    tried = 0
+    for start in range(0, len(data), _STEP):
+        places = sorted(
+            (match.start(), shift)
+            for shift, one in enumerate(shifted)
+            # What begins in this step may end behind it.
+            for match in _BEGINNING.finditer(one, start, start + _STEP + 2)
+        )
+        for at, shift in places:
+            if at < start + _STEP:
+                tried += 1
+                if tried > MOST_TRIED:
+                    return
+                yield memoryview(shifted[shift])[at:]
+
+
+def _copies(data: memoryview) -> list[bytes] | None:
+    """What `data` inflates to behind each of `_BEFORE`, where it ends with the member."""
+    copies = []
+    for before in _BEFORE:
+        copy = _to_end(data, before)
+        if copy is None:
+            return None
+        copies.append(copy)
+    return copies
 
 
 def _to_end(data: memoryview, before: bytes) -> bytes | None:
-    """What `data` inflates to, where it ends with the member."""
+    """The last bytes that `data` inflates to, where it ends with the member."""
     stream = zlib.decompressobj(-zlib.MAX_WBITS, before)
-    try:
-        found = stream.decompress(data, MOST)
-    except zlib.error:
-        return None
+    held = bytearray()
+    total = 0
+    left: bytes | memoryview = data
+    while not stream.eof:
+        try:
+            piece = stream.decompress(left, _PIECE)
+        except zlib.error:
+            return None
+        left = stream.unconsumed_tail
+        held += piece
+        total += len(piece)
+        if total > MOST or not (piece or left):
+            return None
+        del held[:-HELD]
     # Shifted by some bits, the last byte may be an empty one.
-    return found if stream.eof and len(stream.unused_data) <= 1 else None
+    return bytes(held) if len(stream.unused_data) <= 1 else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from packaging.utils import canonicalize_name
 
@@ -66,7 +66,7 @@ def read(ask: Ask) -> tuple[Lock, Mapping[str, frozenset[str]]]:
             package = _package(ask, name, mapping(item), line, sources, asked)
             if package is not None and package.name not in packages:
                 packages[package.name] = package
-                hashes[package.name] = frozenset(_hashes(mapping(item)))
+                hashes[package.name] = _hashes(ask, name, mapping(item), line)
     lock = Lock(
         path=ask.path,
         target=ask.target.id,
@@ -77,9 +77,19 @@ def read(ask: Ask) -> tuple[Lock, Mapping[str, frozenset[str]]]:
     return lock, hashes
 
 
-def _hashes(item: Mapping[str, object]) -> Iterator[str]:
-    """The sha256 hashes of an entry, in hex."""
-    yield from filter(None, map(sha256_of, strings(item.get("hashes"))))
+def _hashes(ask: Ask, name: str, item: Mapping[str, object], line: int | None) -> frozenset[str]:
+    """The sha256 hashes of an entry, in hex; none where it allows every file.
+
+    Raises `SpecError` for hashes that cannot be told: they must not allow every file either.
+    """
+    said = item.get("hashes")
+    if said is None or said == []:
+        return frozenset()
+    found = frozenset(filter(None, map(sha256_of, strings(said))))
+    if not found:
+        problem = f"package `{name}`: none of its `hashes` is a `sha256:` with 64 hex digits"
+        raise SpecError([Problem(problem, ask.label, line, hint=_HINT)])
+    return found
 
 
 def _sources(meta: Mapping[str, object]) -> list[Mapping[str, object]]:

@@ -187,7 +187,7 @@ def _package(
     item: Mapping[str, object], entry: Entry, askers: Sequence[str], place: str
 ) -> Package:
     source = mapping(entry.source)
-    wheels = tuple(_wheels(item, source))
+    wheels = tuple(_wheels(item, source, place))
     return Package(
         name=entry.name,
         version=entry.version,
@@ -200,17 +200,25 @@ def _package(
     )
 
 
-def _wheels(item: Mapping[str, object], source: Mapping[str, object]) -> Iterator[Wheel]:
+def _wheels(
+    item: Mapping[str, object], source: Mapping[str, object], place: str
+) -> Iterator[Wheel]:
+    """The wheels of an entry. Raises `SpecError` for a hash that cannot be told."""
     for wheel in tables(item.get("wheels")):
         where = string(wheel.get("url")) or string(wheel.get("path"))
         where = where or string(source.get("url")) or string(source.get("path"))
         name = string(wheel.get("filename")) or posixpath.basename(path_in(where))
         if name.endswith(".whl"):
+            said = string(wheel.get("hash"))
+            if said.startswith("sha256:") and not sha256_of(said):
+                file, _, line = place.partition(":")
+                problem = f"`{name}`: its hash is no `sha256:` with 64 hex digits"
+                raise SpecError([Problem(problem, file, int(line) if line else None, hint=_HINT)])
             size = wheel.get("size")
             yield Wheel(
                 filename=name,
                 url=redact(where),
-                sha256=sha256_of(string(wheel.get("hash"))),
+                sha256=sha256_of(said),
                 size=size if isinstance(size, int) and size >= 0 else None,
             )
 

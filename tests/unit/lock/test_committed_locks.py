@@ -323,6 +323,29 @@ def test_a_broken_pipfile_lock_names_the_line(tmp_path: Path) -> None:
     assert error(folder / "Pipfile.lock").startswith("Pipfile.lock:19:")
 
 
+@pytest.mark.parametrize("hashes", ['["sha256:59bb"]', '["md5:59bb", 7]', '"sha256:59bb"', "{}"])
+def test_hashes_that_cannot_be_told_do_not_allow_every_file(tmp_path: Path, hashes: str) -> None:
+    path = tmp_path / "Pipfile.lock"
+    entry = f'"anyio": {{"hashes": {hashes}, "version": "==4.16.0"}}'
+    path.write_text(f'{{"_meta": {{"sources": []}},\n"default": {{\n        {entry}}}}}')
+    assert "`anyio`: none of its `hashes` is a `sha256:`" in error(path)
+
+
+def test_a_hash_among_others_that_cannot_be_told_is_the_only_one_allowed(tmp_path: Path) -> None:
+    folder = copied("pipenv", tmp_path)
+    first = "sha256:59bb03251907983d1603d27c3087ddb1e93299ea2163adcdba37899a4fb12ffb"
+    change(folder / "Pipfile.lock", first, "sha512:00")
+    assert len(pins(folder / "Pipfile.lock").hashes["anyio"]) == 1
+
+
+def test_a_broken_hash_of_uv_names_the_line_of_its_package(tmp_path: Path) -> None:
+    folder = copied("uv", tmp_path)
+    text = (folder / "uv.lock").read_text()
+    (folder / "uv.lock").write_text(text.replace('whl", hash = "sha256:', 'whl", hash = "sha256:g'))
+    assert "its hash is no `sha256:` with 64 hex digits" in error(folder / "uv.lock")
+    assert error(folder / "uv.lock").startswith("uv.lock:")
+
+
 # pylock.toml
 
 PYLOCK = f"""\

@@ -10,6 +10,7 @@ import pytest
 from lock_cases import spec_of, target
 from package_index import PackageIndex, wheel_bytes
 
+from buildmatrix.cli import main
 from buildmatrix.errors import BuildmatrixError, SpecError, UndecidedError, UsageError
 from buildmatrix.lock.model import Lock, Package
 from buildmatrix.lock.resolve import lock_targets
@@ -231,6 +232,32 @@ def test_upgrade_gives_up_all_versions_or_those_named(
     index.add("pypi", "booster", "1.1", "xgboost>=3")
     packages = lock(tmp_path, target(), upgrade=upgrade)
     assert (packages["numpy"].version, packages["booster"].version) == (numpy, booster)
+
+
+def test_the_name_of_an_upgrade_that_no_lock_has_is_refused(
+    tmp_path: Path,
+    index: PackageIndex,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write(tmp_path, "numpy\n")
+    (tmp_path / "buildmatrix.toml").write_text(
+        '[project]\nname = "x"\nversion = "1"\n[defaults]\npython = "3.12"\n'
+        'requirements = ["requirements.in"]\n'
+        '[backend.cpu]\nruntime = "any"\nbase = "python:3.12-slim"\n'
+    )
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[object, str]:
+        with pytest.raises(SystemExit) as stop:
+            main(["lock", *arguments])
+        return stop.value.code or 0, capsys.readouterr().err
+
+    # Whether it is right shows only when there is a lock.
+    assert run("--upgrade=NumPy", "-q") == (0, "")
+    code, err = run("--upgrade=nunpy")
+    assert (code, "no lock of these targets has it; did you mean numpy?" in err) == (2, True)
+    assert run("--upgrade=NumPy", "-q") == (0, "")
 
 
 def test_one_target_that_cannot_be_resolved_does_not_stop_the_others(

@@ -13,7 +13,15 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from audit_index import HASTY, Locked, embedded, library, noise
 from elf_images import Image, Part
-from index import IndexServer, answering, ignoring_ranges
+from index import (
+    IndexServer,
+    Misdeed,
+    answering,
+    cut_after,
+    ignoring_ranges,
+    redirecting,
+    with_headers,
+)
 
 from buildmatrix.index.client import Client
 from buildmatrix.index.wheels import WheelReader
@@ -161,6 +169,24 @@ def test_a_strict_audit_reads_until_it_is_certain_and_no_further(
     assert exit_code(strict, "error", strict=True) == 0
 
 
+def test_a_strict_audit_does_not_read_on_where_a_finding_fails_already(
+    locked: Locked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("buildmatrix.pipeline.audit.budget.FLOOR", 300_000)
+    for number, name in enumerate(("one", "two", "three")):
+        data = Image(parts=(Part(".data", noise(9_000_000, number)),)).build()
+        shared = {"shared/data.so": library(size=1000 + number)} if name != "three" else {}
+        locked.add(f"{name} 1.0", files={f"{name}/lib.so": data, **shared})
+    report = locked.audit("cpu", strict=True)
+    assert rules(report) == ["BM204 one, two"]
+    assert {name: (one.depth, one.certain) for name, one in verdicts(report).items()} == {
+        "one": ("heads", False),
+        "two": ("heads", False),
+        "three": ("whole", True),
+    }
+    assert exit_code(report, "error", strict=True) == 1
+
+
 def test_deep_without_an_index_still_says_what_an_earlier_look_found(
     locked: Locked, tmp_path: Path
 ) -> None:
@@ -289,6 +315,46 @@ def test_a_wheel_that_cannot_be_reached_is_undecided_and_costs_no_other(locked: 
     assert unread.path == gone.name
     assert verdicts(report)["clean"].verdict == "ok"
     assert "gone" not in verdicts(report)
+
+
+@pytest.mark.parametrize("after", [0, 2, 3])
+@pytest.mark.parametrize(
+    "misdeed",
+    [
+        pytest.param(answering(404), id="404"),
+        pytest.param(answering(429, retry_after="0"), id="429"),
+        pytest.param(answering(500), id="500"),
+        pytest.param(answering(503, retry_after="86400"), id="503"),
+        pytest.param(redirecting("/files/demo-1.0-py3-none-any.whl"), id="redirects in a circle"),
+        pytest.param(redirecting("ftp://example.com/x.whl"), id="a redirect to nowhere"),
+        pytest.param(ignoring_ranges(), id="a range ignored"),
+        pytest.param(cut_after(100), id="a range cut short"),
+        pytest.param(cut_after(100, reset=True), id="a connection reset"),
+        pytest.param(with_headers(etag='"other"'), id="a file that changes"),
+        pytest.param(with_headers(content_range="bytes 0-9/10"), id="a length that lies"),
+        pytest.param(with_headers(content_encoding="gzip"), id="compressed on the way"),
+    ],
+)
+def test_whatever_an_index_does_while_a_wheel_is_read_is_told_in_one_sentence(
+    locked: Locked, misdeed: Misdeed, after: int
+) -> None:
+    parts = (
+        Part(".text", noise(600_000), flags=6),
+        Part(".rodata", noise(20_000)),
+        Part(".eh_frame", noise(2_000_000, 2)),
+    )
+    library = Image(needed=("libc.so.6",), parts=parts).build()
+    path = locked.add("demo 1.0", files={"demo/lib.so": library})
+    locked.server.misbehave(locked.server.path_of(path.name), misdeed, after=after)
+    report = locked.audit("cpu")
+    # A wheel is opened twice. What an index gives from there on in one way may be enough.
+    struck = len(locked.server.requests) > after and (after > 1 or bool(report.unread))
+    assert exit_code(report) == (3 if struck else 0)
+    assert verdicts(report).get("demo") is not None or struck
+    for one in report.unread:
+        assert one.path == path.name
+        assert one.why.count("\n") == 0
+        assert 20 < len(one.why) < 300
 
 
 def test_a_wheel_that_cannot_be_reached_does_not_hide_what_was_found(locked: Locked) -> None:

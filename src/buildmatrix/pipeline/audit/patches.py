@@ -203,7 +203,9 @@ def _in_requirements(
     places = {file: path.parent / _from(label, file) for file in wanted.files}
     draft.beside |= {*places.values()}
     lines = [line for line in wanted.lines if line.name == change.name and line.requirement]
-    for line in lines:
+    # A limit of the old name says nothing about its twin, which would come in any version.
+    limits = [line for line in wanted.constraints if line.name == change.name and line.requirement]
+    for line in (*lines, *limits) if lines else ():
         if line.requirement.url is not None:
             raise CannotWrite(f"{line} gives {change.name} by its address")
         text = draft.edit(places[line.file])

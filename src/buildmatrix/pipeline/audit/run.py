@@ -156,7 +156,13 @@ def _gained(
     """
     gained: dict[str, set[Gain]] = {}
     for work in works:
-        failing = {one.distribution for one in work.findings if unless_failing and fails(one)}
+        # What is about two distributions names both.
+        failing = {
+            name
+            for one in work.findings
+            if unless_failing and fails(one)
+            for name in (one.distribution or "").split(", ")
+        }
         for owner, gain in work.gains.items():
             name = owner.partition("==")[0]
             wheel = work.wheels.get(name)
