@@ -19,6 +19,7 @@ from docker.errors import APIError, ImageNotFound
 from docker.models.containers import Container
 from docker.types import LogConfig
 
+from buildmatrix.engines.ahead import read_ahead
 from buildmatrix.engines.model import ImageFacts, RunResult
 from buildmatrix.engines.text import plain
 from buildmatrix.errors import BuildError, ComponentError, Interrupted, UndecidedError
@@ -63,6 +64,10 @@ def _cause(error: BaseException) -> str:
         if isinstance(below, OSError) and below.strerror:
             return below.strerror[:1].lower() + below.strerror[1:]
         below = below.__cause__ or below.__context__
+    if isinstance(error, requests.Timeout):
+        return f"it gave no answer in {_PATIENCE} s"
+    if isinstance(error, requests.ConnectionError | requests.exceptions.ChunkedEncodingError):
+        return "it ended the connection"
     return str(error)
 
 
@@ -86,18 +91,29 @@ def inspect(host: str, environment: Mapping[str, str], reference: str) -> ImageF
             size=int(image.attrs.get("Size") or 0),
             user=config.get("User") or "",
             history=tuple(history),
+            layers=tuple((image.attrs.get("RootFS") or {}).get("Layers") or ()),
         )
 
 
 @contextmanager
-def export(host: str, environment: Mapping[str, str], reference: str) -> Iterator[Iterator[bytes]]:
-    """The archive that `docker save` would write, piece by piece."""
+def export(
+    host: str, environment: Mapping[str, str], reference: str, cancelled: Callable[[], bool]
+) -> Iterator[Iterator[bytes]]:
+    """The archive that `docker save` would write, piece by piece.
+
+    The pieces raise `Interrupted` as soon as `cancelled` says so.
+    """
     with _client(host, environment) as client:
+
+        def chunks() -> Iterator[bytes]:
+            yield from client.images.get(reference).save(chunk_size=_CHUNK)
+
         try:
-            chunks = client.images.get(reference).save(chunk_size=_CHUNK)
+            # Also what comes before the first piece: a daemon may hang there.
+            with contextlib.closing(read_ahead(chunks(), cancelled)) as ahead:
+                yield ahead
         except ImageNotFound as error:
             raise UndecidedError(f"there is no image {reference} on this machine") from error
-        yield chunks
 
 
 def run(

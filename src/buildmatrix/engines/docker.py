@@ -310,7 +310,9 @@ class DockerEngine:
         """An existing image as an archive; see `Engine.export`."""
         from buildmatrix.engines import containers
 
-        return containers.export(self._host(), self._environment, reference)
+        return containers.export(
+            self._host(), self._environment, reference, lambda: self._processes.cancelled
+        )
 
     # The docker command
 

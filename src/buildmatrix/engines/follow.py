@@ -23,8 +23,14 @@ TRANSFER = 10_000_000
 
 # `[image build 2/7] RUN ...`: buildx puts the bake target in front when there are several.
 _NAME = re.compile(r"\[(?P<where>[^\]]*)\]\s*(?P<what>.*)", re.DOTALL)
-# A step of buildx itself that is open as long as the export takes, and hides it.
-_BOOKKEEPING = "resolving provenance for metadata file"
+# Steps of buildx and BuildKit for themselves: short, or open as long as the export takes.
+_BOOKKEEPING = re.compile(
+    "resolving provenance for metadata file|load local bake definitions|"
+    r"load build definition from \S+|load \.dockerignore|"
+    r"stage-\d+ 1/1 COPY --from=scanner .*|exporting to client directory"
+)
+# Names that people read do without it; the log has it.
+_DIGEST = re.compile(r"@sha256:[0-9a-f]{64}")
 # What BuildKit reports for steps that it stopped because another one failed.
 _CANCELLED = re.compile(r"context canceled|code = Canceled|^Canceled$")
 
@@ -63,6 +69,7 @@ def step_text(name: str) -> str:
     """A step's name as the progress display has it: `build 2/7 RUN ...`, `scan`."""
     if is_scan(name):
         return "scan"
+    name = _DIGEST.sub("", name)
     match = _NAME.fullmatch(name)
     if match is None:
         return shorten(name, STEP)
@@ -123,7 +130,7 @@ class Follower:
             step.started = True
             self._write(f"#{step.number} {step.name}")
             text = step_text(step.name)
-            if text != _BOOKKEEPING and not vertex.cached:
+            if not (vertex.cached or _BOOKKEEPING.fullmatch(text)):
                 # A short step may begin and end within one message: it is shown all the same.
                 self._show(text)
                 if not vertex.completed:

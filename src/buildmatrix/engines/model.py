@@ -91,6 +91,8 @@ class ImageFacts:
     user: str
     #: `created_by` of each layer with its bytes, oldest first.
     history: tuple[tuple[str, int], ...] = ()
+    #: Digests of its uncompressed layers, the lowest first.
+    layers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ changed since.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -24,7 +25,6 @@ from buildmatrix.errors import (
     most_severe,
 )
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.lock.model import Lock
 from buildmatrix.pipeline import journal, smoke
 from buildmatrix.pipeline.advisories import ask
 from buildmatrix.pipeline.audit.run import look
@@ -32,11 +32,12 @@ from buildmatrix.pipeline.journal import Record
 from buildmatrix.pipeline.judge import Judge
 from buildmatrix.pipeline.options import Options
 from buildmatrix.pipeline.resolved import Resolved
-from buildmatrix.pipeline.state import FOLDER, State, TargetFiles
+from buildmatrix.pipeline.state import FOLDER, State
 from buildmatrix.pipeline.target_layers import with_layers
+from buildmatrix.pipeline.work import Work
 from buildmatrix.progress import Progress
 from buildmatrix.reports.model import Report, assemble, exit_code
-from buildmatrix.rules.model import GATES, Finding, Gate, GateState, TargetResult, Verdict
+from buildmatrix.rules.model import Finding, Gate, TargetResult
 from buildmatrix.spec.copies import check_copied
 from buildmatrix.spec.model import Spec, Target
 
@@ -49,59 +50,6 @@ class Result:
     exit_code: int
     #: Why images that are good were not published.
     error: str | None = None
-
-
-@dataclass(slots=True)
-class _Work:
-    """One target on its way through the gates."""
-
-    target: Target
-    files: TargetFiles
-    lock: Lock | None = None
-    job: BuildJob | None = None
-    key: str = ""
-    record: Record | None = None
-    cached: bool = False
-    #: What of its inventory goes into the report: inventories are large, and there are many.
-    scanned: Inventory | None = None
-    gates: dict[Gate, GateState] = field(default_factory=lambda: dict.fromkeys(GATES, "not-run"))
-    findings: tuple[Finding, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
-    #: Why gates did not hold, where it is no finding, and exit codes that only this says.
-    errors: list[str] = field(default_factory=list)
-    codes: list[int] = field(default_factory=list)
-    #: Where publishing was asked for: how it went, and the digest in the registry.
-    push: GateState | None = None
-    pushed: str | None = None
-
-    def fail(self, gate: Gate, error: BuildmatrixError) -> None:
-        """Note why a gate did not hold."""
-        decided = isinstance(error, BuildError) or error.exit_code == 2
-        self.gates[gate] = "failed" if decided else "undecided"
-        self.errors.append(error.message)
-        if not isinstance(error, UndecidedError):
-            self.codes.append(error.exit_code)
-
-    @property
-    def green(self) -> bool:
-        """Whether all gates held; smoke may not have run."""
-        held = all(self.gates[gate] == "passed" for gate in ("lock", "build", "scan"))
-        return held and self.gates["smoke"] in {"passed", "not-run"}
-
-    @property
-    def red(self) -> bool:
-        """Whether a gate did not hold: what has not run yet still may."""
-        return any(state in {"failed", "undecided"} for state in self.gates.values())
-
-    def outcome(self) -> str:
-        """One line for the progress display."""
-        if self.errors:
-            return self.errors[0].splitlines()[0]
-        if not self.green:
-            gate = next(gate for gate in GATES if self.gates[gate] != "passed")
-            findings = sum(finding.waived is None for finding in self.findings)
-            return f"{gate} {self.gates[gate]}, {findings} findings"
-        return "nothing to do" if self.cached else "built"
 
 
 def build(
@@ -121,7 +69,7 @@ def build(
     check_copied(spec, targets)
     state = State(spec.root / FOLDER)
     with state.held(progress):
-        run = _Run(spec, options, engine, progress, [_Work(t, state.of(t.id)) for t in targets])
+        run = _Run(spec, options, engine, progress, [Work(t, state.of(t.id)) for t in targets])
         try:
             return run.all()
         except KeyboardInterrupt:
@@ -140,7 +88,7 @@ class _Run:
         options: Options,
         engine: Engine,
         progress: Progress,
-        works: list[_Work],
+        works: list[Work],
     ) -> None:
         self.spec = spec
         self.options = options
@@ -172,7 +120,7 @@ class _Run:
         from buildmatrix.lock.resolve import lock_targets
         from buildmatrix.lock.status import staleness
 
-        fresh: list[_Work] = []
+        fresh: list[Work] = []
         for work in self.works:
             if self.options.locked and (why := staleness(self.spec, work.target)):
                 work.gates["lock"] = "failed"
@@ -200,7 +148,7 @@ class _Run:
                 work.gates["lock"] = self.judge.gate(work.findings)
         for work in self.works:
             if work.gates["lock"] != "passed":
-                self.progress.done(work.target.id, f"lock: {work.outcome()}", ok=False)
+                self.progress.done(work.target.id, work.outcome(), ok=False)
 
     def advisories(self) -> None:
         """Ask once what is known against everything that is locked."""
@@ -216,8 +164,8 @@ class _Run:
 
     def render(self) -> None:
         """Write the generated files, and say for each target what is to be built from what."""
+        from buildmatrix.pipeline.plan import Plan
         from buildmatrix.render.generate import generate, write
-        from buildmatrix.render.names import bake_name, scan_name
 
         locked = [work for work in self.works if work.lock is not None]
         if not locked:
@@ -226,38 +174,12 @@ class _Run:
         files = generate(self.spec, [work.target for work in locked], locks)
         with writing(self.spec.root / self.spec.output):
             write(self.spec, files)
-        bake = f"{self.spec.output}/docker-bake.json"
-        entries = msgspec.json.decode(files[bake])["target"]
-        digests = journal.Digests(self.spec.root, self.spec.output)
+        plan = Plan(self.spec, self.options, self.engine.name, files)
         for work in locked:
-            target = work.target
-            names = bake_name(target.id), scan_name(target.id)
-            own = (f"{self.spec.output}/{target.id}/", f"{self.spec.output}/scan/")
-            work.job = BuildJob(
-                id=target.id,
-                bake_file=self.spec.root / bake,
-                image_target=names[0],
-                scan_target=names[1],
-                context=self.spec.root,
-                tags=target.references,
-                log=work.files.log,
-                scan_output=work.files.scan_output,
-                load=self.options.smoke
-                and bool(smoke.runs_here(target, self.judge.has_device(target.backend))),
-            )
-            work.key = journal.key(
-                {
-                    "engine": self.engine.name,
-                    "builder": self.options.surroundings.builder,
-                    "mirror": self.options.surroundings.mirror,
-                    "bake": [entries[name] for name in names],
-                    "generated": {path: digests.of(path) for path in files if path.startswith(own)},
-                    "context": [digests.of(path) for path, _ in target.copy],
-                    "lock": locks[target.id].digest,
-                }
-            )
+            work.job = plan.job(work.target, work.files, self.judge.has_device(work.target.backend))
+            work.key = plan.key(work.target, locks[work.target.id])
 
-    def recall(self, works: Sequence[_Work]) -> None:
+    def recall(self, works: Sequence[Work]) -> None:
         """Give the targets their records, where the images that these name are still there."""
         if not self.options.rebuild:
             for work in works:
@@ -273,7 +195,7 @@ class _Run:
 
     # Audit
 
-    def audit(self, works: Sequence[_Work]) -> None:
+    def audit(self, works: Sequence[Work]) -> None:
         """Read the wheels of what is about to be built, as far as an index gives parts of them.
 
         What fails here needs no build of some gigabytes to be told. What does not is judged again,
@@ -299,7 +221,7 @@ class _Run:
                 work.findings += findings
                 work.verdicts = one.verdicts
                 work.gates["lock"] = "failed"
-                self.progress.done(work.target.id, f"lock: {work.outcome()}", ok=False)
+                self.progress.done(work.target.id, work.outcome(), ok=False)
 
     def installed(self, finding: Finding, target: Target) -> Finding:
         """A finding about a wheel; a waiver may name the path that its file has in the image."""
@@ -319,30 +241,39 @@ class _Run:
 
     # Build, scan, smoke
 
-    def side_by_side(self, works: Sequence[_Work]) -> None:
+    def side_by_side(self, works: Sequence[Work]) -> None:
         """Build, scan, judge and smoke-test, `jobs` targets at a time."""
         crew = Crew(self.one, self.options.jobs, "target", stop=self.engine.cancel)
         for _ in crew.answers(works):
             if self.options.fail_fast and any(work.red for work in works):
                 crew.send_home()
 
-    def one(self, work: _Work) -> None:
+    def one(self, work: Work) -> None:
         """One target from build to smoke."""
-        gate: Gate = "build"
         try:
-            self.image(work)
-            gate = "scan"
-            self.scan(work)
-            gate = "smoke"
-            self.smoke(work)
+            if self.through("build", work, self.image):
+                # An export takes as long as smoke commands do, and needs nothing of them.
+                with ThreadPoolExecutor(1, thread_name_prefix="layers") as aside:
+                    scanned = aside.submit(self.scanned, work)
+                    self.through("smoke", work, self.smoke)
+                    self.through("scan", work, lambda work: self.scan(work, scanned.result()))
         except Interrupted:
             work.errors.append("stopped before it was done")
-        except BuildmatrixError as error:
-            work.fail(gate, error)
         ok = work.green and not work.errors
         self.progress.done(work.target.id, work.outcome(), ok)
 
-    def image(self, work: _Work) -> None:
+    def through(self, gate: Gate, work: Work, step: Callable[[Work], None]) -> bool:
+        """Take `work` through one gate; False where it could not be tried. Raises `Interrupted`."""
+        try:
+            step(work)
+        except Interrupted:
+            raise
+        except BuildmatrixError as error:
+            work.fail(gate, error)
+            return False
+        return True
+
+    def image(self, work: Work) -> None:
         """Build and scan what the journal does not have."""
         if work.record is None:
             assert work.job is not None
@@ -356,7 +287,7 @@ class _Run:
                 config=outcome.config,
                 loaded=outcome.loaded,
                 tags=work.job.tags,
-                inventory=journal.inventory_digest(work.files),
+                inventory=journal.sha256_of(work.files.inventory),
                 seconds=round(outcome.seconds, 3),
                 bases=dict(outcome.bases),
             )
@@ -364,8 +295,8 @@ class _Run:
             work.record = record
         work.gates["build"] = "passed"
 
-    def scan(self, work: _Work) -> None:
-        """Judge what lies in the image, and what its layers hide."""
+    def scanned(self, work: Work) -> Inventory:
+        """What lies in the image, and what its layers hide."""
         inventory, unknown = with_layers(
             work.files,
             store.read(work.files.inventory),
@@ -374,12 +305,16 @@ class _Run:
         )
         if unknown:
             self.progress.note(f"{work.target.id}: what its layers hide is not judged: {unknown}")
+        return inventory
+
+    def scan(self, work: Work, inventory: Inventory) -> None:
+        """Judge what lies in the image."""
         work.scanned = Inventory(unread=inventory.unread, stats=inventory.stats)
         findings, work.verdicts = self.judge.image(work.target, inventory, work.lock)
         work.findings += findings
         work.gates["scan"] = self.judge.gate(findings)
 
-    def smoke(self, work: _Work) -> None:
+    def smoke(self, work: Work) -> None:
         """Run what can run here, in the image that was scanned."""
         record = work.record
         if not self.options.smoke or record is None or not record.loaded or not record.tags:
@@ -440,7 +375,7 @@ class _Run:
         report = assemble(
             self.spec.path.name,
             self.judge.catalogue_date,
-            targets=[self.target_result(work) for work in self.works],
+            targets=[self.told(work) for work in self.works],
             findings=[*findings, *self.judge.stale_waivers(findings, judged)],
             verdicts=[verdict for work in self.works for verdict in work.verdicts],
             inventories=[work.scanned for work in self.works if work.scanned],
@@ -454,31 +389,14 @@ class _Run:
             self.push_error.message if self.push_error else None,
         )
 
-    def target_result(self, work: _Work) -> TargetResult:
-        """The gates of one target."""
-        record, target = work.record, work.target
-        # A log of an earlier run says nothing of this one.
-        log = work.files.log if work.gates["build"] != "not-run" else None
-        return TargetResult(
-            id=target.id,
-            backend=target.backend,
-            gates=dict(work.gates),
-            image=target.references[0] if target.tags else target.image,
-            digest=work.pushed or (record.digest if record else None),
-            size=work.scanned.stats.bytes_total if work.scanned else None,
-            log=log.relative_to(self.spec.root).as_posix() if log and log.is_file() else None,
-            error="\n".join(work.errors) or None,
-            seconds=record.seconds if record and not work.cached else 0.0,
-            cached=work.cached,
-            smoke_not_run=self.smoke_not_run(work) if self.options.smoke else (),
-            push=work.push,
-            bases=record.bases if record else {},
-        )
-
-    def smoke_not_run(self, work: _Work) -> tuple[str, ...]:
-        """Smoke commands that a machine with the device still has to run."""
-        commands = smoke.not_run_here(work.target, self.judge.has_device(work.target.backend))
-        return tuple(f"{command.name} ({command.level})" for command in commands)
+    def told(self, work: Work) -> TargetResult:
+        """The gates of one target, and the smoke commands that another machine has to run."""
+        left: tuple[str, ...] = ()
+        if self.options.smoke:
+            has_device = self.judge.has_device(work.target.backend)
+            commands = smoke.not_run_here(work.target, has_device)
+            left = tuple(f"{command.name} ({command.level})" for command in commands)
+        return work.result(self.spec.root, left)
 
 
 def _is_here(record: Record, job: BuildJob | None, present: Mapping[str, str]) -> bool:

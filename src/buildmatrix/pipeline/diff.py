@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from buildmatrix.comparison.compare import compare
 from buildmatrix.comparison.model import Comparison, FindingChange, Side
-from buildmatrix.errors import EXIT_FINDINGS, UsageError, most_severe
-from buildmatrix.reports.model import EXIT_UNDECIDED, FailOn, fails
+from buildmatrix.errors import EXIT_FINDINGS, UndecidedError, UsageError, most_severe
+from buildmatrix.reports.model import FailOn, fails
 
 
-def difference(before: Side, after: Side) -> Comparison:
+def compared(before: Side, after: Side) -> Comparison:
     """Everything that differs between two sides.
 
     Raises `UsageError` for two that have nothing in common that could be compared.
@@ -49,5 +49,5 @@ def exit_code(comparison: Comparison, fail_on: FailOn) -> int:
     if any(is_new(change, fail_on) for change in comparison.findings or ()):
         codes.append(EXIT_FINDINGS)
     if comparison.before.is_undecided or comparison.after.is_undecided:
-        codes.append(EXIT_UNDECIDED)
+        codes.append(UndecidedError.exit_code)
     return most_severe(codes)

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from buildmatrix.engines.disk import writing
-from buildmatrix.errors import Problem, SpecError
 from buildmatrix.inventory.writing import write_atomically
 from buildmatrix.pipeline.state import TargetFiles
-from buildmatrix.render.ignore import FOLDER, Ignored, rules
 
 #: Part of every key: raised when the same inputs would give another image or inventory.
 VERSION = "buildmatrix/journal/1"
@@ -49,15 +45,19 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return all(present.get(tag) in names for tag in self.tags)
 
 
-def read(files: TargetFiles, key: str) -> Record | None:
-    """The record of a target, if it is about `key` and its inventory is still the one it names."""
+def stored(files: TargetFiles) -> Record | None:
+    """The record of a target, if its inventory is still the one that it names."""
     try:
         record = msgspec.json.decode(files.record.read_bytes(), type=Record)
-        if record.key != key or _sha256(files.inventory) != record.inventory:
-            return None
+        return record if sha256_of(files.inventory) == record.inventory else None
     except (OSError, msgspec.MsgspecError):
-        return None  # Never written, deleted, or written by another version: build again.
-    return record
+        return None  # Never written, deleted, or written by another version.
+
+
+def read(files: TargetFiles, key: str) -> Record | None:
+    """The same, if it is about `key`: else the target has to be built again."""
+    record = stored(files)
+    return record if record is not None and record.key == key else None
 
 
 def write(files: TargetFiles, record: Record) -> None:
@@ -72,93 +72,13 @@ def forget(files: TargetFiles) -> None:
         files.record.unlink(missing_ok=True)
 
 
-def inventory_digest(files: TargetFiles) -> str:
-    """The digest that a record names the stored inventory by."""
-    return _sha256(files.inventory)
-
-
-class Digests:
-    """Digests of files and folders, each read once however many targets use it.
-
-    What the generated `.dockerignore` files keep out of the context does not count; `output` is
-    the folder of generated files.
-    """
-
-    def __init__(self, root: Path, output: str = FOLDER) -> None:
-        self._root = root
-        self._ignored = Ignored(rules(root, output))
-        self._known: dict[str, str] = {}
-
-    def of(self, path: str) -> str:
-        """Digest of a file, or of all files below a folder with names, modes and contents.
-
-        Raises `SpecError` when it is not there: the image could not be built either.
-        """
-        if path not in self._known:
-            try:
-                self._known[path] = _tree_sha256(self._root, path, self._ignored)
-            except OSError as error:
-                raise SpecError(
-                    [
-                        Problem(
-                            f"{error.strerror or error}: it is to be copied into the image",
-                            str(Path(error.filename or path)),
-                            hint="see `copy` in the specification",
-                        )
-                    ]
-                ) from error
-        return self._known[path]
-
-
 def key(parts: Mapping[str, object]) -> str:
     """Digest of everything that goes into an image: values that JSON can hold."""
     text = json.dumps([VERSION, dict(parts)], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """The digest of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _tree_sha256(root: Path, path: str, ignored: Ignored) -> str:
-    if (root / path).is_file():
-        return _sha256(root / path)
-    digest = hashlib.sha256()
-    for name, kind, content in _entries(root, path, ignored):
-        digest.update(f"{len(os.fsencode(name))} {kind} {len(content)} ".encode())
-        digest.update(os.fsencode(name) + os.fsencode(content))
-    return digest.hexdigest()
-
-
-def _entries(root: Path, copied: str, ignored: Ignored) -> Iterator[tuple[str, str, str]]:
-    """Every entry that the folder `copied` has in the context, in a fixed order.
-
-    Relative path, kind with mode, content.
-    """
-    folder = root / copied
-    for directory, folders, files in os.walk(folder, onerror=_raise):
-        place = posixpath.join(copied, Path(directory).relative_to(folder).as_posix())
-        left_out = {
-            name
-            for name in (*folders, *files)
-            if ignored(posixpath.normpath(posixpath.join(place, name)))
-        }
-        present = sorted({*folders, *files} - left_out)
-        folders[:] = sorted(set(folders) - (set() if ignored.has_exceptions else left_out))
-        for name in present:
-            path = Path(directory, name)
-            relative = path.relative_to(folder).as_posix()
-            mode = path.lstat().st_mode
-            if path.is_symlink():
-                yield relative, "link", str(path.readlink())
-            elif path.is_dir():
-                yield relative, f"folder {mode:o}", ""
-            elif path.is_file():
-                yield relative, f"file {mode:o}", _sha256(path)
-            else:
-                yield relative, f"special {mode:o}", ""
-
-
-def _raise(error: OSError) -> None:
-    raise error

@@ -15,9 +15,10 @@ from pathlib import Path
 
 from buildmatrix.engines.disk import writing
 from buildmatrix.progress import Progress
+from buildmatrix.spec.model import STATE
 
 #: The state folder, relative to the specification.
-FOLDER = ".buildmatrix/state"
+FOLDER = STATE
 
 
 @dataclass(frozen=True, slots=True)

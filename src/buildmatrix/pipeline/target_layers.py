@@ -2,12 +2,12 @@
 
 The scan of a build runs inside of the builder, where the layers are one file system already. So
 the engine exports the image that the record names by its digest: at the end of a build where the
-image is on this machine, else at the first question. What was read is kept beside the inventory.
+image is on this machine, else at the first question. What was read is kept beside the inventory,
+and serves the next image as well where that has the same layers.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from buildmatrix.engines.model import Engine, ImageFacts
-from buildmatrix.errors import BuildmatrixError, UndecidedError
+from buildmatrix.errors import BuildmatrixError, Interrupted, UndecidedError
 from buildmatrix.inventory.model import Inventory
+from buildmatrix.pipeline.journal import stored
 from buildmatrix.pipeline.opening import OpenTree
 from buildmatrix.pipeline.state import TargetFiles
 from buildmatrix.trees.base import Tree, reason
@@ -28,14 +29,6 @@ if TYPE_CHECKING:
 
 #: Bytes of the largest file of layers that is read: 2,600 binaries come to 400 kB.
 _LARGEST = 1 << 28
-
-
-class _Record(msgspec.Struct, frozen=True):
-    """What is needed of a `journal.Record`."""
-
-    digest: str
-    inventory: str
-    config: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +51,17 @@ def with_layers(
 
     `engine` is asked for only where they were not read before; `note` hears that it takes a while.
     """
-    record = _record(files)
+    record = stored(files)
     if record is None:
         return inventory, "no record says which image was built last; build it again"
-    known = _kept(files.layers, record.digest)
-    if known is None:
+    kept = _kept(files.layers)
+    if kept is not None and kept.image == record.digest:
+        known = kept.layers
+    else:
         try:
-            known = _read(files, inventory, engine(), note)
+            known = _read(files, inventory, engine(), note, kept)
+        except Interrupted:
+            raise
         except OSError as error:
             return inventory, reason(error)
         except BuildmatrixError as error:
@@ -77,24 +74,13 @@ def with_layers(
     return whole, None
 
 
-def _record(files: TargetFiles) -> _Record | None:
-    """The record of the image whose inventory is stored; None where they do not fit."""
-    try:
-        record = msgspec.json.decode(files.record.read_bytes(), type=_Record)
-        stored = hashlib.sha256(files.inventory.read_bytes()).hexdigest()
-        return record if stored == record.inventory else None
-    except (OSError, msgspec.MsgspecError):
-        return None
-
-
-def _kept(path: Path, image: str) -> Inventory | None:
+def _kept(path: Path) -> _Kept | None:
     try:
         if path.stat().st_size > _LARGEST:
             return None
-        kept = msgspec.msgpack.decode(path.read_bytes(), type=_Kept)
+        return msgspec.msgpack.decode(path.read_bytes(), type=_Kept)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return kept.layers if kept.image == image else None
 
 
 def tree_of(files: TargetFiles, machine: Machine) -> OpenTree:
@@ -114,7 +100,7 @@ def _here(files: TargetFiles, engine: Engine) -> tuple[str, ImageFacts]:
 
     Raises `UndecidedError` where it has it no more.
     """
-    record = _record(files)
+    record = stored(files)
     if record is None:
         raise UndecidedError("no record says which image was built last; build it again")
     # One store of Docker's names an image by its manifest, the other by its configuration.
@@ -126,11 +112,31 @@ def _here(files: TargetFiles, engine: Engine) -> tuple[str, ImageFacts]:
 
 
 def _read(
-    files: TargetFiles, inventory: Inventory, engine: Engine, note: Callable[[str], None]
+    files: TargetFiles,
+    inventory: Inventory,
+    engine: Engine,
+    note: Callable[[str], None],
+    kept: _Kept | None,
 ) -> Inventory:
     from buildmatrix.pipeline.source import layers_of_image
     from buildmatrix.rules.text import size
 
     name, image = _here(files, engine)
+    if kept is not None and _has_them_too(image, inventory, kept.layers):
+        return kept.layers
     note(f"reading the layers of the image ({size(image.size)}), once")
     return layers_of_image(name, engine, inventory)
+
+
+def _has_them_too(image: ImageFacts, inventory: Inventory, known: Inventory) -> bool:
+    """Whether an image has the layers of an earlier one: another label or variable adds none."""
+    from buildmatrix.inventory.layers import paths
+    from buildmatrix.trees.archive_image import instruction
+
+    # Each is looked for behind the one before.
+    steps = iter([instruction(created_by) for created_by, _ in image.history])
+    return (
+        tuple(one.digest for one in known.layers) == image.layers
+        and all(one.instruction in steps for one in known.layers)
+        and all(path in known.origins for path in paths(inventory))
+    )

@@ -68,6 +68,7 @@ def printing(*chunks: bytes, error: str = "") -> bytes:
         ("[image] exporting to image", "exporting to image"),
         ("[2/2] COPY a b", "2/2 COPY a b"),
         ("[scan-image scanner 1/2] RUN --mount=from=r,target=/rootfs python3 /scan.pyz", "scan"),
+        (f"[image build 1/3] FROM a:1@sha256:{'0' * 64}", "build 1/3 FROM a:1"),
         ("importing cache manifest", "importing cache manifest"),
         ("[] odd", "odd"),
     ],
@@ -87,6 +88,14 @@ def test_progress_ends_with_the_scan_and_its_output() -> None:
     assert "scan" in progress.steps
     assert progress.steps.index("scan") > progress.steps.index("exporting to image")
     assert progress.lines[-1] == "files 5740"
+
+
+def test_what_the_builder_does_for_itself_is_in_the_log_alone() -> None:
+    _, progress, log = recorded("build-and-scan")
+
+    for step in ("load build definition from ", "load .dockerignore", "exporting to client"):
+        assert step in log
+        assert not any(step in shown for shown in progress.steps)
 
 
 def test_the_log_has_every_step_every_line_and_how_each_step_ended() -> None:

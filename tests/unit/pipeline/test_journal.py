@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from buildmatrix.errors import SpecError
 from buildmatrix.pipeline import journal
-from buildmatrix.pipeline.journal import Digests, Record
+from buildmatrix.pipeline.digests import Digests
+from buildmatrix.pipeline.journal import Record
 from buildmatrix.pipeline.state import TargetFiles
 
 KEY = "k" * 64
@@ -30,7 +31,7 @@ def record(files: TargetFiles, **changes: object) -> Record:
         "config": "sha256:config",
         "loaded": True,
         "tags": ("registry.example.com/a:1", "registry.example.com/a:latest"),
-        "inventory": journal.inventory_digest(files),
+        "inventory": journal.sha256_of(files.inventory),
         "seconds": 1.5,
     }
     return Record(**{**values, **changes})  # type: ignore[arg-type]  # values are checked by use

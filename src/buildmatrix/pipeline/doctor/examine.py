@@ -11,7 +11,7 @@ from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.engines.model import Engine, Facilities
 from buildmatrix.errors import BuildmatrixError, ComponentError, SpecError
 from buildmatrix.pipeline.doctor.checks import Line, absent, devices, disk
-from buildmatrix.pipeline.doctor.machine import Machine, Seen, look
+from buildmatrix.pipeline.doctor.machine import MachineFiles, Seen, look
 from buildmatrix.spec.model import Spec
 
 #: A project that every index may be asked for: the answer "not here" is an answer, too.
@@ -43,11 +43,17 @@ def resolver_line() -> Line:
 
 def catalogue_line(read: Callable[[], tuple[Path, ...]]) -> tuple[Line, Catalogue]:
     """The catalogue with the user's data files; where one of these is wrong, without them."""
+    lost = ""
     try:
-        catalogue = load(read())
+        files = read()
+    except SpecError:
+        # What is wrong is said of the specification.
+        files, lost = (), "; files that the specification adds are not known"
+    try:
+        catalogue = load(files)
     except SpecError as error:
         return Line("wrong", "catalogue", error.message), load()
-    text = f"of {catalogue.date}, backends {', '.join(sorted(catalogue.backends))}"
+    text = f"of {catalogue.date}, backends {', '.join(sorted(catalogue.backends))}{lost}"
     return Line("ok", "catalogue", text), catalogue
 
 
@@ -93,7 +99,7 @@ def index_lines(urls: Collection[str]) -> Iterator[Line]:
 
 
 def device_lines(
-    machine: Machine,
+    machine: MachineFiles,
     catalogue: Catalogue,
     wanted: Collection[str],
     facilities: Facilities | None,

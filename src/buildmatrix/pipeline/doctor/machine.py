@@ -30,7 +30,7 @@ _KIND = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineFiles:
     """The files of a machine, below a folder that stands for its root."""
 
     root: Path = Path("/")
@@ -114,7 +114,7 @@ class Seen:
         return bool(self.nodes or self.cdi or self.runtimes)
 
 
-def look(machine: Machine, backend: str, host: Host, runtimes: Collection[str]) -> Seen:
+def look(machine: MachineFiles, backend: str, host: Host, runtimes: Collection[str]) -> Seen:
     """What `machine` shows of the devices of a backend.
 
     `runtimes` are those that its Docker daemon has.
@@ -137,7 +137,7 @@ def look(machine: Machine, backend: str, host: Host, runtimes: Collection[str]) 
     )
 
 
-def _is_of(machine: Machine, node: str, host: Host) -> bool:
+def _is_of(machine: MachineFiles, node: str, host: Host) -> bool:
     """Whether a node is one of this vendor's: others may have nodes of the same name."""
     if host.pci_vendor is None or host.sysfs is None:
         return True
@@ -145,7 +145,7 @@ def _is_of(machine: Machine, node: str, host: Host) -> bool:
     return said.strip().lower() == host.pci_vendor.lower()
 
 
-def _driver(machine: Machine, nodes: Collection[str], host: Host) -> str | None:
+def _driver(machine: MachineFiles, nodes: Collection[str], host: Host) -> str | None:
     """The driver of the nodes, else the first one that is loaded, with its version."""
     name = next(_named(machine, nodes, host), None)
     version = machine.text(f"/sys/module/{name}/version") if name is not None else None
@@ -161,7 +161,7 @@ def _driver(machine: Machine, nodes: Collection[str], host: Host) -> str | None:
     return f"{name} of Linux {kernel}" if kernel else name
 
 
-def _named(machine: Machine, nodes: Collection[str], host: Host) -> Iterator[str]:
+def _named(machine: MachineFiles, nodes: Collection[str], host: Host) -> Iterator[str]:
     for node in nodes if host.sysfs is not None else ():
         name = machine.link(f"{host.sysfs}/{node.rpartition('/')[2]}/device/driver")
         if name is not None:

@@ -13,9 +13,9 @@ from buildmatrix.engines.model import Facilities
 from buildmatrix.errors import SpecError
 from buildmatrix.pipeline.doctor.checks import LITTLE, disk
 from buildmatrix.pipeline.doctor.examine import device_lines
-from buildmatrix.pipeline.doctor.machine import LARGEST, Machine
+from buildmatrix.pipeline.doctor.machine import LARGEST, MachineFiles
 
-Generate = Callable[[Mapping[str, str]], Machine]
+Generate = Callable[[Mapping[str, str]], MachineFiles]
 
 NVIDIA_PROC = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Release Build\n"
 NVIDIA = {
@@ -32,7 +32,7 @@ CDI_YAML = 'cdiVersion: "0.6.0"\ncontainerEdits:\n  env: []\nkind: nvidia.com/gp
 
 @pytest.fixture
 def generated(tmp_path: Path) -> Generate:
-    def write(files: Mapping[str, str]) -> Machine:
+    def write(files: Mapping[str, str]) -> MachineFiles:
         for name, text in files.items():
             path = tmp_path / name.lstrip("/")
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,12 +40,14 @@ def generated(tmp_path: Path) -> Generate:
                 path.symlink_to(text[2:])
             else:
                 path.write_text(text)
-        return Machine(tmp_path)
+        return MachineFiles(tmp_path)
 
     return write
 
 
-def said(machine: Machine, backend: str, *runtimes: str, catalogue: Catalogue | None = None) -> str:
+def said(
+    machine: MachineFiles, backend: str, *runtimes: str, catalogue: Catalogue | None = None
+) -> str:
     lines = device_lines(machine, catalogue or load(), {backend}, Facilities(runtimes))
     (line,) = [line for line in lines if line.subject == f"devices {backend}"]
     return f"{line.state}: {line.text}"

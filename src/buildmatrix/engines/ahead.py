@@ -1,0 +1,60 @@
+"""Reading ahead: who makes the bytes of an export and who inflates them work at the same time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterable
+from queue import Empty, Full, Queue
+
+from buildmatrix.errors import Interrupted
+
+#: Chunks that are held.
+HELD = 8
+#: Seconds between two looks whether somebody cancelled.
+_INTERVAL = 0.2
+
+
+def read_ahead(
+    chunks: Iterable[bytes], cancelled: Callable[[], bool]
+) -> Generator[bytes, None, None]:
+    """`chunks`, up to `HELD` of them taken before they are asked for.
+
+    Raises what `chunks` raises, and `Interrupted` soon after `cancelled` says so, however long the
+    next chunk takes. Whoever closes this closes what `chunks` come from, too: that ends its thread.
+    """
+    held: Queue[bytes | Exception | None] = Queue(HELD)
+    left = threading.Event()
+
+    def put(item: bytes | Exception | None) -> None:
+        while not left.is_set():
+            try:
+                return held.put(item, timeout=_INTERVAL)
+            except Full:
+                continue
+
+    def fill() -> None:
+        try:
+            for chunk in chunks:
+                put(chunk)
+                if left.is_set():
+                    return
+            put(None)
+        except Exception as error:
+            put(error)
+
+    threading.Thread(target=fill, name="ahead", daemon=True).start()
+    try:
+        while True:
+            if cancelled():
+                raise Interrupted("interrupted while an image was read")
+            try:
+                item = held.get(timeout=_INTERVAL)
+            except Empty:
+                continue
+            if item is None:
+                return
+            if isinstance(item, Exception):
+                raise item
+            yield item
+    finally:
+        left.set()
