@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,9 +23,13 @@ from buildmatrix.cli.output import (
     write_report,
 )
 from buildmatrix.cli.progress import progress
-from buildmatrix.cli.surroundings import engine, engine_options, surroundings
+from buildmatrix.cli.surroundings import engine, engine_options
 from buildmatrix.cli.vulnerabilities import asking, vulnerabilities_option
 from buildmatrix.cli.wheels import cache_folder, wheel_reader
+from buildmatrix.engines.model import Surroundings
+
+if TYPE_CHECKING:
+    from buildmatrix.reports.model import FailOn
 
 
 @click.command("build", short_help="Run the whole pipeline.")
@@ -57,18 +61,13 @@ def command(
     no_vulnerabilities: bool,
     rebuild: bool,
     jobs: int,
-    builder: str | None,
-    mirror: str,
-    network: str,
-    ca: Path | None,
-    netrc: Path | None,
+    around: Surroundings,
     formats: tuple[str, ...],
     output: Path | None,
-    fail_on: Any,
+    fail_on: FailOn,
     strict: bool,
     waivers: Path | None,
     baseline: Path | None,
-    **_: Any,
 ) -> int:
     """Lock, judge, build, scan and smoke-test every selected target; push when all are green.
 
@@ -82,7 +81,7 @@ def command(
     more = more_waivers(waivers, [target.id for target in spec.targets])
     spec = replace(spec, waivers=(*spec.waivers, *more))
     options = Options(
-        surroundings=surroundings(mirror, network, ca, netrc, builder),
+        surroundings=around,
         jobs=jobs,
         fail_fast=fail_fast,
         fail_on=fail_on,

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.cli.facts import fact_cache
 from buildmatrix.cli.options import (
     Settings,
     formats_option,
@@ -22,8 +23,9 @@ from buildmatrix.cli.options import (
     write,
 )
 from buildmatrix.cli.output import check_formats, more_waivers
-from buildmatrix.cli.surroundings import engine, engine_options, surroundings
+from buildmatrix.cli.surroundings import engine, engine_options
 from buildmatrix.cli.wheels import cache_folder, wheel_reader
+from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import UsageError
 
 if TYPE_CHECKING:
@@ -97,12 +99,7 @@ def command(
     output: Path | None,
     fail_on: FailOn | None,
     waivers: Path | None,
-    builder: str | None,
-    mirror: str,
-    network: str,
-    ca: Path | None,
-    netrc: Path | None,
-    **_: Any,
+    around: Surroundings,
 ) -> int:
     """Tell what differs between BEFORE and AFTER, and fail where a finding is new.
 
@@ -137,11 +134,10 @@ def command(
     from buildmatrix.spec.data_files import read_data_files
 
     diff.check_kinds(*((source, is_wheel(source)) for source in sources))
-    around = surroundings(mirror, network, ca, netrc, builder)
     spec = _once(lambda: specification(settings))
     with _index(online) as index:
         reading = Reading(
-            Machine(engine, scanner, around, lambda: _cache(no_cache), layers),
+            Machine(engine, scanner, around, lambda: fact_cache(no_cache), layers),
             spec,
             index,
             backend=backend,
@@ -153,7 +149,7 @@ def command(
             today=date.today(),
         )
         before, after = sides_of(*sources, reading)
-    comparison = diff.difference(before, after)
+    comparison = diff.compared(before, after)
     if comparison.findings is None and fail_on not in (None, "never"):
         # The gate that was asked for cannot hold: that is no success.
         raise UsageError(f"--fail-on {fail_on}: {comparison.notes[0]}")
@@ -171,12 +167,6 @@ def _once(load_it: Callable[[], Spec | None]) -> Callable[[], Spec | None]:
         return kept[0]
 
     return get
-
-
-def _cache(no_cache: bool) -> Any:
-    from buildmatrix.cli.facts import fact_cache
-
-    return fact_cache(no_cache)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def _lines(settings: Settings, builder: str | None, offline: bool) -> Iterator[L
     from buildmatrix.index.where import default_indexes
     from buildmatrix.pipeline.doctor import examine
     from buildmatrix.pipeline.doctor.checks import Line
-    from buildmatrix.pipeline.doctor.machine import Machine
+    from buildmatrix.pipeline.doctor.machine import MachineFiles
     from buildmatrix.spec.data_files import read_data_files
 
     line, facilities = examine.engine_line(engine(), builder)
@@ -63,7 +63,7 @@ def _lines(settings: Settings, builder: str | None, offline: bool) -> Iterator[L
         yield from examine.index_lines(urls)
 
     wanted = {target.backend for target in spec.targets} if spec else set()
-    yield from examine.device_lines(Machine(), catalogue, wanted, facilities)
+    yield from examine.device_lines(MachineFiles(), catalogue, wanted, facilities)
 
 
 @click.command("doctor", short_help="Tell what this machine can do.")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.cli.facts import fact_cache
 from buildmatrix.cli.options import (
     Settings,
     format_option,
@@ -17,7 +18,8 @@ from buildmatrix.cli.options import (
     width_and_color,
     write,
 )
-from buildmatrix.cli.surroundings import engine, engine_options, surroundings
+from buildmatrix.cli.surroundings import engine, engine_options
+from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
 
 if TYPE_CHECKING:
@@ -58,12 +60,7 @@ def command(
     offline: bool,
     scanner: str | None,
     no_cache: bool,
-    builder: str | None,
-    mirror: str,
-    network: str,
-    ca: Path | None,
-    netrc: Path | None,
-    **_: Any,
+    around: Surroundings,
 ) -> int:
     """Tell what each FILE says: an ELF object, a file of device code, or a wheel.
 
@@ -71,13 +68,11 @@ def command(
     and whose it is. Of a SOURCE of `scan` (an image, a folder) or a target: what it holds by
     vendor, distribution, layer and architecture. Nothing of it is executed.
     """
-    from buildmatrix.cli.facts import fact_cache
     from buildmatrix.cli.why import data_files, note, read_on_index, specification
     from buildmatrix.pipeline.kinds import is_declared
     from buildmatrix.pipeline.known import Machine, known_of
     from buildmatrix.pipeline.machines import machines_of
 
-    around = surroundings(mirror, network, ca, netrc, builder)
     machine = Machine(
         engine,
         scanner,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
 import click
 
 from buildmatrix.cli.options import (
@@ -13,7 +17,10 @@ from buildmatrix.cli.options import (
     selection_options,
 )
 from buildmatrix.cli.progress import progress
-from buildmatrix.errors import BuildmatrixError, most_severe
+from buildmatrix.errors import BuildmatrixError, UsageError, most_severe
+
+if TYPE_CHECKING:
+    from buildmatrix.spec.model import Spec, Target
 
 
 @click.command("lock", short_help="Resolve one pylock.<id>.toml per target.")
@@ -57,6 +64,8 @@ def command(
             if reason:
                 say(f"{id}: {reason}")
         return 1 if any(reasons.values()) else 0
+    if not any(reasons.values()):
+        _check_locked(spec, targets, [name for name in upgrades if name != "*"])
     stale = [t for t in targets if reasons[t.id] or upgrades]
     with progress(settings) as display:
         results = lock_targets(
@@ -76,3 +85,20 @@ def command(
             state = "locked" if target.id in results else "current"
             say(f"{target.id}: {state} {target.lock}")
     return most_severe([failure.exit_code for failure in failures.values()])
+
+
+def _check_locked(spec: Spec, targets: Sequence[Target], names: Sequence[str]) -> None:
+    """Raise `UsageError` for names that no lock of `targets` has: they are spelled wrong."""
+    from packaging.utils import canonicalize_name
+
+    from buildmatrix.lock.read import read_lock
+
+    if not names:
+        return
+    locks = [read_lock(spec.root / target.lock) for target in targets]
+    known = {package.name for lock in locks for package in lock.packages}
+    for name in names:
+        if canonicalize_name(name) not in known:
+            near = get_close_matches(canonicalize_name(name), known, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise UsageError(f"--upgrade={name}: no lock of these targets has it{hint}")

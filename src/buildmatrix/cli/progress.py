@@ -29,12 +29,14 @@ class PlainLines:
         self._verbose = verbose
         self._lock = threading.Lock()
         self._start = time.monotonic()
-        self._last: dict[str, str] = {}
+        self._told: set[tuple[str, str]] = set()
 
     def step(self, target: str, text: str) -> None:
-        """Print a step once, however often it is reported."""
-        if self._last.get(target) != text:
-            self._last[target] = text
+        """Print a step once, however often it is reported: several of a build run at a time."""
+        with self._lock:
+            told = (target, text) in self._told
+            self._told.add((target, text))
+        if not told:
             self._print(f"[{target}] {text}")
 
     def output(self, target: str, line: str) -> None:

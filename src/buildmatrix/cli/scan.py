@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,8 +17,12 @@ from buildmatrix.cli.output import (
     report_options,
     write_report,
 )
-from buildmatrix.cli.surroundings import engine, engine_options, surroundings
+from buildmatrix.cli.surroundings import engine, engine_options
+from buildmatrix.engines.model import Surroundings
 from buildmatrix.spec.model import DEFAULT_TOOLS
+
+if TYPE_CHECKING:
+    from buildmatrix.reports.model import FailOn
 
 cache_option = option(
     "--no-cache", is_flag=True, help="Read everything again, and remember nothing."
@@ -50,18 +54,13 @@ def command(
     scanner: str,
     layers: bool,
     no_cache: bool,
-    builder: str | None,
-    mirror: str,
-    network: str,
-    ca: Path | None,
-    netrc: Path | None,
+    around: Surroundings,
     formats: tuple[str, ...],
     output: Path | None,
-    fail_on: Any,
+    fail_on: FailOn,
     strict: bool,
     waivers: Path | None,
     baseline: Path | None,
-    **__: Any,
 ) -> int:
     """Read SOURCE and judge it for a backend. Nothing of it is executed.
 
@@ -77,7 +76,6 @@ def command(
     pairs = check_formats(formats, output)
     parsed = parse(source)
     more, known = more_waivers(waivers, None), known_findings(baseline)
-    around = surroundings(mirror, network, ca, netrc, builder)
     facts = read(parsed, engine, scanner, around, fact_cache(no_cache), layers=layers)
     own = read_data_files(settings.file)
     report = scan(parsed, facts, backend, runtime, fail_on, date.today(), more, known, own)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -10,7 +13,7 @@ from buildmatrix.cli.options import option, stacked
 from buildmatrix.engines.model import Engine, Surroundings
 from buildmatrix.errors import UsageError
 
-engine_options = stacked(
+_options = stacked(
     option(
         "--engine",
         type=click.Choice(["auto", "docker"]),
@@ -37,6 +40,26 @@ engine_options = stacked(
         help="Index credentials for the install step; a secret mount, in no layer.",
     ),
 )
+
+
+def engine_options(command: Callable[..., int]) -> Callable[..., int]:
+    """The options, as one parameter `around` of the command: a `Surroundings`, checked."""
+
+    @wraps(command)
+    def run(
+        *arguments: Any,
+        builder: str | None,
+        mirror: str,
+        network: str,
+        ca: Path | None,
+        netrc: Path | None,
+        **others: Any,
+    ) -> int:
+        del others["engine"]  # Whatever it says, there is one so far.
+        around = surroundings(mirror, network, ca, netrc, builder)
+        return command(*arguments, around=around, **others)
+
+    return _options(run)
 
 
 def surroundings(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,8 +19,9 @@ from buildmatrix.cli.options import (
     width_and_color,
     write,
 )
-from buildmatrix.cli.surroundings import engine, engine_options, surroundings
+from buildmatrix.cli.surroundings import engine, engine_options
 from buildmatrix.cli.wheels import cache_folder, wheel_reader
+from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
 
 if TYPE_CHECKING:
@@ -86,12 +87,7 @@ def command(
     offline: bool,
     scanner: str | None,
     no_cache: bool,
-    builder: str | None,
-    mirror: str,
-    network: str,
-    ca: Path | None,
-    netrc: Path | None,
-    **_: Any,
+    around: Surroundings,
 ) -> int:
     """Tell why LIBRARY is in SOURCE: who asked for it, who links it, where the loader finds it.
 
@@ -108,7 +104,6 @@ def command(
 
     if not library.strip():
         raise UsageError("LIBRARY is empty; name a library, a distribution, a path or a backend")
-    around = surroundings(mirror, network, ca, netrc, builder)
     machine = Machine(
         engine,
         scanner,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from buildmatrix.catalogue.files import FOLDER_ROLE
 from buildmatrix.catalogue.match import PACKAGE_ROLE
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle, version_of
@@ -17,7 +18,6 @@ from buildmatrix.comparison.model import Change, Library, LibraryChange, Version
 from buildmatrix.inventory.model import Inventory
 
 #: Role of files of which only the folder says whose they are.
-_FOLDER = "folder"
 #: Paths that one change names.
 _PATHS = 20
 
@@ -39,7 +39,7 @@ def libraries(inventory: Inventory, evidence: Iterable[Evidence]) -> tuple[Libra
     found = dict.fromkeys(
         _library(item, sonames.get(item.path, ""), theirs)
         for item in seen
-        if item.kind == "static" or (item.kind == "bundled" and item.role != _FOLDER)
+        if item.kind == "static" or (item.kind == "bundled" and item.role != FOLDER_ROLE)
     )
     return tuple(sorted(found, key=lambda one: (one.backend, one.name, one.path, one.is_static)))
 

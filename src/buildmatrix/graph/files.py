@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from buildmatrix.catalogue.names import demangle, opened_library
-from buildmatrix.graph.model import Edge, Node
-from buildmatrix.graph.packages import node_id
+from buildmatrix.graph.model import Edge, Node, node_id
 from buildmatrix.inventory.model import Binary, Inventory, PythonLoad, Reach
 from buildmatrix.inventory.paths import Paths
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 #: How an import gets to what Python code loads, in words.
 _REACHED: Mapping[Reach, str] = {
     "import": "loaded on import",
+    "chosen": "one of several for an import",
     "guarded": "tried on import",
     "lazy": "only when something calls it",
     "unknown": "",

@@ -152,3 +152,8 @@ def _grouped(edges: tuple[Edge, ...], *, by_source: bool) -> Mapping[str, tuple[
     for edge in edges:
         found.setdefault(edge.source if by_source else edge.target, []).append(edge)
     return {key: tuple(value) for key, value in found.items()}
+
+
+def node_id(name: str) -> str:
+    """Id of the node of a distribution, by its normalised name."""
+    return f"distribution:{name}"

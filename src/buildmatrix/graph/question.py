@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle, matches
 from buildmatrix.graph.files import file_id, library_id
-from buildmatrix.graph.model import Graph, Node
-from buildmatrix.graph.packages import node_id
+from buildmatrix.graph.model import Graph, Node, node_id
 from buildmatrix.inventory.model import Buried
 from buildmatrix.inventory.names import distribution_name
 

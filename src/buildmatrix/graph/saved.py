@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle
 from buildmatrix.graph.files import file_id, library_id
-from buildmatrix.graph.model import Edge, EdgeKind, Embedded, Graph, Node, NodeKind
-from buildmatrix.graph.packages import node_id
+from buildmatrix.graph.model import Edge, EdgeKind, Embedded, Graph, Node, NodeKind, node_id
 from buildmatrix.inventory.names import distribution_name
 from buildmatrix.rules.model import Finding
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from buildmatrix import __version__
-from buildmatrix.comparison.model import SCHEMA, Comparison, End, FindingChange
+from buildmatrix.comparison.model import SCHEMA, Comparison, FindingChange
 from buildmatrix.reports.json import Json, finding
 from buildmatrix.reports.model import TOOL
 
@@ -24,8 +24,8 @@ def document(comparison: Comparison) -> dict[str, Json]:
     return {
         "schema": SCHEMA,
         "tool": {"name": TOOL, "version": __version__},
-        "before": _end(it.before),
-        "after": _end(it.after),
+        "before": asdict(it.before),
+        "after": asdict(it.after),
         "targets": {"added": list(it.targets_added), "removed": list(it.targets_removed)},
         "distributions": {
             "same": it.same_distributions,
@@ -40,10 +40,6 @@ def document(comparison: Comparison) -> dict[str, Json]:
         "verdicts": _plain(it.verdicts),
         "notes": list(it.notes),
     }
-
-
-def _end(end: End) -> Json:
-    return asdict(end)
 
 
 def _plain(items: Iterable[Any] | None) -> Json:

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from buildmatrix.comparison.model import Comparison, FindingChange
 from buildmatrix.reports.ansi import Painter, Style, printable, wrapped
 from buildmatrix.reports.comparison_words import Block, Row, blocks, end, summary
+from buildmatrix.reports.table_states import SIGNS
 from buildmatrix.rules.model import Finding
 
 #: Findings that are told without `--all`.
 MOST_FINDINGS = 20
 _UNREAD = 10
-_STYLES: dict[str, Style] = {"+": "green", "-": "red", "~": "yellow"}
 _WORDS = {"added": "new", "removed": "gone", "changed": "changed"}
 
 
@@ -91,7 +91,7 @@ def _block(block: Block, width: int, paint: Painter) -> list[str]:
 
 
 def _row(row: Row, names: int, width: int, paint: Painter) -> list[str]:
-    sign = paint(row.sign, _STYLES[row.sign])
+    sign = paint(row.sign, SIGNS[row.sign])
     what = printable(row.what)
     change = printable(row.change)
     first = f"  {sign} {paint(what, 'bold') if row.is_loud else what}"

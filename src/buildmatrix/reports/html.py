@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import resources
 
 from buildmatrix.reports.ansi import printable
-from buildmatrix.reports.model import Report, state_of, steps
+from buildmatrix.reports.model import Report, state_of, steps, targets_in
 from buildmatrix.rules.baseline import is_from_baseline
 from buildmatrix.rules.model import Finding, GateState, TargetResult
 from buildmatrix.rules.text import count, size
@@ -112,8 +112,8 @@ def _totals(report: Report) -> str:
     """One sentence about the whole."""
     parts = []
     if report.targets:
-        bad = sum("failed" in (*one.gates.values(), one.push) for one in report.targets)
-        unknown = sum("undecided" in (*one.gates.values(), one.push) for one in report.targets)
+        bad = targets_in(report.targets, "failed")
+        unknown = targets_in(report.targets, "undecided")
         parts.append(f"{count(len(report.targets), 'target')}, {bad} failed")
         if unknown:
             parts.append(f"{unknown} undecided")

@@ -9,18 +9,16 @@ knows nothing between passed and failed.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree as ET
 
 from buildmatrix.reports.ansi import printable
-from buildmatrix.reports.model import TOOL, Report, Step, state_of, steps
+from buildmatrix.reports.model import TOOL, Report, Step, requirement_line, state_of, steps
 from buildmatrix.rules.model import Finding, TargetResult, Verdict
 from buildmatrix.rules.text import count
 
 #: Suite of what belongs to no target.
 _RUN = "this run"
-_LINE = re.compile(r"(?P<file>[^:]+):(?P<line>[1-9]\d*)")
 _UNREAD = "BM902"
 
 
@@ -100,10 +98,10 @@ def _distribution(target: str, one: Verdict) -> ET.Element:
 def _finding(target: str, one: Finding) -> ET.Element:
     who = " ".join(part for part in (one.distribution, one.version) if part)
     case = _case(target, " ".join(part for part in (one.rule, one.name, who or one.path) if part))
-    found = _LINE.fullmatch(one.chain[0]) if one.chain else None
-    if found is not None:
-        case.set("file", _plain(found["file"]))
-        case.set("line", found["line"])
+    place = requirement_line(one)
+    if place is not None:
+        case.set("file", _plain(place[0]))
+        case.set("line", str(place[1]))
     if one.waived is not None:
         ET.SubElement(case, "skipped", message=_plain(f"accepted: {one.waived}"))
     elif one.rule == _UNREAD:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from buildmatrix import __version__
-from buildmatrix.errors import EXIT_FINDINGS, most_severe
+from buildmatrix.errors import EXIT_FINDINGS, BuildError, UndecidedError, most_severe
 from buildmatrix.inventory.model import Inventory, Stats, Unread
 from buildmatrix.rules.engine import in_order
 from buildmatrix.rules.model import (
@@ -32,11 +33,10 @@ FailOn = Literal["error", "warning", "note", "never"]
 #: What a target goes through: the gates, then publishing.
 Step = Gate | Literal["push"]
 
-EXIT_UNDECIDED = 3
-EXIT_BUILD = 4
 _UNREAD_RULE = "BM902"
 _NOT_CHECKED_RULE = "BM802"
 _BADNESS: dict[VerdictName, int] = {"ok": 0, "optional": 1, "bloat": 2, "broken": 3}
+_LINE = re.compile(r"(?P<file>[^:]+):(?P<line>[1-9]\d*)")
 _RANK: dict[Severity, int] = {"error": 2, "warning": 1, "note": 0}
 
 
@@ -152,18 +152,29 @@ def state_of(target: TargetResult, step: Step) -> GateState:
     return target.gates.get(step, "not-run")
 
 
+def requirement_line(finding: Finding) -> tuple[str, int] | None:
+    """File and line of the requirement that brought it; None where its chain begins elsewhere."""
+    found = _LINE.fullmatch(finding.chain[0]) if finding.chain else None
+    return (found["file"], int(found["line"])) if found is not None else None
+
+
+def targets_in(targets: Iterable[TargetResult], state: GateState) -> int:
+    """How many targets came through one of their steps in this way."""
+    return sum(state in (*one.gates.values(), one.push) for one in targets)
+
+
 def exit_code(report: Report, fail_on: FailOn = "error", strict: bool = False) -> int:
     """The exit code of the contract.
 
     What is undecided (a gate that could not run, or a file that could not be read and that no
     waiver covers) gives 3, and with `strict` it counts as a finding: 1; then a verdict that rests
-    on a part of a wheel does too. What no advisory service
-    could tell is a warning, and with `strict` it is undecided: 3.
+    on a part of a wheel does too. What no advisory service could tell is a warning, and with
+    `strict` it is undecided: 3.
     """
     codes = [EXIT_FINDINGS] if any(fails(one, fail_on) for one in report.findings) else []
     for target in report.targets:
         if "failed" in (target.gates.get("build"), target.push):
-            codes.append(EXIT_BUILD)
+            codes.append(BuildError.exit_code)
         if target.gates.get("smoke") == "failed":
             codes.append(EXIT_FINDINGS)
         if target.error is not None and "failed" in (
@@ -174,9 +185,9 @@ def exit_code(report: Report, fail_on: FailOn = "error", strict: bool = False) -
     if strict and any(not one.certain for one in report.distributions):
         codes.append(EXIT_FINDINGS)
     if is_undecided(report):
-        codes.append(EXIT_FINDINGS if strict else EXIT_UNDECIDED)
+        codes.append(EXIT_FINDINGS if strict else UndecidedError.exit_code)
     if strict and any(is_not_checked(one) for one in report.findings):
-        codes.append(EXIT_UNDECIDED)
+        codes.append(UndecidedError.exit_code)
     return most_severe(codes)
 
 
@@ -194,7 +205,7 @@ def fails(finding: Finding, fail_on: FailOn = "error") -> bool:
 
 def is_undecided(report: Report) -> bool:
     """Whether something that was asked for is not known."""
-    if any("undecided" in (*one.gates.values(), one.push) for one in report.targets):
+    if targets_in(report.targets, "undecided"):
         return True
     about = {one.path: one for one in report.findings if one.rule == _UNREAD_RULE}
     if any(one.waived is None for one in about.values()):

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from buildmatrix.reports.ansi import Painter, Style, printable, wrapped
+from buildmatrix.reports.ansi import Painter, printable, wrapped
 from buildmatrix.reports.model import Difference
 from buildmatrix.reports.revision_words import COLUMNS, Same, alike, gone, row, summary
-from buildmatrix.rules.model import GateState, TargetResult
+from buildmatrix.reports.table_states import SIGNS, STATES
+from buildmatrix.rules.model import TargetResult
 from buildmatrix.rules.text import listing
-
-_STATES: dict[GateState, str] = {
-    "passed": "ok",
-    "failed": "FAILED",
-    "undecided": "open",
-    "not-run": "-",
-}
-_SIGNS: dict[str, Style] = {"+": "green", "-": "red", "~": "yellow"}
 
 
 def targets(difference: Difference, results: Sequence[TargetResult], paint: Painter) -> list[str]:
     """One line per target."""
-    states = {one.id: _STATES[one.gates.get("lock", "not-run")] for one in results}
+    states = {one.id: STATES[one.gates.get("lock", "not-run")][0] for one in results}
     rows = [
         (printable(one.target), states.get(one.target, ""), *row(one)) for one in difference.targets
     ]
@@ -43,7 +36,7 @@ def changes(difference: Difference, width: int, paint: Painter) -> Iterator[list
         for one in group.block.rows:
             text = "  ".join(part for part in (one.what, one.change) if part)
             more = f"  ({one.more})" if one.more else ""
-            lines.append(f"  {paint(one.sign, _SIGNS[one.sign])} {printable(text + more)}")
+            lines.append(f"  {paint(one.sign, SIGNS[one.sign])} {printable(text + more)}")
         if group.block.left_out:
             lines.append(f"    and {group.block.left_out} more; --format json has them all")
         yield lines

@@ -8,18 +8,16 @@ repository are named as seen from its root, which code hosts ask for (`%SRCROOT%
 from __future__ import annotations
 
 import json
-import re
 from os.path import normpath
 from pathlib import Path, PurePath
 from urllib.parse import quote
 
 from buildmatrix.reports.json import Json
-from buildmatrix.reports.model import TOOL, Report
+from buildmatrix.reports.model import TOOL, Report, requirement_line
 from buildmatrix.rules.model import Finding, Severity
 from buildmatrix.rules.registry import BY_CODE, RULES
 
 _LEVELS: dict[Severity, str] = {"error": "error", "warning": "warning", "note": "note"}
-_LINE = re.compile(r"(?P<file>[^:]+):(?P<line>[1-9]\d*)")
 _NO_FILE = "buildmatrix.toml"
 
 
@@ -53,8 +51,7 @@ def render(report: Report, *, root: PurePath | None = None, top: PurePath | None
                     }
                 },
                 "results": [
-                    _result(one, codes.index(one.rule), _uri(_file(one), root, top))
-                    for one in report.findings
+                    _result(one, codes.index(one.rule), root, top) for one in report.findings
                 ],
             }
         ],
@@ -62,7 +59,10 @@ def render(report: Report, *, root: PurePath | None = None, top: PurePath | None
     return json.dumps(log, indent=2, ensure_ascii=False) + "\n"
 
 
-def _result(one: Finding, rule_index: int, place: dict[str, Json]) -> Json:
+def _result(one: Finding, rule_index: int, root: PurePath | None, top: PurePath | None) -> Json:
+    file, line = requirement_line(one) or (_NO_FILE, None)
+    region: dict[str, Json] = {"region": {"startLine": line}} if line is not None else {}
+    place: dict[str, Json] = {"artifactLocation": _uri(file, root, top), **region}
     text = one.message
     if one.fix is not None and one.fix.is_offered:
         text += f". Fix: {one.fix.text}"
@@ -71,22 +71,12 @@ def _result(one: Finding, rule_index: int, place: dict[str, Json]) -> Json:
         "ruleIndex": rule_index,
         "level": _LEVELS[one.severity],
         "message": {"text": f"{one.target}: {text}" if one.target else text},
-        "locations": [{"physicalLocation": {"artifactLocation": place, **_region(one)}}],
+        "locations": [{"physicalLocation": place}],
         "partialFingerprints": {"buildmatrix/v1": f"{one.target}/{one.fingerprint}"},
     }
     if one.waived is not None:
         result["suppressions"] = [{"kind": "external", "justification": one.waived}]
     return result
-
-
-def _file(one: Finding) -> str:
-    found = _LINE.fullmatch(one.chain[0]) if one.chain else None
-    return found["file"] if found is not None else _NO_FILE
-
-
-def _region(one: Finding) -> dict[str, Json]:
-    found = _LINE.fullmatch(one.chain[0]) if one.chain else None
-    return {"region": {"startLine": int(found["line"])}} if found is not None else {}
 
 
 def _uri(name: str, root: PurePath | None, top: PurePath | None) -> dict[str, Json]:

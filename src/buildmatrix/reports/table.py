@@ -8,20 +8,15 @@ from itertools import groupby, zip_longest
 from buildmatrix.reports import revision_table, table_audit, table_fixes
 from buildmatrix.reports.ansi import Painter, Style, printable, wrapped
 from buildmatrix.reports.fix_words import fix_text
-from buildmatrix.reports.model import Report, state_of, steps
+from buildmatrix.reports.model import Report, state_of, steps, targets_in
+from buildmatrix.reports.table_states import STATES
 from buildmatrix.rules.baseline import is_from_baseline
-from buildmatrix.rules.model import Finding, GateState, Severity, TargetResult, Verdict
+from buildmatrix.rules.model import Finding, Severity, TargetResult, Verdict
 from buildmatrix.rules.text import count, listing, size
 
 _INDENT = "  "
 #: Margin of the lines that a failed command printed, in an error.
 _QUOTED = "  | "
-_STATES: dict[GateState, tuple[str, Style]] = {
-    "passed": ("ok", "green"),
-    "failed": ("FAILED", "red"),
-    "undecided": ("open", "yellow"),
-    "not-run": ("-", "dim"),
-}
 _SEVERITIES: dict[Severity, Style] = {"error": "red", "warning": "yellow", "note": "blue"}
 _RANK: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
 #: Files that could not be read, and are listed one by one.
@@ -58,14 +53,15 @@ def _targets(report: Report, paint: Painter) -> list[str]:
         return revision_table.targets(report.difference, targets, paint)
     if any(one.audit is not None for one in targets):
         return table_audit.targets(targets, paint)
-    name_width = max(len("target"), *(len(one.id) for one in targets))
+    names = [printable(one.id) for one in targets]
+    name_width = max(map(len, ("target", *names)))
     columns = steps(targets)
     head = [*(step.ljust(6) for step in columns), "time".rjust(7), "size".rjust(8)]
     lines = [paint("  ".join(["target".ljust(name_width), *head]), "bold")]
-    for one in targets:
-        cells = [one.id.ljust(name_width)]
+    for name, one in zip(names, targets, strict=True):
+        cells = [name.ljust(name_width)]
         for step in columns:
-            text, style = _STATES[state_of(one, step)]
+            text, style = STATES[state_of(one, step)]
             cells.append(paint(text.ljust(6), style))
         cells.append(("cached" if one.cached else _seconds(one.seconds)).rjust(7))
         cells.append((size(one.size) if one.size is not None else "").rjust(8))
@@ -283,8 +279,8 @@ def _summary(report: Report, paint: Painter) -> str:
         parts.append(f"{len(report.unread)} not read")
     text = ", ".join(parts)
     if report.targets:
-        bad = sum("failed" in (*one.gates.values(), one.push) for one in report.targets)
-        unknown = sum("undecided" in (*one.gates.values(), one.push) for one in report.targets)
+        bad = targets_in(report.targets, "failed")
+        unknown = targets_in(report.targets, "undecided")
         text = (
             f"{count(len(report.targets), 'target')}: {bad} failed"
             + (f", {unknown} undecided" if unknown else "")

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from buildmatrix.reports.ansi import Painter, Style, printable
+from buildmatrix.reports.ansi import Painter, printable
 from buildmatrix.reports.model import Report
+from buildmatrix.reports.table_states import STATES
 from buildmatrix.reports.vain import brought, uncertain
-from buildmatrix.rules.model import AuditTotals, GateState, TargetResult
+from buildmatrix.rules.model import AuditTotals, TargetResult
 from buildmatrix.rules.text import count, listing, size
 
-_STATES: dict[GateState, tuple[str, Style]] = {
-    "passed": ("ok", "green"),
-    "failed": ("FAILED", "red"),
-    "undecided": ("open", "yellow"),
-    "not-run": ("-", "dim"),
-}
 _WIDTHS = (9, 9, 10, 9)
 
 
@@ -26,7 +21,7 @@ def targets(results: Sequence[TargetResult], paint: Painter) -> list[str]:
     head = [text.rjust(columns) for text, columns in zip(names, _WIDTHS, strict=True)]
     lines = [paint("  ".join(["target".ljust(width), "audit ", *head]), "bold")]
     for one in results:
-        text, style = _STATES[one.gates.get("lock", "not-run")]
+        text, style = STATES[one.gates.get("lock", "not-run")]
         cells = [printable(one.id).ljust(width), paint(text.ljust(6), style)]
         if one.audit is not None and one.error is None:
             cells += _cells(one.audit)

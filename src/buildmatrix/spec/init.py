@@ -6,7 +6,7 @@ import fnmatch
 import os.path
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib.resources import files
@@ -87,15 +87,34 @@ def first_spec(inputs: Sequence[Path], root: Path | None = None) -> str:
         for package in known.package
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in package.name)
     ]
-    backends = list(known.backend) if choices else ["cpu"]
+    own = {path: name for path in inputs if (name := _backend_in_name(path, known.backend))}
+    backends = list(known.backend) if choices or own else ["cpu"]
+    shared = [path for path in inputs if path not in own]
     parts = [
         _head(inputs, found, choices),
         _project(found, root),
-        _defaults(inputs, found, root, known),
-        *(_backend(name, known.backend[name], choices) for name in backends),
+        _defaults(shared, found, root, known),
+        *(
+            _backend(
+                name,
+                known.backend[name],
+                choices,
+                [_relative(path, root) for path in own if own[path] == name],
+            )
+            for name in backends
+        ),
         _tail(backends),
     ]
     return "\n".join(parts)
+
+
+def _backend_in_name(path: Path, backends: Iterable[str]) -> str | None:
+    """The one backend that a requirements file is named after: `requirements-cuda.txt`."""
+    if path.suffix == ".toml":
+        return None
+    words = re.split(r"[^a-z0-9]+", path.stem.lower())
+    named = [name for name in backends if any(re.fullmatch(rf"{name}\d*", word) for word in words)]
+    return named[0] if len(named) == 1 else None
 
 
 def _head(inputs: Sequence[Path], found: Inputs, choices: Sequence[Choice]) -> str:
@@ -161,7 +180,9 @@ def _pythons(requires: str | None, pythons: Sequence[str]) -> tuple[list[str], s
     return [pythons[1]], "requires-python allows none of those that are known here: check it"
 
 
-def _backend(name: str, start: BackendStart, choices: Sequence[Choice]) -> str:
+def _backend(
+    name: str, start: BackendStart, choices: Sequence[Choice], requirements: Sequence[str]
+) -> str:
     lines = [f"# {start.title}.", f"[backend.{name}]"]
     if start.runtime:
         runtimes = ", ".join(
@@ -172,6 +193,8 @@ def _backend(name: str, start: BackendStart, choices: Sequence[Choice]) -> str:
     else:
         lines.append('runtime = "any"  # this backend has no version lines')
     lines.append(f"base = {toml_string(start.base)}")
+    if requirements:
+        lines.append(f"requirements = {_list(requirements)}  # beside those of [defaults]")
     if start.system_packages:
         lines.append(f"system-packages = {_list(start.system_packages)}  # the user-mode driver")
     if torch := [choice.name for choice in choices if choice.package.torch]:

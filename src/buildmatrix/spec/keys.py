@@ -20,6 +20,7 @@ from buildmatrix.spec.keys_settings import (
     Settings,
     WhenTable,
 )
+from buildmatrix.spec.model import DEFAULT_OUTPUT
 from buildmatrix.spec.shape import Text
 from buildmatrix.spec.tables import Row, Table, key
 from buildmatrix.spec.words import Whole, Word
@@ -135,7 +136,7 @@ class Generate(Table):
 
     output: Text | None = key(
         Word(kinds.PATH),
-        "Folder for generated files. Default: `.buildmatrix/generated`.",
+        f"Folder for generated files. Default: `{DEFAULT_OUTPUT}`.",
         default=None,
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from buildmatrix.spec.containers import Many, Named
 from buildmatrix.spec.document import Problems
 from buildmatrix.spec.hints import did_you_mean
+from buildmatrix.spec.keys import File
 from buildmatrix.spec.keys_settings import Override, Settings
 from buildmatrix.spec.shape import Text
 from buildmatrix.spec.tables import Key, keys_of
@@ -16,6 +17,11 @@ SETTINGS: Mapping[str, Key] = {key.name: key for key in keys_of(Settings)}
 
 #: Settings that `inherit` can speak of: the others have nothing to append to.
 APPENDABLE = tuple(name for name, key in SETTINGS.items() if isinstance(key.shape, Many | Named))
+
+
+def all_settings(file: File) -> tuple[Settings, ...]:
+    """Every table of a file that settings stand in."""
+    return (file.defaults, *file.backend.values(), *file.variant.values(), *file.override)
 
 
 def specialise(general: Settings, special: Settings) -> Settings:

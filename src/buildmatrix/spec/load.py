@@ -16,7 +16,9 @@ from buildmatrix.spec.kinds import quoted
 from buildmatrix.spec.layers import sound
 from buildmatrix.spec.matrix import Matrix, expand
 from buildmatrix.spec.model import (
+    DEFAULT_OUTPUT,
     DEFAULT_TOOLS,
+    STATE,
     Ignored,
     NodeClass,
     Policy,
@@ -46,8 +48,6 @@ class Described(Protocol):
 Known = Collection[str] | Mapping[str, Described]
 Backends = Known | Callable[[tuple[Path, ...]], Known]
 
-#: Where the journal, logs and inventories are (`pipeline.state`).
-STATE = ".buildmatrix/state"
 _SEVERITIES: Mapping[str, Severity] = {
     "": "error",
     "error": "error",
@@ -218,13 +218,13 @@ def _vulnerabilities(table: VulnerabilitiesTable, problems: Problems) -> Vulnera
 def _output(file: File, problems: Problems) -> str:
     text = file.generate.output
     if text is None:
-        return ".buildmatrix/generated"
+        return DEFAULT_OUTPUT
     output = text.value.removeprefix("./").rstrip("/")
     if text.sound and output in {"", "."}:
-        hint = "write a folder of its own, such as `.buildmatrix/generated`"
+        hint = f"write a folder of its own, such as `{DEFAULT_OUTPUT}`"
         problems.add(text.at, "generated files cannot go into the specification's folder", hint)
     if text.sound and f"{output}/".startswith(f"{STATE}/"):
-        hint = "write a folder beside it, such as `.buildmatrix/generated`"
+        hint = f"write a folder beside it, such as `{DEFAULT_OUTPUT}`"
         problems.add(text.at, f"`{STATE}` is for what belongs to one machine", hint)
     return output
 

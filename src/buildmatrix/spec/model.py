@@ -17,6 +17,10 @@ from typing import Literal
 SmokeLevel = Literal["import", "device", "batch"]
 Severity = Literal["error", "warning", "note"]
 
+#: Folder of what belongs to one machine (`pipeline.state`), and that of generated files where
+#: `[generate]` says nothing; relative to the specification.
+STATE = ".buildmatrix/state"
+DEFAULT_OUTPUT = ".buildmatrix/generated"
 #: Where `[tools]` says nothing.
 DEFAULT_TOOLS = {
     "uv": "ghcr.io/astral-sh/uv:0.13.8",
@@ -206,7 +210,7 @@ class Spec:
     policy: Policy
     waivers: tuple[Waiver, ...]
     #: Folder for generated files, relative to the specification.
-    output: str = ".buildmatrix/generated"
+    output: str = DEFAULT_OUTPUT
     #: Images that helper stages use: `uv` and `scanner`.
     tools: Mapping[str, str] = field(default_factory=dict)
     #: The user's own data files for the catalogue, relative to the specification.

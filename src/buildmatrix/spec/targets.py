@@ -9,12 +9,13 @@ from pathlib import Path, PurePosixPath
 from typing import TypeVar, cast
 
 from buildmatrix.spec import kinds
+from buildmatrix.spec.clashes import check_clashes
 from buildmatrix.spec.document import Problems
 from buildmatrix.spec.hints import closest
 from buildmatrix.spec.keys import File
 from buildmatrix.spec.keys_checks import SmokeTable
 from buildmatrix.spec.keys_settings import Backend, BaseTable, Settings
-from buildmatrix.spec.layers import check_override, override, sound, specialise
+from buildmatrix.spec.layers import all_settings, check_override, override, sound, specialise
 from buildmatrix.spec.matrix import Matrix, runtimes_of
 from buildmatrix.spec.model import Base, Position, Smoke, SmokeLevel, Target, User
 from buildmatrix.spec.placeholders import Filler
@@ -50,7 +51,7 @@ def build_targets(context: Context) -> tuple[Target, ...]:
     aliases = _aliases(context)
     for over in file.override:
         check_override(over, problems)
-    for layer in _all_settings(file):
+    for layer in all_settings(file):
         check_values(layer, problems)
         for choice in _choices(layer):
             if choice.when is not None:
@@ -70,9 +71,7 @@ def build_targets(context: Context) -> tuple[Target, ...]:
                 aliases.get(point.id, []),
             )
         )
-    _check_overwritten(targets, context.path, file, problems)
-    _check_locks(targets, file, problems)
-    _check_tags(targets, file, problems)
+    check_clashes(targets, context.path, file, problems)
     return tuple(targets)
 
 
@@ -82,10 +81,6 @@ def _selections(
     return [
         (entry, set(choose(select, matrix.ids, matrix.gone, problems))) for entry, select in entries
     ]
-
-
-def _all_settings(file: File) -> list[Settings]:
-    return [file.defaults, *file.backend.values(), *file.variant.values(), *file.override]
 
 
 def _settings(file: File, point: Point) -> Settings:
@@ -298,48 +293,7 @@ def copied(file: File) -> tuple[tuple[str, Position], ...]:
     """All paths of `copy` as they are written, and where."""
     return tuple(
         (source.value, source.at)
-        for settings in _all_settings(file)
+        for settings in all_settings(file)
         for source, _ in settings.copy or ()
         if source.sound
     )
-
-
-def _check_overwritten(targets: list[Target], spec: Path, file: File, problems: Problems) -> None:
-    """A lock is written: not over what it is made from."""
-    at = next((layer.lock.at for layer in _all_settings(file) if layer.lock), file.at)
-    for target in targets:
-        inputs = (*target.requirements, target.pyproject, target.template, spec.name)
-        if target.lock in inputs:
-            hint = "write a file of its own, such as `locks/pylock.{id}.toml`"
-            problems.add(at, f"the lock of {target.id} would be written over `{target.lock}`", hint)
-            return
-
-
-def _check_locks(targets: list[Target], file: File, problems: Problems) -> None:
-    first: dict[str, str] = {}
-    for target in targets:
-        other = first.setdefault(target.lock, target.id)
-        if other != target.id:
-            at = next((s.lock.at for s in _all_settings(file) if s.lock), file.at)
-            message = f"{other} and {target.id} would share the lock `{target.lock}`"
-            problems.add(at, message, "put `{id}` into the path", doubtful=True)
-            return
-
-
-def _check_tags(targets: list[Target], file: File, problems: Problems) -> None:
-    owners: dict[str, list[str]] = {}
-    for target in targets:
-        for tag in target.tags:
-            owners.setdefault(f"{target.image}:{tag}", []).append(target.id)
-    for reference, ids in owners.items():
-        if len(ids) > 1:
-            more = f" and {len(ids) - 2} more" if len(ids) > 2 else ""
-            at = file.tags.templates[0].at if file.tags.templates else file.tags.at
-            tag = reference.rpartition(":")[2]
-            alias = file.tags.alias.get(tag)
-            problems.add(
-                alias.at if alias else at,
-                f"{ids[0]} and {ids[1]}{more} would all be tagged `{reference}`",
-                "put `{id}` into the template",
-                doubtful=True,
-            )

@@ -14,6 +14,7 @@ import pytest
 from buildmatrix import cli
 from buildmatrix.cli import surroundings
 from buildmatrix.cli.output import check_formats, write_report
+from buildmatrix.cli.progress import PlainLines
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.pipeline import smoke, source
 from buildmatrix.reports.model import Report, assemble
@@ -200,3 +201,16 @@ def test_quiet_is_taken_after_the_command_too_and_excludes_verbose(capsys, monke
 
 def test_a_rule_is_found_by_its_name(capsys):
     assert run(capsys, "rules", "foreign-device-code") == run(capsys, "rules", "BM401")
+
+
+def test_a_log_names_each_step_once_though_several_take_turns(capsys):
+    lines = PlainLines(verbose=False)
+    for text in ("RUN a", "RUN b", "RUN a", "RUN b"):
+        lines.step("cpu", text)
+    lines.step("rocm", "RUN a")
+    printed = capsys.readouterr().err.splitlines()
+    assert [line.split(maxsplit=1)[1] for line in printed] == [
+        "[cpu] RUN a",
+        "[cpu] RUN b",
+        "[rocm] RUN a",
+    ]

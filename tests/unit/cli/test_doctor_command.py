@@ -40,6 +40,14 @@ def test_a_wrong_specification_is_told_with_its_line(tmp_path: Path) -> None:
     assert any("buildmatrix.toml:2:1: unknown key `nme`" in line for line in lines)
 
 
+def test_a_specification_that_is_no_toml_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "buildmatrix.toml").write_text("x = \n")
+    code, lines = doctor("--offline")
+    assert code == 2
+    (line,) = [line for line in lines if "this is not TOML" in line]
+    assert line.startswith("wrong    specification:")
+
+
 def test_an_index_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_DEFAULT_INDEX", "http://user:secret@127.0.0.1:9/simple")
     _, lines = doctor()

@@ -11,7 +11,7 @@ from buildmatrix.comparison.compare import compare
 from buildmatrix.comparison.model import Side
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.model import Layer
-from buildmatrix.pipeline.diff import difference as checked
+from buildmatrix.pipeline.diff import compared as checked
 from buildmatrix.pipeline.diff import exit_code
 
 CPU = {"docker:demo:1": "cpu"}

@@ -1,3 +1,5 @@
+"""What `inspect` tells of one binary or wheel, and that nothing of it is trusted."""
+
 from __future__ import annotations
 
 import json

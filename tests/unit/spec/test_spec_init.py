@@ -57,6 +57,28 @@ def test_each_choice_names_the_line_that_caused_it_and_why(written):
     assert "# - triton (more.txt:2): " in text
 
 
+def test_a_file_that_is_named_after_a_backend_goes_to_that_backend_alone(tmp_path):
+    (tmp_path / "requirements").mkdir()
+    names = [
+        "requirements.txt",
+        "requirements-cuda12.txt",
+        "requirements/rocm.in",
+        "cuda_or_cpu.in",
+    ]
+    for name in names:
+        (tmp_path / name).write_text("numpy\n")
+    path = tmp_path / "buildmatrix.toml"
+    path.write_text(first_spec([tmp_path / name for name in names], tmp_path))
+    spec = load_spec(path, backends=("cuda", "rocm", "oneapi", "cpu"))
+    both = ("requirements.txt", "cuda_or_cpu.in")
+    assert {target.backend: target.requirements for target in spec.targets} == {
+        "cuda": (*both, "requirements-cuda12.txt"),
+        "rocm": (*both, "requirements/rocm.in"),
+        "oneapi": both,
+        "cpu": both,
+    }
+
+
 def test_lines_that_were_not_understood_are_named_without_their_secrets(written):
     text, _ = written
     assert "# - requirements.txt:6: the option --extra-index-url is left to the resolver" in text

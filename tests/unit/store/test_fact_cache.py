@@ -96,8 +96,13 @@ def test_a_change_that_keeps_size_and_modification_time_is_seen(
     assert before.binaries and not scanned(cache, tree).binaries
 
 
-def test_a_file_that_changed_just_now_is_not_trusted_to_stay(cache: FactCache, tree: Path) -> None:
-    (tree / "new.so").write_bytes((tree / "lib.so").read_bytes())
+def test_a_file_that_changed_just_now_is_not_trusted_to_stay(
+    cache: FactCache, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = tree / "new.so"
+    new.write_bytes((tree / "lib.so").read_bytes())
+    soon_after = new.stat().st_ctime_ns + facts.SETTLED_NS // 2
+    monkeypatch.setattr(time, "time_ns", lambda: soon_after)
     assert scanned(cache, tree).stats.cached == 0
     assert scanned(cache, tree).stats.cached == 3
 

@@ -1,3 +1,5 @@
+"""Stored inventories: what is written comes back, and what is damaged is told."""
+
 from __future__ import annotations
 
 import resource

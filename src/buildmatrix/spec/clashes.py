@@ -1,0 +1,65 @@
+"""Targets that would get in each other's way, or in that of what they are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from buildmatrix.spec.document import Problems
+from buildmatrix.spec.keys import File
+from buildmatrix.spec.layers import all_settings
+from buildmatrix.spec.model import Position, Target
+
+
+def check_clashes(targets: Sequence[Target], spec: Path, file: File, problems: Problems) -> None:
+    """Note locks over their own inputs, and locks and tags that several targets would share."""
+    _check_overwritten(targets, spec, file, problems)
+    _check_locks(targets, file, problems)
+    _check_tags(targets, file, problems)
+
+
+def _lock_key(file: File) -> Position:
+    """Where the file says what locks are called."""
+    return next((layer.lock.at for layer in all_settings(file) if layer.lock), file.at)
+
+
+def _check_overwritten(
+    targets: Sequence[Target], spec: Path, file: File, problems: Problems
+) -> None:
+    """A lock is written: not over what it is made from."""
+    for target in targets:
+        inputs = (*target.requirements, target.pyproject, target.template, spec.name)
+        if target.lock in inputs:
+            message = f"the lock of {target.id} would be written over `{target.lock}`"
+            hint = "write a file of its own, such as `locks/pylock.{id}.toml`"
+            problems.add(_lock_key(file), message, hint)
+            return
+
+
+def _check_locks(targets: Sequence[Target], file: File, problems: Problems) -> None:
+    first: dict[str, str] = {}
+    for target in targets:
+        other = first.setdefault(target.lock, target.id)
+        if other != target.id:
+            message = f"{other} and {target.id} would share the lock `{target.lock}`"
+            problems.add(_lock_key(file), message, "put `{id}` into the path", doubtful=True)
+            return
+
+
+def _check_tags(targets: Sequence[Target], file: File, problems: Problems) -> None:
+    owners: dict[str, list[str]] = {}
+    for target in targets:
+        for tag in target.tags:
+            owners.setdefault(f"{target.image}:{tag}", []).append(target.id)
+    for reference, ids in owners.items():
+        if len(ids) > 1:
+            more = f" and {len(ids) - 2} more" if len(ids) > 2 else ""
+            at = file.tags.templates[0].at if file.tags.templates else file.tags.at
+            tag = reference.rpartition(":")[2]
+            alias = file.tags.alias.get(tag)
+            problems.add(
+                alias.at if alias else at,
+                f"{ids[0]} and {ids[1]}{more} would all be tagged `{reference}`",
+                "put `{id}` into the template",
+                doubtful=True,
+            )
