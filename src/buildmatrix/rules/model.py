@@ -89,6 +89,11 @@ class Finding:
     #: Known vulnerabilities that it is about, without those that the specification ignores.
     advisories: tuple[Advisory, ...] = ()
 
+    @property
+    def distributions(self) -> tuple[str, ...]:
+        """Names of all distributions that it is about: those that own one path are several."""
+        return tuple(self.distribution.split(", ")) if self.distribution else ()
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

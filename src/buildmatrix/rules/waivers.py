@@ -65,7 +65,9 @@ def covers(waiver: Waiver, one: Finding) -> bool:
         return False
     if waiver.select and not matches_any(waiver.select, one.target):
         return False
-    if waiver.distribution is not None and not matches(waiver.distribution, one.distribution or ""):
+    if waiver.distribution is not None and not any(
+        matches(waiver.distribution, name) for name in (one.distribution or "", *one.distributions)
+    ):
         return False
     if waiver.path is None:
         return True

@@ -57,6 +57,14 @@ def test_a_waiver_for_another_rule_target_or_distribution_covers_nothing() -> No
     assert one.waived is None
 
 
+def test_a_waiver_may_name_any_of_the_distributions_that_own_one_path() -> None:
+    (found,) = device_code()
+    shared = replace(found, distribution="ctranslate2, onnxruntime")
+    waivers = [replace(WAIVER, distribution=name) for name in ("ctranslate2", "onnx*", "xgboost")]
+    held = [apply([shared], [waiver], TODAY)[0].waived is not None for waiver in waivers]
+    assert held == [True, True, False]
+
+
 def test_a_path_must_cover_every_file_of_the_finding() -> None:
     (part,) = apply(device_code(), [replace(WAIVER, path=f"{SITE}/ct2/a.so")], TODAY)
     (whole,) = apply(device_code(), [replace(WAIVER, path=f"{SITE}/ct2/*")], TODAY)

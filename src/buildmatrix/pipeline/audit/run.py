@@ -156,12 +156,11 @@ def _gained(
     """
     gained: dict[str, set[Gain]] = {}
     for work in works:
-        # What is about two distributions names both.
         failing = {
             name
             for one in work.findings
             if unless_failing and fails(one)
-            for name in (one.distribution or "").split(", ")
+            for name in one.distributions
         }
         for owner, gain in work.gains.items():
             name = owner.partition("==")[0]
