@@ -55,13 +55,13 @@ class Run:
     wheels: int
 
 
-def audit(lock: Path, cache: Path, *backends: str) -> Run:
+def audit(lock: Path, cache: Path, *backends: str, deep: bool = False) -> Run:
     """Audit a lock with what `cache` knows."""
     report, peak = lock.with_name("report.json"), lock.with_name("peak")
     command = [sys.executable, "-c", MEASURED, str(peak), "--no-progress", "audit", f"lock:{lock}"]
     command += [f"--backend={name}" for name in backends]
     command += [f"--python={PYTHON}", "--no-vulnerabilities", "--fail-on=never"]
-    command += [f"--format=json={report}"]
+    command += [f"--format=json={report}", *(["--deep"] if deep else [])]
     env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     started = time.perf_counter()
     done = subprocess.run(
@@ -128,6 +128,7 @@ def line(name: str, run: Run, note: str = "") -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--no-peer", action="store_true")
+    parser.add_argument("--deep", action="store_true", help="also reads members whole: 1 GB or so")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-audit-") as name:
         folder = Path(name)
@@ -140,6 +141,8 @@ def main() -> None:
         line("cold, four backends", four, f", {four.seconds / one.seconds:.2f}x one backend")
         again = audit(lock, folder / "four", *BACKENDS)
         line("warm, four backends", again)
+        if arguments.deep:
+            line("cold, cpu, deep", audit(lock, folder / "deep", "cpu", deep=True))
         if not arguments.no_peer:
             other = peer(folder)
             print(

@@ -222,8 +222,9 @@ def test_a_wheel_that_cannot_be_read_counts_with_the_bytes_that_the_lock_says(
     totals = report.targets[0].audit
     assert totals is not None
     assert (totals.download, totals.foreign_download) == (wheel.size, wheel.size)
-    assert only(report, "BM902").fix is not None
-    assert "nothing is known of what it holds" in only(report, "BM902").fix.text  # type: ignore[union-attr]
+    fix = only(report, "BM902").fix
+    assert fix is not None
+    assert "nothing is known of what it holds" in fix.text
 
 
 def test_deep_reads_the_rest_and_nothing_stays_open(locked: Locked) -> None:

@@ -64,9 +64,8 @@ def test_without_a_source_there_is_no_such_fix() -> None:
     )
 
 
-@pytest.mark.parametrize("more", [{"offline": True}, {"fails": "the index answers 503"}])
-def test_what_cannot_be_asked_is_not_known(more: dict[str, object]) -> None:
-    found = trial(**more)  # type: ignore[arg-type]
+@pytest.mark.parametrize("found", [trial(offline=True), trial(fails="the index answers 503")])
+def test_what_cannot_be_asked_is_not_known(found: Trial | None) -> None:
     assert found is not None
     assert found.works is None
     assert "not known" in found.outcome
