@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.addresses import parse
@@ -13,9 +12,10 @@ from buildmatrix.index.patience import Patience
 from buildmatrix.index.remote import RemoteFile
 from buildmatrix.index.requests import Requests
 from buildmatrix.index.simple import Simple
+from buildmatrix.trees.base import Closing
 
 
-class Client:
+class Client(Closing):
     """Asks package indexes, for all threads at once; connections are shared and kept.
 
     `offline`: nothing is asked for. `folder`: where pages and metadata are kept; None for nowhere.
@@ -38,17 +38,6 @@ class Client:
         """Close all connections; what waits for a server gives up."""
         self._cache.prune()
         self._requests.close()
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def bytes_read(self) -> int:

@@ -17,7 +17,7 @@ from buildmatrix.index.facts import FactsCache
 from buildmatrix.index.model import Depth, WheelFacts
 from buildmatrix.lock.model import Wheel
 from buildmatrix.store.facts import digest
-from buildmatrix.trees.base import reason
+from buildmatrix.trees.base import Closing, reason
 
 if TYPE_CHECKING:
     from buildmatrix.index.depth import Reading
@@ -181,16 +181,14 @@ def _check_name(filename: str, facts: WheelFacts) -> None:
     )
 
 
-class _LocalWheel:
+class _LocalWheel(Closing):
     """A wheel in a file of this machine: an `index.depth.Ranged`."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
 
-    def __enter__(self) -> _LocalWheel:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """See `Closing.close`."""
         self._file.close()
 
     @property

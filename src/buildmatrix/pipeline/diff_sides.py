@@ -22,12 +22,12 @@ from buildmatrix.pipeline.diff_settings import Settings, with_facts
 from buildmatrix.pipeline.graph_cache import kept
 from buildmatrix.pipeline.kinds import is_declared, report_file
 from buildmatrix.pipeline.known import known_of
-from buildmatrix.pipeline.source import Source, parse, read
+from buildmatrix.pipeline.source import Source, parse
 from buildmatrix.reports.model import Report, assemble, is_undecided
 from buildmatrix.rules.engine import check_image
 from buildmatrix.rules.verdicts import verdicts
 from buildmatrix.rules.waivers import apply, check_rules
-from buildmatrix.spec.model import DEFAULT_TOOLS, Spec, Target
+from buildmatrix.spec.model import Spec, Target
 
 #: Files of a target's state folder that its side is kept in: without its layers, and with them.
 KEPT, KEPT_LAYERS = "side.msgpack", "side-layers.msgpack"
@@ -101,15 +101,7 @@ def _is_target(text: str, settings: Settings) -> bool:
 def _tree(source: Source, settings: Settings) -> Side:
     facts = settings.facts.get(str(source))
     if facts is None:
-        machine = settings.machine
-        facts = settings.facts[str(source)] = read(
-            source,
-            machine.engine,
-            machine.scanner or DEFAULT_TOOLS["scanner"],
-            machine.surroundings,
-            machine.cache(),
-            layers=machine.layers,
-        )
+        facts = settings.facts[str(source)] = settings.machine.read(source)
     kind = _KINDS[source.kind]
     side = Side(str(source), kind, is_wheel=kind == "wheel", base=facts.labels.get(_BASE))
     backend = settings.backend or facts.backend or settings.fallback

@@ -25,6 +25,8 @@ from buildmatrix.pipeline.state import FOLDER, State
 from buildmatrix.spec.model import Spec, Target
 
 if TYPE_CHECKING:
+    from buildmatrix.pipeline.source import Facts as SourceFacts
+    from buildmatrix.pipeline.source import Source
     from buildmatrix.store.facts import FactCache
 
 __all__ = ["Facts", "Keep", "Known", "Machine", "OpenTree", "is_file", "known_of", "with_lines"]
@@ -113,6 +115,20 @@ class Machine:
     #: Told what takes long.
     note: Callable[[str], None] = lambda _: None
 
+    def read(self, source: Source) -> SourceFacts:
+        """The facts of a source. Raises the errors of `pipeline.source.read`."""
+        from buildmatrix.pipeline.source import read
+        from buildmatrix.spec.model import DEFAULT_TOOLS
+
+        return read(
+            source,
+            self.engine,
+            self.scanner or DEFAULT_TOOLS["scanner"],
+            self.surroundings,
+            self.cache(),
+            layers=self.layers,
+        )
+
     def exported(self, image: str) -> OpenTree:
         """How the files of an engine's image are opened: it is exported into a temporary file."""
         return lambda: exported(self.engine(), image)
@@ -145,19 +161,11 @@ def known_of(
         found = spec()
         if found is not None and any(target.id == text for target in found.targets):
             return _target(text, found, given, machine)
-    from buildmatrix.pipeline.source import parse, read
-    from buildmatrix.spec.model import DEFAULT_TOOLS
+    from buildmatrix.pipeline.source import parse
 
     source = parse(text)
     try:
-        facts = read(
-            source,
-            machine.engine,
-            machine.scanner or DEFAULT_TOOLS["scanner"],
-            machine.surroundings,
-            machine.cache(),
-            layers=machine.layers,
-        )
+        facts = machine.read(source)
     except UndecidedError as error:
         near = _near_targets(text, spec) if source.kind == "docker" else ()
         if not near:
@@ -195,7 +203,7 @@ def _target(id: str, spec: Spec | None, lock: Lock | None, machine: Machine) -> 
     target = next((one for one in spec.targets if one.id == id), None)
     if target is None:
         raise UsageError(f"{spec.path} has no target {id}; {_meant(id, spec)}")
-    from buildmatrix.pipeline.target_layers import tree_of as image_tree
+    from buildmatrix.pipeline.target_layers import image_tree, with_layers
 
     files = State(spec.root / FOLDER).of(id)
     if not files.inventory.is_file():
@@ -212,8 +220,6 @@ def _target(id: str, spec: Spec | None, lock: Lock | None, machine: Machine) -> 
             again = f"{error.message}: `buildmatrix build --select {id}`"
             raise UndecidedError(again, log=error.log) from error
         if machine.layers:
-            from buildmatrix.pipeline.target_layers import with_layers
-
             inventory, why = with_layers(files, inventory, machine.engine, machine.note)
         facts = with_lines(inventory, lock or _lock_of(spec, target), spec.root)
         if why is None:
@@ -231,7 +237,7 @@ def _target(id: str, spec: Spec | None, lock: Lock | None, machine: Machine) -> 
         f"target {id}",
         read,
         marker_environment(target),
-        image_tree(files, machine),
+        image_tree(files, machine.engine),
         is_near=False,
         catalogue=spec.catalogue_files,
         keep=keep if lock is None else None,

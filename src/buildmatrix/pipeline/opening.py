@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from io import BufferedIOBase
 from pathlib import Path
 
 from buildmatrix.engines.model import Engine
@@ -13,36 +15,39 @@ from buildmatrix.trees.base import Tree
 OpenTree = Callable[[], AbstractContextManager[Tree]]
 
 
-@contextmanager
-def _folder(path: Path) -> Iterator[Tree]:
+def folder(path: Path) -> AbstractContextManager[Tree]:
+    """The files of a folder; of a virtual environment, its site folders."""
     from buildmatrix.pipeline.environments import environment_of, environment_tree
     from buildmatrix.trees.directory import DirectoryTree
 
-    opened: AbstractContextManager[Tree]
-    opened = DirectoryTree(path) if environment_of(path) is None else environment_tree(path)
-    with opened as tree:
-        yield tree
+    return DirectoryTree(path) if environment_of(path) is None else environment_tree(path)
 
 
-@contextmanager
-def _wheel(path: Path) -> Iterator[Tree]:
+def zstandard(stream: BufferedIOBase) -> BufferedIOBase:
+    """The standard library's reader, or the same one for Pythons before 3.14."""
+    if sys.version_info >= (3, 14):
+        from compression.zstd import ZstdFile
+    else:
+        from backports.zstd import ZstdFile
+    return ZstdFile(stream)
+
+
+def _wheel(path: Path) -> AbstractContextManager[Tree]:
     from buildmatrix.trees.wheel import WheelTree
 
-    with WheelTree(path) as tree:
-        yield tree
+    return WheelTree(path)
 
 
 @contextmanager
 def _saved(path: Path) -> Iterator[Tree]:
-    from buildmatrix.pipeline.source import _zstandard
     from buildmatrix.trees.archive_image import SavedImage
 
-    with SavedImage(path, _zstandard) as image:
+    with SavedImage(path, zstandard) as image:
         yield image.tree()
 
 
 _TREES: Mapping[str, Callable[[Path], AbstractContextManager[Tree]]] = {
-    "dir": _folder,
+    "dir": folder,
     "wheel": _wheel,
     "tar": _saved,
     "oci": _saved,

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from io import BufferedIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +13,9 @@ from buildmatrix import store
 from buildmatrix.engines.model import Engine, Surroundings
 from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.pipeline.environments import environment_of, environment_tree
-from buildmatrix.trees.base import Tree, reason
+from buildmatrix.pipeline.environments import environment_of
+from buildmatrix.pipeline.opening import folder, zstandard
+from buildmatrix.trees.base import reason
 
 if TYPE_CHECKING:
     from buildmatrix.store.facts import FactCache
@@ -181,7 +179,7 @@ def layers_of_image(name: str, engine: Engine, inventory: Inventory) -> Inventor
     from buildmatrix.trees.archive_stream import layers_of
 
     with engine.export(name) as chunks:
-        tree, configuration = layers_of(chunks, _zstandard)
+        tree, configuration = layers_of(chunks, zstandard)
     found = with_layers(inventory, tree, configuration.digests, configuration.instructions)
     return Inventory(layers=found.layers, origins=found.origins, buried=found.buried)
 
@@ -189,14 +187,8 @@ def layers_of_image(name: str, engine: Engine, inventory: Inventory) -> Inventor
 def _folder(path: Path, cache: FactCache | None) -> Facts:
     from buildmatrix.inventory.collect import collect
 
-    with _open_folder(path) as tree:
+    with folder(path) as tree:
         return Facts(collect(tree) if cache is None else cache.folder(path, tree))
-
-
-def _open_folder(path: Path) -> AbstractContextManager[Tree]:
-    from buildmatrix.trees.directory import DirectoryTree
-
-    return DirectoryTree(path) if environment_of(path) is None else environment_tree(path)
 
 
 def _wheel(path: Path, cache: FactCache | None) -> Facts:
@@ -217,7 +209,7 @@ def _archive(path: Path, cache: FactCache | None) -> Facts:
     from buildmatrix.store.facts import digest
     from buildmatrix.trees.archive_image import SavedImage
 
-    with SavedImage(path, _zstandard) as image:
+    with SavedImage(path, zstandard) as image:
         configuration = image.configuration
 
         def scan() -> Inventory:
@@ -231,15 +223,6 @@ def _archive(path: Path, cache: FactCache | None) -> Facts:
         else:
             inventory = cache.inventory(f"archive {digest(path)}", scan)
     return Facts(inventory, configuration.labels.get(BACKEND_LABEL), configuration.labels)
-
-
-def _zstandard(stream: BufferedIOBase) -> BufferedIOBase:
-    """The standard library's reader, or the same one for Pythons before 3.14."""
-    if sys.version_info >= (3, 14):
-        from compression.zstd import ZstdFile
-    else:
-        from backports.zstd import ZstdFile
-    return ZstdFile(stream)
 
 
 def _no_reader(path: Path, _: FactCache | None) -> Facts:

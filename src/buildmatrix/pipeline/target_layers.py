@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,12 +19,9 @@ from buildmatrix.engines.model import Engine, ImageFacts
 from buildmatrix.errors import BuildmatrixError, Interrupted, UndecidedError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.pipeline.journal import stored
-from buildmatrix.pipeline.opening import OpenTree
+from buildmatrix.pipeline.opening import OpenTree, exported
 from buildmatrix.pipeline.state import TargetFiles
 from buildmatrix.trees.base import Tree, reason
-
-if TYPE_CHECKING:
-    from buildmatrix.pipeline.known import Machine
 
 #: Bytes of the largest file of layers that is read: 2,600 binaries come to 400 kB.
 _LARGEST = 1 << 28
@@ -83,13 +79,14 @@ def _kept(path: Path) -> _Kept | None:
         return None
 
 
-def tree_of(files: TargetFiles, machine: Machine) -> OpenTree:
+def image_tree(files: TargetFiles, engine: Callable[[], Engine]) -> OpenTree:
     """How the files of a target's image are opened again: its engine exports it."""
 
     @contextmanager
     def opened() -> Iterator[Tree]:
-        name, _ = _here(files, machine.engine())
-        with machine.exported(name)() as tree:
+        found = engine()
+        name, _ = _here(files, found)
+        with exported(found, name) as tree:
             yield tree
 
     return opened

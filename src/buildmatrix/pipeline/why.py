@@ -15,7 +15,7 @@ from buildmatrix.pipeline.graph_cache import Joined, kept, unchanged
 from buildmatrix.pipeline.known import Known, Machine
 from buildmatrix.pipeline.opening import OpenTree
 from buildmatrix.pipeline.state import FOLDER, State
-from buildmatrix.pipeline.target_layers import tree_of
+from buildmatrix.pipeline.target_layers import image_tree
 
 #: Files of a target's state folder that its graph is kept in: with its layers, and without them.
 GRAPH, BARE_GRAPH = "graph.msgpack", "graph-bare.msgpack"
@@ -40,7 +40,7 @@ def kept_target(text: str, spec: Path, machine: Machine) -> tuple[Joined, OpenTr
     found = unchanged(place, (files.inventory, spec), Joined)
     if found is None or (machine.again and not found.graph.layers):
         return None
-    return found, tree_of(files, machine)
+    return found, image_tree(files, machine.engine)
 
 
 def joined(known: Known) -> Joined:

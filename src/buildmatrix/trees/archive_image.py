@@ -15,11 +15,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from buildmatrix.trees.archive import OpenFile, Slice, Spool, Zstandard, members, plain
 from buildmatrix.trees.archive_layers import LayeredTree
-from buildmatrix.trees.base import Unreadable
+from buildmatrix.trees.base import Closing, Unreadable
 
 #: Bytes of an index, a manifest or a configuration.
 LARGEST_DOCUMENT = 8 << 20
@@ -49,7 +48,7 @@ class Configuration:
     instructions: tuple[str, ...] = ()
 
 
-class SavedImage:
+class SavedImage(Closing):
     """The one image in `path`: an archive of `docker save`, an OCI archive or an OCI layout.
 
     Digests of documents are checked, those of layers are not: that would read all of them.
@@ -86,17 +85,6 @@ class SavedImage:
     def close(self) -> None:
         """Free the files; no tree of this image can be used afterwards."""
         self._held.close()
-
-    def __enter__(self) -> SavedImage:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 # Where the blobs are

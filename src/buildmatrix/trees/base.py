@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, Self
 
 
 class Unreadable(OSError):
@@ -52,6 +53,20 @@ class Trouble:
 
     path: str
     why: str
+
+
+class Closing(ABC):
+    """What holds a file, or the like, and is closed at the end of a `with`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what is held; it cannot be used afterwards."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Source(Protocol):

@@ -13,9 +13,8 @@ import stat
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
-from buildmatrix.trees.base import File, Source, Symlink, Tree, Trouble, Unreadable, reason
+from buildmatrix.trees.base import Closing, File, Symlink, Tree, Trouble, Unreadable, reason
 
 #: Deeper folders are reported and not entered; each level of a walk holds one descriptor.
 DEEPEST = 128
@@ -56,7 +55,7 @@ def changed_ns(stamp: bytes) -> int:
     return int(changed)
 
 
-class DirectoryTree(Tree):
+class DirectoryTree(Closing, Tree):
     """The folder `root`, which may itself be named by a link. Raises OSError if it is no folder.
 
     Holds some descriptors; `close` or a `with` statement frees them.
@@ -73,17 +72,6 @@ class DirectoryTree(Tree):
         """Free the descriptors; the tree cannot be used afterwards."""
         self._forget(0)
         os.close(self._root)
-
-    def __enter__(self) -> DirectoryTree:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def walk(self) -> Iterator[File | Symlink | Trouble]:
         """See `Tree.walk`: depth first, the names of each folder sorted."""
@@ -158,7 +146,7 @@ class DirectoryTree(Tree):
             os.close(self._opened.pop()[1])
 
 
-class _OpenFile:
+class _OpenFile(Closing):
     """Reads with pread(2), not through a mapping: a file that shrinks must not end in SIGBUS."""
 
     def __init__(self, descriptor: int, size: int) -> None:
@@ -169,15 +157,8 @@ class _OpenFile:
         if size > _READ_AHEAD and hasattr(os, "posix_fadvise"):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
-    def __enter__(self) -> Source:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """See `Closing.close`."""
         os.close(self._descriptor)
 
     def read(self, offset: int, length: int) -> bytes:

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO
 
 from buildmatrix.trees.archive import OpenFile
-from buildmatrix.trees.base import File, Source, Symlink, Tree, Trouble, Unreadable
+from buildmatrix.trees.base import Closing, File, Source, Symlink, Tree, Trouble, Unreadable
 from buildmatrix.trees.inflating import Held, Passing, Sequential
 from buildmatrix.trees.zipdirectory import (
     DEFLATED,
@@ -86,7 +85,7 @@ class Packed:
         return b"".join(pieces)
 
 
-class WheelTree(Tree):
+class WheelTree(Closing, Tree):
     """A wheel: the file at a path, or any source of bytes that knows its size.
 
     Raises `Unreadable` when it is no ZIP archive, or OSError. Of a path the file is held open;
@@ -150,17 +149,6 @@ class WheelTree(Tree):
         """Free the file; the tree cannot be used afterwards."""
         if self._file is not None:
             self._file.close()
-
-    def __enter__(self) -> WheelTree:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def walk(self) -> Iterator[File | Symlink | Trouble]:
         """See `Tree.walk`: sorted by path. A wheel holds no links."""
