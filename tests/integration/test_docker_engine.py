@@ -33,6 +33,7 @@ from buildmatrix.errors import (
 )
 from buildmatrix.inventory.archive import scanner_archive
 from buildmatrix.progress import Silent
+from buildmatrix.render.names import staged_name
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("engine")]
 
@@ -542,7 +543,8 @@ except BuildmatrixError as error:
     sys.exit(error.exit_code)
 targets = [asdict(target) for target in result.report.targets]
 rules = sorted({finding.rule for finding in result.report.findings})
-told = {"targets": targets, "rules": rules, "sdk": "docker" in sys.modules}
+sdk = "docker" in sys.modules
+told = {"targets": targets, "rules": rules, "sdk": sdk, "error": result.error}
 print("result", json.dumps(told, default=dict))
 sys.exit(result.exit_code)
 """
@@ -560,6 +562,10 @@ class Matrix:
         (folder / "base.in").write_text("")
         self.spec = folder / "buildmatrix.toml"
         self.spec.write_text(SPEC.format(image=image, python=PYTHON, uv=UV))
+
+    def tag(self, target: str) -> str:
+        """The one tag of a target."""
+        return f"{self.image}:1.0-{target}"
 
     def main(self, text: str) -> None:
         """What the image's program is."""
@@ -583,6 +589,7 @@ class Matrix:
         targets = {t["id"]: t for t in results[0]["targets"]} if results else {}
         self.sdk = results[0]["sdk"] if results else None
         self.rules = results[0]["rules"] if results else []
+        self.error = results[0]["error"] if results else None
         return process.returncode, lines, targets
 
     def read_until(self, process: subprocess.Popen[str], text: str) -> None:
@@ -595,8 +602,10 @@ class Matrix:
 def matrix(tmp_path: Path) -> Iterator[Matrix]:
     matrix = Matrix(tmp_path / "matrix", f"buildmatrix-test/{uuid.uuid4().hex[:12]}")
     yield matrix
-    tags = [f"{matrix.image}:1.0-{target}" for target in matrix.ids]
-    subprocess.run(["docker", "image", "rm", "--force", *tags], capture_output=True)
+    root = matrix.folder
+    tags = [matrix.tag(target) for target in matrix.ids]
+    staged = [staged_name(target, root) for target in matrix.ids]
+    subprocess.run(["docker", "image", "rm", "--force", *tags, *staged], capture_output=True)
 
 
 GREEN = {"lock": "passed", "build": "passed", "scan": "passed", "smoke": "passed"}
@@ -705,6 +714,46 @@ def test_a_smoke_command_that_fails_fails_its_gate_until_it_is_mended(matrix: Ma
     assert matrix.run()[0] == 0
 
 
+def test_tags_stay_where_they_are_until_all_gates_have_passed(matrix: Matrix) -> None:
+    name = matrix.ids[0]
+    staged = staged_name(name, matrix.folder)
+    engine = DockerEngine()
+    _, _, good = matrix.run()
+    before = engine.present([matrix.tag(name), staged])
+    assert set(before) == {matrix.tag(name)}
+    assert good[name]["image"] == matrix.tag(name)
+
+    matrix.main("raise SystemExit('no')")
+    code, _, bad = matrix.run()
+    during = engine.present([matrix.tag(name), staged])
+    assert code == 1
+    assert during[matrix.tag(name)] == before[matrix.tag(name)] != during[staged]
+    assert (bad[name]["image"], bad[name]["digest"]) == (staged, during[staged])
+
+    # The same image passes where its smoke command is waived: nothing is built for that.
+    code, lines, waived = matrix.run(smoke=False)
+    after = engine.present([matrix.tag(name), staged])
+    assert code == 0, lines
+    assert waived[name]["cached"]
+    assert after == {matrix.tag(name): during[staged]}
+
+
+def test_a_registry_that_cannot_be_reached_is_told_before_anything_is_built(
+    matrix: Matrix,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    image = f"localhost:{port}/tiny"
+    matrix.spec.write_text(matrix.spec.read_text().replace(matrix.image, image))
+    code, lines, _ = matrix.run(push=True)
+
+    assert code == 3, lines
+    (raised,) = [line for line in lines if line.startswith("raised")]
+    assert f"the registry of {image}:1.0-" in raised
+    assert "connection refused" in raised
+    assert not [line for line in lines if line.startswith(("step", "done"))]
+
+
 def test_smoke_that_was_not_asked_for_is_not_run(matrix: Matrix) -> None:
     code, _, targets = matrix.run(smoke=False)
 
@@ -721,8 +770,13 @@ def break_one(matrix: Matrix) -> None:
     matrix.spec.write_text(text)
 
 
-def test_one_broken_target_costs_no_other_and_nothing_is_pushed(matrix: Matrix) -> None:
+def test_one_broken_target_costs_no_other_and_nothing_is_pushed(
+    matrix: Matrix, registry_tag: str
+) -> None:
     break_one(matrix)
+    image = registry_tag
+    matrix.spec.write_text(matrix.spec.read_text().replace(matrix.image, image))
+    matrix.image = image
     code, lines, targets = matrix.run(push=True)
     one, two = (targets[name] for name in matrix.ids)
 
@@ -767,7 +821,12 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(matrix: Matrix, number: int
 
     assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
     if number == signal.SIGINT:
-        assert f"finished and kept: {one};" in rest
+        (result,) = [json.loads(line[7:]) for line in rest.splitlines() if line[:7] == "result "]
+        assert f"finished and kept: {one};" in result["error"]
+        states = {target["id"]: target for target in result["targets"]}
+        assert states[one]["gates"] == GREEN
+        assert states[two]["gates"]["build"] == "not-run"
+        assert states[two]["error"] == "stopped before it was done"
     assert until(lambda: not bakes_of(matrix.folder))
     code, lines, targets = matrix.run()
     assert code == 0, lines

@@ -21,9 +21,16 @@ from buildmatrix.engines.model import BuildJob, Surroundings
 from buildmatrix.errors import UndecidedError
 
 
-def image_overlay(job: BuildJob, surroundings: Surroundings, output: str) -> dict[str, Any]:
-    """What this machine adds to the image's target; generated files never hold it."""
+def image_overlay(
+    job: BuildJob, surroundings: Surroundings, output: str, tags: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """What this machine adds to the image's target; generated files never hold it.
+
+    `tags` are given in place of those of the bake file.
+    """
     overlay: dict[str, Any] = {"output": [output], "args": {"MIRROR": surroundings.mirror}}
+    if tags is not None:
+        overlay["tags"] = list(tags)
     if surroundings.network:
         overlay["network"] = surroundings.network
     if surroundings.secrets:

@@ -50,8 +50,21 @@ def _client(host: str, environment: Mapping[str, str]) -> Iterator[DockerClient]
             yield client
     except (docker.errors.DockerException, requests.RequestException) as error:
         raise ComponentError(
-            f"the Docker daemon at {host} failed: {_cause(error)}; see that it runs"
+            f"the Docker daemon at {host} failed: {_cause(error)}; {_remedy(error)}"
         ) from error
+
+
+def _remedy(error: BaseException) -> str:
+    """What to do about a daemon that failed."""
+    below: BaseException | None = error
+    while below is not None:
+        if isinstance(below, PermissionError):
+            return (
+                "this user may not use it: run as root, or as a member of the group that owns the "
+                "socket (`sudo usermod -aG docker $USER`, then log in again)"
+            )
+        below = below.__cause__ or below.__context__
+    return "see that it runs"
 
 
 def _cause(error: BaseException) -> str:
@@ -93,6 +106,31 @@ def inspect(host: str, environment: Mapping[str, str], reference: str) -> ImageF
             history=tuple(history),
             layers=tuple((image.attrs.get("RootFS") or {}).get("Layers") or ()),
         )
+
+
+def unreachable(
+    host: str, environment: Mapping[str, str], references: Sequence[str]
+) -> Mapping[str, str]:
+    """Reference → why the daemon cannot reach its registry; each registry is asked once.
+
+    A registry that knows no such image, or refuses to say, was reached: the daemon tells both from
+    the rest by the status of its answer (Docker Engine API, `GET /distribution/{name}/json`).
+    """
+    reasons: dict[str, str] = {}
+    with _client(host, environment) as client:
+        for reference in {_registry(name): name for name in reversed(references)}.values():
+            try:
+                client.api.inspect_distribution(reference)
+            except APIError as error:
+                if error.is_server_error():
+                    reasons[reference] = plain(str(error.explanation or error)).strip()
+    return reasons
+
+
+def _registry(reference: str) -> str:
+    """The host in a reference; empty for the daemon's default (distribution/reference)."""
+    host, slash, _ = reference.partition("/")
+    return host if slash and ("." in host or ":" in host or host == "localhost") else ""
 
 
 @contextmanager

@@ -141,7 +141,10 @@ class DockerEngine:
             inventory.unlink(missing_ok=True)
         load = job.load or self._driver(surroundings.builder) == _OWN_DRIVER
         overlay = bake.image_overlay(
-            job, surroundings, "type=docker" if load else "type=image,push=false"
+            job,
+            surroundings,
+            "type=docker" if load else "type=image,push=false",
+            tags=[job.staged] if load and job.staged else None,
         ) | bake.scan_overlay(job, surroundings)
         self._bake(job, surroundings, progress, overlay, fresh=True)
         built = bake.read_metadata(_metadata(job), job.image_target, job.scan_target)
@@ -165,6 +168,24 @@ class DockerEngine:
             environment=built.environment,
             bases=built.bases,
         )
+
+    def release(self, staged: str, tags: Sequence[str]) -> None:
+        """Move tags with the docker command; see `Engine.release`."""
+        for tag in tags:
+            answer = self._ask("image", "tag", staged, tag)
+            if answer.returncode != 0:
+                raise _unusable(answer.stderr)
+        if tags:
+            # The image keeps its tags; where the name is gone already, nothing is lost.
+            self._ask("image", "rm", "--no-prune", staged)
+
+    def unreachable(self, references: Sequence[str], builder: str | None) -> Mapping[str, str]:
+        """What the daemon says of the registries; a builder elsewhere cannot be asked."""
+        if self._driver(builder) != _OWN_DRIVER:
+            return {}
+        from buildmatrix.engines import containers
+
+        return containers.unreachable(self._host(), self._environment, references)
 
     def push(
         self, jobs: Sequence[BuildJob], surroundings: Surroundings, progress: Progress

@@ -46,6 +46,9 @@ class BuildJob:
     load: bool = True
     #: Config digest of the image that was scanned: `push` publishes no other.
     config: str | None = None
+    #: The name that a loaded image has until its gates have passed: `tags` stay where they are
+    #: until then. Empty: it gets its tags at once.
+    staged: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,9 @@ class Engine(Protocol):
     def build(self, job: BuildJob, surroundings: Surroundings, progress: Progress) -> BuildOutcome:
         """Build and scan one target. Blocks; may be called from several threads."""
 
+    def release(self, staged: str, tags: Sequence[str]) -> None:
+        """Move `tags` on this machine to the image `staged`, and take that name from it."""
+
     def cancel(self) -> None:
         """End every build that runs, soon; the blocked `build` calls raise `Interrupted`."""
 
@@ -143,6 +149,12 @@ class Engine(Protocol):
 
     def present(self, references: Sequence[str]) -> Mapping[str, str]:
         """Reference → digest of those images that are on this machine; one cheap call for all."""
+
+    def unreachable(self, references: Sequence[str], builder: str | None) -> Mapping[str, str]:
+        """Reference → why its registry cannot be reached, as far as that can be found out.
+
+        Nothing is published for it, and a registry that refuses to answer counts as reached.
+        """
 
     def push(
         self, jobs: Sequence[BuildJob], surroundings: Surroundings, progress: Progress

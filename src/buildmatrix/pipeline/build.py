@@ -18,6 +18,7 @@ from buildmatrix.crew import Crew
 from buildmatrix.engines.disk import writing
 from buildmatrix.engines.model import BuildJob, Engine
 from buildmatrix.errors import (
+    EXIT_INTERRUPTED,
     BuildError,
     BuildmatrixError,
     Interrupted,
@@ -48,7 +49,7 @@ class Result:
 
     report: Report
     exit_code: int
-    #: Why images that are good were not published.
+    #: Why images that are good were not published, or that the user stopped the run.
     error: str | None = None
 
 
@@ -61,10 +62,10 @@ def build(
 ) -> Result:
     """Take `targets` through all gates.
 
-    Raises `ComponentError` before anything is built when the engine cannot be used, `SpecError`
-    for what is to be copied and is not there or a template that cannot be rendered, and
-    `Interrupted` when the user stops the run; what was finished until then is in the journal.
-    Everything else is in the result.
+    Raises `ComponentError` before anything is built when the engine cannot be used,
+    `UndecidedError` when a registry that is to be pushed to cannot be reached, and `SpecError` for
+    what is to be copied and is not there or a template that cannot be rendered. Everything else is
+    in the result, also what was finished when the user stopped the run; that is in the journal.
     """
     check_copied(spec, targets)
     state = State(spec.root / FOLDER)
@@ -72,13 +73,8 @@ def build(
         run = _Run(spec, options, engine, progress, [Work(t, state.of(t.id)) for t in targets])
         try:
             return run.all()
-        except KeyboardInterrupt:
-            finished = [work.target.id for work in run.works if work.record]
-            raise Interrupted(
-                "interrupted; finished and kept: "
-                + (", ".join(finished) or "nothing")
-                + "; run again to go on from there"
-            ) from None
+        except (KeyboardInterrupt, Interrupted):
+            return run.interrupted()
 
 
 class _Run:
@@ -100,6 +96,8 @@ class _Run:
 
     def all(self) -> Result:
         """All steps, in order."""
+        if self.options.push:
+            self.registries()
         self.locks()
         ready = [work for work in self.works if work.gates["lock"] == "passed"]
         if not (self.options.fail_fast and len(ready) < len(self.works)):
@@ -112,6 +110,17 @@ class _Run:
         if self.options.push:
             self.push()
         return self.result()
+
+    def registries(self) -> None:
+        """Find out before anything is built that a registry cannot be reached."""
+        references = [tag for work in self.works for tag in work.target.references]
+        for reference, why in self.engine.unreachable(
+            references, self.options.surroundings.builder
+        ).items():
+            raise UndecidedError(
+                f"the registry of {reference} cannot be reached, so nothing was built: {why}; see "
+                "that it answers, or build without --push"
+            )
 
     # Lock
 
@@ -259,6 +268,8 @@ class _Run:
                     self.through("scan", work, lambda work: self.scan(work, scanned.result()))
         except Interrupted:
             work.errors.append("stopped before it was done")
+        if work.green and not work.errors:
+            self.through("build", work, self.release)
         ok = work.green and not work.errors
         self.progress.done(work.target.id, work.outcome(), ok)
 
@@ -286,7 +297,7 @@ class _Run:
                 digest=outcome.digest,
                 config=outcome.config,
                 loaded=outcome.loaded,
-                tags=work.job.tags,
+                tags=(work.job.staged,) if outcome.loaded else (),
                 inventory=journal.sha256_of(work.files.inventory),
                 seconds=round(outcome.seconds, 3),
                 bases=dict(outcome.bases),
@@ -335,6 +346,16 @@ class _Run:
             work.record = msgspec.structs.replace(record, smoke=outcome.passed)
             journal.write(work.files, work.record)
 
+    def release(self, work: Work) -> None:
+        """Move the target's tags on this machine to its image: all gates have passed."""
+        record, job = work.record, work.job
+        if record is None or job is None or not record.loaded:
+            return
+        if record.tags == (job.staged,) and job.tags:
+            self.engine.release(job.staged, job.tags)
+            work.record = msgspec.structs.replace(record, tags=job.tags)
+            journal.write(work.files, work.record)
+
     # Push
 
     def push(self) -> None:
@@ -367,6 +388,21 @@ class _Run:
                 journal.forget(work.files)
 
     # Result
+
+    def interrupted(self) -> Result:
+        """What the run came to until the user stopped it."""
+        finished = [work.target.id for work in self.works if work.record]
+        for work in self.works:
+            if not (work.green or work.red):
+                work.errors = work.errors or ["stopped before it was done"]
+        return replace(
+            self.result(),
+            exit_code=EXIT_INTERRUPTED,
+            error=(
+                f"interrupted; finished and kept: {', '.join(finished) or 'nothing'}; run again to "
+                "go on from there"
+            ),
+        )
 
     def result(self) -> Result:
         """What is to be reported."""

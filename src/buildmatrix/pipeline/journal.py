@@ -29,6 +29,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     config: str | None
     loaded: bool
+    #: Its names on this machine: the staged one until all gates have passed, then its tags.
     tags: tuple[str, ...]
     #: sha256 of the stored inventory.
     inventory: str

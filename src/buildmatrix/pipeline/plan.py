@@ -12,7 +12,7 @@ from buildmatrix.pipeline import journal, smoke
 from buildmatrix.pipeline.digests import Digests
 from buildmatrix.pipeline.options import Options
 from buildmatrix.pipeline.state import TargetFiles
-from buildmatrix.render.names import bake_name, scan_name
+from buildmatrix.render.names import bake_name, scan_name, staged_name
 from buildmatrix.spec.model import Spec, Target
 
 
@@ -41,6 +41,7 @@ class Plan:
             scan_target=scan_name(target.id),
             context=root,
             tags=target.references,
+            staged=staged_name(target.id, root),
             log=files.log,
             scan_output=files.scan_output,
             load=self._options.smoke and bool(smoke.runs_here(target, has_device)),

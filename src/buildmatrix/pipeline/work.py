@@ -57,6 +57,13 @@ class Work:
         """Whether a gate did not hold: what has not run yet still may."""
         return any(state in {"failed", "undecided"} for state in self.gates.values())
 
+    @property
+    def _image(self) -> str:
+        """The image on this machine by its name there, else the name that it would get."""
+        if self.record is not None and self.record.loaded and self.record.tags:
+            return self.record.tags[0]
+        return self.target.references[0] if self.target.tags else self.target.image
+
     def outcome(self) -> str:
         """One line for the progress display."""
         if self.errors:
@@ -77,7 +84,7 @@ class Work:
             id=target.id,
             backend=target.backend,
             gates=dict(self.gates),
-            image=target.references[0] if target.tags else target.image,
+            image=self._image,
             digest=self.pushed or (record.digest if record else None),
             size=self.scanned.stats.bytes_total if self.scanned else None,
             log=log.relative_to(root).as_posix() if log and log.is_file() else None,
