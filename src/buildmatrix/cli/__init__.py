@@ -18,7 +18,14 @@ from typing import Any
 import click
 
 from buildmatrix import __version__
-from buildmatrix.cli.options import Settings, option
+from buildmatrix.cli.options import (
+    GLOBAL_OPTIONS,
+    Settings,
+    check_loudness,
+    option,
+    stacked,
+    with_global_options,
+)
 from buildmatrix.errors import EXIT_INTERRUPTED, BuildmatrixError, UndecidedError
 
 #: Command → one line for `--help`. The module of the same name holds a click command `command`.
@@ -82,7 +89,18 @@ class LazyGroup(click.Group):
             return None
         command = importlib.import_module(f"buildmatrix.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
-        return command
+        return with_global_options(command)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first argument names. Raises `click.UsageError` with a hint."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            from buildmatrix.spec.hints import did_you_mean
+
+            hint = did_you_mean(args[0], COMMANDS, "commands")
+            raise click.UsageError(f"there is no command {args[0]!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing any of them."""
@@ -90,25 +108,24 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "--file": {"default": Path("buildmatrix.toml"), "show_default": True}
+}
+_before_the_command = stacked(
+    *(
+        option(*declarations, **attributes, **_DEFAULTS.get(declarations[-1], {}))
+        for declarations, attributes in GLOBAL_OPTIONS
+    )
+)
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="buildmatrix")
-@option(
-    "-f",
-    "--file",
-    type=click.Path(path_type=Path),
-    default=Path("buildmatrix.toml"),
-    show_default=True,
-    help="The specification.",
-)
-@option("-q", "--quiet", is_flag=True, help="Only results and errors.")
-@option("-v", "--verbose", is_flag=True, help="Every line that a step prints.")
-@option("--no-progress", is_flag=True, help="Plain lines instead of a live display.")
+@_before_the_command
 @click.pass_context
 def group(ctx: click.Context, file: Path, quiet: bool, verbose: bool, no_progress: bool) -> None:
     """Prove that an image for one accelerator backend is really that."""
-    if quiet and verbose:
-        raise click.UsageError("--quiet and --verbose exclude each other; give one of them")
-    ctx.obj = Settings(file, quiet, verbose, no_progress)
+    ctx.obj = check_loudness(Settings(file, quiet, verbose, no_progress))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -13,7 +13,6 @@ from buildmatrix.cli.options import (
     Settings,
     load,
     option,
-    progress_options,
     selection_options,
 )
 from buildmatrix.cli.output import (
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
 @vulnerabilities_option
 @cache_option
 @report_options
-@progress_options
 @click.pass_obj
 def command(
     settings: Settings,

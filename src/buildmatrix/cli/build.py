@@ -12,7 +12,6 @@ from buildmatrix.cli.options import (
     Settings,
     load_targets,
     option,
-    progress_options,
     selection_options,
 )
 from buildmatrix.cli.output import (
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 @option("--jobs", type=click.IntRange(1), default=3, show_default=True, help="Targets at a time.")
 @engine_options
 @report_options
-@progress_options
 @click.pass_obj
 def command(
     settings: Settings,

@@ -17,7 +17,6 @@ from buildmatrix.cli.options import (
     formats_option,
     load,
     option,
-    progress_options,
     selection_options,
     width_and_color,
     write,
@@ -77,7 +76,6 @@ class _Online:
 )
 @option("--waivers", type=click.Path(path_type=Path), help="More [[waive]] tables, in a file.")
 @engine_options
-@progress_options
 @click.pass_obj
 def command(
     settings: Settings,

@@ -12,7 +12,6 @@ from buildmatrix.cli.options import (
     Settings,
     load_targets,
     option,
-    progress_options,
     say,
     selection_options,
 )
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 )
 @option("--jobs", type=click.IntRange(1), default=4, show_default=True, help="Targets at a time.")
 @option("--offline", is_flag=True, help="Use caches only.")
-@progress_options
 @click.pass_obj
 def command(
     settings: Settings,

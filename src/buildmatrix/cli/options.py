@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,7 +31,7 @@ WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The options that stand before the command."""
+    """The options that stand before the command or after it."""
 
     file: Path
     quiet: bool
@@ -113,31 +113,49 @@ def stacked(*decorators: Callable[[Command], Command]) -> Callable[[Command], Co
 
 
 selection_options = stacked(
-    option("--select", "globs", multiple=True, metavar="GLOB", help="Targets by identifier."),
+    option(
+        "--select",
+        "globs",
+        multiple=True,
+        metavar="GLOB",
+        help="Targets by identifier; !GLOB leaves out.",
+    ),
     option("--subset", metavar="NAME", help="A subset that the specification names."),
 )
 
 
-def _louder_or_quieter(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
-    if value and parameter.name is not None:
-        ctx.obj = replace(ctx.obj, **{parameter.name: True})
-    if ctx.obj.quiet and ctx.obj.verbose:
-        raise click.UsageError("--quiet and --verbose exclude each other; give one of them")
-
-
-#: The same as before the command: where people expect them.
-progress_options = stacked(
-    *(
-        option(
-            *names, is_flag=True, expose_value=False, callback=_louder_or_quieter, help=description
-        )
-        for names, description in (
-            (("-q", "--quiet"), "Only results and errors."),
-            (("-v", "--verbose"), "Every line that a step prints."),
-            (("--no-progress",), "Plain lines instead of a live display."),
-        )
-    )
+#: Options that stand before the command or after it: declarations and attributes.
+GLOBAL_OPTIONS: tuple[tuple[tuple[str, ...], Mapping[str, Any]], ...] = (
+    (("-f", "--file"), {"type": click.Path(path_type=Path), "help": "The specification."}),
+    (("-q", "--quiet"), {"is_flag": True, "help": "Only results and errors."}),
+    (("-v", "--verbose"), {"is_flag": True, "help": "Every line that a step prints."}),
+    (("--no-progress",), {"is_flag": True, "help": "Plain lines instead of a live display."}),
 )
+
+
+def check_loudness(settings: Settings) -> Settings:
+    """Raises `click.UsageError` for settings that contradict each other."""
+    if settings.quiet and settings.verbose:
+        raise click.UsageError("--quiet and --verbose exclude each other; give one of them")
+    return settings
+
+
+def _override(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    """Put an option that was given after the command into the settings."""
+    if value and parameter.name is not None:
+        ctx.obj = check_loudness(replace(ctx.obj, **{parameter.name: value}))
+
+
+def with_global_options(command: click.Command) -> click.Command:
+    """`command`, which takes the options that stand before the command after it as well."""
+    own = {name for parameter in command.params for name in parameter.opts}
+    for declarations, attributes in GLOBAL_OPTIONS:
+        if own.isdisjoint(declarations):
+            # Without environment variables: these are what stands before the command.
+            command.params.append(
+                click.Option(declarations, expose_value=False, callback=_override, **attributes)
+            )
+    return command
 
 
 def load(settings: Settings) -> Spec:

@@ -62,7 +62,11 @@ def known_findings(path: Path | None) -> frozenset[str]:
 def check_formats(
     formats: Sequence[str], output: Path | None, known: Sequence[str] = FORMATS
 ) -> tuple[tuple[str, Path | None], ...]:
-    """Format and file of each `--format`; said before the work starts, not after it."""
+    """Format and file of each `--format`; said before the work starts, not after it.
+
+    Where each has a file of its own, the command's first format goes where output goes otherwise:
+    a file for a machine takes nothing from the person who reads along.
+    """
     pairs = []
     for text in formats or ("table",):
         name, equals, path = text.partition("=")
@@ -73,10 +77,13 @@ def check_formats(
         pairs.append((name, Path(path) if path else None))
     if sum(path is None for _, path in pairs) > 1:
         raise UsageError("several formats for one output; give all but one a file: --format F=PATH")
-    if output is not None and all(path is not None for _, path in pairs):
-        raise UsageError(
-            f"-o {output} would stay unwritten: every --format has a file of its own; drop one"
-        )
+    if all(path is not None for _, path in pairs):
+        if known[0] not in dict(pairs):
+            pairs.append((known[0], None))
+        elif output is not None:
+            raise UsageError(
+                f"-o {output} would stay unwritten: every --format has a file of its own; drop one"
+            )
     return tuple(pairs)
 
 

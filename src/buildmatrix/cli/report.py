@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from buildmatrix.cli.output import (
     report_options,
     write_report,
 )
+from buildmatrix.errors import UsageError
+
+STDIN = Path("-")
 
 
 @click.command("report", short_help="Render a saved report again, or merge several.")
@@ -28,7 +32,7 @@ def command(
     waivers: Path | None,
     baseline: Path | None,
 ) -> int:
-    """Render reports that `--format json` wrote; several become one.
+    """Render reports that `--format json` wrote; several become one. `-` is standard input.
 
     The exit code is that of the findings and gates in them. Waivers and a baseline that are given
     here count beside those of the run.
@@ -37,11 +41,18 @@ def command(
 
     from buildmatrix.reports.acceptance import accept
     from buildmatrix.reports.model import exit_code
-    from buildmatrix.reports.saved import merge, read
+    from buildmatrix.reports.saved import merge, parse, read
 
     pairs = check_formats(formats, output)
     accepted, known = more_waivers(waivers, None), known_findings(baseline)
-    report = merge([read(path) for path in files])
+    if files.count(STDIN) > 1:
+        raise UsageError("- stands for standard input, which can be read once")
+    report = merge(
+        [
+            parse(sys.stdin.buffer.read(), "standard input") if path == STDIN else read(path)
+            for path in files
+        ]
+    )
     report = accept(report, accepted, known, date.today(), fail_on)
     write_report(report, pairs, output)
     return exit_code(report, fail_on, strict)

@@ -21,7 +21,7 @@ from buildmatrix.errors import UsageError
     metavar="[BACKEND]",
     help="What the catalogue knows instead: of all backends a line each, of BACKEND everything.",
 )
-@format_option("style", ["table", "json"], "For --catalogue; `json` has the sources, too.")
+@format_option("style", ["table", "json"], "`json` has the page of a rule and the sources, too.")
 @click.pass_obj
 def command(settings: Settings, code: str | None, backend: str | None, style: str) -> None:
     """List every rule, or print the page of one: what it says, why, and how to fix it.
@@ -34,18 +34,33 @@ def command(settings: Settings, code: str | None, backend: str | None, style: st
             raise UsageError("give the code of a rule or --catalogue, not both")
         _catalogue(settings, backend or None, style)
         return
-    if style != "table":
-        raise UsageError("--format is for --catalogue; rules are listed as a table")
-    _rules(code)
+    _rules(code, style)
 
 
-def _rules(code: str | None) -> None:
+def _rules(code: str | None, style: str) -> None:
     from buildmatrix.rules.pages import rule_page
     from buildmatrix.rules.registry import RULES
 
     if code is not None:
         codes = {rule.name: rule.code for rule in RULES}
-        say(rule_page(codes.get(code.lower(), code)))
+        code = codes.get(code.lower(), code.upper())
+        page = rule_page(code)
+        if style != "json":
+            say(page)
+            return
+    if style == "json":
+        rules = [
+            {
+                "code": rule.code,
+                "name": rule.name,
+                "severity": rule.severity,
+                "summary": rule.summary,
+                **({"page": page} if code is not None else {}),
+            }
+            for rule in RULES
+            if code in (None, rule.code)
+        ]
+        say(json.dumps(rules, indent=2, ensure_ascii=False))
         return
     width = max(len(rule.name) for rule in RULES)
     for rule in RULES:

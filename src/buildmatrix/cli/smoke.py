@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from buildmatrix.cli.options import Settings, load_targets, progress_options, say
+from buildmatrix.cli.options import Settings, load_targets, say
 from buildmatrix.cli.progress import progress
 from buildmatrix.cli.surroundings import engine
 from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError, most_severe
@@ -15,7 +15,6 @@ _CODES: dict[str, int] = {"passed": EXIT_OK, "failed": EXIT_FINDINGS}
 
 @click.command("smoke", short_help="Run the smoke commands of targets that were built.")
 @click.argument("pattern", metavar="TARGET")
-@progress_options
 @click.pass_obj
 def command(settings: Settings, pattern: str) -> int:
     """Run the smoke commands of TARGET's image that can run on this machine.

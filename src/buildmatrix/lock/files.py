@@ -9,6 +9,17 @@ from buildmatrix.inventory.writing import write_atomically
 from buildmatrix.trees.base import reason
 
 
+def keep_out_of_git(folder: Path) -> None:
+    """Make `folder`, with a `.gitignore` for all that will be in it.
+
+    A folder that is there already is left as it is: somebody may keep what is in it. Raises
+    `OSError`.
+    """
+    if not folder.is_dir():
+        folder.mkdir(parents=True)
+        (folder / ".gitignore").write_text("*\n", encoding="utf-8")
+
+
 def write_changed(path: Path, data: bytes) -> None:
     """Give `path` the content `data`; a file that has it already is left untouched.
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from buildmatrix.engines.disk import writing
+from buildmatrix.lock.files import keep_out_of_git
 from buildmatrix.progress import Progress
 from buildmatrix.spec.model import STATE
 
@@ -70,7 +71,8 @@ class State:
         The kernel lets go of the lock when its holder ends, however it ends.
         """
         with writing(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
+            keep_out_of_git(self.folder.parent)
+            self.folder.mkdir(exist_ok=True)
             descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             try:

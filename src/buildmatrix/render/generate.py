@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from buildmatrix.errors import UsageError
-from buildmatrix.lock.files import write_changed
+from buildmatrix.errors import UndecidedError, UsageError
+from buildmatrix.lock.files import keep_out_of_git, write_changed
 from buildmatrix.lock.model import Lock
 from buildmatrix.render.bake import bake_file
 from buildmatrix.render.dockerfile import MARK, dockerfile, dockerignore
 from buildmatrix.render.environment import make_environment, render
-from buildmatrix.spec.model import Spec, Target
+from buildmatrix.spec.model import DEFAULT_OUTPUT, Spec, Target
+from buildmatrix.trees.base import reason
 
 SCAN_TEMPLATE = "scan.Dockerfile.j2"
 
@@ -49,6 +50,11 @@ def write(spec: Spec, files: Mapping[str, bytes]) -> None:
     A file that has its content already is left untouched. Raises `UndecidedError` for what cannot
     be written.
     """
+    if spec.output == DEFAULT_OUTPUT:
+        try:
+            keep_out_of_git((spec.root / spec.output).parent)
+        except OSError as error:
+            raise UndecidedError(f"{spec.output} cannot be written: {reason(error)}") from error
     for path, data in files.items():
         write_changed(spec.root / path, data)
     for leftover in _leftovers(spec, files):

@@ -41,16 +41,23 @@ class _Document:
 def read(path: Path) -> Report:
     """A report that `--format json` wrote. Raises `UsageError` for anything else."""
     try:
-        document = msgspec.json.decode(path.read_bytes(), type=_Document)
+        return parse(path.read_bytes(), str(path))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def parse(data: bytes, name: str) -> Report:
+    """The same of the bytes of a file that is called `name`."""
+    try:
+        document = msgspec.json.decode(data, type=_Document)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
-            f"{path} is no report of buildmatrix ({error}); write one with --format json={path}"
+            f"{name} is no report of buildmatrix ({error}); write a report with "
+            "--format json=report.json, and name that file"
         ) from error
     if document.schema != SCHEMA:
         raise UsageError(
-            f"{path} has the format {document.schema}, and this version reads {SCHEMA}; write it "
+            f"{name} has the format {document.schema}, and this version reads {SCHEMA}; write it "
             "again with this version"
         )
     return Report(

@@ -15,7 +15,8 @@ def select(spec: Spec, globs: Sequence[str], subset: str | None = None) -> tuple
 
     Args:
         spec: where they come from.
-        globs: patterns for identifiers; a target is chosen when any matches. None: all.
+        globs: patterns for identifiers; a target is chosen when any matches, and left out when
+            one that begins with `!` does. Without one of the first kind, all are chosen.
         subset: name of a subset that the specification describes; limits what the globs choose.
 
     Raises:
@@ -27,11 +28,17 @@ def select(spec: Spec, globs: Sequence[str], subset: str | None = None) -> tuple
             hint = did_you_mean(subset, spec.subsets, "subsets")
             raise UsageError(f"{spec.path} has no subset `{subset}`; {hint}")
         ids = [id for id in ids if id in spec.subsets[subset]]
+    where = f"subset `{subset}`" if subset else str(spec.path)
     for glob in globs:
-        if not match([glob], ids):
-            where = f"subset `{subset}`" if subset else str(spec.path)
-            raise UsageError(f"no target of {where} matches `{glob}`; {_advice(glob, ids, spec)}")
-    chosen = set(match(globs, ids) if globs else ids)
+        pattern = glob.removeprefix("!")
+        if not match([pattern], ids):
+            advice = _advice(pattern, ids, spec)
+            raise UsageError(f"no target of {where} matches `{pattern}`; {advice}")
+    wanted = [glob for glob in globs if not glob.startswith("!")]
+    unwanted = [glob[1:] for glob in globs if glob.startswith("!")]
+    chosen = set(match(wanted, ids) if wanted else ids) - set(match(unwanted, ids))
+    if not chosen and globs:
+        raise UsageError(f"--select {' '.join(globs)} leaves no target of {where}")
     return tuple(target for target in spec.targets if target.id in chosen)
 
 

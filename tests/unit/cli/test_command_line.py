@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -107,8 +108,69 @@ def test_parents_are_made_below_the_current_folder_only(tmp_path, monkeypatch):
 
 def test_an_output_that_no_format_would_go_to_is_a_usage_error():
     with pytest.raises(UsageError, match=r"-o a\.txt would stay unwritten"):
-        check_formats(["json=b.json"], Path("a.txt"))
+        check_formats(["table=b.txt"], Path("a.txt"))
     assert check_formats(["json=b.json", "table"], Path("a.txt"))
+
+
+def test_a_format_with_a_file_of_its_own_does_not_silence_the_table():
+    assert check_formats(["json=b.json"], None) == (("json", Path("b.json")), ("table", None))
+    assert check_formats(["table=b.txt"], None) == (("table", Path("b.txt")),)
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_command_takes_the_global_options_behind_it(command, capsys):
+    code, printed, _ = run(capsys, command, "--help")
+    assert code == 0
+    for flag in ("--file", "--quiet", "--verbose", "--no-progress"):
+        assert flag in printed
+
+
+def test_global_options_mean_the_same_on_both_sides_of_the_command(tmp_path, capsys):
+    missing = str(tmp_path / "none.toml")
+    before = run(capsys, "-f", missing, "targets")
+    assert before[0] == 2
+    assert missing in before[2]
+    assert run(capsys, "targets", "-f", missing) == before
+    for arguments in (("-q", "targets", "-v"), ("targets", "-q", "-v")):
+        code, _, errors = run(capsys, *arguments)
+        assert code == 2
+        assert "--quiet and --verbose exclude each other" in errors
+
+
+def test_a_command_that_is_misspelt_is_suggested(capsys):
+    code, _, errors = run(capsys, "buld")
+    assert code == 2
+    assert "there is no command 'buld'; did you mean `build`?" in errors
+
+
+def test_a_report_is_read_from_standard_input(tmp_path):
+    write_report(report(), (("json", tmp_path / "saved.json"),), None)
+    command = [sys.executable, "-m", "buildmatrix", "report", "-", "--format", "markdown"]
+    with (tmp_path / "saved.json").open() as saved:
+        done = subprocess.run(command, stdin=saved, capture_output=True, text=True, cwd=tmp_path)
+    assert "it failed" in done.stdout
+    both = subprocess.run([*command, "-"], input="", capture_output=True, text=True, cwd=tmp_path)
+    assert (both.returncode, "can be read once" in both.stderr) == (2, True)
+
+
+def test_a_specification_is_no_baseline_and_is_not_to_be_overwritten(tmp_path, capsys):
+    (tmp_path / "buildmatrix.toml").write_text("schema = 1\n")
+    baseline = str(tmp_path / "buildmatrix.toml")
+    folder = str(tmp_path)
+    code, _, errors = run(capsys, "scan", folder, "--backend", "cpu", "--baseline", baseline)
+    assert code == 2
+    assert "buildmatrix.toml is no report of buildmatrix" in errors
+    assert "json=" + baseline not in errors
+
+
+def test_rules_are_listed_as_json(capsys):
+    _, printed, _ = run(capsys, "rules", "--format", "json")
+    rules = json.loads(printed)
+    assert set(rules[0]) == {"code", "name", "severity", "summary"}
+    code, printed, _ = run(capsys, "rules", rules[0]["name"], "--format", "json")
+    (rule,) = json.loads(printed)
+    assert (code, rule["code"]) == (0, rules[0]["code"])
+    assert rules[0]["code"] in rule["page"]
 
 
 def test_a_file_gets_no_colours_and_a_pipe_keeps_those_that_are_forced(tmp_path):

@@ -43,7 +43,8 @@ def options() -> list[tuple[str, click.Option]]:
         (name, parameter)
         for name in COMMANDS
         for parameter in importlib.import_module(f"buildmatrix.cli.{name}").command.params
-        if isinstance(parameter, click.Option)
+        # What stands before the command has its variables there.
+        if isinstance(parameter, click.Option) and parameter.expose_value
     ]
 
 

@@ -34,6 +34,14 @@ class Notes(Silent):
         self.notes.append(text)
 
 
+def test_git_ignores_a_folder_that_is_new_and_no_other(tmp_path: Path) -> None:
+    with State(tmp_path / "new" / "state").held(Silent()):
+        assert (tmp_path / "new" / ".gitignore").read_text() == "*\n"
+    (tmp_path / "kept").mkdir()
+    with State(tmp_path / "kept" / "state").held(Silent()):
+        assert not (tmp_path / "kept" / ".gitignore").exists()
+
+
 def test_the_folder_is_made(tmp_path: Path) -> None:
     with State(tmp_path / "a" / "b").held(Silent()):
         assert (tmp_path / "a" / "b").is_dir()

@@ -50,6 +50,17 @@ def test_cuda_builds_are_replaced_or_dropped_elsewhere(written):
     assert (oneapi.drop, cpu.drop) == (("triton",), ("triton",))
 
 
+def test_the_cpu_build_of_a_family_is_replaced_on_accelerators(tmp_path):
+    (tmp_path / "requirements.txt").write_text("onnxruntime\ntensorflow\n")
+    path = tmp_path / "buildmatrix.toml"
+    path.write_text(first_spec([tmp_path / "requirements.txt"], tmp_path))
+    spec = load_spec(path, backends=("cuda", "rocm", "oneapi", "cpu"))
+    replaced = {target.backend: target.replace for target in spec.targets}
+    assert replaced["cuda"] == {"onnxruntime": "onnxruntime-gpu"}
+    assert replaced["oneapi"]["onnxruntime"] == "onnxruntime-openvino"
+    assert replaced["cpu"] == {"tensorflow": "tensorflow-cpu"}
+
+
 def test_each_choice_names_the_line_that_caused_it_and_why(written):
     text, _ = written
     assert "# - torch (requirements.txt:2): the default wheels" in text

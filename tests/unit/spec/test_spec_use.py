@@ -39,6 +39,19 @@ def test_any_of_several_patterns_selects_in_matrix_order(load, small):
     ]
 
 
+def test_a_pattern_with_an_exclamation_mark_leaves_out(load, small):
+    spec = load(small)
+    everything = {target.id for target in spec.targets}
+    cpu = {name for name in everything if name.startswith("cpu")}
+    assert cpu
+    assert set(chosen(spec, "!cpu*")) == everything - cpu
+    assert set(chosen(spec, "*", "!cpu*")) == everything - cpu
+    with pytest.raises(UsageError, match=r"no target of .* matches `npu\*`"):
+        chosen(spec, "!npu*")
+    with pytest.raises(UsageError, match=r"--select cpu\* !cpu\* leaves no target"):
+        chosen(spec, "cpu*", "!cpu*")
+
+
 def test_a_subset_limits_what_patterns_select(load, small):
     spec = load(small + "[subset.gpu]\nselect = 'cuda*'\n")
     assert chosen(spec, "*13.0*", subset="gpu") == ["cuda13.0-py312-server"]

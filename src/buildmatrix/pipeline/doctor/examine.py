@@ -117,7 +117,10 @@ def device_lines(
     known = {one.backend for one in catalogue.hosts}
     for backend in sorted(set(wanted) - known):
         if catalogue.backends[backend].vendor is not None:
-            text = "the catalogue does not know how to tell; a data file can say it in [[hosts]]"
-            yield Line("unknown", f"devices {backend}", text)
+            text = (
+                "not looked for: the catalogue does not say how its devices show; a data file can "
+                "say it in [[hosts]]"
+            )
+            yield Line("none", f"devices {backend}", text)
     if silent:
         yield absent(silent)

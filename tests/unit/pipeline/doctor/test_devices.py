@@ -166,6 +166,19 @@ def test_backends_without_a_sign_on_a_generated_machine_are_one_line(generated: 
     assert "rocm" in lines[1].text
 
 
+def test_a_backend_whose_devices_nobody_knows_to_look_for_is_no_trouble_of_a_healthy_machine(
+    generated: Generate,
+) -> None:
+    backends = ("openvino", "tpu", "vulkan")
+    lines = [
+        line
+        for line in device_lines(generated({}), load(), backends, None)
+        if line.subject.removeprefix("devices ") in backends
+    ]
+    assert {line.state for line in lines} == {"none"}
+    assert len(lines) == len(backends)
+
+
 def test_a_data_file_of_the_user_tells_how_its_devices_look_on_a_generated_machine(
     generated: Generate, tmp_path: Path
 ) -> None:
