@@ -419,6 +419,37 @@ CASES: dict[str, Case] = {
     ),
     # ctypes
     "ctypes": Case(WANTED),
+    "ctypes under another name": Case("from ctypes import CDLL as L\nL('libcudart.so.98')\n"),
+    "a name for CDLL": Case("import ctypes\nload = ctypes.CDLL\nload('libcudart.so.98')\n"),
+    "a name for CDLL of another module": Case(
+        "from ._compat import load\nload('libcudart.so.98')\n",
+        {"pkg/_compat.py": "import ctypes\nload = ctypes.CDLL\n"},
+    ),
+    "an item of cdll": Case("from ctypes import cdll\ncdll['libcudart.so.98']\n"),
+    "an attribute of cdll": Case("import ctypes\ngetattr(ctypes.cdll, 'libcudart.so.98')\n"),
+    "keywords": Case("import ctypes\nctypes.CDLL(mode=1, name='libcudart.so.98')\n"),
+    "LoadLibrary with a keyword": Case(
+        "import ctypes\nctypes.cdll.LoadLibrary(name='libcudart.so.98')\n"
+    ),
+    "a part of CDLL": Case(
+        "import ctypes, functools\nfunctools.partial(ctypes.CDLL, mode=1)('libcudart.so.98')\n"
+    ),
+    "a subclass of CDLL": Case(
+        "import ctypes\nclass Lib(ctypes.CDLL):\n    pass\nLib('libcudart.so.98')\n"
+    ),
+    "CDLL over several names": Case("import ctypes\nlist(map(ctypes.CDLL, ['libcudart.so.98']))\n"),
+    "a name for import_module": Case(
+        "from importlib import import_module as load\nload('pkg.inner')\n",
+        {"pkg/inner.py": WANTED},
+    ),
+    "import_module with a keyword": Case(
+        "import importlib\nimportlib.import_module(package='pkg', name='.inner')\n",
+        {"pkg/inner.py": WANTED},
+    ),
+    "a name for CDLL under except OSError": Case(
+        "import ctypes\nload = ctypes.CDLL\n"
+        "try:\n    load('libcudart.so.98')\nexcept OSError:\n    pass\n"
+    ),
     "ctypes under except OSError": Case(
         "import ctypes\ntry:\n    ctypes.CDLL('libcudart.so.98')\nexcept OSError:\n    pass\n"
     ),

@@ -90,14 +90,16 @@ class FileMatcher:
         on_import = load.reach in ("import", "guarded")
         names = (opened_library(load.call, text) for text in load.names)
         for name in dict.fromkeys(name for name in names if name is not None):
-            computed = "*" in name
-            for match in self._library(name):
+            # A search stands for any version, and an import that fails without it for one of them.
+            bare = name.removesuffix("*") if name.endswith(".so*") else name
+            computed = "*" in (bare if load.call == "find_library" else name)
+            for match in self._library(bare):
                 sure = match.owned.confidence
                 yield from self._evidence(
                     "python-dlopen",
                     load,
                     match.owned,
-                    name=name,
+                    name=bare,
                     detail=name,
                     role=match.owned.entry.role,
                     where=match.owned.entry.where,

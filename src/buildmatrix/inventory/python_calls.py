@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from buildmatrix.inventory.python_program import Module
 from buildmatrix.inventory.python_values import Value
 from buildmatrix.inventory.syntax import children, last_name, walk
+
+if TYPE_CHECKING:
+    from buildmatrix.inventory.python_program import Module
 
 #: Call → exception that it raises when the library cannot be loaded; none for a search.
 RAISES: Mapping[str, str | None] = {
@@ -16,6 +19,7 @@ RAISES: Mapping[str, str | None] = {
     "PyDLL": "OSError",
     "LoadLibrary": "OSError",
     "dlopen": "OSError",
+    "_dlopen": "OSError",
     "load_library": "OSError",
     "load_op_library": "OSError",
     "find_library": None,
@@ -28,9 +32,16 @@ RAISES: Mapping[str, str | None] = {
     "register_fake": "RuntimeError",
     "impl_abstract": "RuntimeError",
 }
-#: Of them those that are no loads, but need one to have happened.
+#: Functions that import a module by its name.
+IMPORTS = frozenset({"import_module", "__import__"})
+#: Objects of ctypes that load libraries of Windows, which no Linux has.
+WINDOWS = frozenset({"windll", "oledll"})
+#: Of those in `RAISES` the ones that load nothing, but need a load to have happened.
 OPERATORS = frozenset({"register_fake", "impl_abstract"})
 _BY_PATH = frozenset({"spec_from_file_location", "ExtensionFileLoader", "load_dynamic"})
+#: Parameters that such a path may be given by, and those for the names of libraries.
+_PATHS = ("location", "path", "pathname", "file")
+_NAMES = ("name", "libname", "path", "filename", "library_filename", "library_location", "file")
 _DEFINING = frozenset({"define", "custom_op", "triton_op"})
 
 
@@ -53,7 +64,7 @@ def is_load(node: ast.Call) -> str | None:
     name = last_name(node.func)
     if name not in RAISES or not (node.args or node.keywords):
         return None
-    if isinstance(node.func, ast.Attribute) and last_name(node.func.value) in ("windll", "oledll"):
+    if isinstance(node.func, ast.Attribute) and last_name(node.func.value) in WINDOWS:
         return None
     argument = asked_for(node)
     # CDLL(None) is the process itself.
@@ -67,9 +78,16 @@ def is_silent(call: str) -> bool:
 
 def asked_for(node: ast.Call) -> ast.expr:
     """The argument of a load that names the library."""
-    arguments = [*node.args, *(word.value for word in node.keywords)]
-    second = last_name(node.func) in _BY_PATH and len(arguments) > 1
-    return arguments[1 if second else 0]
+    given = {word.arg: word.value for word in node.keywords}
+    if last_name(node.func) in _BY_PATH:
+        if len(node.args) > 1:
+            return node.args[1]
+    elif node.args:
+        return node.args[0]
+    for name in _PATHS if last_name(node.func) in _BY_PATH else _NAMES:
+        if name in given:
+            return given[name]
+    return [*node.args, *given.values()][0]
 
 
 def load_names(call: str, value: Value) -> tuple[str, ...]:

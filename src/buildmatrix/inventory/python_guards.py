@@ -13,7 +13,9 @@ from buildmatrix.inventory.syntax import children, last_name, walk
 _ANYTHING = frozenset({"Exception", "BaseException", ""})
 _BASES = {
     "ImportError": _ANYTHING,
+    "ModuleNotFoundError": _ANYTHING | {"ImportError"},
     "OSError": _ANYTHING | {"EnvironmentError", "IOError"},
+    "FileNotFoundError": _ANYTHING | {"OSError", "EnvironmentError", "IOError"},
     "RuntimeError": _ANYTHING,
     # Of cuda-pathfinder.
     "DynamicLibNotFoundError": _ANYTHING | {"RuntimeError"},
@@ -117,13 +119,13 @@ def _raised_at_last(
     for loop in loops:
         if not any(inner is statement for line in loop.body for inner in walk(line)):
             continue
-        ended = _raised_in(loop.orelse)
+        ended = raised_in(loop.orelse)
         if ended is not None and any(isinstance(one, ast.Break) for one in walk(loop)):
             return ended
         returns = sum(isinstance(one, ast.Return) for line in scope for one in walk(line))
         own = [*statement.body, *statement.orelse]
         if returns == 1 and any(isinstance(one, ast.Return) for line in own for one in walk(line)):
-            return _raised_in(scope[-1:])
+            return raised_in(scope[-1:])
     return None
 
 
@@ -151,7 +153,7 @@ def _raised_by_flags(handler: ast.ExceptHandler, after: Sequence[ast.stmt]) -> s
         if not flags:
             break
         if isinstance(line, ast.If) and truth(line.test, known) is True:
-            raised = _raised_in(line.body)
+            raised = raised_in(line.body)
             if raised is not None:
                 return raised
         for name in _targets([line]):
@@ -159,7 +161,7 @@ def _raised_by_flags(handler: ast.ExceptHandler, after: Sequence[ast.stmt]) -> s
     return None
 
 
-def _raised_in(body: Iterable[ast.stmt]) -> str | None:
+def raised_in(body: Iterable[ast.stmt]) -> str | None:
     """What `body` raises for sure."""
     for line in body:
         match line:

@@ -12,9 +12,11 @@ from buildmatrix.inventory.python_source import (
     LARGEST_SOURCE,
     Outline,
     Unparsable,
-    loading_lines,
+    has_loading_word,
     parse,
+    renames_imports,
 )
+from buildmatrix.inventory.python_spelling import respell
 from buildmatrix.inventory.python_values import (
     NOTHING,
     UNKNOWN,
@@ -46,9 +48,9 @@ class Module:
     name: str
     path: str
     tree: ast.Module
-    scope: Scope
-    #: Numbers of the lines that hold a word of a load, sorted.
-    loading_lines: tuple[int, ...]
+    scope: Scope = field(default_factory=Scope)
+    #: Numbers of the lines that hold a load or a word of one, sorted.
+    loading_lines: tuple[int, ...] = ()
     #: Functions and classes at the module's level, also inside of `if` and `try`.
     functions: dict[str, Function] = field(default_factory=dict)
     classes: dict[str, ast.ClassDef] = field(default_factory=dict)
@@ -237,7 +239,22 @@ class Program:
 
     def _module(self, name: str, path: str, source: bytes) -> Module:
         tree = parse(source)
-        module = Module(name, path, tree, scope_of(tree.body), loading_lines(source))
+        module = Module(name, path, tree)
+        for statement in _statements(tree.body):
+            if isinstance(statement, ast.Import):
+                for alias in statement.names:
+                    local = alias.asname or alias.name.partition(".")[0]
+                    module.imported[local] = alias.name if alias.asname else local
+            elif isinstance(statement, ast.ImportFrom):
+                base = "." * statement.level + (statement.module or "")
+                origin = self.absolute(base, module.package)
+                for alias in statement.names:
+                    module.imported[alias.asname or alias.name] = f"{origin}.{alias.name}"
+        if has_loading_word(source) or renames_imports(source):
+            module.loading_lines = respell(
+                tree.body, source, module.imported, lambda dotted: self.owner_of(dotted) is not None
+            )
+        module.scope = scope_of(tree.body)
         module.scope.bound = {
             "__name__": frozenset({name}),
             "__package__": frozenset({module.package}),
@@ -250,16 +267,6 @@ class Program:
                 known = module.functions.get(node.name)
                 if known is None or len(node.body) > len(known.body):
                     module.functions[node.name] = node
-        for statement in _statements(tree.body):
-            if isinstance(statement, ast.Import):
-                for alias in statement.names:
-                    local = alias.asname or alias.name.partition(".")[0]
-                    module.imported[local] = alias.name if alias.asname else local
-            elif isinstance(statement, ast.ImportFrom):
-                base = "." * statement.level + (statement.module or "")
-                origin = self.absolute(base, module.package)
-                for alias in statement.names:
-                    module.imported[alias.asname or alias.name] = f"{origin}.{alias.name}"
         return module
 
     def function(

@@ -31,6 +31,8 @@ _NO_SIGNS = bytes(
 _LOADING_WORDS = (
     b"CDLL",
     b"PyDLL",
+    b"cdll",
+    b"pydll",
     b"LoadLibrary",
     b"dlopen",
     b"find_library",
@@ -47,6 +49,7 @@ _LOADING_WORDS = (
 #: searched for; the long ones are found faster alone.
 _SHARED = (
     re.compile(rb"DLL(?:(?<=CDLL)|(?<=PyDLL))"),
+    re.compile(rb"dll(?:(?<=cdll)|(?<=pydll))"),
     re.compile(
         rb"oad(?:(?<=Load)Library|(?<=load)_(?:library|op_library|nvidia_dynamic_lib|dynamic))"
     ),
@@ -55,6 +58,8 @@ _ALONE = tuple(
     word for word in _LOADING_WORDS if not any(pattern.search(word) for pattern in _SHARED)
 )
 _ANY_WORD = re.compile(b"|".join(_LOADING_WORDS))
+#: Words of all calls that may be written in several ways.
+RESPELLED = re.compile(b"|".join((*_LOADING_WORDS, b"import_module", b"__import__")))
 _IMPORT = re.compile(
     rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]*(\([^)]*\)|(?:[^\n#\\]|\\\r?\n)*)"
     rb"|import[ \t]+([^\n#;]*))",
@@ -67,9 +72,13 @@ _TRY = re.compile(
     re.MULTILINE,
 )
 _RAISES = re.compile(rb"^[ \t]+raise\b|:[ \t]*raise\b", re.MULTILINE)
-_CALL = re.compile(rb"\b(?:import_module|__import__)\(\s*[\"']([.\w]+)[\"']")
-#: The same with a name that is put together.
-_COMPUTED = re.compile(rb"\b(?:import_module|__import__)\(\s*(?![\"'\s][.\w]*[\"'])")
+#: Functions that import a module by its name, and other names that a file gives them.
+_IMPORTING = rb"import_module|__import__"
+_RENAMED = re.compile(
+    rb"\b(?:%b)[ \t]+as[ \t]+(\w+)"
+    rb"|^[ \t]*(\w+)[ \t]*=[ \t]*(?:[\w.]+\.)?(?:%b)[ \t]*(?:#[^\n]*)?\r?$" % ((_IMPORTING,) * 2),
+    re.MULTILINE,
+)
 #: What stands among the imports for those whose names are put together.
 ANY_MODULE = "*"
 _DEFINITION = re.compile(rb"(?:async[ \t]+)?def[ \t]+(\w+)")
@@ -119,11 +128,12 @@ def outline(source: bytes) -> Outline:
         if match[0][:1] in (b"f", b"i"):
             plain |= names
     if b"import_module" in source or b"__import__" in source:
-        called = (name.decode("utf-8", "replace") for name in _CALL.findall(source))
+        literal, computed = _calls(source)
+        called = (name.decode("utf-8", "replace") for name in literal.findall(source))
         everything |= dict.fromkeys(called)
         if any(
             _may_run(source, match.start())
-            for match in islice(_COMPUTED.finditer(source), MOST_CALLS)
+            for match in islice(computed.finditer(source), MOST_CALLS)
         ):
             everything[ANY_MODULE] = None
     return Outline(
@@ -132,6 +142,22 @@ def outline(source: bytes) -> Outline:
         _most(plain),
         _most(dict.fromkeys(_tried(source))),
     )
+
+
+def _calls(source: bytes) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
+    """Calls that import a module by a literal name, and by one that is put together."""
+    names = {name for match in _RENAMED.finditer(source) for name in match.groups() if name}
+    called = b"|".join([_IMPORTING, *sorted(names)[:MOST_CALLS]])
+    return (
+        re.compile(rb"\b(?:%b)\(\s*(?:name\s*=\s*)?[\"']([.\w]+)[\"']" % called),
+        re.compile(rb"\b(?:%b)\(\s*(?!(?:name\s*=\s*)?[\"'\s][.\w]*[\"'])" % called),
+    )
+
+
+def renames_imports(source: bytes) -> bool:
+    """Whether a file gives the functions that import by name another name."""
+    has_word = b"import_module" in source or b"__import__" in source
+    return has_word and _RENAMED.search(source) is not None
 
 
 def has_loading_word(source: bytes) -> bool:
@@ -201,11 +227,11 @@ def _most(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(islice(names, MOST_IMPORTS))
 
 
-def loading_lines(source: bytes) -> tuple[int, ...]:
-    """Numbers of the lines with a word without which no library is loaded, from 1 on."""
+def loading_lines(source: bytes, words: re.Pattern[bytes] = _ANY_WORD) -> tuple[int, ...]:
+    """Numbers of the lines with one of `words`, from 1 on; those of a load, if not said."""
     lines: dict[int, None] = {}
     at, line = 0, 1
-    for match in _ANY_WORD.finditer(source):
+    for match in words.finditer(source):
         line += source.count(b"\n", at, match.start())
         at = match.start()
         lines[line] = None

@@ -307,7 +307,8 @@ class Evaluator:
             case ast.Attribute(attr="get" | "getenv") | ast.Name(id="getenv"):
                 return UNKNOWN | (arguments[1] if len(arguments) > 1 else NOTHING)
             case ast.Attribute(attr="find_library") | ast.Name(id="find_library"):
-                return _map(lambda name: f"lib{name}.so*", first)
+                given = [self.value(word.value) for word in node.keywords if word.arg == "name"]
+                return _map(lambda name: f"lib{name}.so*", given[0] if given else first)
             case ast.Attribute(attr="find_spec") | ast.Name(id="find_spec"):
                 return _map(lambda name: f"*/{name.rpartition('.')[2]}.*so", first)
             case ast.Name(id=name) | ast.Attribute(attr=name) if name in _SAME:

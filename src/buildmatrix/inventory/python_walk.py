@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from buildmatrix.inventory.model import Reach
 from buildmatrix.inventory.python_calls import (
+    IMPORTS,
     OPERATORS,
     RAISES,
     Loading,
@@ -33,6 +34,7 @@ from buildmatrix.inventory.python_guards import (
     branches,
     guard_of,
     needed_afterwards,
+    raised_in,
     survives,
     without_branches,
 )
@@ -210,12 +212,12 @@ class Walk:
             _Run(self, where, scope, function.body, guards, run.depth + 1).block(function.body)
             return
         name = last_name(node.func)
-        if name in ("import_module", "__import__") and node.args:
+        if name in IMPORTS and (node.args or node.keywords):
+            named = asked_for(node)
             modules = sorted(
-                program.absolute(one, module.package)
-                for one in evaluator.value(node.args[0]) - UNKNOWN
+                program.absolute(one, module.package) for one in evaluator.value(named) - UNKNOWN
             )
-            chosen = len(modules) > 1 and run.conditions.is_chosen(node.args[0])
+            chosen = len(modules) > 1 and run.conditions.is_chosen(named)
             place = f"{module.path}:{node.lineno}"
             for number, target in enumerate(modules):
                 way = (branch(place, number, len(modules)),) if chosen else ()
@@ -226,6 +228,15 @@ class Walk:
             names = load_names(call, evaluator.value(asked_for(node)))
             if names or not is_silent(call):
                 self._load(run, node, names, guards)
+
+    def missed(self, run: _Run, search: ast.Call, error: str, guards: tuple[Guard, ...]) -> None:
+        """Note that `error` is raised where a search for a library finds nothing."""
+        if survives(error, guards):
+            return
+        value = self._program.evaluator(run.module, run.scope).value(asked_for(search))
+        place = (run.module.path, search.lineno)
+        known = self.loads[place][1] if place in self.loads else frozenset[str]()
+        self.loads[place] = ("import", known | set(load_names("find_library", value)))
 
     def _load(
         self, run: _Run, node: ast.Call, names: tuple[str, ...], guards: tuple[Guard, ...]
@@ -314,6 +325,9 @@ class _Run:
             case ast.Return() | ast.Raise():
                 self._calls(node, guards)
                 return False
+            case ast.Assert():
+                self._calls(node, guards)
+                self._missed(node.test, False, "AssertionError", guards)
             case _:
                 self._calls(node, guards)
         return True
@@ -323,6 +337,8 @@ class _Run:
         known = truth(node.test)
         if known is not None:
             return self.block(node.body if known else node.orelse, *guards)
+        for outcome, body in ((True, node.body), (False, node.orelse)):
+            self._missed(node.test, outcome, raised_in(body), guards)
         usual = self.conditions.usually(node.test)
         place = f"{self.module.path}:{node.lineno}"
         ways = [CONDITION if usual is not None else branch(place, one, 2) for one in (0, 1)]
@@ -333,6 +349,14 @@ class _Run:
         for statement in _common_imports(node.body, node.orelse):
             self.walk.imports(self.module, statement, (*self.guards, *guards))
         return first or second
+
+    def _missed(
+        self, test: ast.expr, outcome: bool, error: str | None, guards: tuple[Guard, ...]
+    ) -> None:
+        """A condition behind which `error` is raised, perhaps for want of a library."""
+        search = None if error is None else self.conditions.search(test, outcome)
+        if error is not None and search is not None:
+            self.walk.missed(self, search, error, (*self.guards, *guards))
 
     def _try(self, node: ast.Try, after: Sequence[ast.stmt], guards: tuple[Guard, ...]) -> None:
         guard = guard_of(node, self.whole, after, self.module.scope.assigned)

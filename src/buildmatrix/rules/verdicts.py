@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from buildmatrix.catalogue.load import Catalogue, load
@@ -38,6 +38,8 @@ _LOADING = (
     "load_library",
     "load_op_library",
     "load_nvidia_dynamic_lib",
+    "_dlopen",
+    "find_library",
 )
 #: Libraries that draw windows; no accelerator is meant by them.
 _GRAPHICS = "graphics"
@@ -138,6 +140,13 @@ class _Tree:
     def is_foreign(self, thing: Evidence | DistributionMatch) -> bool:
         return is_foreign(thing, self.backend, self.catalogue)
 
+    def holds(self, names: Iterable[str | None]) -> bool:
+        """Whether one of `names` is that of a library in the tree; `libx.so*` is any version."""
+        begins = tuple(one[:-1] for one in names if one is not None and one.endswith(".so*"))
+        return not self.libraries.isdisjoint(names) or (
+            bool(begins) and any(one.startswith(begins) for one in self.libraries)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _Foreign:
@@ -232,7 +241,7 @@ def _broken(
         others = {name for name in names if name is not None and ".so" in name} - {
             one.detail for one in tried
         }
-        if not tried or names & tree.libraries or (others and len(names) > 1):
+        if not tried or tree.holds(names) or (others and len(names) > 1):
             continue
         if not (tree.is_single and foreign.supplied(tried[0].backend)):
             where = f"{call.path}:{call.line}"

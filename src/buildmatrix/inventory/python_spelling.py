@@ -1,0 +1,341 @@
+"""One spelling for the many ways to write a load, so that everything else knows only that one.
+
+`from ctypes import CDLL as L`, `load = ctypes.CDLL`, `cdll["x"]`, `cdll.x`, `partial(CDLL, ...)`,
+`map(CDLL, names)` and subclasses of `CDLL` become plain calls. A name stands for what its own scope
+assigns to it, whatever the order of statements; names that the scope binds to something else as
+well are taken for the load.
+"""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from buildmatrix.inventory.python_calls import IMPORTS, RAISES, WINDOWS
+from buildmatrix.inventory.python_source import RESPELLED, loading_lines
+from buildmatrix.inventory.python_values import truth
+from buildmatrix.inventory.syntax import children, last_name
+
+#: Objects of ctypes that load what is asked of them as an attribute or an item.
+_LIBRARIES = frozenset({"cdll", "pydll"})
+#: Expressions inside of expressions.
+_DEEPEST = 20
+_OWN_NAMES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What an expression stands for: a function that loads, or an object of `_LIBRARIES`."""
+
+    #: A key of `RAISES`, or one of `IMPORTS` or `_LIBRARIES`.
+    name: str
+    #: Arguments that it was given already (`functools.partial`).
+    args: tuple[ast.expr, ...] = ()
+    keywords: tuple[ast.keyword, ...] = ()
+
+
+#: Name → what it stands for; None for something else.
+_Names = dict[str, _Load | None]
+
+
+def respell(
+    body: list[ast.stmt],
+    source: bytes,
+    imported: Mapping[str, str],
+    is_own: Callable[[str], bool],
+) -> tuple[int, ...]:
+    """Give the loads of a module one spelling, in place.
+
+    Returns the numbers of the lines that hold a load, or a word of one.
+
+    Args:
+        body: the statements of the module.
+        source: the text that they were parsed from.
+        imported: local name → the dotted name that it was imported from.
+        is_own: whether a dotted name is one of the distribution itself, which defines what it is.
+    """
+    foreign = {name: origin for name, origin in imported.items() if not is_own(origin)}
+    own = imported.keys() - foreign.keys()
+    speller = _Speller(foreign, loading_lines(source, RESPELLED))
+    speller.scopes.append(dict.fromkeys(own))
+    for name, origin in foreign.items():
+        last = origin.rpartition(".")[2]
+        of_ctypes = origin.startswith("ctypes.") and last in _LIBRARIES
+        if name != last and (last in RAISES or last in IMPORTS or of_ctypes):
+            speller.scopes[0][name] = _Load(last)
+    speller.gather(body)
+    speller.generic_visit(ast.Module(body, []))
+    _export(body, speller.scopes[0], imported)
+    return tuple(sorted(speller.found.union(speller.lines)))
+
+
+def _export(body: list[ast.stmt], names: _Names, imported: Mapping[str, str]) -> None:
+    """Functions of the module in the place of its names for loads: other modules import them."""
+    for number, statement in enumerate(body):
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)]) if name not in imported:
+                load = names.get(name)
+                if load is not None and load.name in RAISES:
+                    body[number] = _function(name, load, statement)
+
+
+def _function(name: str, load: _Load, at: ast.stmt) -> ast.stmt:
+    parameters = ast.arguments(
+        posonlyargs=[], args=[ast.arg("name")], kwonlyargs=[], kw_defaults=[], defaults=[]
+    )
+    call = ast.Call(_named(load.name), [*load.args, ast.Name("name", ast.Load())], [])
+    made = ast.FunctionDef(name, parameters, [ast.Return(call)], [])
+    return ast.fix_missing_locations(ast.copy_location(made, at))
+
+
+def _named(name: str) -> ast.expr:
+    """The function that loads, as no module of a distribution defines it."""
+    return ast.Attribute(ast.Name("ctypes", ast.Load()), name, ast.Load())
+
+
+class _Speller(ast.NodeTransformer):
+    """Replaces the loads of one module."""
+
+    def __init__(self, imported: Mapping[str, str], lines: tuple[int, ...]) -> None:
+        self._imported = imported
+        self.lines = lines
+        #: Numbers of further lines.
+        self.found: set[int] = set()
+        #: The module's names, then those of functions around.
+        self.scopes: list[_Names] = []
+        #: What the classes around derive from, where that loads.
+        self._bases: list[_Load | None] = []
+
+    # Names
+
+    def gather(self, body: Sequence[ast.stmt]) -> None:
+        """Find the names of the module that stand for loads."""
+        self.scopes[0].update(self._assigned(body, self.scopes[0]))
+        if self._has_names():
+            # Names for such names: nothing in those statements says so.
+            self.scopes[0].update(self._assigned(body, self.scopes[0]))
+
+    def _has_names(self) -> bool:
+        return any(load is not None for scope in self.scopes for load in scope.values())
+
+    def _assigned(self, body: Iterable[ast.stmt], known: _Names) -> _Names:
+        """What the statements of one scope assign: loads, and None for everything else."""
+        found: _Names = {}
+        everything = len(self.scopes) > 1 or self._has_names()
+        ahead: list[ast.AST] = list(body)
+        while ahead:
+            node = ahead.pop()
+            if isinstance(node, ast.stmt) and not everything and not self._holds_words(node):
+                continue
+            for target, value in self._bound(node):
+                load = self._load(value) if value is not None else None
+                if load is not None or found.get(target) is None:
+                    found[target] = load or known.get(target)
+            if not isinstance(node, _OWN_NAMES):
+                ahead.extend(children(node))
+        return found
+
+    def _bound(self, node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    yield from _pairs(target, value)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                yield from _pairs(target, value)
+            case ast.NamedExpr(target=ast.Name(id=name), value=value):
+                yield name, value
+            case ast.For(
+                target=ast.Name(id=name), iter=ast.Tuple(elts=parts) | ast.List(elts=parts)
+            ):
+                for part in parts:
+                    yield name, part
+            case ast.ClassDef(name=name, bases=bases):
+                own = any(
+                    isinstance(one, ast.FunctionDef) and one.name == "__init__" for one in node.body
+                )
+                for base in () if own else bases:
+                    yield name, base
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name, None
+
+    def _find(self, name: str) -> tuple[bool, _Load | None]:
+        """Whether a scope binds `name`, and the load that it stands for."""
+        for scope in reversed(self.scopes):
+            if name in scope:
+                return True, scope[name]
+        return False, None
+
+    def _load(self, node: ast.expr, depth: int = 0) -> _Load | None:
+        """The load that an expression stands for, without being called."""
+        if depth > _DEEPEST:
+            return None
+        match node:
+            case ast.Name(id=name):
+                is_bound, load = self._find(name)
+                if is_bound:
+                    return load
+                if name in _LIBRARIES:
+                    origins = self._imported.get(name), self._imported.get("*")
+                    return _Load(name) if {f"ctypes.{name}", "ctypes.*"} & {*origins} else None
+                return _Load(name) if name in RAISES or name in IMPORTS else None
+            case ast.Attribute(value=inner, attr=attribute):
+                is_bound, load = self._find(
+                    f"{inner.id}.{attribute}" if isinstance(inner, ast.Name) else ""
+                )
+                return load if is_bound else self._attribute(inner, attribute)
+            case ast.NamedExpr(value=inner):
+                return self._load(inner, depth + 1)
+            case ast.IfExp(test=test, body=first, orelse=second):
+                known = truth(test)
+                parts = [first, second] if known is None else [first if known else second]
+                return self._first(parts, depth)
+            case ast.BoolOp(values=parts) | ast.Subscript(value=ast.Dict(values=parts)):
+                return self._first(parts, depth)
+            case ast.Call(func=called, args=[inner, *rest], keywords=keywords):
+                match last_name(called), rest:
+                    case "partial", _:
+                        load = self._load(inner, depth + 1)
+                        if load is None or load.name in _LIBRARIES:
+                            return None
+                        return replace(
+                            load,
+                            args=(*load.args, *rest),
+                            keywords=(*load.keywords, *keywords),
+                        )
+                    case "getattr", [ast.Constant(value=str() as attribute), *_]:
+                        return self._attribute(inner, attribute)
+                    case "LibraryLoader", _ if self._load(inner, depth + 1) is not None:
+                        return _Load("cdll")
+        return None
+
+    def _first(self, nodes: Sequence[ast.expr], depth: int) -> _Load | None:
+        loads = (self._load(node, depth + 1) for node in nodes)
+        return next((load for load in loads if load is not None), None)
+
+    def _attribute(self, inner: ast.expr, attribute: str) -> _Load | None:
+        if attribute in RAISES or attribute in IMPORTS:
+            return None if last_name(inner) in WINDOWS else _Load(attribute)
+        if attribute in _LIBRARIES and isinstance(inner, ast.Name):
+            # Many a class has a `self.cdll`, which is a library that is loaded already.
+            return _Load(attribute) if self._imported.get(inner.id) == "ctypes" else None
+        return None
+
+    # Replacing
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        """A node, or what stands in its place; statements without a word of a load stay."""
+        if isinstance(node, ast.stmt) and not self._may_load and not self._holds_words(node):
+            return node
+        made: ast.AST = super().visit(node)
+        return made
+
+    @property
+    def _may_load(self) -> bool:
+        """Whether there are loads without a word of one."""
+        return self._has_names() or (bool(self._bases) and self._bases[-1] is not None)
+
+    def _holds_words(self, node: ast.stmt) -> bool:
+        first = node.lineno
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            first = min([first, *(one.lineno for one in node.decorator_list)])
+        at = bisect_left(self.lines, first)
+        return at < len(self.lines) and self.lines[at] <= (node.end_lineno or node.lineno)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        """A function, with the names of its own scope."""
+        return self._inside(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        """A function, with the names of its own scope."""
+        return self._inside(node)
+
+    def _inside(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
+        given = node.args
+        positional = [*given.posonlyargs, *given.args]
+        names: _Names = dict.fromkeys(one.arg for one in (*positional, *given.kwonlyargs))
+        for one, default in zip(reversed(positional), reversed(given.defaults), strict=False):
+            names[one.arg] = self._load(default)
+        self.scopes.append(names)
+        names.update(self._assigned(node.body, dict(names)))
+        self.generic_visit(node)
+        self.scopes.pop()
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        """A class, whose `super().__init__` may be what loads."""
+        self._bases.append(self._first(node.bases, 0))
+        self.generic_visit(node)
+        self._bases.pop()
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """A call of what stands for a load."""
+        self.generic_visit(node)
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr="__init__")
+            ) if self._bases and self._bases[-1] is not None:
+                return self._call(self._bases[-1], node, node.args)
+            case ast.Call(func=ast.Name(id="map"), args=[called, *rest]):
+                load = self._load(called)
+                if load is not None and load.name in RAISES:
+                    return self._call(load, node, rest)
+            case ast.Call(func=ast.Name(id="getattr"), args=[inner, named, *_]):
+                load = self._load(inner)
+                if load is not None and load.name in _LIBRARIES:
+                    return self._call(_Load("LoadLibrary"), node, [named])
+        load = self._load(node.func)
+        if load is None or load.name in _LIBRARIES:
+            return node
+        if (
+            load.name == last_name(node.func)
+            and not load.args
+            and not isinstance(node.func, ast.Call)
+        ):
+            return node
+        return self._call(load, node, node.args)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        """`cdll["x"]`"""
+        self.generic_visit(node)
+        load = self._load(node.value) if isinstance(node.ctx, ast.Load) else None
+        if load is None or load.name not in _LIBRARIES:
+            return node
+        return self._call(_Load("LoadLibrary"), node, [node.slice])
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        """`cdll.x`"""
+        self.generic_visit(node)
+        if node.attr in RAISES or node.attr.startswith("_") or not isinstance(node.ctx, ast.Load):
+            return node
+        load = self._load(node.value)
+        if load is None or load.name not in _LIBRARIES:
+            return node
+        return self._call(_Load("LoadLibrary"), node, [ast.Constant(node.attr)])
+
+    def _call(self, load: _Load, node: ast.expr, args: Sequence[ast.expr]) -> ast.AST:
+        self.found.add(node.lineno)
+        keywords = [*load.keywords, *(node.keywords if isinstance(node, ast.Call) else ())]
+        func = _named(load.name)
+        if load.name in IMPORTS:
+            func = ast.Name(load.name, ast.Load())
+        call = ast.Call(func, [*load.args, *args], keywords)
+        return ast.fix_missing_locations(ast.copy_location(call, node))
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr | None]]:
+    """The names that an assignment binds, each with what it is given."""
+    match target:
+        case ast.Name(id=name):
+            yield name, value
+        case ast.Attribute(value=ast.Name(id=owner), attr=attribute):
+            yield f"{owner}.{attribute}", value
+        case ast.Tuple(elts=targets) | ast.List(elts=targets):
+            values: Sequence[ast.expr | None] = [None] * len(targets)
+            if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(targets):
+                values = value.elts
+            for inner, given in zip(targets, values, strict=True):
+                if given is not None:
+                    yield from _pairs(inner, given)
