@@ -220,6 +220,8 @@ class Layer:
     size: int
     #: Bytes of those of its files that a later layer deleted or replaced: they still ship.
     hidden: int = 0
+    #: Whether it is known to come with the base image, and not from a step of our own.
+    is_base: bool = False
 
 
 @dataclass(frozen=True, slots=True)

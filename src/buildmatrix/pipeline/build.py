@@ -313,6 +313,7 @@ class _Run:
             store.read(work.files.inventory),
             lambda: self.engine,
             lambda text: self.progress.step(work.target.id, text),
+            self.spec.root / self.spec.output / work.target.id / "Dockerfile",
         )
         if unknown:
             self.progress.note(f"{work.target.id}: what its layers hide is not judged: {unknown}")

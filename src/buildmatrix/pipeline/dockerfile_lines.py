@@ -57,18 +57,38 @@ def places(dockerfile: str, name: str, told: Sequence[str]) -> tuple[str, ...]:
 
     `name` is what the Dockerfile is called, `told` the instruction of each layer, the lowest first.
     """
+    lines, base = _matched(dockerfile, told)
+    if lines is None:
+        return ("",) * len(told)
+    base = f"of the base image {base} ({name}:{lines[-1]})"
+    return tuple(f"{name}:{line}" if line else base for line in lines[:-1])
+
+
+def base_layers(dockerfile: str, told: Sequence[str]) -> int:
+    """How many layers, counted from the lowest, are the base image's; 0 where that is not known."""
+    lines, _ = _matched(dockerfile, told)
+    return sum(line == 0 for line in lines[:-1]) if lines is not None else 0
+
+
+def _matched(dockerfile: str, told: Sequence[str]) -> tuple[list[int] | None, str]:
+    """The line of each layer's instruction, 0 for those of the base, and last that of the FROM.
+
+    None where the layers are not those of this Dockerfile; the text is the reference of the base.
+    """
     stages = list(_stages(dockerfile))
+    if not stages:
+        return None, ""
     makers: list[Instruction] = []
-    base = ""
+    base, begun = "", 0
     at = len(stages) - 1
     while at >= 0:
         stage = stages[at]
         makers = [*(one for one in stage.instructions if one.keyword in _MAKERS), *makers]
-        base = f"of the base image {_VARIABLE.sub('', stage.base)} ({name}:{stage.line})"
+        base, begun = _VARIABLE.sub("", stage.base), stage.line
         # A stage that begins with another one has its layers.
         base_name = stage.base.lower()
         at = next((n for n in range(at) if stages[n].name == base_name), -1)
-    found = [""] * len(told)
+    lines = [0] * len(told)
     ahead = list(makers)
     layer = len(told)
     while layer and ahead:
@@ -78,11 +98,9 @@ def places(dockerfile: str, name: str, told: Sequence[str]) -> tuple[str, ...]:
         while ahead and not _same(one, told[layer]):
             one = ahead.pop()
         if not _same(one, told[layer]):
-            return ("",) * len(told)
-        found[layer] = f"{name}:{one.line}"
-    if ahead:
-        return ("",) * len(told)
-    return tuple(place or base for place in found)
+            return None, base
+        lines[layer] = one.line
+    return (None if ahead else [*lines, begun]), base
 
 
 def _same(one: Instruction, told: str) -> bool:

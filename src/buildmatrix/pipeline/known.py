@@ -213,6 +213,8 @@ def _target(id: str, spec: Spec | None, lock: Lock | None, machine: Machine) -> 
             f"lock:{target.lock} LIBRARY`"
         )
 
+    dockerfile = _dockerfile(spec, target)
+
     def read() -> Facts:
         try:
             inventory, why = store.read(files.inventory), None
@@ -220,14 +222,15 @@ def _target(id: str, spec: Spec | None, lock: Lock | None, machine: Machine) -> 
             again = f"{error.message}: `buildmatrix build --select {id}`"
             raise UndecidedError(again, log=error.log) from error
         if machine.layers:
-            inventory, why = with_layers(files, inventory, machine.engine, machine.note)
+            inventory, why = with_layers(
+                files, inventory, machine.engine, machine.note, dockerfile[1]
+            )
         facts = with_lines(inventory, lock or _lock_of(spec, target), spec.root)
         if why is None:
             return facts
         note = f"which layer put a file there: {why} (--layers tries again)"
         return replace(facts, notes=(note,))
 
-    dockerfile = _dockerfile(spec, target)
     keep = Keep(
         files.folder,
         (files.inventory, spec.root / target.lock, spec.path, files.layers, dockerfile[1]),

@@ -36,7 +36,7 @@ def scan(
     chosen = backend or facts.backend
     if chosen is None:
         raise UsageError(f"{source} does not say which backend it is for; give --backend")
-    target = bare_target(str(source), chosen, runtime, base=source.name)
+    target = bare_target(str(source), chosen, runtime)
     spec = replace(
         bare_spec(target),
         waivers=tuple(waivers),

@@ -17,14 +17,15 @@ import msgspec
 
 from buildmatrix.engines.model import Engine, ImageFacts
 from buildmatrix.errors import BuildmatrixError, Interrupted, UndecidedError
-from buildmatrix.inventory.model import Inventory
+from buildmatrix.inventory.model import Inventory, Layer
+from buildmatrix.pipeline.dockerfile_lines import LARGEST, base_layers
 from buildmatrix.pipeline.journal import stored
 from buildmatrix.pipeline.opening import OpenTree, exported
 from buildmatrix.pipeline.state import TargetFiles
 from buildmatrix.trees.base import Tree, reason
 
 #: Bytes of the largest file of layers that is read: 2,600 binaries come to 400 kB.
-_LARGEST = 1 << 28
+_LARGEST_KEPT = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,12 @@ def with_layers(
     inventory: Inventory,
     engine: Callable[[], Engine],
     note: Callable[[str], None],
+    dockerfile: Path,
 ) -> tuple[Inventory, str | None]:
     """The inventory of a target with the layers of its image, or why they are not known.
 
     `engine` is asked for only where they were not read before; `note` hears that it takes a while.
+    `dockerfile` says which layers are the base image's.
     """
     record = stored(files)
     if record is None:
@@ -66,13 +69,24 @@ def with_layers(
             from buildmatrix.inventory.writing import write_atomically
 
             write_atomically(files.layers, msgspec.msgpack.encode(_Kept(record.digest, known)))
-    whole = replace(inventory, layers=known.layers, origins=known.origins, buried=known.buried)
-    return whole, None
+    layers = _with_base(known.layers, dockerfile)
+    return replace(inventory, layers=layers, origins=known.origins, buried=known.buried), None
+
+
+def _with_base(layers: tuple[Layer, ...], dockerfile: Path) -> tuple[Layer, ...]:
+    """`layers`, of which those of the base image say so."""
+    try:
+        with dockerfile.open("rb") as file:
+            text = file.read(LARGEST).decode("utf-8", "replace")
+    except OSError:
+        return layers
+    count = base_layers(text, [layer.instruction for layer in layers])
+    return (*(replace(layer, is_base=True) for layer in layers[:count]), *layers[count:])
 
 
 def _kept(path: Path) -> _Kept | None:
     try:
-        if path.stat().st_size > _LARGEST:
+        if path.stat().st_size > _LARGEST_KEPT:
             return None
         return msgspec.msgpack.decode(path.read_bytes(), type=_Kept)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):

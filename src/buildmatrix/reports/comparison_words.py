@@ -268,7 +268,7 @@ def _layer(one: LayerChange) -> Row:
     sizes = [size(it) for it in (one.size_before, one.size_after) if it is not None]
     return Row(
         SIGNS[one.change],
-        f"layer {one.index}",
+        f"layer {one.index + 1}",
         " -> ".join(dict.fromkeys(sizes)),
         _cut(one.instruction) or "made by an instruction that the image does not name",
         abs((one.size_after or 0) - (one.size_before or 0)),

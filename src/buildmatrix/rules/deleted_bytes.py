@@ -51,22 +51,35 @@ def _finding(
         names = listing(dict.fromkeys(item.detail for item in evidence))
         what = f"{title(evidence[0].backend, image.catalogue)} ({names}), {what},"
     verb = "replaced" if all(one.replaced for one in groups) else "deleted"
+    layers = image.inventory.layers
+    is_base = by < len(layers) and layers[by].is_base
+    whose = f" Both are layers of the base image {image.target.base.final}." if is_base else ""
     return finding(
         "BM604",
         image,
         f"{what} came with {_named(image, layer)} and was {verb} by {_named(image, by)}: no "
-        "container sees it, and every pull still carries it",
-        severity="error" if evidence else "warning",
+        f"container sees it, and every pull still carries it{'.' if whose else ''}{whose}",
+        severity="error" if evidence else "note" if is_base else "warning",
         vendor=evidence[0].vendor if evidence else None,
         path=groups[0].path,
         evidence=evidence,
         chain=(_named(image, layer), groups[0].path, _named(image, by)),
-        fix=Fix(
-            "rebuild",
-            "do not install it; or install, use and delete it in one RUN, or in a build stage of "
-            "which only the result is copied",
-        ),
+        fix=_fix(image, is_base=is_base),
         by_path=True,
+    )
+
+
+def _fix(image: Image, *, is_base: bool) -> Fix:
+    if is_base:
+        return Fix(
+            "base",
+            f"take another `base` under [backend.{image.backend}]; no step of your own can take "
+            "these bytes out",
+        )
+    return Fix(
+        "rebuild",
+        "do not install it; or install, use and delete it in one RUN, or in a build stage of "
+        "which only the result is copied",
     )
 
 

@@ -22,16 +22,18 @@ def check(image: Image) -> Iterator[Finding]:
             *([listing(packages)] if packages else []),
             *([f"{count(len(files), 'file')} such as {files[0]}"] if files else []),
         ]
+        base = image.target.base.final
+        below = f"the base image {base}" if base else "the base of this image"
         yield finding(
             "BM601",
             image,
-            f"the base image {image.target.base.final} or its system packages hold "
+            f"{below} or its system packages hold "
             f"{title(items[0].backend, image.catalogue)}: {', '.join(seen)} "
             f"({size(total(items))} in files)",
             vendor=vendor,
             path=files[0] if files else None,
             evidence=items,
-            chain=(image.target.base.final, *files[:1]),
+            chain=(*([base] if base else []), *files[:1]),
             fix=Fix(
                 "base",
                 f"write a `base` for {image.backend} under [backend.{image.backend}], and look "

@@ -56,8 +56,10 @@ def _fix(image: Image, names: list[str]) -> Fix:
             "template of your own (docs/templates.md), or allow it under [policy]"
         )
     if others:
+        base = image.target.base.final
+        present = f" ({base} is the present one)" if base else ""
         advice.append(
-            f"take {listing(others)} out of `env`, or take a base image "
-            f"({image.target.base.final} is the present one) that does not set it"
+            f"take {listing(others)} out of `env`, or take a base image{present} that does not set "
+            "it"
         )
     return Fix("base", "; ".join(advice))

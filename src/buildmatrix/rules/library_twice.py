@@ -48,7 +48,7 @@ def check(image: Image) -> Iterator[Finding]:
         vendor=below[0].vendor,
         path=below[0].path,
         evidence=(*below, *above),
-        chain=(image.target.base.final, below[0].path, above[0].path),
+        chain=tuple(filter(None, (image.target.base.final, below[0].path, above[0].path))),
         fix=Fix(
             "base",
             "take a base image without the toolkit's libraries (the `base` flavour, or a plain "

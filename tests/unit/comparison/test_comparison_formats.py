@@ -103,7 +103,7 @@ def test_the_table_tells_new_findings_first_and_every_kind_of_difference(
         "libcudnn 8.9.7 -> 9.1.0 MAJOR cuda, nvidia-cudnn-cu12",
         "everything (nvidia) gained sm_90, lost sm_70",
         "everything 100 B -> 5.0 kB",
-        "layer 0 10 B -> 5.0 kB RUN a",
+        "layer 1 10 B -> 5.0 kB RUN a",
         "A 1 -> 2",
         "not read in docker:demo:2",
         "etc/x: no permission",

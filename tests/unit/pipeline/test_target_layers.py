@@ -96,7 +96,13 @@ class Target:
         journal.write(self.files, record)
 
     def known(self) -> tuple[Inventory, str | None]:
-        return with_layers(self.files, self.inventory, lambda: self.engine, lambda _: None)
+        return with_layers(
+            self.files,
+            self.inventory,
+            lambda: self.engine,
+            lambda _: None,
+            self.files.folder / "Dockerfile",
+        )
 
 
 @pytest.fixture
@@ -115,6 +121,15 @@ def test_an_image_is_exported_once(target: Target, engine: StandInEngine) -> Non
     assert [one.instruction for one in inventory.layers] == list(STEPS)
     assert target.known() == (inventory, None)
     assert engine.exported == 1
+
+
+def test_layers_of_the_base_are_told_from_those_of_the_dockerfile(target: Target) -> None:
+    (target.files.folder / "Dockerfile").write_text("FROM a:1\nCOPY /opt/venv /opt/venv\n")
+    inventory, _ = target.known()
+    assert [layer.is_base for layer in inventory.layers] == [True, False]
+    (target.files.folder / "Dockerfile").write_text("FROM a:1\nCOPY /elsewhere /opt/venv\n")
+    inventory, _ = target.known()
+    assert not any(layer.is_base for layer in inventory.layers)
 
 
 def test_an_image_with_another_label_is_not_exported_again(

@@ -287,6 +287,21 @@ def test_a_models_copy_with_other_rights_ships_twice_a15() -> None:
     assert "was replaced by" in one.message
 
 
+def test_what_two_layers_of_the_base_do_is_no_step_of_ours_a15() -> None:
+    tree = deleted(Buried("usr/share/doc", 1, 90_000_000, 0, 1))
+    base = (*(replace(layer, is_base=True) for layer in tree.layers[:2]), tree.layers[2])
+    found = only(of_image(CPU, replace(tree, layers=base)), "BM604")
+    assert found.severity == "note"
+    assert f"Both are layers of the base image {CPU.base.final}" in found.message
+    assert found.fix is not None and found.fix.kind == "base"
+
+    # What a step of ours deletes of the base stays ours.
+    ours = deleted(Buried("usr/share/doc", 1, 90_000_000, 0, 2))
+    found = only(of_image(CPU, replace(ours, layers=base)), "BM604")
+    assert found.severity == "warning"
+    assert found.fix is not None and found.fix.kind == "rebuild"
+
+
 def test_package_lists_that_a_later_layer_deleted_are_small_a15() -> None:
     assert of_image(CPU, deleted(Buried("var/lib/apt", 30, 900_000, 1, 2))) == ()
 
