@@ -1,9 +1,17 @@
 """What was read of wheels, kept on disk: one entry per wheel and depth.
 
-An entry is named after the wheel's SHA-256 and lies in a folder that is named after the bytes of
-the scan core, as in `store.facts`: a new catalogue changes nothing in here, another scanner does.
-Its first 32 bytes are the SHA-256 of the rest, so one that was cut short or damaged is a miss. No
-entry says where a wheel came from. A folder that cannot be read or written costs requests only.
+An entry answers for one identity, and a lock's claim is none: whoever writes a lock could claim the
+hash of another wheel, and every later audit of that one would be answered with these facts.
+
+- `content`: the SHA-256 that was computed over all bytes of the wheel.
+- `place`: the URL that the wheel was read from. Its entry has the hash that the lock claimed then,
+  and what the server said of the file's version. It answers for the same URL with the same claim;
+  with another one, or none, only after the server was asked and says the same of the file.
+
+Entries lie in a folder that is named after the bytes of the scan core, as in `store.facts`: a new
+catalogue changes nothing in here, another scanner does. The first 32 bytes of an entry are the
+SHA-256 of the rest, so one that was cut short or damaged is a miss. No entry says where a wheel
+came from: identities are hashed. A folder that cannot be read or written costs requests only.
 """
 
 from __future__ import annotations
@@ -18,7 +26,8 @@ from pathlib import Path
 
 import msgspec
 
-from buildmatrix.index.model import DEPTHS, Depth, WheelFacts
+from buildmatrix.index.addresses import Address
+from buildmatrix.index.model import DEPTHS, Depth, FileVersion, WheelFacts
 from buildmatrix.inventory.model import SCHEMA
 from buildmatrix.inventory.writing import write_atomically
 from buildmatrix.store.facts import ABANDONED, scanner
@@ -26,22 +35,37 @@ from buildmatrix.store.facts import ABANDONED, scanner
 #: Bytes of all entries together; the least recently used ones go first.
 LIMIT = 512 << 20
 #: Changes with the layout of an entry, and with what a depth means.
-_VERSION = f"{SCHEMA} wheel/2"
+_VERSION = f"{SCHEMA} wheel/3"
 _DIGEST = hashlib.sha256().digest_size
 #: Bytes that one entry may unpack to.
 _LARGEST = 1 << 30
+
+
+def content(sha256: str) -> str:
+    """The identity of a wheel by its bytes; `sha256` was computed over all of them."""
+    return hashlib.sha256(f"content {sha256}".encode()).hexdigest()
+
+
+def place(address: Address) -> str:
+    """The identity of a wheel by the URL that it was read from, without credentials."""
+    return hashlib.sha256(f"place {address.url}".encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
     """One entry."""
 
-    version: str
+    layout: str
+    identity: str
     facts: WheelFacts
     #: The bytes that were allowed for it; None for any number.
     most: int | None
     #: Whether more would have been read, had more been allowed.
     limited: bool
+    #: The hash that the lock claimed; None for no claim.
+    claim: str | None = None
+    #: What the server said of the file; None where the bytes themselves are the identity.
+    version: FileVersion | None = None
 
     def answers(self, depth: Depth, most: int | None) -> bool:
         """Whether reading again, to this depth and with these bytes, would tell nothing more."""
@@ -67,37 +91,51 @@ class FactsCache:
         self._limit = limit
         self._is_changed = False
 
-    def get(self, sha256: str, depth: Depth, most: int | None) -> WheelFacts | None:
-        """The facts of a wheel, to this depth at least."""
+    def get(self, identity: str, depth: Depth, most: int | None) -> Kept | None:
+        """What is kept of a wheel to this depth at least; its facts cost nothing."""
         for deeper in DEPTHS[DEPTHS.index(depth) :]:
-            kept = self._read(sha256, deeper)
+            kept = self._read(identity, deeper)
             if kept is not None and kept.answers(depth, most):
                 stats = replace(kept.facts.inventory.stats, bytes_read=0, seconds=0.0)
                 stats = replace(stats, cached=stats.files)
                 inventory = replace(kept.facts.inventory, stats=stats)
-                return replace(kept.facts, inventory=inventory, bytes_read=0)
+                return replace(kept, facts=replace(kept.facts, inventory=inventory, bytes_read=0))
         return None
 
-    def put(self, facts: WheelFacts, most: int | None, limited: bool) -> None:
-        """Keep facts; those of a wheel without a hash are nobody's."""
-        if self._folder is None or not facts.sha256:
+    def put(
+        self,
+        identity: str,
+        facts: WheelFacts,
+        most: int | None,
+        limited: bool,
+        *,
+        claim: str | None = None,
+        version: FileVersion | None = None,
+    ) -> None:
+        """Keep what was read of a wheel, unless the same is kept already or more."""
+        if self._folder is None:
             return
-        kept = self._read(facts.sha256, facts.depth)
-        if kept is not None and kept.answers(facts.depth, most):
+        known = self._read(identity, facts.depth)
+        if (
+            known is not None
+            and (known.claim, known.version) == (claim, version)
+            and known.answers(facts.depth, most)
+        ):
             return
         bare = replace(facts, bytes_read=0)
-        data = zlib.compress(msgspec.msgpack.encode(Kept(_VERSION, bare, most, limited)), 1)
-        path = self._place(self._folder, facts.sha256, facts.depth)
+        kept = Kept(_VERSION, identity, bare, most, limited, claim, version)
+        data = zlib.compress(msgspec.msgpack.encode(kept), 1)
+        path = self._place(self._folder, identity, facts.depth)
         with suppress(OSError):
             # What a private index holds is for nobody else on this machine.
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomically(path, hashlib.sha256(data).digest() + data)
             self._is_changed = True
 
-    def _read(self, sha256: str, depth: Depth) -> Kept | None:
+    def _read(self, identity: str, depth: Depth) -> Kept | None:
         if self._folder is None:
             return None
-        path = self._place(self._folder, sha256, depth)
+        path = self._place(self._folder, identity, depth)
         try:
             data = path.read_bytes()
         except OSError:
@@ -110,17 +148,15 @@ class FactsCache:
             kept = _KEPT.decode(plain)
         except (msgspec.MsgspecError, zlib.error, RecursionError):
             return None
-        if kept.version != _VERSION or (kept.facts.sha256, kept.facts.depth) != (sha256, depth):
+        if (kept.layout, kept.identity, kept.facts.depth) != (_VERSION, identity, depth):
             return None
         with suppress(OSError):  # a cache that is read-only still serves
             os.utime(path)
         return kept
 
     @staticmethod
-    def _place(folder: Path, sha256: str, depth: Depth) -> Path:
-        # A lock may hold anything where a hash should be.
-        name = hashlib.sha256(f"{sha256} {depth}".encode()).hexdigest()
-        return folder / name
+    def _place(folder: Path, identity: str, depth: Depth) -> Path:
+        return folder / f"{identity}-{depth}"
 
     def prune(self) -> None:
         """Remove what killed runs left, then the least recently used entries above the limit.

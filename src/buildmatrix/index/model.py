@@ -8,7 +8,7 @@ from typing import Literal
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.trees.wheel import Member
 
-__all__ = ["DEPTHS", "Depth", "Member", "WheelFacts"]
+__all__ = ["DEPTHS", "Depth", "FileVersion", "Member", "WheelFacts"]
 
 #: How much of a wheel is read.
 #:
@@ -23,11 +23,26 @@ DEPTHS: tuple[Depth, ...] = ("listing", "heads", "whole")
 
 
 @dataclass(frozen=True, slots=True)
+class FileVersion:
+    """What a server says of a file, and changes when it changes the file (RFC 9110, 8.8)."""
+
+    size: int
+    etag: str | None = None
+    #: `Last-Modified`, as it came.
+    modified: str | None = None
+
+    def is_same(self, other: FileVersion) -> bool:
+        """Whether both are about the same bytes: a size alone, or a weak ETag, says too little."""
+        is_strong = self.etag is not None and not self.etag.startswith("W/")
+        return (is_strong or self.modified is not None) and self == other
+
+
+@dataclass(frozen=True, slots=True)
 class WheelFacts:
     """The facts of one wheel, as deep as it was read."""
 
     filename: str
-    #: Hex; None where nobody said it: the facts are then not cached.
+    #: Hex: of all bytes where they were read, else as the lock claims; None where it claims none.
     sha256: str | None
     #: Bytes of the wheel.
     size: int

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from buildmatrix.index.addresses import Address
 from buildmatrix.index.failures import RequestError
+from buildmatrix.index.model import FileVersion
 from buildmatrix.index.requests import Answer, Requests, Traffic
 
 #: Bytes of the first request.
@@ -25,27 +26,19 @@ _NO_SUFFIX = frozenset({400, 405, 416, 501})
 _EXPIRED = frozenset({401, 403, 404, 410})
 
 
-@dataclass(frozen=True, slots=True)
-class _Version:
-    """What must not change between two answers."""
+def _version_of(answer: Answer, size: int) -> FileVersion:
+    return FileVersion(size, answer.headers.get("etag"), answer.headers.get("last-modified"))
 
-    size: int
-    etag: str | None
-    modified: str | None
 
-    @staticmethod
-    def of(answer: Answer, size: int) -> _Version:
-        return _Version(size, answer.headers.get("etag"), answer.headers.get("last-modified"))
-
-    def check(self, answer: Answer, size: int) -> None:
-        """Raises RequestError where `answer`, of a file of `size` bytes, is about another one."""
-        other = _Version.of(answer, size)
-        if (
-            size != self.size
-            or _differ(self.etag, other.etag)
-            or _differ(self.modified, other.modified)
-        ):
-            raise RequestError(f"{answer.address} changed while it was read; run this again")
+def _check_version(version: FileVersion, answer: Answer, size: int) -> None:
+    """Raises RequestError where `answer`, of a file of `size` bytes, is about another version."""
+    other = _version_of(answer, size)
+    if (
+        size != version.size
+        or _differ(version.etag, other.etag)
+        or _differ(version.modified, other.modified)
+    ):
+        raise RequestError(f"{answer.address} changed while it was read; run this again")
 
 
 def _differ(one: str | None, other: str | None) -> bool:
@@ -56,7 +49,7 @@ def _differ(one: str | None, other: str | None) -> bool:
 class _End:
     """What the first request brought."""
 
-    version: _Version
+    version: FileVersion
     #: The bytes from `start` on; none where the server gives no parts.
     start: int = 0
     data: bytes = b""
@@ -77,7 +70,8 @@ class Ranges:
         self._place = address
         self.traffic = Traffic(requests.traffic)
         end = self._open(expected)
-        self._version = end.version
+        #: What the server said of the file at first.
+        self.version = end.version
         #: Bytes in all.
         self.size = end.version.size
         #: What is known already: the bytes from `start` on.
@@ -96,14 +90,14 @@ class Ranges:
                 )
             if answer.status == 200 and stop - start == self.size:
                 # Servers may see no point in a part that is the whole.
-                self._version.check(answer, _length(answer, self.size))
+                _check_version(self.version, answer, _length(answer, self.size))
                 yield from _exactly(answer, self.size)
                 return
             if answer.status == 200:
-                self._version.check(answer, _length(answer, self.size))
+                _check_version(self.version, answer, _length(answer, self.size))
                 raise RequestError(f"{answer.address} gave parts at first, and now the whole file")
             first, last, total = _content_range(answer)
-            self._version.check(answer, self.size if total is None else total)
+            _check_version(self.version, answer, self.size if total is None else total)
             if (first, last) != (start, stop - 1):
                 raise RequestError(
                     f"{answer.address} gives bytes {first} to {last}, and {start} to {stop - 1} "
@@ -114,7 +108,7 @@ class Ranges:
     def whole(self) -> Iterator[bytes]:
         """The file from its first byte to its last, as it arrives."""
         with self._send({}, self.size) as answer:
-            self._version.check(answer, _length(answer, self.size))
+            _check_version(self.version, answer, _length(answer, self.size))
             yield from _exactly(answer, self.size)
 
     def _open(self, expected: int | None) -> _End:
@@ -139,7 +133,7 @@ class Ranges:
             if total is not None:
                 self._check_size(answer, size, int(total[1]))
                 if int(total[1]) == 0:
-                    return _End(_Version.of(answer, 0))
+                    return _End(_version_of(answer, 0))
                 if size is None:
                     return int(total[1])
             if size:
@@ -159,7 +153,7 @@ class Ranges:
                 f"{TAIL} were asked for"
             )
         data = b"".join(_exactly(answer, last - first + 1))
-        return _End(_Version.of(answer, total), first, data)
+        return _End(_version_of(answer, total), first, data)
 
     def _take_whole(self, answer: Answer, size: int | None) -> _End | int:
         length = answer.length()
@@ -167,9 +161,9 @@ class Ranges:
             self._check_size(answer, size, length)
         if length is None and not size:
             data = _up_to(answer, SPOOLED)
-            return _End(_Version.of(answer, len(data)), 0, data)
+            return _End(_version_of(answer, len(data)), 0, data)
         length = length or size or 0
-        version = _Version.of(answer, length)
+        version = _version_of(answer, length)
         if length <= SPOOLED:
             return _End(version, 0, b"".join(_exactly(answer, length)))
         # A server that was asked for a suffix may still know other ranges.

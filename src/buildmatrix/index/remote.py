@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from buildmatrix.index.addresses import Address
 from buildmatrix.index.failures import RequestError
+from buildmatrix.index.model import FileVersion
 from buildmatrix.index.ranges import SPOOLED, Ranges
 from buildmatrix.index.requests import Requests
 from buildmatrix.index.windows import Windows
@@ -64,6 +65,17 @@ class RemoteFile:
     def ranges(self) -> bool:
         """Whether parts can be had; if not, `stream` reads on from the first byte."""
         return self._server.possible
+
+    @property
+    def version(self) -> FileVersion:
+        """What the server says of it, to know it again."""
+        return self._server.version
+
+    @property
+    def whole(self) -> bytes | None:
+        """All of its bytes, where the first request brought them."""
+        server = self._server
+        return server.data if server.start == 0 and len(server.data) == self.size else None
 
     @property
     def bytes_read(self) -> int:

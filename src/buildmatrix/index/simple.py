@@ -86,7 +86,8 @@ class Simple:
             address = parse(file.url)
             path, mark, query = address.target.partition("?")
             address = replace(address, target=f"{path}.metadata{mark}{query}")
-            key = f"metadata {file.metadata_sha256 or address.url}"
+            # A page's claim alone is no name: another page may claim the same of other bytes.
+            key = f"metadata {address.url} {file.metadata_sha256 or ''}"
             headers = {"Accept-Encoding": "gzip"}
             kept = self._ask(address, key, headers, LARGEST_METADATA, FOREVER)
             data, shown = kept.body, str(address)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
@@ -13,8 +15,10 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion, Version
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.index.facts import FactsCache
-from buildmatrix.index.model import Depth, WheelFacts
+from buildmatrix.index.addresses import parse
+from buildmatrix.index.facts import FactsCache, Kept, content, place
+from buildmatrix.index.model import Depth, FileVersion, WheelFacts
+from buildmatrix.inventory.model import Distribution
 from buildmatrix.lock.model import Wheel
 from buildmatrix.store.facts import digest
 from buildmatrix.trees.base import Closing, reason
@@ -55,66 +59,126 @@ class WheelReader:
         `UndecidedError` for what cannot be had or read, and where a wheel is not what its name, its
         size or its hash say.
         """
-        path = local_path(wheel.url)
-        sha256 = wheel.sha256 or None
-        if path is not None:
-            sha256 = _digest(path, wheel)
-        known = self._cache.get(sha256, depth, most) if sha256 else None
-        if known is not None:
-            return known
         try:
-            facts, limited = self._facts(wheel, path, sha256, depth, most)
+            path = local_path(wheel.url)
+            if path is not None:
+                return self._local(wheel, path, depth, most)
+            known = self._known(wheel, depth, most)
+            return known or self._remote(wheel, depth, most)
         except OSError as error:
             raise UndecidedError(f"{wheel.filename} cannot be read: {reason(error)}") from error
-        _check_name(wheel.filename, facts)
-        if not facts.inventory.unread:
-            # What could not be read may be readable next time.
-            self._cache.put(facts, most if depth == "heads" else None, limited)
-        return facts
 
     def remembered(
         self, wheel: Wheel, depth: Depth, *, most: int | None = None
     ) -> WheelFacts | None:
-        """What `read` would give, where it is kept and no file has to be hashed for it."""
-        if not wheel.sha256 or local_path(wheel.url) is not None:
-            return None
-        return self._cache.get(wheel.sha256, depth, most)
+        """What `read` would give, where it is kept and neither a server nor a file has to be asked.
 
-    def _facts(
-        self, wheel: Wheel, path: Path | None, sha256: str | None, depth: Depth, most: int | None
-    ) -> tuple[WheelFacts, bool]:
+        Nothing where `read` raises.
+        """
+        if local_path(wheel.url) is not None:
+            return None
+        with suppress(UndecidedError):
+            return self._known(wheel, depth, most)
+        return None
+
+    def _known(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts | None:
+        if not wheel.sha256:
+            return None  # There may be another file at the same URL since.
+        kept = self._cache.get(content(wheel.sha256), depth, most)
+        if kept is None:
+            kept = self._cache.get(_place(wheel), depth, most)
+            if kept is None or kept.claim != wheel.sha256:
+                return None
+        return _answer(kept, wheel)
+
+    def _local(self, wheel: Wheel, path: Path, depth: Depth, most: int | None) -> WheelFacts:
+        from buildmatrix.index.depth import read_parts
+
+        sha256 = _digest(path, wheel)
+        kept = self._cache.get(content(sha256), depth, most)
+        if kept is not None:
+            return _answer(kept, wheel)
+        with _LocalWheel(path) as file:
+            if wheel.size is not None and wheel.size != file.size:
+                raise UndecidedError(
+                    f"{path} has {file.size} bytes, and the lock says {wheel.size}: it is"
+                    " another file than the one that was locked"
+                )
+            reading = _whole_file(path) if depth == "whole" else read_parts(file, depth, most)
+            facts = _told(wheel, sha256, file.size, depth, reading, 0)
+        self._keep(content(sha256), facts, most, reading.limited)
+        return facts
+
+    def _remote(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts:
         # The whole scan core comes with these; what is kept is given without it.
         from buildmatrix.index.depth import read_parts
         from buildmatrix.index.sequential import read_stream
         from buildmatrix.trees.wheel import WheelTree
 
-        if path is not None:
-            with _LocalWheel(path) as file:
-                if wheel.size is not None and wheel.size != file.size:
-                    raise UndecidedError(
-                        f"{path} has {file.size} bytes, and the lock says {wheel.size}: it is"
-                        " another file than the one that was locked"
-                    )
-                reading = _whole_file(path) if depth == "whole" else read_parts(file, depth, most)
-                facts = _told(wheel, sha256, file.size, depth, reading, 0)
-                return facts, reading.limited
         if self._client is None:
             raise UndecidedError(f"{wheel.filename} is on an index, and none may be asked")
         remote = self._client.open(wheel.url, wheel.size)
+        claim = wheel.sha256 or None
+        kept = self._cache.get(_place(wheel), depth, most)
+        if kept is not None and kept.version is not None and kept.version.is_same(remote.version):
+            return replace(_answer(kept, wheel), sha256=claim, bytes_read=remote.bytes_read)
+        sha256 = None
         if remote.ranges and depth != "whole":
+            if (data := remote.whole) is not None:
+                sha256 = hashlib.sha256(data).hexdigest()
+                _check_claim(wheel, sha256)
             reading = read_parts(remote, depth, most)
         else:
             depth = "whole"
-            known = WheelTree(remote) if remote.ranges else None
-            streamed = read_stream(remote.stream(0), remote.size, known)
-            if sha256 and streamed.sha256 != sha256:
-                raise UndecidedError(
-                    f"{wheel.filename} has the SHA-256 {streamed.sha256}, and the lock says"
-                    f" {sha256}: it is another file than the one that was locked"
-                )
+            directory = WheelTree(remote) if remote.ranges else None
+            streamed = read_stream(remote.stream(0), remote.size, directory)
             reading, sha256 = streamed.reading, streamed.sha256
-        facts = _told(wheel, sha256, remote.size, depth, reading, remote.bytes_read)
-        return facts, reading.limited
+            _check_claim(wheel, sha256)
+        facts = _told(wheel, sha256 or claim, remote.size, depth, reading, remote.bytes_read)
+        if sha256 is not None and claim is not None:
+            self._keep(content(sha256), facts, most, reading.limited)
+        else:
+            self._keep(_place(wheel), facts, most, reading.limited, claim, remote.version)
+        return facts
+
+    def _keep(
+        self,
+        identity: str,
+        facts: WheelFacts,
+        most: int | None,
+        limited: bool,
+        claim: str | None = None,
+        version: FileVersion | None = None,
+    ) -> None:
+        if facts.inventory.unread:
+            return  # What could not be read may be readable next time.
+        allowed = most if facts.depth == "heads" else None
+        self._cache.put(identity, facts, allowed, limited, claim=claim, version=version)
+
+
+def _place(wheel: Wheel) -> str:
+    return place(parse(wheel.url))
+
+
+def _answer(kept: Kept, wheel: Wheel) -> WheelFacts:
+    """What is kept, as the facts of `wheel`. Raises UndecidedError where it is another one."""
+    facts = replace(kept.facts, filename=wheel.filename)
+    if wheel.size is not None and wheel.size != facts.size:
+        raise UndecidedError(
+            f"{wheel.filename} has {facts.size} bytes, and the lock says {wheel.size}: it is"
+            " another file than the one that was locked"
+        )
+    _check_name(wheel.filename, facts)
+    return facts
+
+
+def _check_claim(wheel: Wheel, sha256: str) -> None:
+    """Raises UndecidedError where the lock means other bytes than those that were read."""
+    if wheel.sha256 and wheel.sha256 != sha256:
+        raise UndecidedError(
+            f"{wheel.filename} has the SHA-256 {sha256}, and the lock says {wheel.sha256}: it is"
+            " another file than the one that was locked"
+        )
 
 
 def local_path(url: str) -> Path | None:
@@ -128,7 +192,8 @@ def local_path(url: str) -> Path | None:
 def _told(
     wheel: Wheel, sha256: str | None, size: int, depth: Depth, reading: Reading, bytes_read: int
 ) -> WheelFacts:
-    return WheelFacts(
+    """What was read. Raises UndecidedError where it is another wheel than `wheel` says."""
+    facts = WheelFacts(
         filename=wheel.filename,
         sha256=sha256,
         size=size,
@@ -137,6 +202,8 @@ def _told(
         members=reading.members,
         bytes_read=bytes_read,
     )
+    _check_name(wheel.filename, facts)
+    return facts
 
 
 def _digest(path: Path, wheel: Wheel) -> str:
@@ -168,17 +235,27 @@ def _check_name(filename: str, facts: WheelFacts) -> None:
         name, version, _, _ = parse_wheel_filename(filename)
     except (InvalidWheelFilename, InvalidVersion) as error:
         raise UndecidedError(f"{filename} is no name of a wheel: {error}") from error
-    found = facts.inventory.distributions
+    # Those of libraries that a wheel carries lie deeper, and say nothing of the wheel.
+    found = [
+        one
+        for one in facts.inventory.distributions
+        if one.path.endswith(".dist-info") and "/" not in one.path
+    ]
     if not found:
         raise UndecidedError(f"{filename} has no metadata folder (.dist-info): it is no wheel")
-    for one in found:
-        with suppress(InvalidVersion):
-            if canonicalize_name(one.name) == name and Version(one.version) == version:
-                return
+    if all(_is_called(one, name, version) for one in found):
+        return
     said = ", ".join(f"{one.name} {one.version}" for one in found[:3])
     raise UndecidedError(
         f"{filename} holds {said} by its own metadata, not {name} {version}; installers refuse it"
     )
+
+
+def _is_called(one: Distribution, name: str, version: Version) -> bool:
+    try:
+        return canonicalize_name(one.name) == name and Version(one.version) == version
+    except InvalidVersion:
+        return False
 
 
 class _LocalWheel(Closing):

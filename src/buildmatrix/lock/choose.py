@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from buildmatrix.lock.model import Package, Wheel
@@ -54,6 +54,21 @@ def best(wheels: Iterable[Wheel], target: Target) -> Wheel | None:
         if chosen is None or key > chosen[0]:
             chosen = key, wheel
     return chosen[1] if chosen else None
+
+
+def is_of(wheel: Wheel, package: Package) -> bool:
+    """Whether a file is one of the distribution that a lock names it for, by its name.
+
+    A pin without a local version (`2.9.0`) allows a build with one (`2.9.0+cpu`).
+    """
+    try:
+        name, version, _, _ = parse_wheel_filename(wheel.filename)
+        wanted = Version(package.version) if package.version else version
+    except (InvalidWheelFilename, InvalidVersion):
+        return False
+    if name != canonicalize_name(package.name):
+        return False
+    return version == wanted or (wanted.local is None and Version(version.public) == wanted)
 
 
 def refusal(package: Package, target: Target) -> str | None:

@@ -11,7 +11,7 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.loader import resolve
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.lock.model import Lock
-from buildmatrix.reports.model import FailOn, fails
+from buildmatrix.reports.model import FailOn, fails, leaves_open
 from buildmatrix.rules import baseline, waivers
 from buildmatrix.rules.engine import check_advisories, check_audit, check_image, check_lock
 from buildmatrix.rules.model import Finding, GateState, Verdict
@@ -21,9 +21,6 @@ from buildmatrix.rules.verdicts import verdicts
 from buildmatrix.rules.wheels import Wheels
 from buildmatrix.spec.model import Policy, Spec, Target
 from buildmatrix.vulnerabilities.model import Advisories
-
-#: The rule about what could not be read: as long as it finds something, nothing is decided.
-_UNREAD = "BM902"
 
 
 class Judge:
@@ -128,6 +125,6 @@ class Judge:
         """What a gate with these findings is."""
         if any(fails(finding, self._fail_on) for finding in findings):
             return "failed"
-        if any(finding.rule == _UNREAD and finding.waived is None for finding in findings):
+        if any(map(leaves_open, findings)):
             return "undecided"
         return "passed"

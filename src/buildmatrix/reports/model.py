@@ -34,6 +34,8 @@ FailOn = Literal["error", "warning", "note", "never"]
 Step = Gate | Literal["push"]
 
 _UNREAD_RULE = "BM902"
+#: What could not be read, and what nobody can look at before it is built, if it can be at all.
+_OPEN_RULES = (_UNREAD_RULE, "BM107")
 _NOT_CHECKED_RULE = "BM802"
 _BADNESS: dict[VerdictName, int] = {"ok": 0, "optional": 1, "bloat": 2, "broken": 3}
 _LINE = re.compile(r"(?P<file>[^:]+):(?P<line>[1-9]\d*)")
@@ -166,10 +168,11 @@ def targets_in(targets: Iterable[TargetResult], state: GateState) -> int:
 def exit_code(report: Report, fail_on: FailOn = "error", strict: bool = False) -> int:
     """The exit code of the contract.
 
-    What is undecided (a gate that could not run, or a file that could not be read and that no
-    waiver covers) gives 3, and with `strict` it counts as a finding: 1; then a verdict that rests
-    on a part of a wheel does too. What no advisory service could tell is a warning, and with
-    `strict` it is undecided: 3.
+    What is undecided (a gate that could not run, a file that could not be read and a distribution
+    without a wheel, where no waiver covers them) gives 3, and with `strict` it counts as a finding:
+    1; then a verdict that rests on a part of a wheel does too, and so does a source build that was
+    asked for. What no advisory service could tell is a warning, and with `strict` it is undecided:
+    3.
     """
     codes = [EXIT_FINDINGS] if any(fails(one, fail_on) for one in report.findings) else []
     for target in report.targets:
@@ -186,6 +189,8 @@ def exit_code(report: Report, fail_on: FailOn = "error", strict: bool = False) -
         codes.append(EXIT_FINDINGS)
     if is_undecided(report):
         codes.append(EXIT_FINDINGS if strict else UndecidedError.exit_code)
+    if strict and any(one.rule in _OPEN_RULES and one.waived is None for one in report.findings):
+        codes.append(EXIT_FINDINGS)
     if strict and any(is_not_checked(one) for one in report.findings):
         codes.append(UndecidedError.exit_code)
     return most_severe(codes)
@@ -203,13 +208,18 @@ def fails(finding: Finding, fail_on: FailOn = "error") -> bool:
     return _RANK[finding.severity] >= _RANK[fail_on]
 
 
+def leaves_open(finding: Finding) -> bool:
+    """Whether a finding says that something is not known, which nobody asked to be so."""
+    return finding.rule in _OPEN_RULES and finding.severity != "note" and finding.waived is None
+
+
 def is_undecided(report: Report) -> bool:
     """Whether something that was asked for is not known."""
     if targets_in(report.targets, "undecided"):
         return True
-    about = {one.path: one for one in report.findings if one.rule == _UNREAD_RULE}
-    if any(one.waived is None for one in about.values()):
+    if any(map(leaves_open, report.findings)):
         return True
+    about = {one.path for one in report.findings if one.rule == _UNREAD_RULE}
     return any(item.path not in about for item in report.unread)
 
 

@@ -159,3 +159,19 @@ def test_sarif_points_at_the_requirement_line(locked: Locked, capsys) -> None:
     place = result["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"] == "requirements.in"
     assert place["region"]["startLine"] == 3
+
+
+def test_a_hash_that_no_file_has_is_undecided_whoever_asks(
+    locked: Locked, capsys, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    locked.add("h11 0.16.0")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", locked.server.url)
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    real = locked.packages[0].wheels[0].sha256
+    for digest, expected in (("a" * 64, 3), (real, 0)):
+        Path("requirements.txt").write_text(f"h11==0.16.0 --hash=sha256:{digest}\n")
+        code, out, err = run(capsys, "requirements.txt", "--backend=cpu", "-q")
+        assert code == expected, err
+        assert ("other hashes than the lock" in out) == (expected == 3)
+        Path("pylock.toml").write_text(locked.text().replace(real, digest))
+        assert run(capsys, "pylock.toml", "--backend=cpu", "-q")[0] == expected

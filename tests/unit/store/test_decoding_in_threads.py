@@ -31,7 +31,7 @@ from buildmatrix.index.model import WheelFacts
 from buildmatrix.inventory.model import Inventory
 if len(sys.argv) > 2:
     facts = WheelFacts("demo-1-py3-none-any.whl", "ab", 1, "listing", Inventory(), ())
-    FactsCache(folder).put(facts, None, False)
+    FactsCache(folder).put("ab", facts, None, False)
     sys.exit()
 """
 

@@ -83,8 +83,12 @@ class Wanted:
 
 
 def key(wheel: Wheel) -> str:
-    """What a wheel is known by in one run: its bytes, or where they are."""
-    return wheel.sha256 or wheel.url
+    """What a wheel is known by in one run: what it is called, and where it is.
+
+    Not by its hash alone: a lock claims that, and another lock of the run may claim the same of
+    another wheel.
+    """
+    return f"{wheel.filename} {wheel.sha256} {wheel.url}"
 
 
 class Readings:

@@ -10,7 +10,7 @@ from buildmatrix.index.model import WheelFacts
 from buildmatrix.inventory.loader import Resolution
 from buildmatrix.inventory.merge import Paths, merge
 from buildmatrix.inventory.model import Inventory, Unread
-from buildmatrix.lock.choose import choose, refusal
+from buildmatrix.lock.choose import choose, is_of, refusal
 from buildmatrix.lock.model import Wheel
 from buildmatrix.pipeline.audit.bytes import weigh
 from buildmatrix.pipeline.audit.reading import Readings, key
@@ -59,6 +59,10 @@ def start(resolved: Resolved) -> Work:
         if wheel is None or not wheel.url:
             why = refusal(package, resolved.target) if wheel is None else None
             without[package.name] = why or "its lock does not say where its wheel is"
+        elif not is_of(wheel, package):
+            without[package.name] = (
+                f"its lock names {wheel.filename}, which is no file of this version"
+            )
         else:
             chosen[package.name] = wheel
     return Work(resolved, chosen, without)
@@ -74,8 +78,9 @@ class Merger:
 
     def merged(self, work: Work, readings: Readings) -> Merged:
         """The wheels of a target, as far as they were read."""
-        parts = [readings.facts[one] for one in work.keys if one in readings.facts]
-        identity = tuple((one.filename, f"{one.depth} {one.sha256}") for one in parts)
+        names = [one for one in work.keys if one in readings.facts]
+        parts = [readings.facts[one] for one in names]
+        identity = tuple((name, readings.facts[name].depth) for name in names)
         unread = tuple(
             Unread(wheel.filename, readings.failures[key(wheel)])
             for wheel in work.wheels.values()
@@ -83,7 +88,7 @@ class Merger:
         )
         known = self._known.get(identity)
         if known is None:
-            paths = self._paths.setdefault(tuple(name for name, _ in identity), Paths())
+            paths = self._paths.setdefault(tuple(names), Paths())
             inventory = merge(
                 [one.inventory for one in parts], [one.members for one in parts], paths
             )
