@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -13,6 +13,7 @@ from packaging.version import InvalidVersion, Version
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.lock.markers import holds
+from buildmatrix.lock.model import LeftOut
 from buildmatrix.lock.platform import marker_environment
 from buildmatrix.spec.model import Target
 
@@ -31,6 +32,8 @@ class Ask:
     #: Normalised names.
     extras: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
+    #: Groups that are a default of the project, and not wanted here.
+    without: frozenset[str] = frozenset()
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -56,12 +59,39 @@ class Ask:
             )
             for kind, asked, known in (
                 ("extra", self.extras, extras),
-                ("group", self.groups, groups),
+                ("group", self.groups | self.without, groups),
             )
             for name in sorted(asked - {canonicalize_name(one) for one in known})
         ]
         if problems:
             raise SpecError(problems)
+
+    def with_defaults(self, groups: Iterable[str]) -> Ask:
+        """The same with the groups that the project installs where nobody says anything else."""
+        return replace(self, groups=self.groups | (frozenset(groups) - self.without))
+
+    def left_out(
+        self,
+        extras: Iterable[str],
+        groups: Iterable[str],
+        conflicts: Iterable[Collection[str]] = (),
+    ) -> LeftOut:
+        """The extras and groups that are not asked for.
+
+        `conflicts` are sets of extras, and of groups with a `:` in front, that exclude one another.
+        """
+        together = {*self.extras, *(f":{name}" for name in self.groups)}
+        parts: list[str] = sorted(set(map(canonicalize_name, extras)) - self.extras)
+        parts += [f":{name}" for name in sorted(set(map(canonicalize_name, groups)) - self.groups)]
+        for part in parts:
+            if all(part not in one or together.isdisjoint(one) for one in conflicts):
+                together.add(part)
+        return LeftOut(
+            extras=tuple(part for part in parts if not part.startswith(":")),
+            groups=tuple(part[1:] for part in parts if part.startswith(":")),
+            more_extras=tuple(sorted(part for part in together if not part.startswith(":"))),
+            more_groups=tuple(sorted(part[1:] for part in together if part.startswith(":"))),
+        )
 
     def check_python(self, wanted: str) -> None:
         """Raise `SpecError` where a lock is not for the target's Python at all."""

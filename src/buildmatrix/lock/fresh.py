@@ -12,7 +12,7 @@ import json
 import posixpath
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -22,11 +22,11 @@ from packaging.version import InvalidVersion, Version
 
 from buildmatrix.errors import SpecError
 from buildmatrix.lock.ask import Ask
+from buildmatrix.lock.lines import Line
 from buildmatrix.lock.model import Lock
 from buildmatrix.lock.pinned import input_file
-from buildmatrix.lock.projects import Project, read_project
-from buildmatrix.lock.requirements import Line
-from buildmatrix.lock.text import decode, load_toml, mapping, read_bytes, string, tables
+from buildmatrix.lock.projects import Project, expand, read_project
+from buildmatrix.lock.text import decode, load_toml, mapping, read_bytes, string, strings, tables
 from buildmatrix.lock.uvlock import own_folder, roots_of
 from buildmatrix.lock.wanted import applies, read_wanted
 
@@ -120,10 +120,11 @@ def _project(path: Path, label: str) -> Project | None:
 
 def _uv_difference(project: Project, metadata: Mapping[str, object], label: str) -> str | None:
     now: dict[tuple[str, str], set[tuple[frozenset[str], str]]] = {}
-    for said in project.said:
-        now.setdefault((said.part, said.name), set()).add(_wish(said.requirement))
+    for part in {said.part for said in project.said}:
+        for said in expand(project, {part}):
+            now.setdefault((part, said.name), set()).add(_wish(said.requirement))
     then: dict[tuple[str, str], set[tuple[frozenset[str], str]]] = {}
-    for part, item in _recorded(metadata):
+    for part, item in _flat(list(_recorded(metadata)), project.name):
         key = part, canonicalize_name(string(item.get("name")))
         then.setdefault(key, set()).add(_recorded_wish(item))
     for part, name in sorted({*now, *then}):
@@ -151,6 +152,28 @@ def _recorded(metadata: Mapping[str, object]) -> Iterator[tuple[str, Mapping[str
     for group, items in mapping(metadata.get("requires-dev")).items():
         for item in tables(items):
             yield f":{canonicalize_name(group)}", item
+
+
+def _flat(
+    recorded: Sequence[tuple[str, Mapping[str, object]]], own: str
+) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """What each part asks for, with the project's own extras expanded.
+
+    Some releases of uv, and some build backends, write down what `all = ["acme[docs]"]` comes to,
+    others what it says: both are the same.
+    """
+    by_part: dict[str, list[Mapping[str, object]]] = {}
+    for part, item in recorded:
+        by_part.setdefault(part, []).append(item)
+    for part in by_part:
+        reached = [part]
+        for other in reached:  # grows while it is walked
+            for item in by_part.get(other, ()):
+                if canonicalize_name(string(item.get("name"))) != own:
+                    yield part, item
+                    continue
+                extras = sorted(map(canonicalize_name, strings(item.get("extras"))))
+                reached += [extra for extra in extras if extra not in reached]
 
 
 def _named_elsewhere(metadata: Mapping[str, object], name: str) -> bool:
@@ -275,9 +298,8 @@ def _inputs(text: str) -> Iterator[str]:
 
 def _lines(path: Path, label: str) -> Iterator[Line]:
     if path.name == "pyproject.toml":
-        for said in read_project(path, label).said:
-            if not said.part:
-                yield Line(label, said.line, said.name, said.requirement)
+        for said in expand(read_project(path, label), {""}):
+            yield Line(label, said.line, said.name, said.requirement)
     elif path.suffix in (".in", ".txt"):
         yield from read_wanted(path, label).lines
 

@@ -42,6 +42,18 @@ class Package:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Parts of a source that nobody asked for, and that are no default of its project."""
+
+    #: Normalised names, sorted.
+    extras: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    #: Those of them that can be asked for together with what was, with the latter.
+    more_extras: tuple[str, ...] = ()
+    more_groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Lock:
     """The lock of one target."""
 
@@ -52,3 +64,4 @@ class Lock:
     inputs: str
     #: sha256 of the file's bytes.
     digest: str
+    left_out: LeftOut = LeftOut()

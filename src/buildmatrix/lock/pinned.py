@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -15,10 +15,10 @@ from packaging.utils import canonicalize_name
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.lock.ask import Ask
 from buildmatrix.lock.graph import Node, read_graph
+from buildmatrix.lock.lines import Line
 from buildmatrix.lock.lookup import Pins
 from buildmatrix.lock.model import Lock, Package, Wheel
-from buildmatrix.lock.projects import asked_lines
-from buildmatrix.lock.requirements import Line
+from buildmatrix.lock.projects import asked_lines, read_project
 from buildmatrix.lock.text import decode
 from buildmatrix.lock.wanted import applies, read_wanted
 
@@ -63,7 +63,8 @@ def read(ask: Ask) -> Pins:
     wanted = read_wanted(ask.path, ask.label)
     nodes: dict[str, Node] = {}
     for label, data in wanted.files.items():
-        nodes = {**read_graph(decode(data, label)), **nodes}
+        for name, node in read_graph(decode(data, label)).items():
+            nodes.setdefault(name, node)
     lines = [line for line in wanted.lines if applies(line, ask.environment)]
     loose = [line for line in lines if pin_of(line) is None and not line.requirement.url]
     if loose:
@@ -74,7 +75,8 @@ def read(ask: Ask) -> Pins:
                 for line in loose
             ]
         )
-    packages = {line.name: _package(ask, line, nodes.get(line.name)) for line in lines}
+    inputs = _Inputs(ask)
+    packages = {line.name: _package(ask, line, nodes.get(line.name), inputs) for line in lines}
     for one in wanted.unbuilt:
         if not applies(one, ask.environment):
             continue
@@ -94,7 +96,7 @@ def read(ask: Ask) -> Pins:
     )
 
 
-def _package(ask: Ask, line: Line, node: Node | None) -> Package:
+def _package(ask: Ask, line: Line, node: Node | None, inputs: _Inputs) -> Package:
     url = line.requirement.url
     wheels: tuple[Wheel, ...] = ()
     version = ask.check_version(pin_of(line) or "", line.name, line.line)
@@ -108,12 +110,12 @@ def _package(ask: Ask, line: Line, node: Node | None) -> Package:
         index=None,
         wheels=wheels,
         source_only=False,
-        via=tuple(sorted(set(_askers(ask, line, node)))),
+        via=tuple(sorted(set(_askers(line, node, inputs)))),
         place=str(line),
     )
 
 
-def _askers(ask: Ask, line: Line, node: Node | None) -> Iterator[str]:
+def _askers(line: Line, node: Node | None, inputs: _Inputs) -> Iterator[str]:
     """What the comments say, with the lines of the files that they name."""
     for asker in node.via if node else ():
         file = _file(asker)
@@ -122,7 +124,7 @@ def _askers(ask: Ask, line: Line, node: Node | None) -> Iterator[str]:
         if file is None:
             yield canonicalize_name(asker.partition("[")[0])
         else:
-            yield _line_in(ask, file, line.name)
+            yield inputs.place(file, line.name)
     if node is None or not node.via:
         yield str(line)
 
@@ -135,19 +137,34 @@ def _file(asker: str) -> str | None:
     return found[1] if found else None
 
 
-def _line_in(ask: Ask, file: str, name: str) -> str:
-    found = input_file(ask, file)
-    if found is None:
-        return file
-    path, label = found
-    if path.name == "pyproject.toml":
-        places = asked_lines(path, label)
-        return next((place for (_, one), place in places.items() if one == name), label)
-    try:
-        lines = read_wanted(path, label).lines
-    except SpecError:
-        return label
-    return next((str(line) for line in lines if line.name == name), label)
+class _Inputs:
+    """The lines of the inputs that a lock names, each file read once."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._known: dict[str, tuple[str, Mapping[str, str]]] = {}
+
+    def place(self, file: str, name: str) -> str:
+        """`file:line` of what asks for a distribution; the file alone where no line does."""
+        if file not in self._known:
+            self._known[file] = self._read(file)
+        label, places = self._known[file]
+        return places.get(name, label)
+
+    def _read(self, file: str) -> tuple[str, Mapping[str, str]]:
+        found = input_file(self._ask, file)
+        if found is None:
+            return file, {}
+        path, label = found
+        try:
+            if path.name == "pyproject.toml":
+                project = read_project(path, label)
+                parts = {"", *project.extras, *(f":{one}" for one in sorted(project.groups))}
+                return label, asked_lines(path, label, parts)
+            lines = read_wanted(path, label).lines
+        except SpecError:
+            return label, {}
+        return label, {line.name: str(line) for line in reversed(lines)}
 
 
 def input_file(ask: Ask, file: str) -> tuple[Path, str] | None:

@@ -73,6 +73,7 @@ def read(ask: Ask) -> tuple[Lock, Mapping[str, frozenset[str]]]:
         packages=tuple(packages[name] for name in sorted(packages)),
         inputs="",
         digest="sha256:" + hashlib.sha256(data).hexdigest(),
+        left_out=ask.left_out((), {name for name in categories if name not in sections}),
     )
     return lock, hashes
 

@@ -24,7 +24,7 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError, UsageError
 from buildmatrix.lock.graph import Node
-from buildmatrix.lock.requirements import Line
+from buildmatrix.lock.lines import Line
 from buildmatrix.lock.urls import redact
 from buildmatrix.spec.model import Target
 

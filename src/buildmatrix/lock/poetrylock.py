@@ -20,7 +20,7 @@ from buildmatrix.lock import constraints
 from buildmatrix.lock.ask import Ask
 from buildmatrix.lock.markers import BrokenMarker
 from buildmatrix.lock.model import Lock, Package, Wheel
-from buildmatrix.lock.projects import Project, line_of_key, read_project
+from buildmatrix.lock.projects import Project, expand, line_of_key, read_project
 from buildmatrix.lock.text import (
     decode,
     load_toml,
@@ -59,6 +59,15 @@ def read(ask: Ask) -> Lock:
         project = read_project(*ask.beside("pyproject.toml"))
     except SpecError:
         project = None
+    if project is not None:
+        known = {*_poetry_groups(project), *project.groups} - {_MAIN}
+        ask.check(_extras(project), known)
+        ask = ask.with_defaults(known - _optional_groups(project))
+        left_out = ask.left_out(_extras(project), known)
+    else:
+        held = {group for item in raw for group in strings(item.get("groups"))} - {_MAIN}
+        ask.check(mapping(document.get("extras")), held or ask.groups | ask.without)
+        left_out = ask.left_out(mapping(document.get("extras")), held)
     try:
         askers = _askers(ask, document, raw, entries, project)
     except (Astray, BrokenMarker) as error:
@@ -79,7 +88,23 @@ def read(ask: Ask) -> Lock:
         ),
         inputs="",
         digest="sha256:" + hashlib.sha256(data).hexdigest(),
+        left_out=left_out,
     )
+
+
+def _extras(project: Project) -> set[str]:
+    poetry = mapping(mapping(project.document.get("tool")).get("poetry"))
+    return {*project.extras, *map(canonicalize_name, mapping(poetry.get("extras")))}
+
+
+def _optional_groups(project: Project) -> set[str]:
+    """The groups that `poetry install` leaves out: `optional = true`, in its own table of them."""
+    poetry = mapping(mapping(project.document.get("tool")).get("poetry"))
+    return {
+        canonicalize_name(name)
+        for name, group in mapping(poetry.get("group")).items()
+        if mapping(group).get("optional") is True
+    }
 
 
 def _askers(
@@ -96,11 +121,7 @@ def _askers(
         return constraints.allows(edge.allows, entry.version)
 
     if project is not None:
-        groups = _poetry_groups(project)
-        poetry = mapping(mapping(project.document.get("tool")).get("poetry"))
-        extras = {*project.extras, *map(canonicalize_name, mapping(poetry.get("extras")))}
-        ask.check(extras, {*groups, *project.groups} - {_MAIN})
-        return walk(_wishes(ask, project, groups), entries, fits, allows)
+        return walk(_wishes(ask, project, _poetry_groups(project)), entries, fits, allows)
     wanted = {_MAIN, *ask.groups}
     listed = {
         canonicalize_name(name)
@@ -108,7 +129,6 @@ def _askers(
         if canonicalize_name(extra) in ask.extras
         for name in strings(names)
     }
-    ask.check(mapping(document.get("extras")), ask.groups)
     found: dict[int, set[str]] = {}
     for number, item in enumerate(raw):
         groups_of = strings(item.get("groups")) or [string(item.get("category")) or _MAIN]
@@ -120,11 +140,13 @@ def _askers(
             continue
         if not markers or any(ask.fits(marker, ask.extras) for marker in markers):
             found[number] = set()
+    by_name: dict[str, list[int]] = {}
     for number in found:
-        entry = entries[number]
-        for other in found:
-            if any(edge.name == entries[other].name for edge in entry.wishes[""]):
-                found[other].add(entry.name)
+        by_name.setdefault(entries[number].name, []).append(number)
+    for number in found:
+        for edge in entries[number].wishes[""]:
+            for other in by_name.get(edge.name, ()):
+                found[other].add(entries[number].name)
     return found
 
 
@@ -140,12 +162,11 @@ def _wishes(
 ) -> Iterator[Wish]:
     """What the project asks for, in `[project]` and in `[tool.poetry]`."""
     poetry = mapping(mapping(project.document.get("tool")).get("poetry"))
-    for said in project.said:
-        if said.part in ("", *ask.extras, *(f":{group}" for group in ask.groups)):
-            marker = str(said.requirement.marker) if said.requirement.marker else None
-            extras = frozenset(map(canonicalize_name, said.requirement.extras))
-            edge = Edge(said.name, extras, marker, allows=str(said.requirement.specifier))
-            yield Wish(project.place(said), edge)
+    for said in expand(project, {"", *ask.extras, *(f":{group}" for group in ask.groups)}):
+        marker = str(said.requirement.marker) if said.requirement.marker else None
+        extras = frozenset(map(canonicalize_name, said.requirement.extras))
+        edge = Edge(said.name, extras, marker, allows=str(said.requirement.specifier))
+        yield Wish(project.place(said), edge)
     named = {said.name for said in project.said if not said.part}
     listed = {
         canonicalize_name(name)

@@ -26,11 +26,11 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.lock.compile import Compiler
 from buildmatrix.lock.explain import NeedsBuilding, NoSolution
 from buildmatrix.lock.graph import Node
+from buildmatrix.lock.lines import Line
 from buildmatrix.lock.plan import Plan, Twin, first_plan, index_of
 from buildmatrix.lock.platform import marker_environment, python_platform
 from buildmatrix.lock.read import entries_of
 from buildmatrix.lock.recent import Recent
-from buildmatrix.lock.requirements import Line
 from buildmatrix.lock.resolve import check_indexes, settle
 from buildmatrix.lock.text import string, tables
 from buildmatrix.lock.urls import redact

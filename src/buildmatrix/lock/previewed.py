@@ -12,12 +12,12 @@ from packaging.utils import canonicalize_name
 from buildmatrix.lock.compile import TWINS
 from buildmatrix.lock.explain import ASKED
 from buildmatrix.lock.graph import Node
+from buildmatrix.lock.lines import Line
 from buildmatrix.lock.model import Package
 from buildmatrix.lock.plan import PROJECT
 from buildmatrix.lock.platform import marker_environment
 from buildmatrix.lock.preview import ASKED_FILE, Resolution
 from buildmatrix.lock.read import entries_of
-from buildmatrix.lock.requirements import Line
 from buildmatrix.lock.urls import redact
 from buildmatrix.lock.wanted import Wanted, applies
 from buildmatrix.spec.model import Target

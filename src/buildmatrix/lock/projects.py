@@ -7,20 +7,25 @@ Formats: `[project]` (https://packaging.python.org/en/latest/specifications/pypr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
+from packaging.markers import Marker
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
+from buildmatrix.lock.lines import parse_requirement
 from buildmatrix.lock.text import decode, load_toml, mapping, read_bytes, string, strings
 
 #: Far above any real project file.
 _LARGEST = 1024 * 1024
 _MOST = 5000
+#: Parts of a project that one expansion goes through, each once per set of conditions.
+_MOST_PARTS = 1000
+_TOO_MANY = "its extras ask for one another in too many ways"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +56,18 @@ class Project:
     said: tuple[Said, ...] = ()
     extras: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
+    #: Normalised; empty where the file does not say it.
+    name: str = ""
     #: What is no requirement, no list, no group.
     problems: tuple[Problem, ...] = ()
+
+    @property
+    def by_part(self) -> Mapping[str, Sequence[Said]]:
+        """What each part asks for."""
+        found: dict[str, list[Said]] = {}
+        for said in self.said:
+            found.setdefault(said.part, []).append(said)
+        return found
 
     def place(self, said: Said) -> str:
         """`pyproject.toml:7`."""
@@ -77,17 +92,82 @@ def read_project(path: Path, label: str) -> Project:
         said=said,
         extras=frozenset(map(canonicalize_name, mapping(project.get("optional-dependencies")))),
         groups=frozenset(map(canonicalize_name, _groups(document))),
+        name=canonicalize_name(string(project.get("name"))),
         problems=tuple(problems),
     )
 
 
-def asked_lines(path: Path, label: str) -> Mapping[tuple[str, str], str]:
-    """(part, name) → `file:line`; empty where the file cannot be read."""
+def expand(project: Project, parts: Collection[str]) -> tuple[Said, ...]:
+    """What some parts ask for, with the project's own extras expanded, as pip and uv do.
+
+    `all = ["acme[docs]"]` in the project `acme` asks for what its extra `docs` does. What is asked
+    for under a marker is so in what it brings, too. An extra that the project does not have brings
+    nothing. Raises `SpecError` where the extras ask for one another in too many ways.
+    """
+    found: dict[tuple[str, str, int], Said] = {}
+    by_part = project.by_part
+    for part, conditions in _reach(project, parts):
+        for said in by_part.get(part, ()):
+            if said.name != project.name:
+                one = _under(said, conditions)
+                found.setdefault((one.part, one.text, one.line), one)
+        if len(found) > _MOST:
+            raise SpecError([Problem(_TOO_MANY, project.label)])
+    return tuple(found.values())
+
+
+def reached(project: Project, parts: Collection[str]) -> set[str]:
+    """The parts that `parts` ask for, themselves included. Raises as `expand` does."""
+    return {part for part, _ in _reach(project, parts)}
+
+
+def _reach(project: Project, parts: Collection[str]) -> Sequence[tuple[str, frozenset[str]]]:
+    """Each part that is reached, with the markers under which it is."""
+    queue: list[tuple[str, frozenset[str]]] = [(part, frozenset()) for part in sorted(parts)]
+    seen = {part: [conditions] for part, conditions in queue}
+    by_part = project.by_part
+    for part, conditions in queue:  # grows while it is walked
+        if len(queue) > _MOST_PARTS:
+            raise SpecError([Problem(_TOO_MANY, project.label)])
+        for said in by_part.get(part, ()):
+            if said.name != project.name:
+                continue
+            marker = said.requirement.marker
+            inner = conditions | ({str(marker)} if marker is not None else set())
+            for extra in sorted(map(canonicalize_name, said.requirement.extras)):
+                before = seen.setdefault(extra, [])
+                if not any(known <= inner for known in before):
+                    before.append(inner)
+                    queue.append((extra, inner))
+    return queue
+
+
+def _under(said: Said, conditions: Collection[str]) -> Said:
+    if not conditions:
+        return said
+    requirement = under(said.requirement, sorted(conditions))
+    return replace(said, text=str(requirement), requirement=requirement)
+
+
+def under(requirement: Requirement, markers: Collection[str]) -> Requirement:
+    """A requirement that holds only where further markers do, too."""
+    own = requirement.marker
+    both = [*markers, *([str(own)] if own is not None else [])]
+    found = parse_requirement(str(requirement))
+    found.marker = Marker(" and ".join(f"({one})" for one in both))
+    return found
+
+
+def asked_lines(path: Path, label: str, parts: Collection[str]) -> Mapping[str, str]:
+    """Name → `file:line` of what `parts` ask for; empty where the file cannot be read.
+
+    The first of several lines counts, those of the parts themselves before those of other extras.
+    """
     try:
         project = read_project(path, label)
+        return {said.name: project.place(said) for said in reversed(expand(project, parts))}
     except SpecError:
         return {}
-    return {(said.part, said.name): project.place(said) for said in reversed(project.said)}
 
 
 def line_of(text: str, wanted: str, start: int = 1) -> int:
@@ -181,7 +261,7 @@ def _list(
     for item in strings(items):
         line = line_of(text, item, start)
         try:
-            requirement = Requirement(item)
+            requirement = parse_requirement(item)
         except InvalidRequirement as error:
             why = str(error).splitlines()[0]
             problem = Problem(f"`{item}` is no requirement: {why}", label, line, hint="see PEP 508")

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from packaging.utils import canonicalize_name
+
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.lock.ask import Ask
 from buildmatrix.lock.markers import BrokenMarker
@@ -22,9 +24,14 @@ def read(ask: Ask) -> Lock:
     Raises `SpecError` for a lock that is broken, or that is not for the target at all.
     """
     document = load_toml(decode(read_bytes(ask.path, ask.label, None), ask.label), ask.label, None)
-    ask.check(strings(document.get("extras")), strings(document.get("dependency-groups")))
-    groups = ask.groups | frozenset(strings(document.get("default-groups")))
-    here = replace(ask, groups=groups)
+    extras, groups = (
+        set(map(canonicalize_name, strings(document.get(key))))
+        for key in ("extras", "dependency-groups")
+    )
+    default = set(map(canonicalize_name, strings(document.get("default-groups"))))
+    # A default group need not be one that can be asked for (PEP 751, `default-groups`).
+    ask.check(extras, groups | default)
+    here = ask.with_defaults(default)
     _check_environment(document, here)
     via: dict[str, set[str]] = {}
 
@@ -43,6 +50,7 @@ def read(ask: Ask) -> Lock:
     lock, _ = read_entries(ask.path, ask.label, keep)
     return replace(
         lock,
+        left_out=here.left_out(extras, groups),
         packages=tuple(
             replace(
                 package,

@@ -16,39 +16,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import InvalidRequirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
+from buildmatrix.lock.lines import (
+    ARCHIVE,
+    HASHES,
+    INCLUDE,
+    MOST_LINES,
+    SHA256,
+    TRAILING_OPTIONS,
+    Line,
+    logical_lines,
+    parse_requirement,
+    too_many,
+)
+from buildmatrix.lock.projects import expand, read_project
 from buildmatrix.spec.model import Target
 
-_COMMENT = re.compile(r"(^|\s)#.*$")
-#: `-r FILE` and `-c FILE`.
-INCLUDE = re.compile(r"(-r|--requirement|-c|--constraint)(?:\s*=\s*|\s+|(?<=-[rc]))(\S.*)")
 _EDITABLE = re.compile(r"(-e|--editable)\b")
-#: Options behind a requirement, `--hash=sha256:...`.
-TRAILING_OPTIONS = re.compile(r"\s--?[a-z].*$")
-HASHES = re.compile(r"(\s+--hash(=|\s+)\S+)+\s*")
-SHA256 = re.compile(r"\s--hash(?:=|\s+)sha256:([0-9A-Fa-f]{64})(?!\S)")
-ARCHIVE = re.compile(r"\.(whl|zip|tar\.gz|tar\.bz2|tgz)$")
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One requirement of a user's file."""
-
-    file: str
-    line: int
-    #: Normalised name of the distribution.
-    name: str
-    requirement: Requirement
-    #: The sha256 hashes that the line allows, in hex; empty where it allows all.
-    hashes: frozenset[str] = frozenset()
-
-    def __str__(self) -> str:
-        # What a command line names has no lines.
-        return f"{self.file}:{self.line}" if self.line else self.file
 
 
 @dataclass(slots=True)
@@ -135,7 +123,7 @@ def _read_line(
         problems.append(Problem(problem, file, number, hint="write `--hash=sha256:...`"))
         return
     try:
-        requirement = Requirement(text)
+        requirement = parse_requirement(text)
     except InvalidRequirement as error:
         if "://" in text and not text.startswith("file:"):
             if hashes:
@@ -155,6 +143,8 @@ def _read_line(
         problems.append(_local(text, file, number))
         return
     said = Line(file, number, canonicalize_name(requirement.name), requirement, hashes)
+    if len(asked.lines) + len(asked.hashed) >= MOST_LINES:
+        raise SpecError([too_many(file)])
     if not constraint:
         asked.lines.append(said)
     if hashes:
@@ -192,9 +182,18 @@ def _read_pyproject(
             )
             continue
         wanted += _strings(optional[canonicalize_name(extra)])
-    for requirement in wanted:
-        number = _line_of(requirement, text)
-        _read_line(requirement, file, number, asked, problems, constraint=False)
+    try:
+        read = read_project(root / file, file)
+        said = expand(read, {"", *map(canonicalize_name, target.extras)})
+    except SpecError as error:
+        problems += error.problems
+        return
+    valid = {one.text for one in read.said}
+    for text_of in wanted:
+        if text_of not in valid:
+            _read_line(text_of, file, _line_of(text_of, text), asked, problems, constraint=False)
+    for one in said:
+        _read_line(one.text, file, one.line, asked, problems, constraint=False)
 
 
 def _problems_of_project(
@@ -255,30 +254,6 @@ def _text(root: Path, file: str, asked: Asked, problems: list[Problem]) -> str |
         return None
     asked.files[file] = data
     return text
-
-
-def logical_lines(text: str) -> Iterator[tuple[int, str, bool]]:
-    """Lines without comments, continuations joined, each with the number of its first part.
-
-    The last value is True where something else than hashes was joined, which uv does not do.
-    """
-    start, parts = 1, list[str]()
-    # The empty line ends a continuation at the end of the file.
-    for number, physical in enumerate([*text.splitlines(), ""], 1):
-        if not parts:
-            start = number
-        if physical.endswith("\\") and not physical.lstrip().startswith("#"):
-            parts.append(physical[:-1])
-            continue
-        parts.append(physical)
-        line = _COMMENT.sub("", "".join(parts)).strip()
-        added = [_COMMENT.sub("", part).strip() for part in parts[1:]]
-        joined = len(parts) > 1 and not (
-            all(not more or more.startswith("--hash") for more in added) and HASHES.search(line)
-        )
-        parts = []
-        if line:
-            yield start, line, joined
 
 
 def _local(text: str, file: str, number: int) -> Problem:

@@ -18,11 +18,12 @@ from buildmatrix.lock.document import Origin, document
 from buildmatrix.lock.files import write_changed
 from buildmatrix.lock.graph import Node
 from buildmatrix.lock.inputs import input_values
+from buildmatrix.lock.lines import Line
 from buildmatrix.lock.model import Lock
 from buildmatrix.lock.plan import PROJECT, Plan, comes_from_its_index, first_plan, index_of, refine
 from buildmatrix.lock.platform import marker_environment
 from buildmatrix.lock.read import read_lock
-from buildmatrix.lock.requirements import Line, read_asked, relative_label
+from buildmatrix.lock.requirements import read_asked, relative_label
 from buildmatrix.lock.status import staleness
 from buildmatrix.lock.urls import redact
 from buildmatrix.lock.uv import Uv, find_uv

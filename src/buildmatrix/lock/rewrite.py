@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from buildmatrix.lock.requirements import logical_lines
+from buildmatrix.lock.lines import logical_lines
 
 #: Name, extras, range and the rest (marker, comment) of a requirement, PEP 508.
 _PARTS = re.compile(

@@ -9,15 +9,15 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.lock.ask import Ask
-from buildmatrix.lock.markers import holds
+from buildmatrix.lock.markers import BrokenMarker, holds
 from buildmatrix.lock.model import Lock, Package, Wheel
-from buildmatrix.lock.projects import asked_lines
+from buildmatrix.lock.projects import Project, asked_lines, reached, read_project
 from buildmatrix.lock.text import (
     decode,
     load_toml,
@@ -55,13 +55,17 @@ def read(ask: Ask) -> Lock:
         for item, line in zip(raw, lines, strict=True)
     ]
     roots = roots_of(document)
-    _check_names(ask, roots)
+    extras, groups = _names(document, roots)
+    ask.check(extras, groups)
+    project = _project(ask)
+    ask = ask.with_defaults(groups & _default_groups(project, groups))
+    conflicts = _conflicts(document, roots)
     if raw and not roots and not mapping(document.get("manifest")):
         problem = "it names no project, so nothing says which of its packages are installed"
         raise SpecError([Problem(problem, ask.label, hint=_HINT)])
     try:
-        askers = _walk(ask, document, raw, entries, roots, lines)
-    except Astray as error:
+        askers = _walk(ask, document, raw, entries, roots, lines, conflicts)
+    except (Astray, BrokenMarker) as error:
         raise SpecError([Problem(str(error), ask.label, hint=_HINT)]) from error
     return Lock(
         path=ask.path,
@@ -73,6 +77,7 @@ def read(ask: Ask) -> Lock:
         ),
         inputs="",
         digest="sha256:" + hashlib.sha256(data).hexdigest(),
+        left_out=ask.left_out(extras - _indirect(project, ask), groups, conflicts),
     )
 
 
@@ -101,15 +106,19 @@ def _walk(
     entries: Sequence[Entry],
     roots: Sequence[Mapping[str, object]],
     lines: Sequence[int | None],
+    conflicts: Sequence[frozenset[str]],
 ) -> dict[int, set[str]]:
     environment = ask.environment
+    parts = [_parts(root, ask) for root in roots]
+    for root, some in zip(roots, parts, strict=True):
+        _check_conflicts(ask, string(root.get("name")), some, conflicts)
     # uv's names for the extras and groups of projects that exclude one another.
     chosen = {
-        f"{kind}-{len(name)}-{name}-{one}"
-        for root in roots
+        f"{'group' if part.startswith(':') else 'extra'}-{len(name)}-{name}-{part.lstrip(':')}"
+        for root, some in zip(roots, parts, strict=True)
         for name in [string(root.get("name"))]
-        for kind, ones in (("extra", ask.extras), ("group", ask.groups))
-        for one in ones
+        for part in some
+        if part
     } | {f"project-{len(name)}-{name}" for root in roots for name in [string(root.get("name"))]}
 
     def fits(marker: str | None, _: frozenset[str]) -> bool:
@@ -120,7 +129,12 @@ def _walk(
             edge.source is None or edge.source == entry.source
         )
 
-    wishes = [wish for root in roots for wish in _wishes_of_root(root, ask, lines[raw.index(root)])]
+    line_of = {id(item): line for item, line in zip(raw, lines, strict=True)}
+    wishes = [
+        wish
+        for root, some in zip(roots, parts, strict=True)
+        for wish in _wishes_of_root(root, ask, some, line_of[id(root)])
+    ]
     manifest = mapping(document.get("manifest"))
     groups = mapping(manifest.get("dependency-groups"))
     extra = [manifest.get("requirements"), *(groups.get(name) for name in sorted(ask.groups))]
@@ -128,25 +142,59 @@ def _walk(
     return walk(wishes, entries, fits, allows)
 
 
-def _wishes_of_root(root: Mapping[str, object], ask: Ask, line: int | None) -> Iterator[Wish]:
-    path, label = ask.beside(posixpath.normpath(posixpath.join(own_folder(root), "pyproject.toml")))
-    places = asked_lines(path, label)
-    optional = mapping(root.get("optional-dependencies"))
-    groups = mapping(root.get("dev-dependencies")) or mapping(root.get("dependency-groups"))
-    parts = [
-        ("", root.get("dependencies")),
-        *((name, optional.get(name)) for name in sorted(ask.extras)),
-        *((f":{name}", groups.get(name)) for name in sorted(ask.groups)),
+def _items(root: Mapping[str, object], part: str) -> list[Edge]:
+    """What a part of a project asks for; groups have a `:` in front."""
+    if not part:
+        return list(_edges(root.get("dependencies")))
+    key = "optional-dependencies"
+    if part.startswith(":"):
+        key = "dev-dependencies" if mapping(root.get("dev-dependencies")) else "dependency-groups"
+    named = mapping(root.get(key)).items()
+    return [
+        edge
+        for name, items in named
+        if canonicalize_name(name) == part.lstrip(":")
+        for edge in _edges(items)
     ]
-    for part, items in parts:
-        for edge in _edges(items):
-            place = places.get((part, edge.name)) or _at(ask, line) or ask.label
-            yield Wish(place, edge)
 
 
-def _check_names(ask: Ask, roots: Sequence[Mapping[str, object]]) -> None:
+def _parts(root: Mapping[str, object], ask: Ask) -> dict[str, str]:
+    """The parts of a project that are installed, each with the part that was asked for.
+
+    A group may ask for extras of its own project: `dev = ["acme[docs]"]`.
+    """
+    own = canonicalize_name(string(root.get("name")))
+    asked = ["", *sorted(ask.extras), *(f":{name}" for name in sorted(ask.groups))]
+    parts = {part: part for part in asked}
+    queue = list(parts)
+    for part in queue:  # grows while it is walked
+        for edge in _items(root, part):
+            if edge.name == own and holds(edge.marker, ask.environment, ask.extras):
+                new = sorted(edge.extras - {*parts})
+                parts.update(dict.fromkeys(new, parts[part]))
+                queue += new
+    return parts
+
+
+def _wishes_of_root(
+    root: Mapping[str, object], ask: Ask, parts: Mapping[str, str], line: int | None
+) -> Iterator[Wish]:
+    path, label = ask.beside(posixpath.normpath(posixpath.join(own_folder(root), "pyproject.toml")))
+    own = canonicalize_name(string(root.get("name")))
+    places = {part: asked_lines(path, label, {part}) for part in parts}
+    for part in parts:
+        for edge in _items(root, part):
+            if edge.name != own:
+                place = places[part].get(edge.name) or _at(ask, line) or ask.label
+                yield Wish(place, edge)
+
+
+def _names(
+    document: Mapping[str, object], roots: Sequence[Mapping[str, object]]
+) -> tuple[set[str], set[str]]:
+    """The extras and the groups of the projects, normalised."""
     extras: set[str] = set()
-    groups: set[str] = set()
+    groups: set[str] = {*mapping(mapping(document.get("manifest")).get("dependency-groups"))}
     for root in roots:
         metadata = mapping(root.get("metadata"))
         extras |= {
@@ -154,7 +202,67 @@ def _check_names(ask: Ask, roots: Sequence[Mapping[str, object]]) -> None:
             *strings(metadata.get("provides-extras")),
         }
         groups |= {*mapping(root.get("dev-dependencies")), *mapping(metadata.get("requires-dev"))}
-    ask.check(extras, groups)
+    return set(map(canonicalize_name, extras)), set(map(canonicalize_name, groups))
+
+
+def _project(ask: Ask) -> Project | None:
+    """The project beside the lock."""
+    try:
+        return read_project(*ask.beside("pyproject.toml"))
+    except SpecError:
+        return None
+
+
+def _default_groups(project: Project | None, groups: Collection[str]) -> set[str]:
+    """The groups that `uv sync` installs: `default-groups` of the project, else `dev`."""
+    document = project.document if project is not None else {}
+    said = mapping(mapping(document.get("tool")).get("uv")).get("default-groups", ["dev"])
+    return set(groups) if said == "all" else set(map(canonicalize_name, strings(said)))
+
+
+def _indirect(project: Project | None, ask: Ask) -> set[str]:
+    """The extras that are asked for by others: locks have only what they come to."""
+    if project is None:
+        return set()
+    try:
+        return reached(project, ask.extras | {f":{group}" for group in ask.groups})
+    except SpecError:
+        return set()
+
+
+def _conflicts(
+    document: Mapping[str, object], roots: Sequence[Mapping[str, object]]
+) -> list[frozenset[str]]:
+    """Parts of the projects that exclude one another, as the lock declares them."""
+    names = {string(root.get("name")) for root in roots}
+    found = []
+    declared = document.get("conflicts")
+    for several in declared if isinstance(declared, list) else []:
+        parts = {
+            string(item.get("extra")) or f":{string(item.get('group'))}"
+            for item in tables(several)
+            if string(item.get("package")) in names
+        }
+        found.append(frozenset(parts - {":"}))
+    return found
+
+
+def _check_conflicts(
+    ask: Ask, name: str, parts: Mapping[str, str], conflicts: Sequence[frozenset[str]]
+) -> None:
+    """Raise `SpecError` for parts that cannot be installed together, as uv does."""
+    for several in conflicts:
+        both = sorted(several & {*parts})
+        if len(both) > 1:
+            said = " and ".join(
+                f"the group `{one[1:]}`" if one.startswith(":") else f"the extra `{one}`"
+                for one in both[:2]
+            )
+            default = [one[1:] for one in both if one[1:] in ask.groups and one.startswith(":")]
+            hint = "ask for one of them"
+            if default:
+                hint += f"; `:-{default[0]}` leaves a default group out"
+            raise SpecError([Problem(f"{said} of {name} exclude each other", ask.label, hint=hint)])
 
 
 def _entry(item: Mapping[str, object], version: str) -> Entry:

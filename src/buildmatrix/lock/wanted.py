@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,24 +18,33 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion
 
 from buildmatrix.errors import Problem, SpecError
-from buildmatrix.lock.markers import BrokenMarker, holds
-from buildmatrix.lock.projects import read_project
-from buildmatrix.lock.requirements import (
+from buildmatrix.lock.lines import (
     ARCHIVE,
     HASHES,
     INCLUDE,
+    MOST_LINES,
     SHA256,
     TRAILING_OPTIONS,
+    Address,
     Line,
+    bare_address,
+    expand_variables,
     logical_lines,
+    named_address,
+    parse_requirement,
+    too_many,
 )
-from buildmatrix.lock.text import decode, mapping, read_bytes, string, strings
+from buildmatrix.lock.markers import BrokenMarker, holds
+from buildmatrix.lock.model import LeftOut
+from buildmatrix.lock.projects import Project, expand, read_project, under
+from buildmatrix.lock.text import decode, mapping, read_bytes, strings
 from buildmatrix.lock.urls import path_in, redact
 
 #: Far above any real requirements file: 1000 pins with twenty hashes each are 2 MB.
 _LARGEST = 16 * 1024 * 1024
-#: Files that one may include, one within the other.
+#: Files that one may include, one within the other, and in all.
 _DEEPEST = 30
+_MOST_FILES = 1000
 _EDITABLE = re.compile(r"(?:-e|--editable)(?:\s*=\s*|\s+)(\S.*)")
 _OPTION = re.compile(r"(--?[A-Za-z][A-Za-z-]*)(?:\s*=\s*|\s+|$)(.*)")
 _SHORT = {"-i": "--index-url", "--pypi-url": "--index-url", "-f": "--find-links"}
@@ -51,8 +60,11 @@ _IGNORED = (
     "--no-deps",
 )
 _FRAGMENT = re.compile(r"[#&]egg=([A-Za-z0-9][A-Za-z0-9._-]*)")
+#: sha256 of the file, as pip and `pip freeze` write it behind an address.
+_FRAGMENT_HASH = re.compile(r"[#&]sha256=([0-9A-Fa-f]{64})(?![0-9A-Fa-f])")
 #: How the address of a file, a folder or a repository begins.
-_PLACE = re.compile(r"[./~]|[A-Za-z][A-Za-z0-9+.-]*:")
+_PLACE = re.compile(r"[./~]|[A-Za-z][A-Za-z0-9+.-]*:|[^\s;@\[\]]+/")
+_CONDA_EXPLICIT = "@EXPLICIT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +79,27 @@ class Unbuilt:
     place: str
     #: Where the line is meant (PEP 508); empty for everywhere.
     marker: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something is asked for."""
+
+    label: str
+    #: 0 on a command line.
+    number: int
+    #: What a relative path starts from.
+    folder: Path
+    constraint: bool = False
+    #: Columns in front of the line.
+    indent: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.label}:{self.number}" if self.number else self.label
+
+    def problem(self, message: str, column: int | None = None, hint: str | None = None) -> Problem:
+        """A problem here."""
+        return Problem(message, self.label, self.number or None, column, hint)
 
 
 @dataclass(slots=True)
@@ -91,9 +124,19 @@ class Wanted:
     #: A wheel that is not there is something unknown, and no mistake.
     tolerant: bool = False
     problems: list[Problem] = field(default_factory=list)
+    #: Parts of a project that are not asked for.
+    left_out: LeftOut = field(default_factory=LeftOut)
+    #: Files that were begun, each with whether as constraints: the two readings differ.
+    begun: set[tuple[str, bool]] = field(default_factory=set)
+    #: Projects in local folders that were asked for, by name, with their folders.
+    local: dict[str, tuple[Project, Path]] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Raise `SpecError` with all problems, where there are any."""
+        """To be called when all was added. Raises `SpecError` with all problems, if there are any.
+
+        Only now it is known which projects lie in local folders.
+        """
+        _expand_local(self)
         if self.problems:
             raise SpecError(list(dict.fromkeys(self.problems)))
 
@@ -107,13 +150,16 @@ def read_wanted(path: Path, label: str) -> Wanted:
 
 
 def add_file(wanted: Wanted, path: Path, label: str) -> None:
-    """One more requirements file, with what it includes."""
+    """One more requirements file, with what it includes.
+
+    Raises `SpecError` for more than any real one holds.
+    """
     _read_file(path, label, wanted, False, ())
 
 
 def add_line(wanted: Wanted, text: str, file: str, number: int, folder: Path) -> None:
     """One requirement; `folder` is what a relative path in it starts from."""
-    _requirement(text, file, number, folder, wanted, False)
+    _requirement(text, Place(file, number, folder), wanted)
 
 
 def _read_file(
@@ -125,11 +171,14 @@ def _read_file(
     number: int = 0,
 ) -> None:
     """`above` are the files that include this one, the last of them in line `number`."""
-    if label in above:
+    if (label, constraint) in wanted.begun:
         return
-    if len(above) > _DEEPEST:
-        wanted.problems.append(Problem(f"more than {_DEEPEST} files include one another", label))
-        return
+    wanted.begun.add((label, constraint))
+    if len(above) > _DEEPEST or len(wanted.begun) > _MOST_FILES:
+        most = f"{_DEEPEST} files include one another"
+        if len(above) <= _DEEPEST:
+            most = f"{_MOST_FILES} files are included"
+        raise SpecError([Problem(f"more than {most}", label)])
     try:
         data = read_bytes(path, label, "check the path", _LARGEST)
         text = decode(data, label)
@@ -138,24 +187,29 @@ def _read_file(
         return
     wanted.files[label] = data
     indents = [len(line) - len(line.lstrip()) for line in text.splitlines()]
-    for number, line, _ in logical_lines(text):
+    for number, raw, _ in logical_lines(text):
+        line = expand_variables(raw)
+        place = Place(label, number, path.parent, constraint, indents[number - 1])
         if include := INCLUDE.fullmatch(line):
             name = include[2].strip("\"' ")
             if "://" in name:
                 problem = f"`{redact(name)}` is read from the network"
-                hint = "save it beside this file"
-                wanted.problems.append(Problem(problem, label, number, hint=hint))
+                wanted.problems.append(place.problem(problem, hint="save it beside this file"))
                 continue
             inner = posixpath.normpath(posixpath.join(posixpath.dirname(label), name))
             limits = constraint or include[1] in ("-c", "--constraint")
             _read_file(path.parent / name, inner, wanted, limits, (*above, label), number)
         elif editable := _EDITABLE.fullmatch(line):
-            _unbuilt("", editable[1], label, number, path.parent, wanted)
+            _editable(editable[1], place, wanted)
+        elif line == _CONDA_EXPLICIT:
+            problem = "this is conda's list of packages, which audit does not read"
+            hint = "install it, and run `buildmatrix scan dir:PREFIX`"
+            wanted.problems.append(place.problem(problem, hint=hint))
+            return
         elif line.startswith("-"):
-            _option(line, label, number, path.parent, wanted)
+            _option(line, place, wanted)
         else:
-            indent = indents[number - 1]
-            _requirement(line, label, number, path.parent, wanted, constraint, indent)
+            _requirement(line, place, wanted)
 
 
 def _included(problem: Problem, label: str, above: tuple[str, ...], number: int) -> Problem:
@@ -165,7 +219,7 @@ def _included(problem: Problem, label: str, above: tuple[str, ...], number: int)
     return Problem(f"{label}: {problem.message}", above[-1], number, hint=problem.hint)
 
 
-def _option(line: str, label: str, number: int, folder: Path, wanted: Wanted) -> None:
+def _option(line: str, place: Place, wanted: Wanted) -> None:
     found = _OPTION.fullmatch(line)
     name = _SHORT.get(found[1], found[1]) if found else line
     value = found[2].strip("\"' ") if found else ""
@@ -179,149 +233,196 @@ def _option(line: str, label: str, number: int, folder: Path, wanted: Wanted) ->
         wanted.prerelease = True
     elif name in _KEPT:
         if name == "--find-links" and "://" not in value:
-            value = str((folder / value).resolve())
+            value = str((place.folder / value).resolve())
         wanted.options.append(f"{name} {value}".strip())
     elif name not in _IGNORED:
         problem = f"`{line.split()[0]}` is no option of a requirements file"
-        wanted.problems.append(Problem(problem, label, number, hint="see pip's documentation"))
+        wanted.problems.append(place.problem(problem, hint="see pip's documentation"))
 
 
-def _requirement(
-    line: str,
-    label: str,
-    number: int,
-    folder: Path,
-    wanted: Wanted,
-    constraint: bool,
-    indent: int = 0,
-) -> None:
+def _requirement(line: str, place: Place, wanted: Wanted) -> None:
     text = TRAILING_OPTIONS.sub("", line)
     options = line[len(text) :]
     hashes = frozenset(one.lower() for one in SHA256.findall(options))
     if options and not HASHES.fullmatch(options) and "--hash" in options:
-        problem = Problem(f"`{options.strip()}` is no option of a requirement", label, number)
-        wanted.problems.append(problem)
+        problem = f"`{options.strip()}` is no option of a requirement"
+        wanted.problems.append(place.problem(problem))
         return
     if "--hash" in options and not hashes:
         unchecked = "the hashes of this line cannot be checked: none of them is a sha256"
         hint = "write `--hash=sha256:...`, with 64 hex digits"
-        wanted.problems.append(Problem(unchecked, label, number, hint=hint))
+        wanted.problems.append(place.problem(unchecked, hint=hint))
+        return
+    if address := named_address(text):
+        _address(address, place, wanted, hashes)
         return
     try:
-        requirement = Requirement(text)
+        requirement = parse_requirement(text)
     except InvalidRequirement as error:
-        if _PLACE.match(text) or ARCHIVE.search(text.split(" ;")[0]):
-            _address("", text, label, number, folder, wanted, constraint, hashes)
-        else:
-            why = str(error).splitlines()[0]
-            message = f"`{redact(text)}` is no requirement: {why}"
-            column = _column(str(error))
-            column = column + indent if column is not None else None
-            wanted.problems.append(Problem(message, label, number, column, "see PEP 508"))
+        address = bare_address(text)
+        if _PLACE.match(text) or ARCHIVE.search(address.where):
+            _address(address, place, wanted, hashes)
+            return
+        why = str(error).splitlines()[0]
+        message = f"`{redact(text)}` is no requirement: {why}"
+        column = _column(str(error))
+        column = column + place.indent if column is not None else None
+        wanted.problems.append(place.problem(message, column, "see PEP 508"))
         return
-    if requirement.url is not None:
-        name = canonicalize_name(requirement.name)
-        _address(name, text, label, number, folder, wanted, constraint, hashes)
-        return
-    said = Line(label, number, canonicalize_name(requirement.name), requirement, hashes)
-    (wanted.constraints if constraint else wanted.lines).append(said)
+    _add(requirement, place, wanted, hashes)
 
 
-def _address(
-    name: str,
-    text: str,
-    label: str,
-    number: int,
-    folder: Path,
-    wanted: Wanted,
-    constraint: bool,
-    hashes: frozenset[str],
+def _add(
+    requirement: Requirement, place: Place, wanted: Wanted, hashes: frozenset[str] = frozenset()
 ) -> None:
+    if len(wanted.lines) + len(wanted.constraints) >= MOST_LINES:
+        raise SpecError([too_many(place.label)])
+    name = canonicalize_name(requirement.name)
+    said = Line(place.label, place.number, name, requirement, hashes)
+    (wanted.constraints if place.constraint else wanted.lines).append(said)
+
+
+def _address(address: Address, place: Place, wanted: Wanted, hashes: frozenset[str]) -> None:
     """A requirement that says where its file is: a wheel can be read there, else it is built."""
-    where, _, marker = (text.partition(" @ ")[2] if name else text).partition(" ;")
-    where = where.strip()
-    extras = ""
-    if name:
-        asked = Requirement(text)
-        where = asked.url or where
-        extras = f"[{','.join(sorted(asked.extras))}]" if asked.extras else ""
-        marker = str(asked.marker or "")
-    elif bracket := re.fullmatch(r"(.*\.whl)(\[[^\]]*\])", where):
-        where, extras = bracket.groups()
+    name, where = address.name, address.where
+    if problem := _no_marker(address.marker):
+        wanted.problems.append(place.problem(problem, hint="see PEP 508"))
+        return
     filename = posixpath.basename(path_in(where))
     if not filename.endswith(".whl"):
-        if not constraint:
-            _unbuilt(name, where + extras, label, number, folder, wanted, marker.strip())
+        if not place.constraint:
+            _unbuilt(address, place, wanted)
         return
     try:
         distribution = str(parse_wheel_filename(filename)[0])
     except (InvalidWheelFilename, InvalidVersion) as error:
-        problem = Problem(f"`{filename}` is no name of a wheel: {error}", label, number or None)
-        wanted.problems.append(problem)
+        wanted.problems.append(place.problem(f"`{filename}` is no name of a wheel: {error}"))
         return
-    if "://" not in where:
-        path = folder / where.removeprefix("file:")
+    if "://" not in where or where.startswith("file:"):
+        path = place.folder / _local_path(where)
         if not path.is_file() and wanted.tolerant:
-            wanted.unbuilt.append(
-                Unbuilt(canonicalize_name(distribution), where, f"{label}:{number}")
-            )
+            unbuilt = Unbuilt(canonicalize_name(distribution), where, str(place))
+            wanted.unbuilt.append(unbuilt)
             return
         if not path.is_file():
             missing = f"there is no {where}"
-            wanted.problems.append(Problem(missing, label, number or None, hint="check the path"))
+            wanted.problems.append(place.problem(missing, hint="check the path"))
             return
         where = path.resolve().as_uri()
-    behind = f" ; {marker.strip()}" if marker.strip() else ""
-    requirement = Requirement(f"{name or distribution}{extras} @ {where}{behind}")
-    said = Line(label, number, canonicalize_name(name or distribution), requirement, hashes)
-    (wanted.constraints if constraint else wanted.lines).append(said)
+    if found := _FRAGMENT_HASH.search(address.where):
+        hashes |= {found[1].lower()}
+    behind = f" ; {address.marker}" if address.marker else ""
+    text = f"{name or distribution}{address.bracket} @ {where}{behind}"
+    try:
+        requirement = parse_requirement(text)
+    except InvalidRequirement as error:
+        why = str(error).splitlines()[0]
+        message = f"`{redact(text)}` is no requirement: {why}"
+        wanted.problems.append(place.problem(message, hint="see PEP 508"))
+        return
+    _add(requirement, place, wanted, hashes)
 
 
-def _unbuilt(
-    name: str,
-    where: str,
-    label: str,
-    number: int,
-    folder: Path,
-    wanted: Wanted,
-    marker: str = "",
-) -> None:
-    where = redact(where.strip())
-    name = name or _project_in(where, label, folder, wanted)
-    egg = _FRAGMENT.search(where)
+def _editable(text: str, place: Place, wanted: Wanted) -> None:
+    """`-e ADDRESS`, where pip and uv allow a name, extras, a marker and quotes around all."""
+    text = TRAILING_OPTIONS.sub("", text).strip()
+    if text[:1] in ("'", '"') and text[-1:] == text[:1]:
+        text = text[1:-1]
+    address = named_address(text) or bare_address(text)
+    if problem := _no_marker(address.marker):
+        wanted.problems.append(place.problem(problem, hint="see PEP 508"))
+    elif not place.constraint:
+        _unbuilt(address, place, wanted)
+
+
+def _no_marker(text: str) -> str | None:
+    """What is wrong with a marker."""
+    try:
+        holds(text, {})
+    except BrokenMarker as error:
+        return f"`{text}` is no marker: {error}"
+    return None
+
+
+def _local_path(where: str) -> str:
+    """The path in `file:...`, of which a URL may have its percent signs; any other as it is."""
+    if not where.startswith("file:"):
+        return where.split("#", 1)[0]
+    return path_in(where)
+
+
+def _unbuilt(address: Address, place: Place, wanted: Wanted) -> None:
+    where = redact(address.where + address.bracket)
+    name = address.name or _egg(where)
+    if "://" not in address.where or address.where.startswith("file:"):
+        project = _project_in(_local_path(address.where), place, wanted)
+        name = name or (project.name if project is not None else "")
+        if project is not None:
+            folder = place.folder / _local_path(address.where)
+            wanted.local[canonicalize_name(name)] = project, folder
+            extras = set(map(canonicalize_name, address.extras))
+            _add_parts(project, {"", *extras}, folder, address.marker, wanted)
     path = path_in(where).split("@")[0]
     guess = posixpath.basename(path.rstrip("/")).removesuffix(".git")
     guess = re.sub(r"(\[.*|\.(zip|tar\.gz|tar\.bz2|tgz)$|^\.+$)", "", guess)
-    shown = name or (egg[1] if egg else guess) or "local-project"
-    if marker:
-        try:
-            holds(marker, {})
-        except BrokenMarker as error:
-            problem = f"`{marker}` is no marker: {error}"
-            wanted.problems.append(Problem(problem, label, number, hint="see PEP 508"))
-            return
-    wanted.unbuilt.append(Unbuilt(canonicalize_name(shown), where, f"{label}:{number}", marker))
+    shown = canonicalize_name(name or guess or "local-project")
+    wanted.unbuilt.append(Unbuilt(shown, where, str(place), address.marker))
 
 
-def _project_in(where: str, label: str, folder: Path, wanted: Wanted) -> str:
-    """The name of the project in a local folder; what it says that it requires is added.
+def _egg(where: str) -> str:
+    found = _FRAGMENT.search(where)
+    return found[1] if found else ""
 
-    Empty where there is none, or where only its build would tell.
-    """
-    found = re.fullmatch(r"([^\[\]:]+?)/?(?:\[([^\]]*)\])?", where.removeprefix("file:"))
-    if found is None or not (folder / found[1] / "pyproject.toml").is_file():
-        return ""
-    inside = posixpath.join(posixpath.dirname(label), found[1], "pyproject.toml")
-    project = read_project(folder / found[1] / "pyproject.toml", posixpath.normpath(inside))
-    table = mapping(project.document.get("project"))
+
+def _project_in(where: str, place: Place, wanted: Wanted) -> Project | None:
+    """The project in a local folder; None where there is none."""
+    path = place.folder / where / "pyproject.toml"
+    if not path.is_file():
+        return None
+    inside = posixpath.join(posixpath.dirname(place.label), where, "pyproject.toml")
+    project = read_project(path, posixpath.normpath(inside))
     wanted.files[project.label] = project.data
     wanted.problems += project.problems
-    if not {"dependencies", "optional-dependencies"} & set(strings(table.get("dynamic"))):
-        extras = {canonicalize_name(one.strip()) for one in (found[2] or "").split(",")}
-        for said in project.said:
-            if said.part in {"", *extras}:
-                add_line(wanted, said.text, project.label, said.line, folder / found[1])
-    return string(table.get("name"))
+    return project
+
+
+def _add_parts(
+    project: Project, parts: Collection[str], folder: Path, marker: str, wanted: Wanted
+) -> None:
+    """What a local project says that it requires; nothing where only its build would tell."""
+    table = mapping(project.document.get("project"))
+    if {"dependencies", "optional-dependencies"} & set(strings(table.get("dynamic"))):
+        return
+    for said in expand(project, parts):
+        text = str(under(said.requirement, [marker])) if marker else said.text
+        add_line(wanted, text, project.label, said.line, folder)
+
+
+def _expand_local(wanted: Wanted) -> None:
+    """Requirements that name a project which is asked for as a folder, too: that one is meant.
+
+    Its extras are expanded in it, as pip and uv do, and nothing of it is asked of an index.
+    """
+    kept: list[Line] = []
+    queue = wanted.lines
+    for _ in range(_DEEPEST):
+        wanted.lines = []
+        for line in queue:
+            if line.name not in wanted.local or line.requirement.url is not None:
+                kept.append(line)
+            elif line.requirement.extras:
+                project, folder = wanted.local[line.name]
+                extras = set(map(canonicalize_name, line.requirement.extras))
+                marker = str(line.requirement.marker or "")
+                _add_parts(project, extras, folder, marker, wanted)
+        queue = wanted.lines
+        if not queue:
+            break
+    else:
+        wanted.problems.append(
+            Problem("its extras ask for one another without end", queue[0].file, queue[0].line)
+        )
+    wanted.lines = kept
 
 
 def _column(error: str) -> int | None:

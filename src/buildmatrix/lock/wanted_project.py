@@ -10,7 +10,7 @@ from packaging.specifiers import SpecifierSet
 
 from buildmatrix.errors import Problem
 from buildmatrix.lock.ask import Ask
-from buildmatrix.lock.projects import Project, Said, line_of_key, read_project
+from buildmatrix.lock.projects import Project, Said, expand, line_of_key, reached, read_project
 from buildmatrix.lock.text import string, strings
 from buildmatrix.lock.urls import redact
 from buildmatrix.lock.uvsettings import settings_of, source_of
@@ -26,12 +26,13 @@ def add_project(wanted: Wanted, ask: Ask) -> None:
     project = read_project(ask.path, ask.label)
     wanted.files[ask.label] = project.data
     ask.check(project.extras, project.groups)
+    indirect = reached(project, ask.extras | {f":{group}" for group in ask.groups})
+    wanted.left_out = ask.left_out(project.extras - indirect, project.groups)
     wanted.problems += [*project.problems, *_problems(project, ask)]
     wanted.settings = settings_of(ask.path.parent) or wanted.settings
     parts = {"", *ask.extras, *(f":{group}" for group in ask.groups)}
-    for said in project.said:
-        if said.part in parts:
-            _add(wanted, project, said, ask)
+    for said in expand(project, parts):
+        _add(wanted, project, said, ask)
 
 
 def _problems(project: Project, ask: Ask) -> list[Problem]:

@@ -13,11 +13,15 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import UsageError
 from buildmatrix.lock.committed import is_lock
+from buildmatrix.lock.model import LeftOut
 from buildmatrix.lock.urls import redact, remember
+from buildmatrix.rules.text import listing
 
 #: What a SOURCE can be said to be.
 KINDS = ("requirements", "pyproject", "lock", "pypi", "wheel")
 #: What `scan` reads, and `audit` does not.
+#: Extras and groups that a sentence names.
+_NAMED = 8
 _INSTALLED = ("dir", "docker", "oci", "tar", "report")
 _PARTS = re.compile(r"(?P<path>.+?)(?:\[(?P<extras>[^\[\]]*)\])?(?::(?P<groups>[A-Za-z0-9._,-]+))?")
 _WISH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[^\]]*\])?\s*(===?|~=|[<>]=?|@).*")
@@ -33,6 +37,8 @@ class Asked:
     #: Normalised names; only what has them can be asked for them.
     extras: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
+    #: Groups that are a default of the project, and not wanted: `uv.lock:-dev`.
+    without: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         return f"{self.kind}:{redact(self.name)}"
@@ -47,7 +53,8 @@ def parse(text: str, root: Path) -> Asked:
     """Recognise a SOURCE, said outright (`requirements:`, `lock:`, ...) or by its looks.
 
     `pyproject.toml[gpu,web]:dev` asks for two extras and a dependency group; `uv.lock` and
-    `poetry.lock` take the same. Relative paths start from `root`. Raises `UsageError`.
+    `poetry.lock` take the same, and `uv.lock:-dev` leaves a default group out. Relative paths start
+    from `root`. Raises `UsageError`.
     """
     if not text.strip():
         raise UsageError("SOURCE is empty; name a requirements file, a lock or pypi:NAME==VERSION")
@@ -98,7 +105,11 @@ def _file(text: str, kind: str | None, root: Path) -> Asked:
         return _pypi(text)
     if (extras or groups) and named not in ("pyproject", "lock"):
         raise UsageError(f"{text}: extras and groups belong to a pyproject.toml or to a lock")
-    return Asked(named, path, _names(extras), _names(groups))
+    asked = _names(groups)
+    without = frozenset(name for name in asked if name.startswith("-"))
+    return Asked(
+        named, path, _names(extras), asked - without, frozenset(name[1:] for name in without)
+    )
 
 
 def _looks(path: str, text: str, root: Path) -> str:
@@ -126,6 +137,25 @@ def _looks(path: str, text: str, root: Path) -> str:
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(canonicalize_name(one.strip()) for one in text.split(",") if one.strip())
+
+
+def parts_left_out(out: LeftOut, label: str) -> str:
+    """What of the file `label` is not looked at, and how it is asked for; empty for nothing."""
+    kinds = (("extras", out.extras), ("groups", out.groups))
+    parts = [
+        f"{kind} {listing([f'`{name}`' for name in names], _NAMED)}"
+        for kind, names in kinds
+        if names
+    ]
+    if not parts:
+        return ""
+    extras, groups = out.more_extras, out.more_groups
+    if len(extras) + len(groups) > _NAMED:
+        # Nobody reads all of them: an example shows how.
+        extras, groups = out.extras[:1], out.groups[:1]
+    wider = label + (f"[{','.join(extras)}]" if extras else "")
+    wider += f":{','.join(groups)}" if groups else ""
+    return f"not audited of {label}: {'; '.join(parts)}. `{wider}` looks at more of it"
 
 
 def label_of(path: str, root: Path) -> str:

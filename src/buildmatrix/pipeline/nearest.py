@@ -10,9 +10,9 @@ from buildmatrix.compat.runtimes import built_for, toolkit_line
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.client import Client
 from buildmatrix.lock.choose import nearest_build
+from buildmatrix.lock.lines import Line
 from buildmatrix.lock.plan import TORCH_FAMILY, index_of
 from buildmatrix.lock.platform import marker_environment
-from buildmatrix.lock.requirements import Line
 from buildmatrix.lock.urls import redact
 from buildmatrix.lock.wanted import applies
 from buildmatrix.pipeline.bare import ANY

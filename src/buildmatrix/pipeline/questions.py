@@ -18,7 +18,7 @@ from buildmatrix.lock.ask import Ask
 from buildmatrix.lock.committed import is_lock, read_committed
 from buildmatrix.lock.explain import NoSolution
 from buildmatrix.lock.lookup import Pins, find_files, lacks_files
-from buildmatrix.lock.model import Lock
+from buildmatrix.lock.model import LeftOut, Lock
 from buildmatrix.lock.pinned import is_pinned
 from buildmatrix.lock.preview import Resolution, request_of, resolve
 from buildmatrix.lock.previewed import packages_of
@@ -89,6 +89,7 @@ class Questions:
             extras = frozenset(map(canonicalize_name, target.extras))
             label = posixpath.normpath(target.pyproject)
             add_project(wanted, Ask(root / target.pyproject, label, target, extras))
+            wanted.left_out = LeftOut()  # The specification says which parts a target gets.
         return self._unlocked(target, wanted, f"resolved from {', '.join(wanted.files)}")
 
     def of_source(self, target: Target, asked: Asked) -> Question:
@@ -96,7 +97,7 @@ class Questions:
         path = self.root / asked.name
         label = label_of(asked.name, self.root) if asked.is_file else redact(asked.name)
         wanted = Wanted(settings=settings_of(self.root), tolerant=self.missing_ok)
-        ask = Ask(path, label, target, asked.extras, asked.groups)
+        ask = Ask(path, label, target, asked.extras, asked.groups, asked.without)
         if asked.is_file and self.missing_ok and not path.exists():
             return self._unlocked(target, Wanted(), f"nothing: {label} is not there")
         match asked.kind:
@@ -178,6 +179,7 @@ class Questions:
                 packages=packages,
                 inputs=f"sha256:{key}",
                 digest=f"sha256:{_key(answer.body)}",
+                left_out=wanted.left_out,
             )
 
         return Question(target, key, ask, finish, None, origin)

@@ -20,7 +20,7 @@ from buildmatrix.lock.recent import Recent
 from buildmatrix.lock.urls import redact
 from buildmatrix.lock.uv import find_uv
 from buildmatrix.pipeline import points
-from buildmatrix.pipeline.asked import Asked, label_of, parse
+from buildmatrix.pipeline.asked import Asked, label_of, parse, parts_left_out
 from buildmatrix.pipeline.questions import Question, Questions, python_of
 from buildmatrix.progress import Progress
 from buildmatrix.spec.model import Spec, Target
@@ -39,6 +39,11 @@ class Resolved:
     stale: str | None
     #: Where the distributions come from: `uv.lock`, or `resolved from requirements.txt`.
     origin: str
+
+    @property
+    def left_out(self) -> str:
+        """What of the source nobody asked for, in one sentence; empty for nothing."""
+        return parts_left_out(self.lock.left_out, self.target.lock)
 
 
 class Unresolved(BuildmatrixError):

@@ -55,6 +55,7 @@ def _target(one: TargetResult) -> Json:
         "log": one.log,
         "error": one.error,
         "smoke_not_run": list(one.smoke_not_run),
+        "left_out": one.left_out,
         "audit": totals(one.audit) if one.audit is not None else None,
         "push": one.push,
         "bases": {name: one.bases[name] for name in sorted(one.bases)},

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from buildmatrix.reports.ansi import printable
 from buildmatrix.reports.fix_words import fix_text, saved
-from buildmatrix.reports.model import FixesTried, Report, state_of, steps
+from buildmatrix.reports.model import FixesTried, Report, left_out, state_of, steps
 from buildmatrix.reports.vain import brought, uncertain
 from buildmatrix.rules.model import Finding, GateState, Trial
 from buildmatrix.rules.text import count, listing, size
@@ -67,6 +67,7 @@ def _body(report: Report) -> Iterator[str]:
         yield from _fixes(report.fixes)
     for item in report.unread:
         yield f"- not read: {plain(item.path)}: {plain(item.why)}"
+    yield from (f"- {plain(text)}" for text in left_out(report))
     left = uncertain(report)
     if left:
         names = listing((plain(f"{one.name} {one.version}") for one in left), 12)

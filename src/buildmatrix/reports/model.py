@@ -160,6 +160,11 @@ def requirement_line(finding: Finding) -> tuple[str, int] | None:
     return (found["file"], int(found["line"])) if found is not None else None
 
 
+def left_out(report: Report) -> tuple[str, ...]:
+    """What of the sources was not looked at, since nobody asked for it; a sentence each."""
+    return tuple(dict.fromkeys(one.left_out for one in report.targets if one.left_out))
+
+
 def targets_in(targets: Iterable[TargetResult], state: GateState) -> int:
     """How many targets came through one of their steps in this way."""
     return sum(state in (*one.gates.values(), one.push) for one in targets)

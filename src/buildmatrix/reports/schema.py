@@ -84,6 +84,7 @@ def _target() -> dict[str, Json]:
         log=or_null(TEXT),
         error=or_null(TEXT),
         smoke_not_run=list_of(TEXT),
+        left_out=TEXT,
         audit=or_null(TOTALS),
         push=or_null(one_of(get_args(GateState))),
         bases=table_of(TEXT),

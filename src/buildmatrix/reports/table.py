@@ -8,7 +8,7 @@ from itertools import groupby, zip_longest
 from buildmatrix.reports import revision_table, table_audit, table_fixes
 from buildmatrix.reports.ansi import Painter, Style, printable, wrapped
 from buildmatrix.reports.fix_words import fix_text
-from buildmatrix.reports.model import Report, state_of, steps, targets_in
+from buildmatrix.reports.model import Report, left_out, state_of, steps, targets_in
 from buildmatrix.reports.table_states import STATES
 from buildmatrix.rules.baseline import is_from_baseline
 from buildmatrix.rules.model import Finding, Severity, TargetResult, Verdict
@@ -33,6 +33,7 @@ def render(report: Report, *, width: int, color: bool) -> str:
         *_unread(report, paint),
         _smoke_not_run(report, max(width, 40), paint),
         wrapped(table_audit.not_certain(report) or "", max(width, 40)),
+        [line for text in left_out(report) for line in wrapped(text, max(width, 40))],
         *table_fixes.fixes(report, max(width, 40), paint),
         [_summary(report, paint)],
         *(

@@ -154,6 +154,8 @@ class TargetResult:
     smoke_not_run: tuple[str, ...] = ()
     #: What an audit added up.
     audit: AuditTotals | None = None
+    #: Parts of what was audited that nobody asked for, in one sentence; empty for none.
+    left_out: str = ""
     #: Whether its tags were published, where that was asked for.
     push: GateState | None = None
     #: Base images that it was built from, as the builder took them: reference → digest.

@@ -23,8 +23,15 @@ from buildmatrix.lock.model import Package
 DATA = Path(__file__).parent / "data"
 
 
-def ask(path: Path, *extras: str, groups: tuple[str, ...] = (), **changes: Any) -> Ask:
-    return Ask(path, path.name, target(**changes), frozenset(extras), frozenset(groups))
+def ask(
+    path: Path,
+    *extras: str,
+    groups: tuple[str, ...] = (),
+    without: tuple[str, ...] = (),
+    **changes: Any,
+) -> Ask:
+    parts = frozenset(extras), frozenset(groups), frozenset(without)
+    return Ask(path, path.name, target(**changes), *parts)
 
 
 def read(path: Path, *extras: str, **more: Any) -> dict[str, Package]:
@@ -68,7 +75,8 @@ UV, POETRY, PIPENV = (
 
 def test_a_uv_lock_comes_to_what_the_python_of_the_target_gets() -> None:
     old, new = read(UV), read(UV, python="3.12")
-    assert sorted(old) == ["numpy", "nvidia-nccl-cu12", "scipy", "sniffio", "xgboost"]
+    mine = ["numpy", "nvidia-nccl-cu12", "scipy", "sniffio", "xgboost"]
+    assert sorted(old) == ["iniconfig", *mine]  # `dev` is a default of uv.
     assert (old["xgboost"].version, new["xgboost"].version) == ("3.2.0", "3.4.1")
     assert "nvidia-nccl-cu13" in new
     assert "nvidia-nccl-cu12" not in new
@@ -94,8 +102,8 @@ def test_extras_of_a_uv_lock_that_exclude_one_another_are_kept_apart() -> None:
     assert new["packaging"].version == "24.0"
     # An extra of a dependency, behind a marker that names the extra of the project.
     assert new["trio"].via == ("anyio",)
-    assert "iniconfig" not in new
-    assert read(UV, groups=("dev",))["iniconfig"].via == ("pyproject.toml:15",)
+    assert "iniconfig" not in read(UV, "new", without=("dev",))
+    assert read(UV)["iniconfig"].via == ("pyproject.toml:15",)
 
 
 def test_a_uv_lock_has_files_with_addresses() -> None:
@@ -193,7 +201,8 @@ def test_an_extra_that_a_lock_does_not_have_is_an_error_with_those_it_has() -> N
 
 
 def test_a_poetry_lock_comes_to_what_the_project_asks_for() -> None:
-    plain = read(POETRY)
+    assert "iniconfig" in read(POETRY)  # Groups that are not optional are installed.
+    plain = read(POETRY, without=("dev",))
     assert sorted(plain) == ["numpy", "nvidia-nccl-cu12", "scipy", "sniffio", "xgboost"]
     assert plain["xgboost"].via == ("pyproject.toml:5",)
     assert plain["nvidia-nccl-cu12"].via == ("xgboost",)
@@ -285,7 +294,7 @@ def test_a_poetry_lock_of_version_1_is_read_with_its_forks_and_categories(tmp_pa
         '[tool.poetry.dependencies]\npython = "^3.9"\nbooster = "*"\n'
         '[tool.poetry.dev-dependencies]\npytest = "*"\n'
     )
-    old = read(tmp_path / "poetry.lock")
+    old = read(tmp_path / "poetry.lock", without=("dev",))
     assert {name: p.version for name, p in old.items()} == {"booster": "1.0", "numpy": "1.26.4"}
     assert old["booster"].wheels[0].filename == "booster-1.0-py3-none-any.whl"
     assert old["booster"].via == ("pyproject.toml:3",)

@@ -18,9 +18,9 @@ from buildmatrix.inventory.codec import encode
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.loader import resolve
 from buildmatrix.lock.ask import Ask
+from buildmatrix.lock.lines import logical_lines
 from buildmatrix.lock.poetrylock import read as read_poetry
 from buildmatrix.lock.read import entries_of
-from buildmatrix.lock.requirements import logical_lines
 from buildmatrix.lock.uvlock import read as read_uv
 from buildmatrix.store.inventories import decode
 from buildmatrix.trees.base import File, Source, Symlink, Tree, Trouble

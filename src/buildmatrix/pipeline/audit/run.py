@@ -229,6 +229,7 @@ def _result(work: Work, judge: Judge, seconds: float) -> TargetResult:
         gates=_gates(judge.gate(work.findings)),
         seconds=seconds,
         audit=work.totals,
+        left_out=work.resolved.left_out,
     )
 
 

@@ -1,0 +1,162 @@
+"""Lines of a requirements file: what ends one, what stands behind one, and what one asks for.
+
+Format: https://pip.pypa.io/en/stable/reference/requirements-file-format/. Where pip and uv take
+more than PEP 508 says, so does this: `name @ URL; marker` without a space before the semicolon
+(`parse_req_from_line` of pip, `parse_url` of uv's `pep508_rs`), and `${VARIABLE}`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from packaging.markers import InvalidMarker, Marker
+from packaging.requirements import InvalidRequirement, Requirement
+
+from buildmatrix.errors import Problem
+
+_COMMENT = re.compile(r"(^|\s)#.*$")
+#: `-r FILE` and `-c FILE`.
+INCLUDE = re.compile(r"(-r|--requirement|-c|--constraint)(?:\s*=\s*|\s+|(?<=-[rc]))(\S.*)")
+#: Options behind a requirement, `--hash=sha256:...`.
+TRAILING_OPTIONS = re.compile(r"\s--?[a-z].*$")
+HASHES = re.compile(r"(\s+--hash(=|\s+)\S+)+\s*")
+SHA256 = re.compile(r"\s--hash(?:=|\s+)sha256:([0-9A-Fa-f]{64})(?!\S)")
+ARCHIVE = re.compile(r"\.(whl|zip|tar\.gz|tar\.bz2|tgz)$")
+#: Requirements of one source with what it includes; the largest real files have 3000.
+MOST_LINES = 20_000
+#: Environment variables, as pip and uv read them: capital letters, digits and underscores.
+_VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
+_NAMED = re.compile(
+    r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?:\[([^\[\]]*)\])?\s*@\s*(\S.*)", re.DOTALL
+)
+_EXTRAS = re.compile(r"(.*[^\s\[])\[([^\[\]/]*)\]")
+_SEMICOLON = re.compile(r"\s*;\s*")
+#: Semicolons of one line behind which a marker is looked for.
+_MOST_SEMICOLONS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One requirement of a user's file."""
+
+    file: str
+    line: int
+    #: Normalised name of the distribution.
+    name: str
+    requirement: Requirement
+    #: The sha256 hashes that the line allows, in hex; empty where it allows all.
+    hashes: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        # What a command line names has no lines.
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A requirement that says where its file, its folder or its repository is."""
+
+    #: As written; empty where the address stands alone.
+    name: str
+    #: As written, sorted.
+    extras: tuple[str, ...]
+    where: str
+    #: As written; perhaps no marker at all. Empty for none.
+    marker: str
+
+    @property
+    def bracket(self) -> str:
+        """The extras as a requirement has them: `[a,b]`, or nothing."""
+        return f"[{','.join(self.extras)}]" if self.extras else ""
+
+
+def logical_lines(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Lines without comments, continuations joined, each with the number of its first part.
+
+    The last value is True where something else than hashes was joined, which uv does not do.
+    """
+    start, parts = 1, list[str]()
+    # The empty line ends a continuation at the end of the file.
+    for number, physical in enumerate([*text.splitlines(), ""], 1):
+        if not parts:
+            start = number
+        if physical.endswith("\\") and not physical.lstrip().startswith("#"):
+            parts.append(physical[:-1])
+            continue
+        parts.append(physical)
+        line = _COMMENT.sub("", "".join(parts)).strip()
+        added = [_COMMENT.sub("", part).strip() for part in parts[1:]]
+        joined = len(parts) > 1 and not (
+            all(not more or more.startswith("--hash") for more in added) and HASHES.search(line)
+        )
+        parts = []
+        if line:
+            yield start, line, joined
+
+
+def too_many(file: str) -> Problem:
+    """The problem of a source that asks for more than anything real does."""
+    problem = f"with what it includes, it has more than {MOST_LINES:,} requirements".replace(
+        ",", " "
+    )
+    return Problem(problem, file, hint="split it, and read the parts one by one")
+
+
+def expand_variables(text: str) -> str:
+    """The text with `${NAME}` replaced by that variable, where it is set to something."""
+    return _VARIABLE.sub(lambda found: os.environ.get(found[1]) or found[0], text)
+
+
+def parse_requirement(text: str) -> Requirement:
+    """A requirement as pip and uv read it. Raises `InvalidRequirement`."""
+    try:
+        address = named_address(text)
+        if address is None:
+            return Requirement(text)
+        where = re.sub(r"\s", "%20", address.where)
+        behind = f" ; {address.marker}" if address.marker else ""
+        return Requirement(f"{address.name}{address.bracket} @ {where}{behind}")
+    except RecursionError as error:
+        raise InvalidRequirement("it nests too deeply") from error
+
+
+def named_address(text: str) -> Address | None:
+    """What `name[extras] @ where; marker` says; None for every other requirement."""
+    found = _NAMED.fullmatch(text)
+    if found is None:
+        return None
+    where, marker = _split_marker(found[3])
+    return Address(found[1], _names(found[2]), where, marker)
+
+
+def bare_address(text: str) -> Address:
+    """What `where[extras]; marker` says, which has no name."""
+    where, marker = _split_marker(text)
+    found = _EXTRAS.fullmatch(where)
+    return (
+        Address("", _names(found[2]), found[1], marker) if found else Address("", (), where, marker)
+    )
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(sorted({one.strip() for one in (text or "").split(",") if one.strip()}))
+
+
+def _split_marker(text: str) -> tuple[str, str]:
+    """An address, and the marker behind it: a semicolon can also be part of the address."""
+    spaced = None
+    for number, found in enumerate(_SEMICOLON.finditer(text)):
+        address, marker = text[: found.start()], text[found.end() :].strip()
+        if number >= _MOST_SEMICOLONS:
+            break
+        try:
+            Marker(marker)
+        except (InvalidMarker, RecursionError):
+            if spaced is None and len(found[0]) > 1:
+                spaced = address, marker  # Whoever reads the marker says what is wrong with it.
+            continue
+        return address.strip(), marker
+    return spaced or (text.strip(), "")
