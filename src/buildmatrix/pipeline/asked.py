@@ -150,12 +150,16 @@ def parts_left_out(out: LeftOut, label: str) -> str:
     if not parts:
         return ""
     extras, groups = out.more_extras, out.more_groups
+    more = "at more of it"
+    if not {*extras}.intersection(out.extras) and not {*groups}.intersection(out.groups):
+        # All that is left excludes what was asked for.
+        extras, groups, more = out.extras[:1], () if out.extras else out.groups[:1], "there instead"
     if len(extras) + len(groups) > _NAMED:
         # Nobody reads all of them: an example shows how.
         extras, groups = out.extras[:1], out.groups[:1]
     wider = label + (f"[{','.join(extras)}]" if extras else "")
     wider += f":{','.join(groups)}" if groups else ""
-    return f"not audited of {label}: {'; '.join(parts)}. `{wider}` looks at more of it"
+    return f"not audited of {label}: {'; '.join(parts)}. `{wider}` looks {more}"
 
 
 def label_of(path: str, root: Path) -> str:

@@ -78,6 +78,8 @@ def test_what_was_left_out_is_named_with_the_way_to_it(path: str, source: str, s
 def test_what_excludes_what_was_asked_for_is_named_and_not_offered() -> None:
     out = lock(DATA / "uv" / "uv.lock", "[old]").left_out
     assert (out.extras, out.more_extras) == (("new",), ("old",))
+    said = "not audited of uv.lock: extras `new`. `uv.lock[new]` looks there instead"
+    assert parts_left_out(out, "uv.lock") == said
 
 
 def test_many_extras_are_named_in_part() -> None:
