@@ -11,12 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from buildmatrix.text import printable
+
 EXIT_OK = 0
 EXIT_FINDINGS = 1
 EXIT_INTERRUPTED = 130
+#: A defect of buildmatrix itself: `EX_SOFTWARE` of BSD's sysexits.h.
+EXIT_DEFECT = 70
 
 #: When several codes apply the most severe wins, in this order.
-SEVERITY_ORDER = (EXIT_INTERRUPTED, 2, 5, 4, EXIT_FINDINGS, 3, EXIT_OK)
+SEVERITY_ORDER = (EXIT_INTERRUPTED, EXIT_DEFECT, 2, 5, 4, EXIT_FINDINGS, 3, EXIT_OK)
 
 
 def most_severe(codes: Sequence[int]) -> int:
@@ -54,10 +58,11 @@ class Problem:
     hint: str | None = None
 
     def __str__(self) -> str:
+        """The problem on one line, whatever the names in it hold."""
         where = ":".join(
             str(part) for part in (self.file, self.line, self.column) if part is not None
         )
-        return f"{where}: {self.message}" + (f"; {self.hint}" if self.hint else "")
+        return printable(f"{where}: {self.message}" + (f"; {self.hint}" if self.hint else ""))
 
 
 class SpecError(UsageError):

@@ -12,12 +12,14 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import click
 
 from buildmatrix import __version__
+from buildmatrix.cli import console
 from buildmatrix.cli.options import (
     GLOBAL_OPTIONS,
     Settings,
@@ -26,7 +28,8 @@ from buildmatrix.cli.options import (
     stacked,
     with_global_options,
 )
-from buildmatrix.errors import EXIT_INTERRUPTED, BuildmatrixError, UndecidedError
+from buildmatrix.errors import EXIT_DEFECT, EXIT_INTERRUPTED, BuildmatrixError, UsageError
+from buildmatrix.text import printable
 
 #: Command → one line for `--help`. The module of the same name holds a click command `command`.
 COMMANDS = {
@@ -46,6 +49,10 @@ COMMANDS = {
     "report": "Render a saved report again, or merge several.",
     "schema": "Print the JSON schema of the specification, a report or a diff.",
 }
+
+
+#: Characters of the reason that an unexpected exception gives.
+_LONGEST_REASON = 300
 
 
 class _ReaderGone(Exception):
@@ -125,38 +132,65 @@ _before_the_command = stacked(
 @click.pass_context
 def group(ctx: click.Context, file: Path, quiet: bool, verbose: bool, no_progress: bool) -> None:
     """Prove that an image for one accelerator backend is really that."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise UsageError(
+            "the folder that this runs in was deleted; change to one that exists"
+        ) from error
     ctx.obj = check_loudness(Settings(file, quiet, verbose, no_progress))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with the code that docs/contract.md promises."""
-    # A CI system that gives up sends SIGTERM: builds end and the journal is kept, as for Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    console.prepare_streams()
+    # A CI system that gives up sends SIGTERM: builds end and the journal is kept, as for Ctrl-C. A
+    # terminal that is closed sends SIGHUP.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
     try:
         code = group.main(args=arguments, prog_name="buildmatrix", standalone_mode=False)
     except click.exceptions.Exit as stop:
         code = stop.exit_code
     except click.ClickException as error:
-        error.show()
+        text = StringIO()
+        error.show(text)
+        console.complain(text.getvalue().rstrip("\n"))
         code = error.exit_code
     except BuildmatrixError as error:
-        click.echo(f"buildmatrix: {error.message}", err=True)
+        console.complain(f"buildmatrix: {error.message}")
         if error.log is not None:
-            click.echo(f"log: {error.log}", err=True)
+            console.complain(f"log: {error.log}")
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("buildmatrix: interrupted", err=True)
+        console.complain("buildmatrix: interrupted")
         code = EXIT_INTERRUPTED
     except _ReaderGone:
         # The reader went away (`| head`): nobody is left to tell.
         code = 0
-    except Exception:
+    except Exception as error:
         # 1 would say that there are findings: a crash says nothing about the images.
-        traceback.print_exc()
-        click.echo("buildmatrix: this is a bug in buildmatrix; please report it", err=True)
-        code = UndecidedError.exit_code
+        _explain_defect(error, sys.argv[1:] if arguments is None else arguments)
+        code = EXIT_DEFECT
     _let_go()
     sys.exit(code or 0)
+
+
+def _explain_defect(error: Exception, arguments: Sequence[str]) -> None:
+    """One sentence about an exception that nobody expected; all of it with `--verbose`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    said = printable(str(error))[:_LONGEST_REASON]
+    is_verbose = (
+        not {"-v", "--verbose"}.isdisjoint(arguments) or "BUILDMATRIX_VERBOSE" in os.environ
+    )
+    if is_verbose:
+        console.complain("".join(traceback.format_exception(error)).rstrip())
+    console.complain(
+        f"buildmatrix: stopped by a defect of its own, {type(error).__name__}{where}: {said}; "
+        + ("please report it" if is_verbose else "run it again with -v, and please report that")
+    )
 
 
 def _let_go() -> None:

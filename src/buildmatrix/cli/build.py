@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.cli.console import complain
 from buildmatrix.cli.options import (
     Settings,
     load_targets,
@@ -98,5 +99,5 @@ def command(
         )
     write_report(result.report, pairs, output, spec.root)
     if result.error:
-        click.echo(f"buildmatrix: {result.error}", err=True)
+        complain(f"buildmatrix: {result.error}")
     return result.exit_code

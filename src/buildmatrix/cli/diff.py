@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.cli.console import write
 from buildmatrix.cli.facts import fact_cache
 from buildmatrix.cli.options import (
     Settings,
@@ -19,7 +20,6 @@ from buildmatrix.cli.options import (
     option,
     selection_options,
     width_and_color,
-    write,
 )
 from buildmatrix.cli.output import check_formats, more_waivers
 from buildmatrix.cli.surroundings import engine, engine_options
@@ -241,7 +241,7 @@ def _write(
 ) -> None:
     for name, path in pairs:
         place = path or output
-        write(render(name, place), place)
+        write(render(name, place), place, name)
 
 
 def _text(comparison: Comparison, name: str, place: Path | None, every: bool) -> str:

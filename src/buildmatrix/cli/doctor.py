@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.options import Settings, load, option, say
+from buildmatrix.cli.console import say
+from buildmatrix.cli.options import Settings, load, option
 from buildmatrix.cli.surroundings import engine
 from buildmatrix.errors import EXIT_OK, ComponentError, SpecError, UndecidedError, most_severe
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-import click
+from buildmatrix.cli.console import complain
 
 if TYPE_CHECKING:
     from buildmatrix.store.facts import FactCache
@@ -17,4 +17,4 @@ def fact_cache(no_cache: bool) -> FactCache | None:
 
     if no_cache:
         return None
-    return FactCache(default_folder(os.environ), lambda text: click.echo(text, err=True))
+    return FactCache(default_folder(os.environ), complain)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from buildmatrix.cli.options import Settings, load_targets, option, say, selection_options
+from buildmatrix.cli.console import complain, say
+from buildmatrix.cli.options import Settings, load_targets, option, selection_options
 from buildmatrix.errors import UsageError
 from buildmatrix.lock.model import Lock
 
@@ -52,5 +53,5 @@ def command(
         return 1 if changed else 0
     write(spec, files)
     if not settings.quiet:
-        click.echo(f"wrote {len(files)} files to {spec.output}", err=True)
+        complain(f"wrote {len(files)} files to {spec.output}")
     return 0

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from buildmatrix.cli.console import complain
 from buildmatrix.cli.options import Settings, option
 from buildmatrix.errors import UsageError
 
@@ -31,4 +32,4 @@ def command(settings: Settings, inputs: tuple[Path, ...], force: bool) -> None:
     if settings.file.exists() and not force:
         raise UsageError(f"{settings.file} exists; give --force to replace it")
     settings.file.write_text(first_spec(found, folder), encoding="utf-8")
-    click.echo(f"wrote {settings.file} from {', '.join(map(str, found))}", err=True)
+    complain(f"wrote {settings.file} from {', '.join(map(str, found))}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.cli.console import write
 from buildmatrix.cli.facts import fact_cache
 from buildmatrix.cli.options import (
     Settings,
@@ -16,7 +17,6 @@ from buildmatrix.cli.options import (
     load_targets,
     option,
     width_and_color,
-    write,
 )
 from buildmatrix.cli.surroundings import engine, engine_options
 from buildmatrix.engines.model import Surroundings
@@ -92,13 +92,13 @@ def command(
             raise UsageError("one picture shows one SOURCE; name only one")
         if format_ == "table":
             raise UsageError("--graph draws: give --format json, dot, mermaid or svg with it")
-        write(_drawn(known(sources[0]), format_), output)
+        write(_drawn(known(sources[0]), format_), output, format_)
         return EXIT_OK
     machines = (
         None if select is None else machines_of(*load_targets(settings, (select,), None), select)
     )
     inspections = [_inspection(source, machine, known, machines) for source in sources]
-    write(_render(inspections, format_, output), output)
+    write(_render(inspections, format_, output), output, format_)
     return UndecidedError.exit_code if any(one.unread for one in inspections) else EXIT_OK
 
 
@@ -124,10 +124,11 @@ def _inspection(
 def _drawn(known: Known, format_: str) -> str:
     from buildmatrix.graph.collapsed import of_libraries
     from buildmatrix.pipeline.why import joined
+    from buildmatrix.text import each_text, shown
 
     it = joined(known)
     module = importlib.import_module(f"buildmatrix.reports.graph_{format_}")
-    text: str = module.render(of_libraries(it.source, it.graph, it.evidence))
+    text: str = module.render(each_text(of_libraries(it.source, it.graph, it.evidence), shown))
     return text
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.cli.console import complain, say
 from buildmatrix.cli.options import (
     Settings,
     load_targets,
     option,
-    say,
     selection_options,
 )
 from buildmatrix.cli.progress import progress
@@ -56,7 +56,7 @@ def command(
     spec, targets = load_targets(settings, globs, subset)
     reasons = {target.id: staleness(spec, target) for target in targets}
     for line in leftovers(spec):
-        click.echo(line, err=True)
+        complain(line)
     if check:
         for id, reason in reasons.items():
             if reason:
@@ -78,7 +78,7 @@ def command(
     for target in targets:
         if target.id in failures:
             message = failures[target.id].message.removeprefix(f"{target.id}: ")
-            click.echo(f"{target.id}: {message}", err=True)
+            complain(f"{target.id}: {message}")
         elif not settings.quiet:
             state = "locked" if target.id in results else "current"
             say(f"{target.id}: {state} {target.lock}")

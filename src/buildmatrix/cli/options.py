@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import click
 
-from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.spec.model import Spec, Target
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -174,42 +173,6 @@ def load_targets(
 
     spec = load(settings)
     return spec, select(spec, globs, subset)
-
-
-def say(text: str, *, color: bool | None = None) -> None:
-    """Print on standard output. Raises `UndecidedError` when it takes nothing more."""
-    from buildmatrix.trees.base import reason
-
-    try:
-        click.echo(text, nl=not text.endswith("\n"), color=color)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise UndecidedError(f"standard output cannot be written: {reason(error)}") from error
-
-
-def write(text: str, output: Path | None) -> None:
-    """Machine output: to a file, or to standard output for None and `-`.
-
-    Folders that are missing are made below the current one only. Raises `UsageError` for a path
-    that cannot be a file, and `UndecidedError` for one that takes nothing.
-    """
-    from buildmatrix.trees.base import reason
-
-    if output is None or str(output) == "-":
-        # Whoever rendered it knows whether colours are wanted; click would take them out of a pipe.
-        say(text, color=True)
-        return
-    try:
-        if not output.is_absolute():
-            output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(text, encoding="utf-8")
-    except (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError) as error:
-        raise UsageError(
-            f"{output} cannot be written: {reason(error)}; name a file in a folder that exists"
-        ) from error
-    except OSError as error:
-        raise UndecidedError(f"{output} cannot be written: {reason(error)}") from error
 
 
 def width_and_color(output: Path | None) -> tuple[int, bool]:

@@ -8,13 +8,18 @@ from pathlib import Path
 
 import click
 
-from buildmatrix.cli.options import formats_option, option, stacked, width_and_color, write
+from buildmatrix.cli.console import write
+from buildmatrix.cli.options import formats_option, option, stacked, width_and_color
 from buildmatrix.errors import UsageError
 from buildmatrix.reports.model import Report
 from buildmatrix.spec.model import Waiver
+from buildmatrix.text import each_text, printable, shown
 
 #: Format → module of `buildmatrix.reports` with a function `render`.
 FORMATS = ("table", "json", "sarif", "junit", "markdown", "html", "cyclonedx")
+
+#: Fields of a report whose texts have lines of their own.
+_LINES = frozenset({"error", "patch"})
 
 report_options = stacked(
     formats_option(FORMATS),
@@ -99,7 +104,17 @@ def write_report(
     """
     for name, path in formats:
         place = path or output
-        write(_render(name, report, place, root), place)
+        write(_render(name, _presentable(report, name), place, root), place, name)
+
+
+def _presentable(report: Report, format_: str) -> Report:
+    """The report as it may be shown: without secrets, and each text of it on its own line.
+
+    In JSON a line break is no line break, and whoever reads it again gets what was found.
+    """
+    if format_ in ("json", "cyclonedx"):
+        return each_text(report, shown)
+    return each_text(report, lambda text: printable(shown(text)), lines=_LINES)
 
 
 def _render(name: str, report: Report, place: Path | None, root: Path) -> str:

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import click
-
+from buildmatrix.cli.console import complain
 from buildmatrix.cli.options import Settings
 from buildmatrix.progress import Progress, Silent
+from buildmatrix.text import printable, shown
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -54,7 +54,7 @@ class PlainLines:
 
     def _print(self, line: str) -> None:
         with self._lock:
-            click.echo(f"{time.monotonic() - self._start:7.1f} {line}", err=True)
+            complain(f"{time.monotonic() - self._start:7.1f} {line}")
 
 
 @dataclass(slots=True)
@@ -128,17 +128,43 @@ class LiveTable:
         return table
 
 
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """Passes on what may be shown: names of targets and packages, and what steps print, is foreign.
+
+    Each text stays on its line; plain lines are looked at once more where they are printed.
+    """
+
+    display: Progress
+
+    def step(self, target: str, text: str) -> None:
+        """Pass it on."""
+        self.display.step(printable(target), printable(shown(text)))
+
+    def output(self, target: str, line: str) -> None:
+        """Pass it on."""
+        self.display.output(printable(target), printable(shown(line)))
+
+    def done(self, target: str, outcome: str, ok: bool) -> None:
+        """Pass it on."""
+        self.display.done(printable(target), printable(shown(outcome)), ok)
+
+    def note(self, text: str) -> None:
+        """Pass it on."""
+        self.display.note(printable(shown(text)))
+
+
 @contextmanager
 def progress(settings: Settings) -> Iterator[Progress]:
     """The progress display that fits the terminal and the options."""
     if settings.quiet:
         yield Silent()
     elif settings.no_progress or settings.verbose or not sys.stderr.isatty():
-        yield PlainLines(settings.verbose)
+        yield _Shown(PlainLines(settings.verbose))
     else:
         from rich.console import Console
         from rich.live import Live
 
         table = LiveTable()
         with Live(table, console=Console(stderr=True), refresh_per_second=REFRESHES_PER_SECOND):
-            yield table
+            yield _Shown(table)

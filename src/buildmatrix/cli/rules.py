@@ -6,7 +6,8 @@ import json
 
 import click
 
-from buildmatrix.cli.options import Settings, format_option, option, say
+from buildmatrix.cli.console import say
+from buildmatrix.cli.options import Settings, format_option, option
 from buildmatrix.errors import UsageError
 
 
@@ -75,7 +76,7 @@ def _catalogue(settings: Settings, name: str | None, style: str) -> None:
     catalogue = load(read_data_files(settings.file))
     backend = None if name is None else listing.backend_named(name, catalogue)
     if style == "json":
-        say(json.dumps(listing.document(catalogue, backend), indent=2, ensure_ascii=False))
+        say(json.dumps(listing.document(catalogue, backend), indent=2, ensure_ascii=False), "json")
     elif backend is not None:
         for line in listing.lines(catalogue, backend):
             say(line)

@@ -7,7 +7,7 @@ import json
 
 import click
 
-from buildmatrix.cli.options import say
+from buildmatrix.cli.console import say
 
 
 @click.command("schema", short_help="Print a JSON schema.")
@@ -25,4 +25,4 @@ def command(what: str) -> None:
         "drift": ("reports.comparison_schema", "drift_schema"),
     }[what]
     schema = getattr(importlib.import_module(f"buildmatrix.{module}"), name)
-    say(json.dumps(schema(), indent=2))
+    say(json.dumps(schema(), indent=2), "json")

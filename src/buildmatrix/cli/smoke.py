@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from buildmatrix.cli.options import Settings, load_targets, say
+from buildmatrix.cli.console import complain, say
+from buildmatrix.cli.options import Settings, load_targets
 from buildmatrix.cli.progress import progress
 from buildmatrix.cli.surroundings import engine
 from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError, most_severe
@@ -42,7 +43,7 @@ def command(settings: Settings, pattern: str) -> int:
         reference, facts = next(((n, image) for n, image in images if image), (None, None))
         if reference is None or facts is None:
             missing = f"no image of it is on this machine ({', '.join(references) or 'no tags'})"
-            click.echo(f"{target.id}: {missing}; run `buildmatrix build` first", err=True)
+            complain(f"{target.id}: {missing}; run `buildmatrix build` first")
             codes.append(UndecidedError.exit_code)
             continue
         has_device = backends[target.backend].vendor is not None

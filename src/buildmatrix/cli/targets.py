@@ -6,7 +6,8 @@ import json
 
 import click
 
-from buildmatrix.cli.options import Settings, format_option, load_targets, say, selection_options
+from buildmatrix.cli.console import say
+from buildmatrix.cli.options import Settings, format_option, load_targets, selection_options
 from buildmatrix.spec.model import Spec, Target
 
 
@@ -60,6 +61,6 @@ def command(settings: Settings, globs: tuple[str, ...], subset: str | None, styl
 
     spec, targets = load_targets(settings, globs, subset)
     if style == "github":
-        say(github_matrix(targets))
+        say(github_matrix(targets), style)
     else:
-        say(_json(spec, targets) if style == "json" else _table(spec, targets))
+        say(_json(spec, targets) if style == "json" else _table(spec, targets), style)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.cli.console import complain, write
 from buildmatrix.cli.facts import fact_cache
 from buildmatrix.cli.options import (
     Settings,
@@ -17,7 +18,6 @@ from buildmatrix.cli.options import (
     option,
     stacked,
     width_and_color,
-    write,
 )
 from buildmatrix.cli.surroundings import engine, engine_options
 from buildmatrix.cli.wheels import cache_folder, wheel_reader
@@ -132,7 +132,7 @@ def command(
         found = _with_symbols(found, tree, is_near if symbols is None else symbols, every)
         if tree is not None and symbols is None and not is_near:
             found = replace(found, notes=(*found.notes, _UNREAD_SYMBOLS))
-    write(_render(found, format_, output), output)
+    write(_render(found, format_, output), output, format_)
     return UndecidedError.exit_code if it.unread and not found.subjects else EXIT_OK
 
 
@@ -172,7 +172,7 @@ def read_on_index(
 def note(settings: Settings, text: str) -> None:
     """Say what takes long."""
     if not settings.quiet:
-        click.echo(text, err=True)
+        complain(text)
 
 
 def data_files(settings: Settings) -> tuple[Path, ...]:
@@ -197,6 +197,9 @@ def _render(found: Answer, format_: str, output: Path | None) -> str:
         text = module.render(found, width=width, color=color)
         return text
     from buildmatrix.graph.drawing import of_answer
+    from buildmatrix.text import each_text, shown
 
-    text = importlib.import_module(f"buildmatrix.reports.graph_{format_}").render(of_answer(found))
+    text = importlib.import_module(f"buildmatrix.reports.graph_{format_}").render(
+        each_text(of_answer(found), shown)
+    )
     return text

@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.addresses import Address
-from buildmatrix.lock.urls import redact
+from buildmatrix.text import shown
 
 #: Answers of a server that is busy or broken for the moment.
 PASSING = frozenset({408, 429, 500, 502, 503, 504})
@@ -99,7 +99,7 @@ def unreached(error: Exception, address: Address, proxy: str | None) -> RequestE
 
     causes = tuple(_causes(error))
     where = address.authority
-    through = f" (through the proxy {redact(proxy).rstrip('/')})" if proxy else ""
+    through = f" (through the proxy {shown(proxy).rstrip('/')})" if proxy else ""
     for cause in causes:
         if isinstance(cause, ssl.SSLCertVerificationError):
             advice = (

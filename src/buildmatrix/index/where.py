@@ -52,7 +52,7 @@ class Index:
 def default_indexes(environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """The URLs of the indexes that an installer on this machine asks, the first one first.
 
-    The URLs are as configured, and may hold credentials: show them through `lock.urls.redact`.
+    The URLs are as configured, and may hold credentials: show them through `text.shown`.
     """
     found = configured(os.environ if environment is None else environment)
     urls = [index.url for index in found if not index.explicit]

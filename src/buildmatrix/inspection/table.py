@@ -10,8 +10,9 @@ from buildmatrix.elf.model import Elf
 from buildmatrix.inspection.contents_text import lists
 from buildmatrix.inspection.model import Imports, Inspection
 from buildmatrix.inventory.model import Binary
-from buildmatrix.reports.ansi import Painter, printable, wrapped
+from buildmatrix.reports.ansi import Painter, wrapped
 from buildmatrix.rules.text import count, size
+from buildmatrix.text import printable
 
 _INDENT = "  "
 #: Sections that are shown although the catalogue is silent about them: the largest.

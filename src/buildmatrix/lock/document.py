@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from buildmatrix.lock.inputs import inputs_digest
-from buildmatrix.lock.urls import redact
+from buildmatrix.text import without_login
 
 SCHEMA = 1
 #: First line of every lock that `buildmatrix lock` writes.
@@ -44,7 +44,7 @@ def document(
         "[tool.buildmatrix.packages]",
         *(_origin(name, origins[name]) for name in sorted(origins)),
     ]
-    return redact(f"{HEADER}{body.strip()}\n\n" + "\n".join(lines) + "\n")
+    return without_login(f"{HEADER}{body.strip()}\n\n" + "\n".join(lines) + "\n")
 
 
 def _origin(name: str, origin: Origin) -> str:

@@ -12,8 +12,8 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import BuildmatrixError, Problem, SpecError, UndecidedError
 from buildmatrix.lock.plan import PROJECT
-from buildmatrix.lock.urls import redact
 from buildmatrix.spec.model import Target
+from buildmatrix.text import shown
 
 #: What uv puts in front of a line, now and in older releases.
 _LEAD = re.compile(r"^\s*(?:error:|cause:|Caused by:|×|├─▶|╰─▶|│)\s*")
@@ -49,7 +49,7 @@ class NeedsBuilding(UndecidedError):
 
 def explain(target: Target, stderr: str) -> BuildmatrixError:
     """The error to raise for a `uv pip compile` that failed with `stderr`."""
-    lines = [_LEAD.sub("", line).strip() for line in redact(stderr).splitlines()]
+    lines = [_LEAD.sub("", line).strip() for line in shown(stderr).splitlines()]
     lines = [line for line in lines if line and not line.startswith("warning:")]
     for line in lines:
         if wrong := _UNPARSED.fullmatch(line):
@@ -95,7 +95,7 @@ def _sentence(target: Target, lines: list[str]) -> str:
         reason = " ".join(reasons).replace(f"{PROJECT} depends on", "you require")
         reason = reason.replace(f"{ASKED} depends on", "you require")
         bound = "".join(
-            f" The {family} family is taken from {redact(url)} only."
+            f" The {family} family is taken from {shown(url)} only."
             for family, url in target.index.items()
             if family in reason
         )

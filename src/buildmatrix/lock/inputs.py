@@ -14,8 +14,8 @@ from pathlib import Path
 
 from buildmatrix.lock.platform import python_platform
 from buildmatrix.lock.requirements import Asked
-from buildmatrix.lock.urls import redact
 from buildmatrix.spec.model import Target
+from buildmatrix.text import without_login
 
 #: Prefix of the keys that stand for a file.
 FILE = "file "
@@ -36,7 +36,7 @@ def input_values(root: Path, target: Target, asked: Asked) -> dict[str, str]:
         "torch": "" if "torch" in target.index else target.torch or "",
     }
     values |= {f"replace {name}": twin for name, twin in target.replace.items()}
-    values |= {f"index {family}": redact(url) for family, url in target.index.items()}
+    values |= {f"index {family}": without_login(url) for family, url in target.index.items()}
     return {key: values[key] for key in sorted(values)}
 
 

@@ -22,10 +22,10 @@ from buildmatrix.lock.plan import TORCH_FAMILY, index_of
 from buildmatrix.lock.platform import python_platform
 from buildmatrix.lock.read import entries_of
 from buildmatrix.lock.recent import Recent
-from buildmatrix.lock.urls import redact
 from buildmatrix.lock.uv import Uv
 from buildmatrix.lock.uvsettings import project_text
 from buildmatrix.spec.model import Target
+from buildmatrix.text import without_login
 
 #: Indexes that stand for "the default one", which a machine may mirror.
 _DEFAULT = re.compile(r"https://pypi\.(org|python\.org)/simple/?")
@@ -130,7 +130,7 @@ class _Lookup:
                 for file, text in texts.items():
                     (Path(name) / file).write_text(text)
                 done = self.uv.run([*arguments, "--", *texts], Path(name))
-            kept = redact(done.stdout).encode()
+            kept = without_login(done.stdout).encode()
             if done.returncode != 0:
                 error = explain(self.target, done.stderr)
                 if not isinstance(error, NoSolution) or self.offline:

@@ -19,8 +19,8 @@ from buildmatrix.lock.markers import BrokenMarker
 from buildmatrix.lock.model import Lock, Package
 from buildmatrix.lock.projects import line_of_key
 from buildmatrix.lock.text import decode, load_toml, mapping, read_bytes, string, strings, tables
-from buildmatrix.lock.urls import redact
 from buildmatrix.lock.uvlock import sha256_of
+from buildmatrix.text import without_login
 
 _HINT = "run `pipenv lock`"
 #: Section of the lock → section of the `Pipfile`; further categories are called the same in both.
@@ -121,12 +121,12 @@ def _package(
     return Package(
         name=name,
         version=ask.check_version(pin.removeprefix("=="), name, line),
-        index=redact(index) if index else None,
+        index=without_login(index) if index else None,
         wheels=(),
         source_only=bool(origin),
         via=(asked[name],) if name in asked else (),
         place=f"{ask.label}:{line}" if line else "",
-        source=redact(origin),
+        source=without_login(origin),
     )
 
 

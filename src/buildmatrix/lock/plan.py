@@ -25,8 +25,8 @@ from packaging.utils import canonicalize_name
 from buildmatrix.errors import Problem, SpecError, UsageError
 from buildmatrix.lock.graph import Node
 from buildmatrix.lock.lines import Line
-from buildmatrix.lock.urls import redact
 from buildmatrix.spec.model import Target
+from buildmatrix.text import without_login
 
 #: What lives on the PyTorch indexes beside mirrored copies of common packages: the list that uv's
 #: own `--torch-backend` goes by (`crates/uv-torch/src/backend.rs`, read 2026-11).
@@ -97,7 +97,7 @@ def index_of(name: str, target: Target) -> str | None:
 def comes_from_its_index(node: Node, target: Target) -> bool:
     """Whether a node that has an explicit index was really taken from it."""
     wanted = index_of(node.name, target) or ""
-    return redact(node.index or "").rstrip("/") == redact(wanted).rstrip("/")
+    return without_login(node.index or "").rstrip("/") == without_login(wanted).rstrip("/")
 
 
 def first_plan(target: Target, lines: Sequence[Line]) -> Plan:

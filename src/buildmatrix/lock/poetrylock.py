@@ -31,8 +31,8 @@ from buildmatrix.lock.text import (
     table_lines,
     tables,
 )
-from buildmatrix.lock.urls import redact
 from buildmatrix.lock.walk import Astray, Edge, Entry, Wish, walk
+from buildmatrix.text import without_login
 
 _HINT = "run `poetry lock`"
 #: Group of what a project needs to run.
@@ -279,10 +279,10 @@ def _package(
     return Package(
         name=entry.name,
         version=entry.version,
-        index=redact(url) if kind == "legacy" else None,
+        index=without_login(url) if kind == "legacy" else None,
         wheels=wheels,
         source_only=not wheels,
         via=askers,
         place=place,
-        source="" if wheels else redact(origin),
+        source="" if wheels else without_login(origin),
     )

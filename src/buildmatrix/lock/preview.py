@@ -33,12 +33,12 @@ from buildmatrix.lock.read import entries_of
 from buildmatrix.lock.recent import Recent
 from buildmatrix.lock.resolve import check_indexes, settle
 from buildmatrix.lock.text import string, tables
-from buildmatrix.lock.urls import redact
 from buildmatrix.lock.uv import Uv
 from buildmatrix.lock.uvsettings import project_text
 from buildmatrix.lock.wanted import Wanted, applies
 from buildmatrix.progress import Progress
 from buildmatrix.spec.model import Target
+from buildmatrix.text import without_login
 
 #: Format of the kept resolutions.
 _SCHEMA = 2
@@ -188,7 +188,7 @@ def _resolve(
     progress.step(target.id, "lock: collecting hashes")
     body = compiler.pylock(plan, graph)
     check_indexes(session.target, graph)
-    return Resolution(redact(body), graph, plan.twins, tuple(sorted({*unbuilt} & {*graph})))
+    return Resolution(without_login(body), graph, plan.twins, tuple(sorted({*unbuilt} & {*graph})))
 
 
 class _Session:

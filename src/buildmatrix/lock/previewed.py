@@ -18,9 +18,9 @@ from buildmatrix.lock.plan import PROJECT
 from buildmatrix.lock.platform import marker_environment
 from buildmatrix.lock.preview import ASKED_FILE, Resolution
 from buildmatrix.lock.read import entries_of
-from buildmatrix.lock.urls import redact
 from buildmatrix.lock.wanted import Wanted, applies
 from buildmatrix.spec.model import Target
+from buildmatrix.text import without_login
 
 
 def packages_of(resolution: Resolution, target: Target, wanted: Wanted) -> tuple[Package, ...]:
@@ -37,7 +37,7 @@ def packages_of(resolution: Resolution, target: Target, wanted: Wanted) -> tuple
         node = resolution.nodes.get(package.name)
         package = dataclasses.replace(
             package,
-            index=redact(node.index) if node and node.index else package.index,
+            index=without_login(node.index) if node and node.index else package.index,
             via=tuple(sorted(set(_askers(node, resolution, target, lines)))) if node else (),
         )
         if package.name in {*built, *resolution.sources} or ":all:" in built:

@@ -20,7 +20,8 @@ from buildmatrix.errors import Problem, SpecError
 from buildmatrix.lock.inputs import inputs_digest
 from buildmatrix.lock.model import Lock, Package, Wheel
 from buildmatrix.lock.text import decode, load_toml, mapping, read_bytes, string, table_lines
-from buildmatrix.lock.urls import path_in, redact
+from buildmatrix.lock.urls import path_in
+from buildmatrix.text import without_login
 
 _HINT = "restore it, or run `buildmatrix lock`"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -136,14 +137,14 @@ class _Reader:
         return Package(
             name=name,
             version=self.version(item.get("version"), where),
-            index=redact(index) if isinstance(index, str) else None,
+            index=without_login(index) if isinstance(index, str) else None,
             wheels=tuple(files),
             source_only=not wheels and "archive" not in item,
             via=tuple(sorted(v for v in via if isinstance(v, str)))
             if isinstance(via, list)
             else (),
             place=f"{self.file}:{line}" if line else "",
-            source="" if files else redact(_source(item)),
+            source="" if files else without_login(_source(item)),
         )
 
     def version(self, value: object, where: str) -> str:
@@ -174,7 +175,7 @@ class _Reader:
         size = entry.get("size")
         return Wheel(
             filename=filename,
-            url=redact(url),
+            url=without_login(url),
             sha256=sha256,
             size=size if isinstance(size, int) and size >= 0 else None,
         )
@@ -195,7 +196,7 @@ def _archived(archive: Mapping[str, object]) -> Wheel:
     size = archive.get("size")
     return Wheel(
         filename=posixpath.basename(path_in(where)),
-        url=redact(where),
+        url=without_login(where),
         sha256=sha256 if _SHA256.fullmatch(sha256) else "",
         size=size if isinstance(size, int) and size >= 0 else None,
     )

@@ -25,10 +25,10 @@ from buildmatrix.lock.platform import marker_environment
 from buildmatrix.lock.read import read_lock
 from buildmatrix.lock.requirements import read_asked, relative_label
 from buildmatrix.lock.status import staleness
-from buildmatrix.lock.urls import redact
 from buildmatrix.lock.uv import Uv, find_uv
 from buildmatrix.progress import Progress
 from buildmatrix.spec.model import Spec, Target
+from buildmatrix.text import shown
 
 #: Real targets need one to three.
 _ROUNDS = 10
@@ -128,8 +128,8 @@ def check_indexes(target: Target, graph: Mapping[str, Node]) -> None:
         if wanted is None or node.version is None or comes_from_its_index(node, target):
             continue
         raise UndecidedError(
-            f"{target.id}: {name} would come from {redact(node.index or 'elsewhere')} and not "
-            f"from {redact(wanted)}; name it in a requirement file."
+            f"{target.id}: {name} would come from {shown(node.index or 'elsewhere')} and not "
+            f"from {shown(wanted)}; name it in a requirement file."
         )
 
 

@@ -1,7 +1,7 @@
-"""URLs as they may be shown and stored: without user names, passwords and tokens.
+"""User names and passwords in the URLs of inputs.
 
-What inputs say of those is remembered in this process, and nowhere else, so that files of the same
-server can be read: everything behind this module has URLs without them.
+They are remembered in this process, and nowhere else, so that files of the same server can be read:
+everything behind this module has URLs without them (`buildmatrix.text.without_login`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ import re
 from collections.abc import Sequence
 from urllib.parse import unquote, urlsplit
 
-#: `user:password@` of an http(s) URL. `ssh://git@host` is left alone: that `git` is no secret.
-_CREDENTIALS = re.compile(r"\b(https?://)[^/\s\"'`<>]*@")
-#: The same with the server.
-_GIVEN = re.compile(r"\bhttps?://[^/\s\"'`<>]*@[^/\s\"'`<>#?]+")
+#: `user:password@` of an http(s) URL, with the server.
+_GIVEN = re.compile(r"\bhttps?://[^/\s\"'`<>]*@[^/\s\"'`<>#?]+", re.IGNORECASE)
 #: An environment variable in a requirements file, as pip and uv read it.
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 
@@ -31,11 +29,6 @@ def remember(text: str) -> None:
 def remembered() -> Sequence[str]:
     """URLs of servers, with credentials, in the order in which they were given."""
     return tuple(_given)
-
-
-def redact(text: str) -> str:
-    """`text` with the credentials of every http(s) URL in it taken out."""
-    return _CREDENTIALS.sub(r"\1", text)
 
 
 def path_in(url: str) -> str:

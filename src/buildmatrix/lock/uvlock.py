@@ -28,8 +28,9 @@ from buildmatrix.lock.text import (
     table_lines,
     tables,
 )
-from buildmatrix.lock.urls import path_in, redact
+from buildmatrix.lock.urls import path_in
 from buildmatrix.lock.walk import Astray, Edge, Entry, Wish, walk
+from buildmatrix.text import without_login
 
 _HINT = "run `uv lock`"
 #: Kinds of source that are the user's own code.
@@ -299,12 +300,12 @@ def _package(
     return Package(
         name=entry.name,
         version=entry.version,
-        index=redact(string(source.get("registry"))) or None,
+        index=without_login(string(source.get("registry"))) or None,
         wheels=wheels,
         source_only=not wheels,
         via=tuple(askers),
         place=place,
-        source="" if wheels else redact(_origin(source)),
+        source="" if wheels else without_login(_origin(source)),
     )
 
 
@@ -325,7 +326,7 @@ def _wheels(
             size = wheel.get("size")
             yield Wheel(
                 filename=name,
-                url=redact(where),
+                url=without_login(where),
                 sha256=sha256_of(said),
                 size=size if isinstance(size, int) and size >= 0 else None,
             )

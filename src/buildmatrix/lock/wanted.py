@@ -38,7 +38,8 @@ from buildmatrix.lock.markers import BrokenMarker, holds
 from buildmatrix.lock.model import LeftOut
 from buildmatrix.lock.projects import Project, expand, read_project, under
 from buildmatrix.lock.text import decode, mapping, read_bytes, strings
-from buildmatrix.lock.urls import path_in, redact
+from buildmatrix.lock.urls import path_in
+from buildmatrix.text import without_login
 
 #: Far above any real requirements file: 1000 pins with twenty hashes each are 2 MB.
 _LARGEST = 16 * 1024 * 1024
@@ -193,7 +194,7 @@ def _read_file(
         if include := INCLUDE.fullmatch(line):
             name = include[2].strip("\"' ")
             if "://" in name:
-                problem = f"`{redact(name)}` is read from the network"
+                problem = f"`{without_login(name)}` is read from the network"
                 wanted.problems.append(place.problem(problem, hint="save it beside this file"))
                 continue
             inner = posixpath.normpath(posixpath.join(posixpath.dirname(label), name))
@@ -264,7 +265,7 @@ def _requirement(line: str, place: Place, wanted: Wanted) -> None:
             _address(address, place, wanted, hashes)
             return
         why = str(error).splitlines()[0]
-        message = f"`{redact(text)}` is no requirement: {why}"
+        message = f"`{without_login(text)}` is no requirement: {why}"
         column = _column(str(error))
         column = column + place.indent if column is not None else None
         wanted.problems.append(place.problem(message, column, "see PEP 508"))
@@ -317,7 +318,7 @@ def _address(address: Address, place: Place, wanted: Wanted, hashes: frozenset[s
         requirement = parse_requirement(text)
     except InvalidRequirement as error:
         why = str(error).splitlines()[0]
-        message = f"`{redact(text)}` is no requirement: {why}"
+        message = f"`{without_login(text)}` is no requirement: {why}"
         wanted.problems.append(place.problem(message, hint="see PEP 508"))
         return
     _add(requirement, place, wanted, hashes)
@@ -352,7 +353,7 @@ def _local_path(where: str) -> str:
 
 
 def _unbuilt(address: Address, place: Place, wanted: Wanted) -> None:
-    where = redact(address.where + address.bracket)
+    where = without_login(address.where + address.bracket)
     name = address.name or _egg(where)
     if "://" not in address.where or address.where.startswith("file:"):
         project = _project_in(_local_path(address.where), place, wanted)

@@ -12,9 +12,9 @@ from buildmatrix.errors import Problem
 from buildmatrix.lock.ask import Ask
 from buildmatrix.lock.projects import Project, Said, expand, line_of_key, reached, read_project
 from buildmatrix.lock.text import string, strings
-from buildmatrix.lock.urls import redact
 from buildmatrix.lock.uvsettings import settings_of, source_of
 from buildmatrix.lock.wanted import Unbuilt, Wanted, add_line
+from buildmatrix.text import shown
 
 
 def add_project(wanted: Wanted, ask: Ask) -> None:
@@ -82,7 +82,7 @@ def _add(wanted: Wanted, project: Project, said: Said, ask: Ask) -> None:
     elif origin:
         if said.requirement.marker is None or ask.fits(str(said.requirement.marker)):
             place = project.place(said)
-            wanted.unbuilt.append(Unbuilt(said.name, redact(origin), place))
+            wanted.unbuilt.append(Unbuilt(said.name, shown(origin), place))
     else:
         add_line(wanted, said.text, project.label, said.line, folder)
 

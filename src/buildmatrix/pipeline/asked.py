@@ -14,8 +14,9 @@ from packaging.utils import canonicalize_name
 from buildmatrix.errors import UsageError
 from buildmatrix.lock.committed import is_lock
 from buildmatrix.lock.model import LeftOut
-from buildmatrix.lock.urls import redact, remember
+from buildmatrix.lock.urls import remember
 from buildmatrix.rules.text import listing
+from buildmatrix.text import shown
 
 #: What a SOURCE can be said to be.
 KINDS = ("requirements", "pyproject", "lock", "pypi", "wheel")
@@ -41,7 +42,7 @@ class Asked:
     without: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
-        return f"{self.kind}:{redact(self.name)}"
+        return f"{self.kind}:{shown(self.name)}"
 
     @property
     def is_file(self) -> bool:
@@ -94,7 +95,7 @@ def _file(text: str, kind: str | None, root: Path) -> Asked:
     if "://" in text:
         if kind in (None, "wheel") and text.split("#")[0].endswith(".whl"):
             return Asked("wheel", text)
-        raise UsageError(f"{redact(text)} cannot be read from the network; save it as a file first")
+        raise UsageError(f"{shown(text)} cannot be read from the network; save it as a file first")
     path, extras, groups = text, "", ""
     if not (root / text).is_file() and (found := _PARTS.fullmatch(text)):
         path, extras, groups = found["path"], found["extras"] or "", found["groups"] or ""

@@ -24,6 +24,7 @@ from buildmatrix.pipeline.locked import read_wheels, the_one
 from buildmatrix.pipeline.resolved import Resolved, resolve_sources
 from buildmatrix.reports.model import is_undecided
 from buildmatrix.spec.model import Spec
+from buildmatrix.text import shown
 
 #: The backend, and its runtime, in the identifier of a target.
 _BEGINNING = re.compile(r"([a-z][a-z-]*?)([0-9.]*)(-|$)")
@@ -48,7 +49,7 @@ def side_of_lock(text: str, settings: Settings) -> Side:
     )
     one = the_one(text, found)
     reader = Kept(index.reader)
-    side = Side(text if ":" in text else f"lock:{text}", "lock")
+    side = Side(shown(text if ":" in text else f"lock:{text}"), "lock")
     if globs or backends:
         side = _judged(side, one, reader, spec, settings, index)
         inventory = _audited(one, reader, side)

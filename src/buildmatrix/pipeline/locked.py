@@ -23,6 +23,7 @@ from buildmatrix.pipeline.resolved import Resolved, resolve_sources
 from buildmatrix.progress import Progress
 from buildmatrix.rules.text import count
 from buildmatrix.spec.model import Spec
+from buildmatrix.text import shown
 
 #: Wheels that are read at the same time.
 JOBS = 16
@@ -72,7 +73,7 @@ def known_lock(
     inventory = read_wheels(start(one), reader, wish.deep, progress)
     root = spec.root if spec is not None else Path()
     return Known(
-        f"{text}, for {_whose(one, found)}" if one.target.id not in text else text,
+        shown(f"{text}, for {_whose(one, found)}" if one.target.id not in text else text),
         lambda: with_lines(inventory, one.lock, root),
         marker_environment(one.target),
         notes=() if wish.deep or not _is_shallow(inventory) else (SHALLOW,),

@@ -13,10 +13,10 @@ from buildmatrix.lock.choose import nearest_build
 from buildmatrix.lock.lines import Line
 from buildmatrix.lock.plan import TORCH_FAMILY, index_of
 from buildmatrix.lock.platform import marker_environment
-from buildmatrix.lock.urls import redact
 from buildmatrix.lock.wanted import applies
 from buildmatrix.pipeline.bare import ANY
 from buildmatrix.spec.model import Target
+from buildmatrix.text import shown
 
 #: Names of the files that an index has of a distribution; raises `UndecidedError`.
 Listing = Callable[[str, str], Iterable[str]]
@@ -71,7 +71,7 @@ def _missing(
     nearest = nearest_build(version, target, files, _marks(target, catalogue))
     if nearest is None or nearest.version.partition("+")[0] == release:
         return
-    yield _sentence(f"{name} {release}", f"{wanted} on {redact(index)}", nearest.version)
+    yield _sentence(f"{name} {release}", f"{wanted} on {shown(index)}", nearest.version)
 
 
 def _sentence(what: str, where: str, nearest: str | None) -> str:

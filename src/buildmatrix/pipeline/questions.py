@@ -24,7 +24,6 @@ from buildmatrix.lock.preview import Resolution, request_of, resolve
 from buildmatrix.lock.previewed import packages_of
 from buildmatrix.lock.recent import Recent
 from buildmatrix.lock.status import staleness
-from buildmatrix.lock.urls import redact
 from buildmatrix.lock.uv import Uv
 from buildmatrix.lock.uvsettings import settings_of
 from buildmatrix.lock.wanted import Wanted, add_file, add_line
@@ -33,6 +32,7 @@ from buildmatrix.pipeline.asked import Asked, label_of
 from buildmatrix.progress import Progress
 from buildmatrix.rules.text import listing
 from buildmatrix.spec.model import Spec, Target
+from buildmatrix.text import shown
 
 #: How files say which Pythons they are for.
 _PYTHON = re.compile(
@@ -95,7 +95,7 @@ class Questions:
     def of_source(self, target: Target, asked: Asked) -> Question:
         """A SOURCE, for a target that asks for nothing else. Raises `SpecError`, `UsageError`."""
         path = self.root / asked.name
-        label = label_of(asked.name, self.root) if asked.is_file else redact(asked.name)
+        label = label_of(asked.name, self.root) if asked.is_file else shown(asked.name)
         wanted = Wanted(settings=settings_of(self.root), tolerant=self.missing_ok)
         ask = Ask(path, label, target, asked.extras, asked.groups, asked.without)
         if asked.is_file and self.missing_ok and not path.exists():

@@ -17,13 +17,13 @@ from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError
 from buildmatrix.lock.explain import NoSolution
 from buildmatrix.lock.model import Lock
 from buildmatrix.lock.recent import Recent
-from buildmatrix.lock.urls import redact
 from buildmatrix.lock.uv import find_uv
 from buildmatrix.pipeline import points
 from buildmatrix.pipeline.asked import Asked, label_of, parse, parts_left_out
 from buildmatrix.pipeline.questions import Question, Questions, python_of
 from buildmatrix.progress import Progress
 from buildmatrix.spec.model import Spec, Target
+from buildmatrix.text import shown
 
 #: Resolutions at a time: each is a process of its own that mostly waits for an index.
 JOBS = 4
@@ -208,7 +208,7 @@ def _begin(
 
 def _for(target: Target, asked: Asked, root: Path, own: Collection[str]) -> Target:
     """The target, asking for a source in place of what the specification asks for."""
-    label = label_of(asked.name, root) if asked.is_file else redact(asked.name)
+    label = label_of(asked.name, root) if asked.is_file else shown(asked.name)
     return replace(
         target,
         id=target.id if target.id in own else f"{target.id}:{label}",

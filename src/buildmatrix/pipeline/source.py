@@ -15,6 +15,7 @@ from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.pipeline.environments import environment_of
 from buildmatrix.pipeline.opening import folder, zstandard
+from buildmatrix.text import shown
 from buildmatrix.trees.base import reason
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Source:
     name: str
 
     def __str__(self) -> str:
-        return f"{self.kind}:{self.name}"
+        return shown(f"{self.kind}:{self.name}")
 
 
 @dataclass(frozen=True, slots=True)

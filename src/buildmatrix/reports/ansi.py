@@ -5,6 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import Literal
 
+from buildmatrix.text import printable
+
 Style = Literal["bold", "dim", "red", "green", "yellow", "blue"]
 
 _CODES: dict[Style, int] = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34}
@@ -22,14 +24,6 @@ class Painter:
             return text
         codes = ";".join(str(_CODES[style]) for style in styles)
         return f"\x1b[{codes}m{text}\x1b[0m"
-
-
-def printable(text: str) -> str:
-    """`text` without control characters, which could repaint the terminal of whoever reads it.
-
-    Paths and versions come from images and wheels that nobody vouches for.
-    """
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def wrapped(text: str, width: int, indent: str = "", further: str | None = None) -> list[str]:

@@ -8,11 +8,12 @@ from dataclasses import asdict
 
 from buildmatrix import __version__
 from buildmatrix.comparison.drift import SCHEMA, Drift, Drifts, Pinned
-from buildmatrix.reports.ansi import Painter, printable, wrapped
+from buildmatrix.reports.ansi import Painter, wrapped
 from buildmatrix.reports.json import Json
 from buildmatrix.reports.markdown import plain
 from buildmatrix.reports.model import TOOL
 from buildmatrix.rules.text import count, listing
+from buildmatrix.text import printable
 
 #: Entries of a kind, and targets of one version, that are told without `--all`.
 MOST, MOST_TARGETS = 40, 4

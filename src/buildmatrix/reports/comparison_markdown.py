@@ -53,7 +53,8 @@ def _finding(change: FindingChange) -> Iterator[str]:
         before: str = "accepted" if change.before.waived is not None else change.before.severity
         severity = f"{before} &rarr; {severity}"
     mark = "**" if change.change != "removed" else ""
-    yield f"- {mark}{word} {severity} {one.rule}{mark} {one.name}: {plain(one.message)}"
+    head = f"{mark}{word} {severity} {plain(one.rule)}{mark} {plain(one.name)}"
+    yield f"- {head}: {plain(one.message)}"
     if change.change == "removed":
         return
     if one.chain:

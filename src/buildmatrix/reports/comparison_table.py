@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from buildmatrix.comparison.model import Comparison, FindingChange
-from buildmatrix.reports.ansi import Painter, Style, printable, wrapped
+from buildmatrix.reports.ansi import Painter, Style, wrapped
 from buildmatrix.reports.comparison_words import Block, Row, blocks, end, summary
 from buildmatrix.reports.table_states import SIGNS
 from buildmatrix.rules.model import Finding
+from buildmatrix.text import printable
 
 #: Findings that are told without `--all`.
 MOST_FINDINGS = 20

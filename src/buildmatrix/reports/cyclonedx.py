@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from buildmatrix.reports import json as as_json
-from buildmatrix.reports.ansi import printable
 from buildmatrix.reports.model import TOOL, Report
 from buildmatrix.rules.model import Finding, Verdict, VerdictName
+from buildmatrix.text import printable
 from buildmatrix.vulnerabilities.model import Advisory
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from itertools import pairwise
 from xml.sax.saxutils import escape
 
 from buildmatrix.graph.drawing import Arrow, Box, Drawing
-from buildmatrix.reports.ansi import printable
 from buildmatrix.reports.graph_layout import Placed, place
 from buildmatrix.reports.graph_style import FILLS, NAMES, OTHER, short
+from buildmatrix.text import printable
 
 #: Units of one character and one line of text.
 _CHARACTER, _LINE = 7.3, 16.0

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
-from buildmatrix.reports.ansi import printable
 from buildmatrix.reports.model import Report, state_of, steps, targets_in
 from buildmatrix.rules.baseline import is_from_baseline
 from buildmatrix.rules.model import Finding, GateState, TargetResult
 from buildmatrix.rules.text import count, size
+from buildmatrix.text import printable
 
 _STATES: Mapping[GateState, str] = {
     "passed": "passed",

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree as ET
 
-from buildmatrix.reports.ansi import printable
 from buildmatrix.reports.model import TOOL, Report, Step, requirement_line, state_of, steps
 from buildmatrix.rules.model import Finding, TargetResult, Verdict
 from buildmatrix.rules.text import count
+from buildmatrix.text import printable
 
 #: Suite of what belongs to no target.
 _RUN = "this run"
@@ -110,7 +110,7 @@ def _finding(target: str, one: Finding) -> ET.Element:
         _outcome(case, "failure", one.rule, one.message, *_details(one))
     else:
         lines = (f"{one.severity}: {one.message}", *_details(one))
-        ET.SubElement(case, "system-out").text = "\n".join(map(_plain, lines))
+        ET.SubElement(case, "system-out").text = "\n  ".join(map(_plain, lines))
     return case
 
 
@@ -128,10 +128,10 @@ def _case(target: str, name: str, seconds: float = 0.0) -> ET.Element:
 
 
 def _outcome(case: ET.Element, tag: str, kind: str, message: str, *details: str) -> None:
-    lines = [line for text in (message, *details) for line in text.split("\n")]
-    first = message.split("\n", 1)[0]
+    first, *lines = (line for text in (message, *details) for line in text.split("\n"))
     element = ET.SubElement(case, tag, message=_plain(first), type=kind)
-    element.text = "\n".join(map(_plain, lines))
+    # What follows is indented, as a line of its own may begin with what a file is called.
+    element.text = "\n  ".join(map(_plain, (first, *lines)))
 
 
 def _plain(text: str) -> str:

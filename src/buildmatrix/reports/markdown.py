@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from buildmatrix.reports.ansi import printable
 from buildmatrix.reports.fix_words import fix_text, saved
 from buildmatrix.reports.model import FixesTried, Report, left_out, state_of, steps
 from buildmatrix.reports.vain import brought, uncertain
 from buildmatrix.rules.model import Finding, GateState, Trial
 from buildmatrix.rules.text import count, listing, size
+from buildmatrix.text import printable
 
 _STATES: dict[GateState, str] = {
     "passed": "ok",
@@ -18,7 +18,7 @@ _STATES: dict[GateState, str] = {
     "undecided": "**undecided**",
     "not-run": "not run",
 }
-_MARKUP = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#"})
+_MARKUP = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#&~$"})
 #: What GitHub and GitLab make links of, up to where they stop to do so: `@name`, `#12`, `https://`.
 _CALLS = re.compile(r"((?<!\w)@(?=\w)|#(?=\d)|(?<=\w):(?=//)|(?<!\w)www(?=\.))")
 
@@ -113,7 +113,7 @@ def finding_lines(one: Finding, *, audited: bool) -> Iterator[str]:
     """One finding as an item of a list."""
     word = "waived" if one.waived is not None else one.severity
     where = f" in {plain(one.target)}" if one.target else ""
-    yield f"- **{word} {one.rule}** {one.name}{where}: {plain(one.message)}"
+    yield f"- **{word} {plain(one.rule)}** {plain(one.name)}{where}: {plain(one.message)}"
     if one.chain:
         yield f"  <br>{' &rarr; '.join(plain(link) for link in one.chain)}"
     if one.waived is not None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from buildmatrix.reports.ansi import Painter, printable, wrapped
+from buildmatrix.reports.ansi import Painter, wrapped
 from buildmatrix.reports.model import Difference
 from buildmatrix.reports.revision_words import COLUMNS, Same, alike, gone, row, summary
 from buildmatrix.reports.table_states import SIGNS, STATES
 from buildmatrix.rules.model import TargetResult
 from buildmatrix.rules.text import listing
+from buildmatrix.text import printable
 
 
 def targets(difference: Difference, results: Sequence[TargetResult], paint: Painter) -> list[str]:

@@ -8,6 +8,7 @@ repository are named as seen from its root, which code hosts ask for (`%SRCROOT%
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from os.path import normpath
 from pathlib import Path, PurePath
 from urllib.parse import quote
@@ -50,16 +51,16 @@ def render(report: Report, *, root: PurePath | None = None, top: PurePath | None
                         ],
                     }
                 },
-                "results": [
-                    _result(one, codes.index(one.rule), root, top) for one in report.findings
-                ],
+                "results": [_result(one, codes, root, top) for one in report.findings],
             }
         ],
     }
     return json.dumps(log, indent=2, ensure_ascii=False) + "\n"
 
 
-def _result(one: Finding, rule_index: int, root: PurePath | None, top: PurePath | None) -> Json:
+def _result(
+    one: Finding, codes: Sequence[str], root: PurePath | None, top: PurePath | None
+) -> Json:
     file, line = requirement_line(one) or (_NO_FILE, None)
     region: dict[str, Json] = {"region": {"startLine": line}} if line is not None else {}
     place: dict[str, Json] = {"artifactLocation": _uri(file, root, top), **region}
@@ -68,7 +69,8 @@ def _result(one: Finding, rule_index: int, root: PurePath | None, top: PurePath 
         text += f". Fix: {one.fix.text}"
     result: dict[str, Json] = {
         "ruleId": one.rule,
-        "ruleIndex": rule_index,
+        # 3.27.6: -1 for a rule that is not listed, as of a later version.
+        "ruleIndex": codes.index(one.rule) if one.rule in codes else -1,
         "level": _LEVELS[one.severity],
         "message": {"text": f"{one.target}: {text}" if one.target else text},
         "locations": [{"physicalLocation": place}],

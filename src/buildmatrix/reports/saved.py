@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -11,9 +12,14 @@ import msgspec
 
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.model import Inventory, Stats, Unread
-from buildmatrix.reports.model import SCHEMA, FixesTried, Report, assemble
+from buildmatrix.reports.model import SCHEMA, FixesTried, Report, TargetDifference, assemble
 from buildmatrix.reports.revision_saved import SavedDifference, difference, merged
 from buildmatrix.rules.model import Finding, TargetResult, Verdict
+from buildmatrix.rules.registry import BY_CODE
+
+_CODE = re.compile(r"BM\d{3}", re.ASCII)
+#: Name of a rule that this version does not have.
+_LATER = "unknown-rule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +66,7 @@ def parse(data: bytes, name: str) -> Report:
             f"{name} has the format {document.schema}, and this version reads {SCHEMA}; write it "
             "again with this version"
         )
-    return Report(
+    report = Report(
         subject=document.subject,
         catalogue=document.tool.catalogue,
         targets=document.targets,
@@ -72,6 +78,43 @@ def parse(data: bytes, name: str) -> Report:
         fixes=document.fixes,
         difference=difference(document.diff) if document.diff is not None else None,
     )
+    try:
+        return _with_names(report)
+    except ValueError as error:
+        raise UsageError(f"{name} is no report of buildmatrix: {error}") from error
+
+
+def _with_names(report: Report) -> Report:
+    """The report with the names that its rules have: what a file says may be anything.
+
+    Raises `ValueError` for what is no code of a rule.
+    """
+    told = report.difference
+    if told is not None:
+        told = replace(told, targets=tuple(map(_named_target, told.targets)))
+    return replace(report, findings=tuple(map(_named, report.findings)), difference=told)
+
+
+def _named_target(target: TargetDifference) -> TargetDifference:
+    changes = target.comparison.findings
+    if changes is None:
+        return target
+    named = tuple(
+        replace(
+            one,
+            before=_named(one.before) if one.before is not None else None,
+            after=_named(one.after) if one.after is not None else None,
+        )
+        for one in changes
+    )
+    return replace(target, comparison=replace(target.comparison, findings=named))
+
+
+def _named(finding: Finding) -> Finding:
+    if not _CODE.fullmatch(finding.rule):
+        raise ValueError(f"{finding.rule[:40]!r} is no code of a rule")
+    rule = BY_CODE.get(finding.rule)
+    return replace(finding, name=rule.name if rule is not None else _LATER)
 
 
 def merge(reports: Sequence[Report]) -> Report:

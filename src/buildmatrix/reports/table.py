@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, zip_longest
 
 from buildmatrix.reports import revision_table, table_audit, table_fixes
-from buildmatrix.reports.ansi import Painter, Style, printable, wrapped
+from buildmatrix.reports.ansi import Painter, Style, wrapped
 from buildmatrix.reports.fix_words import fix_text
 from buildmatrix.reports.model import Report, left_out, state_of, steps, targets_in
 from buildmatrix.reports.table_states import STATES
 from buildmatrix.rules.baseline import is_from_baseline
 from buildmatrix.rules.model import Finding, Severity, TargetResult, Verdict
 from buildmatrix.rules.text import count, listing, size
+from buildmatrix.text import printable
 
 _INDENT = "  "
 #: Margin of the lines that a failed command printed, in an error.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from buildmatrix.reports.ansi import Painter, printable
+from buildmatrix.reports.ansi import Painter
 from buildmatrix.reports.model import Report
 from buildmatrix.reports.table_states import STATES
 from buildmatrix.reports.vain import brought, uncertain
 from buildmatrix.rules.model import AuditTotals, TargetResult
 from buildmatrix.rules.text import count, listing, size
+from buildmatrix.text import printable
 
 _WIDTHS = (9, 9, 10, 9)
 

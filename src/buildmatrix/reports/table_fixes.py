@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from buildmatrix.reports.ansi import Painter, Style, printable, wrapped
+from buildmatrix.reports.ansi import Painter, Style, wrapped
 from buildmatrix.reports.fix_words import saved
 from buildmatrix.reports.model import FixesTried, Report
 from buildmatrix.rules.model import Trial
+from buildmatrix.text import printable
 
 _LINES: dict[str, Style] = {"+": "green", "-": "red", "@": "blue"}
 

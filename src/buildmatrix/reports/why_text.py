@@ -11,8 +11,9 @@ from buildmatrix.graph.answer import Answer, Subject, Use
 from buildmatrix.graph.chains import Chain
 from buildmatrix.graph.model import Node
 from buildmatrix.graph.question import other_names
-from buildmatrix.reports.ansi import Painter, printable, wrapped
+from buildmatrix.reports.ansi import Painter, wrapped
 from buildmatrix.rules.text import count, listing, size
+from buildmatrix.text import printable
 
 _INDENT = "  "
 #: Names of one list that are shown; JSON has them all.

@@ -20,7 +20,7 @@ from typing import IO, Literal
 
 import msgspec
 
-from buildmatrix.lock.urls import redact
+from buildmatrix.text import shown
 from buildmatrix.vulnerabilities.model import Advisory
 from buildmatrix.vulnerabilities.pins import Pin
 
@@ -197,7 +197,7 @@ def reason(complaints: str, code: int) -> str:
     text = said[-1]["text"] if said else lines[-1]
     if said and " " not in text:
         text = said[-1][0]  # `KeyError: 'vulns'`
-    text = redact(text)
+    text = shown(text)
     cause = _CAUSE.fullmatch(text)
     return _line(cause["text"] if cause else text, _REASON)
 

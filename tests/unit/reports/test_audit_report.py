@@ -13,6 +13,7 @@ from buildmatrix.reports.model import Report, assemble, exit_code
 from buildmatrix.reports.schema import schema
 from buildmatrix.reports.vain import brought
 from buildmatrix.rules.model import AuditTotals, Finding, TargetResult, Verdict
+from buildmatrix.rules.registry import BY_CODE
 
 LINE = "images/requirements.in:3"
 
@@ -20,7 +21,7 @@ LINE = "images/requirements.in:3"
 def finding(name: str, version: str, *chain: str, rule: str = "BM101") -> Finding:
     return Finding(
         rule=rule,
-        name="foreign-dependency",
+        name=BY_CODE[rule].name,
         severity="error",
         target="cpu-py312",
         backend="cpu",

@@ -7,12 +7,12 @@ from dataclasses import replace
 from datetime import date
 
 from buildmatrix.errors import BuildmatrixError, UsageError
-from buildmatrix.lock.urls import redact
 from buildmatrix.pipeline.bare import bare_spec
 from buildmatrix.pipeline.judge import Judge
 from buildmatrix.pipeline.resolved import Resolved
 from buildmatrix.reports.model import FailOn
 from buildmatrix.spec.model import Spec, Waiver
+from buildmatrix.text import shown
 
 
 def judge_for(
@@ -48,4 +48,4 @@ def check_usable(found: Sequence[Resolved | BuildmatrixError]) -> None:
 
 def subject_of(sources: Sequence[str], spec: Spec | None) -> str:
     """What the report says that it is about."""
-    return redact(", ".join(sources)) or (spec.path.name if spec is not None else "")
+    return shown(", ".join(sources)) or (spec.path.name if spec is not None else "")

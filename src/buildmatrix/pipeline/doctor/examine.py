@@ -86,16 +86,16 @@ def index_lines(urls: Collection[str]) -> Iterator[Line]:
     """Whether the package indexes answer."""
     from buildmatrix.index.client import Client
     from buildmatrix.index.patience import Patience
-    from buildmatrix.lock.urls import redact
+    from buildmatrix.text import shown
 
     with Client(patience=Patience(tries=1, connect=5.0, silence=10.0, request=15.0)) as client:
         for url in urls:
             try:
                 client.project(url, ASKED_FOR)
             except BuildmatrixError as error:
-                yield Line("unknown", "index", f"{redact(url)}: {redact(error.message)}")
+                yield Line("unknown", "index", f"{shown(url)}: {shown(error.message)}")
             else:
-                yield Line("ok", "index", f"{redact(url)} answers")
+                yield Line("ok", "index", f"{shown(url)} answers")
 
 
 def device_lines(

@@ -1,0 +1,110 @@
+"""Where text leaves the program: standard output, standard error and files.
+
+Everything is printed through here, so that nothing foreign reaches a terminal or a CI log that
+either would obey, and no secret at all (`buildmatrix.text`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from io import TextIOWrapper
+from pathlib import Path
+
+import click
+
+from buildmatrix.errors import UndecidedError, UsageError
+from buildmatrix.text import Escape, guarded, in_json, in_markup, shown, visible
+
+#: Format → how it writes a character that must not stand there as it is; others: as plain text.
+_ESCAPES: Mapping[str, Escape] = dict.fromkeys(
+    ("json", "sarif", "cyclonedx", "github"), in_json
+) | dict.fromkeys(("junit", "markdown", "html", "svg", "dot"), in_markup)
+#: Formats that may hold styles.
+_STYLED = frozenset({"table", "text"})
+#: Formats of which the text as a whole is no place to look for addresses: a page has scripts, and a
+#: matrix is all on one line. Secrets are taken out of what they are made from.
+_OPAQUE = frozenset({"html", "github"})
+
+
+def say(text: str, format_: str = "") -> None:
+    """Print on standard output what has the format `format_`, by default lines without styles.
+
+    Raises `UndecidedError` when it takes nothing more.
+    """
+    from buildmatrix.trees.base import reason
+
+    try:
+        # Whoever rendered it knows whether colours are wanted; click would take them out of a pipe.
+        click.echo(
+            _safe(text, format_), nl=not text.endswith("\n"), color=True if format_ else None
+        )
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UndecidedError(f"standard output cannot be written: {reason(error)}") from error
+
+
+def complain(text: str) -> None:
+    """Print on standard error. Lines after the first are indented: none begins with what follows.
+
+    Where standard error is closed nobody can be told, and the exit code has to do.
+    """
+    first, *rest = text.split("\n")
+    lines = [first, *(line if line.startswith(" ") else f"  {line}" for line in rest)]
+    try:
+        click.echo(_safe("\n".join(lines), ""), err=True)
+    except BrokenPipeError:
+        raise
+    except OSError:
+        pass
+
+
+def write(text: str, output: Path | None, format_: str) -> None:
+    """Machine output: to a file, or to standard output for None and `-`.
+
+    Folders that are missing are made below the current one only. Raises `UsageError` for a path
+    that cannot be a file, and `UndecidedError` for one that takes nothing.
+    """
+    from buildmatrix.trees.base import reason
+
+    if output is None or str(output) == "-":
+        say(text, format_)
+        return
+    try:
+        if not output.is_absolute():
+            output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(_safe(text, format_), encoding="utf-8")
+    except (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError) as error:
+        raise UsageError(
+            f"{output} cannot be written: {reason(error)}; name a file in a folder that exists"
+        ) from error
+    except OSError as error:
+        raise UndecidedError(f"{output} cannot be written: {reason(error)}") from error
+
+
+def _safe(text: str, format_: str) -> str:
+    text = text if format_ in _OPAQUE else shown(text)
+    return guarded(text, _ESCAPES.get(format_, visible), styled=format_ in _STYLED)
+
+
+def prepare_streams() -> None:
+    """Make the standard streams fit for any text, also where they were closed at start.
+
+    Whatever is opened next would get the number of a closed one, and what is printed would land in
+    it. What stands there instead takes nothing, as a lost report must not look like success.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is given out: this one.
+            os.open(os.devnull, os.O_RDONLY)
+            os.set_inheritable(number, True)
+        stream = getattr(sys, name)
+        if stream is None:
+            stream = os.fdopen(number, "w" if number else "r", encoding="utf-8")
+            setattr(sys, name, stream)
+        if number and isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

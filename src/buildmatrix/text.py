@@ -1,0 +1,225 @@
+"""Foreign text made fit to be shown: no escape sequences, no commands to a CI runner, no secrets.
+
+Names, versions, paths and addresses come from images, wheels, indexes and pull requests that nobody
+vouches for. `printable` keeps one piece of such text on its line, `shown` takes secrets out, and
+`guarded` is for a whole output just before it is written: there no call site can forget it.
+
+What a CI runner obeys: `::command::` where a line begins
+(https://docs.github.com/actions/reference/workflow-commands-for-github-actions), `##[command]` and
+`##vso[command]` anywhere in one
+(https://learn.microsoft.com/azure/devops/pipelines/scripts/logging-commands), `##teamcity[` too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from typing import Any, TypeVar
+
+Value = TypeVar("Value")
+#: How a format writes one character that must not stand there as it is.
+Escape = Callable[[str], str]
+
+#: C0 without tab and newline, DEL, C1, marks and overrides of direction, what has no width, breaks
+#: of lines and paragraphs, halves of surrogate pairs, tags.
+_HIDDEN = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f"
+)
+_UNSAFE = rf"[{_HIDDEN}]|(?P<margin>^[^\S\n]*):(?=:)|#(?=#\w*\[)"
+#: The styles of `reports.ansi`.
+_STYLE = r"\x1b\[(?:0|[12]|3[1-4])(?:;(?:[12]|3[1-4]))*m"
+_PLAIN = re.compile(_UNSAFE, re.MULTILINE)
+_STYLED = re.compile(rf"(?P<style>{_STYLE})|{_UNSAFE}", re.MULTILINE)
+
+# An address: the lookbehind and the bounds keep the time linear in text that holds none.
+_NAMED = r"(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,30}:"
+_SCHEME = rf"(?P<scheme>(?:{_NAMED})?//)"
+#: An address ends where the next one begins, as behind that of a mirror.
+_END = rf"(?={_NAMED}//|\s|\Z)"
+_QUOTES = "\"'`<>"
+#: In a file that is stored a quote ends an address; a password that is shown may hold one.
+_STORED = re.compile(
+    rf"{_SCHEME}(?P<rest>[^\s{_QUOTES}]*?)(?:{_END}|(?=[{_QUOTES}]))", re.IGNORECASE
+)
+_SHOWN = re.compile(rf"{_SCHEME}(?P<rest>\S*?){_END}", re.IGNORECASE)
+_HOST = r"(?:localhost|(?:\d{1,3}\.){3}\d{1,3}|(?:[\w-]{1,63}\.){1,8}[a-z]{2,20})(?::\d{1,5})?/"
+#: `user:password@host/`, with a slash in the password too. Any name is a host's where the text is
+#: known to be an address.
+_ANY_HOST = r"[\w.-]{1,255}(?::\d{1,5})?/"
+_LOGIN = rf"[^\s:/@{_QUOTES}]{{1,200}}:(?!//)\S{{0,1000}}@"
+_KINDS = "dir|wheel|pypi|lock|requirements|pyproject|docker|oci|tar|report"
+_BARE_LOGIN = re.compile(
+    rf"(?:^|(?<=[\s(=,{_QUOTES}]))"
+    rf"(?:(?P<kind>(?:{_KINDS}):){_LOGIN}(?={_ANY_HOST})"
+    rf"|{_LOGIN}(?={_HOST}|{_ANY_HOST}\S{{0,1000}}\.whl))",
+    re.IGNORECASE,
+)
+_AFTER_PORT = re.compile(rf"^[^/@]*:\S*@(?={_HOST})", re.IGNORECASE)
+_DIGEST = re.compile(r"sha\d+:", re.IGNORECASE)
+_WORD = re.compile(rf"[^\s{_QUOTES}]+")
+_PAIR = re.compile(r"(?P<key>[?&#][^=&#]*)=(?P<value>[^&#]*)")
+#: Keys of a query or a fragment whose values say what is meant, and open nothing.
+_HARMLESS = re.compile(
+    r"[?&#](?:amp;)?(?:md5|sha\d+|egg|subdirectory|name|version|ref|tag|page|format|download|raw"
+    r"|hl|lang)",
+    re.IGNORECASE,
+)
+_MASK = "***"
+
+
+# What terminals and CI runners obey
+
+
+def printable(text: str) -> str:
+    """One piece of foreign text on one line: what cannot be printed is escaped as in Python."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def visible(char: str) -> str:
+    r"""An `Escape` for plain text: `\x1b`, `\u202e`."""
+    number = ord(char)
+    return f"\\x{number:02x}" if number < 0x100 else ascii(char)[1:-1]
+
+
+def in_json(char: str) -> str:
+    """An `Escape` for JSON, where the string keeps its value."""
+    return f"\\u{ord(char):04x}" if ord(char) < 0x80 else json.dumps(char)[1:-1]
+
+
+def in_markup(char: str) -> str:
+    """An `Escape` for XML, HTML and Markdown: a reference for what they show as it is."""
+    return f"&#{ord(char)};" if char in ":#" else visible(char)
+
+
+def guarded(text: str, escape: Escape = visible, *, styled: bool = False) -> str:
+    """A whole output without anything that a terminal or a CI runner would obey.
+
+    Lines stay as they are. `styled` lets the styles of `reports.ansi` pass.
+    """
+
+    def safe(found: re.Match[str]) -> str:
+        if styled and found["style"]:
+            return found[0]
+        margin = found["margin"] or ""
+        return margin + escape(found[0][len(margin) :])
+
+    return (_STYLED if styled else _PLAIN).sub(safe, text)
+
+
+# Secrets
+
+
+def without_login(text: str) -> str:
+    """`text` without the user names and passwords of the addresses in it: as it may be stored.
+
+    `ssh://git@host` keeps its `git`, which is no secret. Queries stay, since a file that is stored
+    is read from them again: use `shown` for what people see.
+    """
+    return _STORED.sub(_without_login, text) if "@" in text else text
+
+
+def shown(text: str) -> str:
+    """`text` without the secrets of the addresses in it: as people may see it.
+
+    User names and passwords go, with and without a scheme, and so do the values in queries: tokens
+    and signatures have too many names to know them all.
+    """
+    if "@" in text:
+        text = _SHOWN.sub(_without_login, text)
+        text = _SHOWN.sub(_without_late_login, text)
+        text = _BARE_LOGIN.sub(lambda found: found["kind"] or "", text)
+    if "?" in text or "#" in text:
+        text = _WORD.sub(_without_values, text)
+    return text
+
+
+def _without_login(found: re.Match[str]) -> str:
+    scheme, rest = found["scheme"], found["rest"]
+    authority, slash, path = rest.partition("/")
+    _, colon, password = authority.partition(":")
+    if "@" in authority:
+        login, _, host = authority.rpartition("@")
+        behind = host + slash + path
+    elif colon and slash and "@" in path and not re.fullmatch(r"\d*|\$\{\w+\}", password):
+        # No port looks so: it is the begin of a password with a raw slash in it.
+        login, _, behind = rest.rpartition("@")
+    else:
+        return found[0]
+    if _DIGEST.match(behind):
+        return found[0]
+    is_shell = scheme.lower().endswith(("ssh://", "git://"))
+    name = login.partition(":")[0]
+    return scheme + (f"{name}@" if is_shell and re.fullmatch(r"[\w.-]+", name) else "") + behind
+
+
+def _without_late_login(found: re.Match[str]) -> str:
+    """`http://user:12/34@host/`: what looks like a port is the begin of a password."""
+    return found["scheme"] + _AFTER_PORT.sub("", found["rest"])
+
+
+def _without_values(found: re.Match[str]) -> str:
+    """One word without the values of its query and, where it is an address, of its fragment."""
+    word = found[0]
+    begin = word.find("//")
+    at = re.compile(r"[?#]" if begin >= 0 else r"\?").search(word, max(begin, 0))
+    if at is None:
+        return word
+    head, tail = word[: at.start()], word[at.start() :]
+    if "=" not in tail:
+        is_token = tail[0] == "?" and begin >= 0 and len(tail) > 1
+        return f"{head}?{_MASK}" if is_token else word
+    return head + _PAIR.sub(_masked, tail)
+
+
+def _masked(pair: re.Match[str]) -> str:
+    return pair[0] if _HARMLESS.fullmatch(pair["key"]) else f"{pair['key']}={_MASK}"
+
+
+# Data
+
+
+def each_text(
+    value: Value, change: Callable[[str], str], *, lines: Collection[str] = frozenset()
+) -> Value:
+    """The same data with `change` made to every string in it.
+
+    Dataclasses, mappings, tuples and lists are followed. Of the fields named `lines`, whose texts
+    have several lines, each line is changed by itself.
+    """
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, str):
+            return change(value)
+        if isinstance(value, tuple | list):
+            return type(value)(map(changed, value))
+        if isinstance(value, Mapping):
+            return {changed(key): changed(item) for key, item in value.items()}
+        if is_dataclass(value) and not isinstance(value, type):
+            return with_changes(value, _names(type(value)))
+        return value
+
+    def with_changes(value: Any, names: Sequence[str]) -> Any:
+        differing = {}
+        for name in names:
+            before = getattr(value, name)
+            if name in lines and isinstance(before, str):
+                after = "\n".join(map(change, before.split("\n")))
+            else:
+                after = changed(before)
+            if after is not before and after != before:
+                differing[name] = after
+        return replace(value, **differing) if differing else value
+
+    result: Value = changed(value)
+    return result
+
+
+@cache
+def _names(data: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(data) if field.init)
