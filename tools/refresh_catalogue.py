@@ -126,6 +126,10 @@ CORRECTIONS: Mapping[tuple[str, str], tuple[Mapping[str, Any], str]] = {
     ),
     ("nvidia-cuda", "libraft.so"): ({"weight": "weak"}, "also a consensus library of Debian"),
     ("nvidia-cuda", "apex"): ({"weight": "weak"}, "the index's apex is an unrelated package"),
+    ("amd-rocm", "librocm_smi64.so.*"): (
+        {"toolkits": {"1": "7", "5": "5", "6": "6", "7": ["6", "7"]}},
+        "7.2.4 has version 1, and which one 7.0 and 7.1 have was not seen: 7 proves no older line",
+    ),
     ("amd-rocm", "aiter"): ({"weight": "weak"}, "the index's aiter is an unrelated package"),
     ("huawei-ascend", "te"): ({"weight": "weak"}, "a short name that others use"),
     ("huawei-ascend", "hccl"): ({"weight": "weak"}, "a short name that others use"),
@@ -413,8 +417,8 @@ class Importer:
             return
         yield from self.library({**fact, "role": "util", "where": "image", "weight": "neutral"})
 
-    def toolkits(self, name: str, by_toolkit: Mapping[str, str]) -> dict[str, str]:
-        """Version in the soname -> toolkit line, where one version means one line."""
+    def toolkits(self, name: str, by_toolkit: Mapping[str, str]) -> dict[str, str | list[str]]:
+        """Version in the soname -> toolkit line, or the lines that share it."""
         lines: dict[str, set[str]] = defaultdict(set)
         for key, versions in by_toolkit.items():
             line = re.fullmatch(r"(?:cu|ROCm )?(\d+)(?:\.x|(?:\.\d+)+)?", key)
@@ -423,13 +427,10 @@ class Importer:
                 continue
             for version in versions.split("/"):
                 lines[version.removesuffix(".x")].add(line[1])
-        for version, several in sorted(lines.items()):
-            if len(several) > 1:
-                self.report.left_out(
-                    f"{self.name} {name} version {version}",
-                    f"means the toolkit lines {', '.join(sorted(several))}",
-                )
-        return {version: line.pop() for version, line in sorted(lines.items()) if len(line) == 1}
+        return {
+            version: several.pop() if len(several) == 1 else sorted(several, key=int)
+            for version, several in sorted(lines.items())
+        }
 
     def distribution(self, fact: Fact) -> Iterator[Entry]:
         """`[[distributions]]`."""

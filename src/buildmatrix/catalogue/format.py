@@ -50,8 +50,8 @@ class Library(Entry, frozen=True):
     role: str
     where: Where = "image"
     weight: Weight = "strong"
-    #: Version in the soname -> toolkit line. Versions that several lines share are left out.
-    toolkits: dict[str, str] = {}
+    #: Version in the soname -> toolkit line, or all lines that share it.
+    toolkits: dict[str, str | tuple[str, ...]] = {}
     #: Globs of paths. Names that others use too count only for files that lie there.
     under: tuple[str, ...] = ()
 

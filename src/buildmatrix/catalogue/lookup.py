@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -28,7 +28,13 @@ class LibraryMatch:
     owned: Owned[tables.Library]
     #: The entry's weight, or `weak` for a name that several vendors have.
     weight: Weight
-    toolkit: str | None
+    #: Toolkit lines that have it under this version; empty where that is not known.
+    lines: tuple[str, ...] = ()
+
+    @property
+    def toolkit(self) -> str | None:
+        """The toolkit line, where the version means one alone."""
+        return self.lines[0] if len(self.lines) == 1 else None
 
 
 def library(name: str, path: str | None, catalogue: Catalogue) -> tuple[LibraryMatch, ...]:
@@ -53,7 +59,7 @@ def library(name: str, path: str | None, catalogue: Catalogue) -> tuple[LibraryM
     shared = len({owned.vendor for owned in claims}) > 1
     return tuple(
         LibraryMatch(
-            owned, "weak" if shared else owned.entry.weight, _toolkit(owned.entry.toolkits, name)
+            owned, "weak" if shared else owned.entry.weight, _lines(owned.entry.toolkits, name)
         )
         for owned in claims
     )
@@ -64,20 +70,20 @@ def common_names(
 ) -> tuple[LibraryMatch, ...]:
     """Entries for `name` that count only in a vendor's folder, of these backends; weak here."""
     return tuple(
-        LibraryMatch(owned, "weak", _toolkit(owned.entry.toolkits, name))
+        LibraryMatch(owned, "weak", _lines(owned.entry.toolkits, name))
         for owned in catalogue.libraries.find(demangle(name))
         if owned.entry.under and owned.backend in backends and owned.entry.weight != "neutral"
     )
 
 
-def _toolkit(toolkits: dict[str, str], name: str) -> str | None:
-    """The line that the version in `name` means, by the longest version that is its beginning."""
+def _lines(toolkits: Mapping[str, str | tuple[str, ...]], name: str) -> tuple[str, ...]:
+    """The lines that the version in `name` means, by the longest version that is its beginning."""
     components = version_of(name).split(".")
     for count in range(len(components), 0, -1):
-        line = toolkits.get(".".join(components[:count]))
-        if line is not None:
-            return line
-    return None
+        lines = toolkits.get(".".join(components[:count]))
+        if lines is not None:
+            return (lines,) if isinstance(lines, str) else lines
+    return ()
 
 
 def distribution(name: str, version: str, catalogue: Catalogue) -> DistributionMatch | None:

@@ -14,7 +14,6 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.comparison.model import Held, Kind, Side
 from buildmatrix.errors import UsageError
-from buildmatrix.inventory.loader import resolve
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.lock.model import Lock
 from buildmatrix.pipeline.bare import ANY, bare_spec, bare_target
@@ -24,8 +23,7 @@ from buildmatrix.pipeline.kinds import is_declared, report_file
 from buildmatrix.pipeline.known import known_of
 from buildmatrix.pipeline.source import Source, parse
 from buildmatrix.reports.model import Report, assemble, is_undecided
-from buildmatrix.rules.engine import check_image
-from buildmatrix.rules.verdicts import verdicts
+from buildmatrix.rules.engine import judge_image
 from buildmatrix.rules.waivers import apply, check_rules
 from buildmatrix.spec.model import Spec, Target
 
@@ -162,13 +160,12 @@ def _judged(
     side = with_facts(side, inventory, seen)
     if target is None:
         return side
-    led = resolve(inventory)
-    found = check_image(target, inventory, seen, lock, catalogue, spec.policy, led)
+    judgement = judge_image(target, inventory, seen, lock, catalogue, spec.policy)
     report = assemble(
         side.source,
         str(catalogue.date),
-        findings=found,
-        verdicts=verdicts(target.backend, inventory, seen, spec.policy, catalogue, led),
+        findings=judgement.findings,
+        verdicts=judgement.verdicts,
         inventories=[inventory],
     )
     return replace(

@@ -8,16 +8,14 @@ from datetime import date
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.inventory.loader import resolve
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.lock.model import Lock
 from buildmatrix.reports.model import FailOn, fails, leaves_open
 from buildmatrix.rules import baseline, waivers
-from buildmatrix.rules.engine import check_advisories, check_audit, check_image, check_lock
+from buildmatrix.rules.engine import check_advisories, check_lock, judge_image, judge_wheels
 from buildmatrix.rules.model import Finding, GateState, Verdict
 from buildmatrix.rules.subject import locked
 from buildmatrix.rules.transitive import through
-from buildmatrix.rules.verdicts import verdicts
 from buildmatrix.rules.wheels import Wheels
 from buildmatrix.spec.model import Policy, Spec, Target
 from buildmatrix.vulnerabilities.model import Advisories
@@ -74,12 +72,8 @@ class Judge:
         """What lies in an image, and what each distribution in it is on this backend."""
         policy = self._spec.policy
         seen = evidence(inventory, self._catalogue)
-        led = resolve(inventory)
-        findings = check_image(target, inventory, seen, lock, self._catalogue, policy, led)
-        return (
-            self.settled(findings),
-            verdicts(target.backend, inventory, seen, policy, self._catalogue, led),
-        )
+        judgement = judge_image(target, inventory, seen, lock, self._catalogue, policy)
+        return self.settled(judgement.findings), judgement.verdicts
 
     @property
     def catalogue(self) -> Catalogue:
@@ -100,16 +94,10 @@ class Judge:
 
         Some of the wheels may be read in part: see `rules.certainty`.
         """
-        own = verdicts(
-            wheels.backend,
-            wheels.inventory,
-            wheels.evidence,
-            self._spec.policy,
-            self._catalogue,
-            wheels.resolution,
-        )
+        judgement = judge_wheels(wheels)
+        own = judgement.verdicts
         return (
-            self.settled(check_audit(wheels)),
+            self.settled(judgement.findings),
             through(wheels.lock, own) if wheels.lock is not None else own,
         )
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.rules.belonging import title
+from buildmatrix.rules.carried import total
 from buildmatrix.rules.findings import (
     by_owner,
+    by_verdict,
     chain_to_file,
     finding,
     holder,
-    side_matter,
     split_owner,
-    total,
 )
 from buildmatrix.rules.fixes import fix
 from buildmatrix.rules.model import Finding
@@ -38,7 +38,7 @@ def check(image: Image) -> Iterator[Finding]:
             image,
             f"{holder(owner)} ships what belongs to {title(items[0].backend, image.catalogue)} and "
             f"is of no use on {image.backend}: {shown}{bytes_there}",
-            severity=side_matter(image, owner, items),
+            severity=by_verdict(image, owner),
             vendor=vendor,
             owner=owner,
             path=items[0].path,

@@ -1,14 +1,18 @@
-"""What device code weighs in a wheel or a layer: what the threshold for bloat is about.
+"""What evidence weighs on disk, and device code in a wheel or a layer.
 
-Whether kernels are compressed is a flag of the build, and a wheel compresses them again anyway: so
-the same kernels shall weigh the same.
+The latter is what the threshold for bloat is about. Whether kernels are compressed is a flag of the
+build, and a wheel compresses them again anyway: so the same kernels shall weigh the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import Inventory
+
+#: Kinds of evidence that stand for bytes of a file.
+HELD = ("bundled", "tool", "device-code", "static")
 
 #: What device code that its compiler left uncompressed packs to in a wheel or a layer: 0.13 to 0.42
 #: in the wheels of the corpus. What is compressed already packs to 0.7 to 0.98, and counts whole.
@@ -30,3 +34,11 @@ def device_code_bytes(inventory: Inventory) -> Mapping[str, int]:
             most = estimate if binary.packed is None else min(estimate, binary.packed)
             found[binary.path] = round(most)
     return found
+
+
+def total(evidence: Iterable[Evidence]) -> int:
+    """Bytes that the evidence stands for, each file once."""
+    sizes: dict[str, int] = {}
+    for item in evidence:
+        sizes[item.path] = max(item.size, sizes.get(item.path, 0))
+    return sum(sizes.values())

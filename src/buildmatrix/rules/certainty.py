@@ -11,6 +11,7 @@ from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch
 from buildmatrix.elf.suffixes import SUFFIXES
 from buildmatrix.inventory.model import ClosedFile
+from buildmatrix.rules.carried import HELD
 from buildmatrix.rules.model import Verdict
 from buildmatrix.rules.text import count
 from buildmatrix.rules.wheels import Wheels
@@ -19,8 +20,7 @@ from buildmatrix.rules.wheels import Wheels
 #: is known (runtimes that are linked in, device code). `detail`: that is known, and not all of it.
 Gain = Literal["verdict", "evidence", "detail"]
 
-#: Kinds of evidence that the files of a distribution give, and that their names alone give.
-_HELD = ("bundled", "static", "device-code", "tool")
+#: Kinds of evidence that the names of files alone give.
 _NAMED = ("bundled", "tool")
 
 #: Files without a telling name that are smaller decide nothing: time zones, dictionaries.
@@ -105,7 +105,7 @@ def gains(
     `left_open` is what `unopened` says, for a caller that has it already.
     """
     strong = [item for item in wheels.foreign if item.weight == "strong"]
-    held = {item.distribution for item in strong if item.kind in _HELD}
+    held = {item.distribution for item in strong if item.kind in HELD}
     named = {item.distribution for item in strong if item.kind in _NAMED}
     result: dict[str, Gain] = {}
     for owner, left in (unopened(wheels) if left_open is None else left_open).items():

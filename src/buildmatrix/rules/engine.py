@@ -8,6 +8,7 @@ is renamed or a distribution is upgraded, so waivers and baselines outlive both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date
 
 from buildmatrix.catalogue.load import Catalogue
@@ -21,6 +22,7 @@ from buildmatrix.rules import (
     deleted_bytes,
     distribution_twice,
     driver_library,
+    failing_import,
     foreign_base,
     foreign_dependency,
     foreign_device_code,
@@ -28,6 +30,7 @@ from buildmatrix.rules import (
     foreign_environment,
     foreign_local_version,
     foreign_needed,
+    foreign_requirement,
     foreign_tool,
     known_vulnerability,
     library_twice,
@@ -45,7 +48,8 @@ from buildmatrix.rules import (
     unresolved_soname,
     wrong_index,
 )
-from buildmatrix.rules.model import Finding
+from buildmatrix.rules.agreement import BELONGS, agreed
+from buildmatrix.rules.model import Finding, Verdict
 from buildmatrix.rules.subject import Image, Subject, built, locked
 from buildmatrix.rules.wheels import Wheels
 from buildmatrix.spec.model import Policy, Target
@@ -74,6 +78,8 @@ OF_IMAGES: tuple[Callable[[Image], Iterator[Finding]], ...] = (
     foreign_device_code.check,
     missing_architecture.check,
     foreign_dlopen.check,
+    failing_import.check,
+    foreign_requirement.check,
     foreign_base.check,
     foreign_environment.check,
     size_budget.check,
@@ -87,36 +93,46 @@ OF_WHEELS: tuple[Callable[[Wheels], Iterator[Finding]], ...] = (
     two_lines.check,
 )
 #: Rules about files that need no system below them: a wheel alone shows what they look for.
-#: Not BM302 (unresolved sonames), which a base image may resolve, nor what is about the image.
+#: Not what is about the image.
 OF_FILES: tuple[Callable[[Image], Iterator[Finding]], ...] = (
     bundled_library.check,
     driver_library.check,
     foreign_tool.check,
     path_owned_twice.check,
     foreign_needed.check,
+    unresolved_soname.check,
     two_runtimes.check,
     foreign_device_code.check,
     missing_architecture.check,
     foreign_dlopen.check,
+    failing_import.check,
+    foreign_requirement.check,
     unread_file.check,
 )
-#: Rules that say of a whole distribution that it is another backend's.
-_BELONGS = ("BM101", "BM102", "BM104")
 #: Rules that are about the files of single distributions.
 _FILES = ("BM201", "BM203", "BM301", "BM401", "BM501")
 
 
-def check_audit(wheels: Wheels) -> tuple[Finding, ...]:
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is said of one target."""
+
+    findings: tuple[Finding, ...]
+    #: Of each distribution, sorted by name; see `rules.agreement`.
+    verdicts: tuple[Verdict, ...]
+
+
+def judge_wheels(wheels: Wheels) -> Judgement:
     """What the locked wheels would bring into the target, as far as they were read.
 
     What two rules would say of one thing is said once: of a distribution that is another backend's
     as a whole the files are not listed, and what it links is not, where it ships that itself.
     """
-    declared = [one for rule in OF_DISTRIBUTIONS for one in rule(wheels)]
+    declared, verdicts = agreed(wheels, _findings(OF_DISTRIBUTIONS, wheels))
     about_lock = [one for rule in OF_WHEELS for one in rule(wheels)]
     seen = [one for rule in OF_FILES for one in rule(wheels)]
     foreign = {
-        one.distribution for one in declared if one.rule in _BELONGS and one.severity == "error"
+        one.distribution for one in declared if one.rule in BELONGS and one.severity == "error"
     }
     shipped = {(one.distribution, one.vendor) for one in seen if one.rule == "BM201"}
     lines = {
@@ -133,7 +149,13 @@ def check_audit(wheels: Wheels) -> tuple[Finding, ...]:
             return not any((item.path, item.detail) in wheels.missing for item in one.evidence)
         return one.rule in _FILES and one.distribution in foreign
 
-    return in_order((*declared, *about_lock, *(one for one in seen if not is_said(one))))
+    kept = (one for one in seen if not is_said(one))
+    return Judgement(in_order((*declared, *about_lock, *kept)), verdicts)
+
+
+def check_audit(wheels: Wheels) -> tuple[Finding, ...]:
+    """The findings of `judge_wheels`."""
+    return judge_wheels(wheels).findings
 
 
 def check_lock(
@@ -142,6 +164,25 @@ def check_lock(
     """What the locked distributions would bring into the target."""
     subject = locked(target, lock, catalogue, policy)
     return in_order(one for rule in OF_DISTRIBUTIONS for one in rule(subject))
+
+
+def judge_image(
+    target: Target,
+    inventory: Inventory,
+    evidence: Sequence[Evidence],
+    lock: Lock | None,
+    catalogue: Catalogue,
+    policy: Policy,
+    resolution: Resolution | None = None,
+) -> Judgement:
+    """What lies in the target's image. `lock` gives the chains up to the requirement lines.
+
+    `resolution` is that of the inventory, for a caller that has it already.
+    """
+    image = built(target, inventory, evidence, lock, catalogue, policy, resolution)
+    declared, verdicts = agreed(image, _findings(OF_DISTRIBUTIONS, image))
+    seen = (one for rule in OF_IMAGES for one in rule(image))
+    return Judgement(in_order((*declared, *seen)), verdicts)
 
 
 def check_image(
@@ -153,14 +194,14 @@ def check_image(
     policy: Policy,
     resolution: Resolution | None = None,
 ) -> tuple[Finding, ...]:
-    """What lies in the target's image. `lock` gives the chains up to the requirement lines.
+    """The findings of `judge_image`."""
+    return judge_image(target, inventory, evidence, lock, catalogue, policy, resolution).findings
 
-    `resolution` is that of the inventory, for a caller that has it already.
-    """
-    image = built(target, inventory, evidence, lock, catalogue, policy, resolution)
-    declared = (one for rule in OF_DISTRIBUTIONS for one in rule(image))
-    seen = (one for rule in OF_IMAGES for one in rule(image))
-    return in_order((*declared, *seen))
+
+def _findings(
+    rules: Iterable[Callable[[Subject], Iterator[Finding]]], subject: Subject
+) -> Iterator[Finding]:
+    return (one for rule in rules for one in rule(subject))
 
 
 def check_advisories(subject: Subject, advisories: Advisories, today: date) -> tuple[Finding, ...]:

@@ -7,12 +7,11 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.registry import BY_CODE
-from buildmatrix.rules.subject import Subject
+from buildmatrix.rules.subject import Image, Subject
 
 _PYTHON = re.compile(r"(?<=python)3\.\d+t?|(?<=cpython-)3\d+t?")
 _METADATA = re.compile(r"[^/]+(\.(?:dist|egg)-info)(?=/|$)")
@@ -97,25 +96,17 @@ def by_owner(
             yield owner or None, vendor, tuple(ordered)
 
 
-def total(evidence: Iterable[Evidence]) -> int:
-    """Bytes that the evidence stands for, each file once."""
-    sizes: dict[str, int] = {}
-    for item in evidence:
-        sizes[item.path] = max(item.size, sizes.get(item.path, 0))
-    return sum(sizes.values())
+def by_verdict(image: Image, owner: str | None) -> Severity | None:
+    """How bad it is that a distribution holds or links something of another vendor.
 
-
-def side_matter(subject: Subject, owner: str | None, items: Iterable[Evidence]) -> Severity | None:
-    """`note` for a little of another vendor's in a distribution that is made for this backend.
-
-    What it is for cannot be had without that, and below the policy's threshold it costs nothing.
-    None, the rule's own severity, for everything else.
+    As bad as its verdict: what works and weighs little is no error, and what is made for this
+    backend, or expected on it, can have a little of others'. None, the rule's own severity, for
+    what no distribution owns.
     """
-    name, version = split_owner(owner)
-    match = distribution(name, version or "", subject.catalogue) if name is not None else None
-    if match is None or match.vendor is None or subject.is_foreign(match):
+    verdict = image.verdicts.get(owner or "")
+    if verdict is None or verdict.verdict in ("bloat", "broken"):
         return None
-    return "note" if total(items) <= subject.policy.bloat_threshold else None
+    return "note" if verdict.verdict == "ok" or image.serves_mostly(verdict) else "warning"
 
 
 def chain_to_file(subject: Subject, owner: str | None, *rest: str) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.rules.belonging import title
-from buildmatrix.rules.findings import by_owner, finding, total
+from buildmatrix.rules.carried import total
+from buildmatrix.rules.findings import by_owner, finding
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.places import is_base
 from buildmatrix.rules.subject import Image

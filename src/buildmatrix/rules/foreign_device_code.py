@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from buildmatrix.rules.belonging import title
+from buildmatrix.rules.carried import total
 from buildmatrix.rules.findings import (
     by_owner,
+    by_verdict,
     chain_to_file,
     finding,
     holder,
-    side_matter,
     split_owner,
-    total,
 )
 from buildmatrix.rules.fixes import fix
 from buildmatrix.rules.model import Finding
@@ -36,7 +36,7 @@ def check(image: Image) -> Iterator[Finding]:
             f"{holder(owner)} holds {'at least ' if in_part else ''}{size(total(items))} of device "
             f"code for {title(items[0].backend, image.catalogue)}{_named(architectures, in_part)} "
             f"in {where}, which {image.backend} cannot run",
-            severity=None if in_part else side_matter(image, owner, items),
+            severity=by_verdict(image, owner),
             vendor=vendor,
             owner=owner,
             path=items[0].path,

@@ -1,8 +1,8 @@
 """BM301: a file links a library of another backend.
 
-An error where that library is loaded, or where something fails without it. A file of a distribution
-that no import needs (one plugin of many, chosen at run time) is a warning where the library is
-absent: then nothing of the other backend can come in by it.
+As bad as the distribution's verdict: an error where that library is there and is loaded, or where
+an import fails without it. A file that no import needs (one plugin of many, chosen at run time) is
+a warning where the library is absent: then nothing of the other backend can come in by it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.findings import (
     by_owner,
+    by_verdict,
     chain_to_file,
     finding,
     holder,
@@ -44,7 +45,7 @@ def check(image: Image) -> Iterator[Finding]:
                 if absent
                 else f"; {first.path} loads it where {image.backend} should be alone"
             ),
-            severity="warning" if harmless else None,
+            severity=by_verdict(image, owner) or ("warning" if harmless else None),
             vendor=vendor,
             owner=owner,
             path=first.path,

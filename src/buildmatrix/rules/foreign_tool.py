@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from buildmatrix.rules.belonging import title
+from buildmatrix.rules.carried import total
 from buildmatrix.rules.findings import (
     by_owner,
+    by_verdict,
     chain_to_file,
     finding,
     holder,
-    side_matter,
     split_owner,
-    total,
 )
 from buildmatrix.rules.fixes import fix
 from buildmatrix.rules.model import Finding
@@ -36,7 +36,7 @@ def check(image: Image) -> Iterator[Finding]:
             f"{holder(owner)} ships {listing(item.detail for item in items)} "
             f"({size(total(items))}): tools of {title(items[0].backend, image.catalogue)}, which "
             f"make nothing that {image.backend} can run",
-            severity=side_matter(image, owner, items),
+            severity=by_verdict(image, owner),
             vendor=vendor,
             owner=owner,
             path=items[0].path,

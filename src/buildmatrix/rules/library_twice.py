@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle, library_names
 from buildmatrix.rules.belonging import title
-from buildmatrix.rules.findings import finding, total
+from buildmatrix.rules.carried import total
+from buildmatrix.rules.findings import finding
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.places import is_base
 from buildmatrix.rules.subject import Image

@@ -96,6 +96,25 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """What makes a distribution `broken`."""
+
+    #: `link`: a file links a library that is nowhere; `load`: Python code opens one by its name;
+    #: `call`: Python code calls a distribution that needs one.
+    kind: Literal["link", "load", "call"]
+    path: str
+    #: The path, with the line where it is Python code.
+    place: str
+    #: The library, or the module that is called.
+    name: str
+    vendor: str
+    backend: str
+    #: One sentence.
+    reason: str
+    evidence: tuple[Evidence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What one distribution is on one backend."""
 
@@ -118,6 +137,8 @@ class Verdict:
     certain: bool = True
     #: sha256 of the wheel in hex, where that is known.
     sha256: str | None = None
+    #: What fails, where this distribution itself is what is broken.
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)

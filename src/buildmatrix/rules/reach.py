@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.loader import Needed
-from buildmatrix.inventory.model import Binary, Inventory, Reach
+from buildmatrix.inventory.model import Inventory, Reach
 
 #: From what fails with its file to what nobody is known to load.
 _ORDER: tuple[Reach, ...] = ("import", "guarded", "lazy", "unknown")
@@ -29,7 +29,7 @@ def reach(
     told = {binary.owner for binary in inventory.binaries if binary.reach != "unknown"}
     result: dict[str, Reach] = {
         binary.path: "import"
-        if binary.reach == "unknown" and binary.owner not in told and is_extension(binary)
+        if binary.reach == "unknown" and binary.owner not in told and is_extension(binary.path)
         else binary.reach
         for binary in inventory.binaries
     }
@@ -87,9 +87,9 @@ def hopeless(evidence: Iterable[Evidence], missing: Collection[tuple[str, str]])
     )
 
 
-def is_extension(binary: Binary) -> bool:
+def is_extension(path: str) -> bool:
     """Whether a file is a Python extension module, by its name (PEP 3149)."""
-    name = binary.path.rpartition("/")[2]
+    name = path.rpartition("/")[2]
     if not name.endswith(".so"):
         return False
     return ".cpython-" in name or ".abi3." in name or not name.startswith("lib")

@@ -44,6 +44,13 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "BM109", "two-lines", "error", "two toolkit lines of one backend are in one lock", "wheels"
     ),
+    Rule(
+        "BM110",
+        "foreign-requirement",
+        "error",
+        "a wheel requires what belongs to another backend",
+        "image",
+    ),
     Rule("BM201", "bundled-foreign-library", "error", "a library of another backend", "image"),
     Rule(
         "BM202",
@@ -64,6 +71,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "BM501", "foreign-dlopen", "note", "a file can load a library of another backend", "image"
     ),
+    Rule("BM502", "failing-import", "error", "an import fails on this backend", "image"),
     Rule("BM601", "foreign-base", "error", "the base holds another backend's toolkit", "image"),
     Rule("BM602", "foreign-environment", "error", "a variable of another backend is set", "image"),
     Rule("BM603", "size-budget", "error", "the image is larger than the policy allows", "image"),

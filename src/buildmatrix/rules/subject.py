@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,11 +10,15 @@ from functools import cached_property
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
+from buildmatrix.compat.runtimes import built_for, toolkit_line
 from buildmatrix.inventory.loader import Resolution, resolve
 from buildmatrix.inventory.model import Inventory, Reach
 from buildmatrix.lock.model import Lock, Package, Wheel
 from buildmatrix.rules.belonging import is_foreign
-from buildmatrix.rules.reach import hopeless, reach
+from buildmatrix.rules.carried import HELD, total
+from buildmatrix.rules.model import Verdict
+from buildmatrix.rules.tree import Tree, tree_of
+from buildmatrix.rules.verdicts import verdicts_in
 from buildmatrix.spec.model import Policy, Target
 
 #: Machine in the platform tags of wheels (PEP 425), by platform.
@@ -62,6 +67,27 @@ class Subject:
         """The distributions that the catalogue knows."""
         found = ((one, distribution(one.name, one.version, self.catalogue)) for one in self.present)
         return tuple((one, match) for one, match in found if match is not None)
+
+    @cached_property
+    def line(self) -> str | None:
+        """The toolkit line of the target: of its runtime, else of most of its distributions.
+
+        Of lines that are equally frequent the newest; None where no distribution says its own.
+        """
+        line = toolkit_line(self.target.runtime)
+        if line is not None:
+            return line
+        counted = Counter(line for _, _, line in self.lined)
+        return max(counted, key=lambda line: (counted[line], int(line)), default=None)
+
+    @cached_property
+    def lined(self) -> tuple[tuple[Present, DistributionMatch, str], ...]:
+        """The distributions of this backend that are for one toolkit line, and that line."""
+        return tuple(
+            (present, match, line)
+            for present, match in self.matches
+            if match.backend == self.backend and (line := _line(present, match)) is not None
+        )
 
     def is_foreign(self, thing: Evidence | DistributionMatch) -> bool:
         """Whether a thing belongs to another vendor than the target's backend does."""
@@ -127,15 +153,52 @@ class Image(Subject):
         return tuple(item for item in self.evidence if self.is_foreign(item))
 
     @cached_property
-    def reach(self) -> Mapping[str, Reach]:
-        """How far an import of Python packages gets to each binary."""
-        lost = hopeless(self.evidence, self.missing)
-        return reach(self.inventory, self.resolution.needed, lost)
+    def tree(self) -> Tree:
+        """What verdicts look at."""
+        return tree_of(
+            self.backend,
+            self.line,
+            self.inventory,
+            self.evidence,
+            self.policy,
+            self.catalogue,
+            self.resolution,
+        )
 
     @cached_property
+    def verdicts(self) -> Mapping[str, Verdict]:
+        """What each distribution (`name==version`) is, by what lies in the image alone."""
+        found = verdicts_in(self.tree, self.inventory, self.evidence)
+        return {f"{one.name}=={one.version}": one for one in found}
+
+    def serves_mostly(self, verdict: Verdict) -> bool:
+        """Whether what a distribution holds is for this backend, but for a smaller part."""
+        owner = f"{verdict.name}=={verdict.version}"
+        own = total(
+            item
+            for item in self.evidence
+            if item.distribution == owner
+            and item.backend == self.backend
+            and item.weight == "strong"
+            and item.kind in HELD
+        )
+        return own > verdict.foreign_bytes
+
+    @property
+    def reach(self) -> Mapping[str, Reach]:
+        """How far an import of Python packages gets to each binary."""
+        return self.tree.reach
+
+    @property
     def missing(self) -> frozenset[tuple[str, str]]:
         """Path of a binary, and a NEEDED entry of it that exists nowhere in the image."""
-        return frozenset((one.binary, one.name) for one in self.resolution.missing)
+        return self.tree.missing
+
+
+def _line(present: Present, match: DistributionMatch) -> str | None:
+    if match.toolkit is not None:
+        return match.toolkit
+    return toolkit_line(built_for(present.version.partition("+")[2]) or "")
 
 
 def locked(target: Target, lock: Lock, catalogue: Catalogue, policy: Policy) -> Subject:

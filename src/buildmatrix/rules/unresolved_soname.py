@@ -1,7 +1,8 @@
 """BM302: a file links a library that exists nowhere in the image.
 
-Only for root file systems: a folder or a wheel without a C library leaves everything that a system
-gives unresolved, and proves nothing. Names of other backends are BM301's.
+A folder or a wheel without a C library leaves everything that a system gives unresolved, and proves
+nothing: there only those names count that belong to another toolkit line of this backend, which no
+base image of the target's line has. Names of other backends are BM301's.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from itertools import groupby
 from buildmatrix.catalogue.lookup import library
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.inventory.loader import Needed
+from buildmatrix.rules.belonging import title
 from buildmatrix.rules.findings import chain_to_file, finding, holder, split_owner
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.subject import Image
@@ -20,10 +22,15 @@ from buildmatrix.rules.text import listing
 
 def check(image: Image) -> Iterator[Finding]:
     """One finding per distribution, and one for all files that belong to none."""
-    if not image.resolution.is_root:
-        return
+    is_root = image.resolution.is_root
     owners = {binary.path: binary.owner or "" for binary in image.inventory.binaries}
-    missing = [one for one in image.resolution.missing if not _expected(image, one)]
+    missing = [
+        one
+        for one in image.resolution.missing
+        if (is_root or image.tree.is_other_line(one.name))
+        and not _expected(image, one)
+        and image.backend not in image.tree.supplied.get(owners[one.binary], ())
+    ]
     missing.sort(key=lambda one: (owners[one.binary], one.binary, one.name))
     for owner, group in groupby(missing, key=lambda one: owners[one.binary]):
         yield _finding(image, owner or None, list(group))
@@ -33,24 +40,52 @@ def _finding(image: Image, owner: str | None, missing: list[Needed]) -> Finding:
     rank = {"error": 0, "warning": 1, "note": 2}
     judged = [(one, _severity(image, owner, one)) for one in missing]
     first, severity = min(judged, key=lambda item: rank[item[1]])
-    name, _ = split_owner(owner)
     return finding(
         "BM302",
         image,
         f"{holder(owner)} links {listing(one.name for one in missing)}, which exists nowhere in "
-        f"the image and is not given by the host: {first.binary} cannot be loaded"
-        f"{_use(image, first)}",
+        f"{image.here} and is not given by the host: {first.binary} cannot be loaded"
+        f"{_use(image, first)}{_lines(image, first)}",
         severity=severity,
         owner=owner,
         path=first.binary,
         chain=chain_to_file(image, owner, first.binary, first.name),
-        fix=Fix(
-            "rebuild",
-            f"install what provides {first.name}"
-            + (f", or take {name} in a build for this runtime" if name else "")
-            + f"; or, if it is never loaded, allow it: `allow-unresolved = {{ {image.backend} = "
-            f'["{first.name}"] }}` under [policy]',
-        ),
+        fix=_fix(image, owner, first),
+    )
+
+
+def _lines(image: Image, one: Needed) -> str:
+    """What the target's toolkit line has to do with it."""
+    if not image.tree.is_other_line(one.name):
+        return ""
+    backend = title(image.backend, image.catalogue)
+    return f". {one.name} is of {backend} {_lines_of(image, one)}, and this target is for " + (
+        f"{backend} {image.line}"
+    )
+
+
+def _lines_of(image: Image, one: Needed) -> str:
+    known = library(one.name, None, image.catalogue)
+    return " or ".join(
+        line for match in known if match.owned.backend == image.backend for line in match.lines
+    )
+
+
+def _fix(image: Image, owner: str | None, one: Needed) -> Fix:
+    name, _ = split_owner(owner)
+    if image.tree.is_other_line(one.name):
+        backend = title(image.backend, image.catalogue)
+        return Fix(
+            "pin",
+            f"take a release of {name or one.binary} that was built for {backend} {image.line}, or "
+            f"make the target for {backend} {_lines_of(image, one)}",
+        )
+    return Fix(
+        "rebuild",
+        f"install what provides {one.name}"
+        + (f", or take {name} in a build for this runtime" if name else "")
+        + f"; or, if it is never loaded, allow it: `allow-unresolved = {{ {image.backend} = "
+        f'["{one.name}"] }}` under [policy]',
     )
 
 
@@ -76,6 +111,10 @@ def _severity(image: Image, owner: str | None, one: Needed) -> Severity:
     """
     if owner is None:
         return "note"
+    verdict = image.verdicts.get(owner)
+    failure = verdict.failure if verdict is not None else None
+    if failure is not None and (failure.path, failure.name) == (one.binary, one.name):
+        return "error"
     known = bool(library(one.name, None, image.catalogue))
     return "error" if known and image.reach.get(one.binary) == "import" else "warning"
 
@@ -83,9 +122,9 @@ def _severity(image: Image, owner: str | None, one: Needed) -> Severity:
 def _expected(image: Image, one: Needed) -> bool:
     """Foreign, injected by the container runtime, or allowed by the policy."""
     owned = library(one.name, None, image.catalogue)
-    if any(
-        match.owned.vendor is not None and match.owned.backend != image.backend for match in owned
-    ):
+    own = image.catalogue.backends.get(image.backend)
+    vendor = own.vendor if own is not None else None
+    if any(match.owned.vendor not in (None, vendor) for match in owned):
         return True
     if any(match.owned.entry.where == "host" for match in owned):
         return True

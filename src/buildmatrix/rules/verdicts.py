@@ -1,8 +1,8 @@
 """What each installed distribution is on one backend: ok, optional, bloat or broken.
 
-- `broken`: an import loads, and fails without, a foreign library that exists nowhere in the tree.
-- `bloat`: it belongs to another backend, requires what does, or holds foreign bytes above the
-  policy's threshold.
+- `broken`: an import loads, and fails without, a library that nothing brings (`rules.failing`).
+- `bloat`: it belongs to another backend, requires what does, links what is there of one, or holds
+  foreign bytes above the policy's threshold.
 - `optional`: it reaches for foreign libraries only when asked to or where they happen to be, or
   holds few foreign bytes.
 - `ok`: nothing foreign, or it belongs to this backend and what is foreign beside that is small.
@@ -10,41 +10,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
-from buildmatrix.catalogue.names import demangle, opened_library
-from buildmatrix.catalogue.requirements import requirements
 from buildmatrix.inventory.loader import Resolution, resolve
-from buildmatrix.inventory.model import Distribution, Inventory, PythonLoad, Reach
-from buildmatrix.rules.belonging import is_foreign, title
-from buildmatrix.rules.carried import device_code_bytes
-from buildmatrix.rules.findings import total
-from buildmatrix.rules.imports import Imported, carried, imported, runtimes
-from buildmatrix.rules.model import Verdict, VerdictName
-from buildmatrix.rules.reach import hopeless, reach
+from buildmatrix.inventory.model import Distribution, Inventory
+from buildmatrix.rules.belonging import title
+from buildmatrix.rules.carried import HELD, total
+from buildmatrix.rules.failing import absent_links, failure, needs_library
+from buildmatrix.rules.imports import carried
+from buildmatrix.rules.model import Failure, Verdict, VerdictName
 from buildmatrix.rules.text import listing, size
+from buildmatrix.rules.tree import Tree, required_by, tree_of
 from buildmatrix.spec.model import Policy
 
-#: Calls in Python that fail when the library is not there.
-_LOADING = (
-    "CDLL",
-    "PyDLL",
-    "LoadLibrary",
-    "dlopen",
-    "load_library",
-    "load_op_library",
-    "load_nvidia_dynamic_lib",
-    "_dlopen",
-    "find_library",
-)
 #: Libraries that draw windows; no accelerator is meant by them.
 _GRAPHICS = "graphics"
-#: Libraries that look for the drivers of several vendors.
-_LOADER = "loader"
 
 
 def verdicts(
@@ -54,37 +38,23 @@ def verdicts(
     policy: Policy,
     catalogue: Catalogue | None = None,
     resolution: Resolution | None = None,
+    line: str | None = None,
 ) -> tuple[Verdict, ...]:
-    """One verdict per installed distribution, sorted by name.
+    """One verdict per installed distribution, sorted by name, by what lies in the tree alone.
 
-    `resolution` is that of the inventory, for a caller that has it already.
+    `resolution` is that of the inventory, for a caller that has it already; `line` is the toolkit
+    line of the target's runtime. What rules say of names joins in `rules.agreement`.
     """
     catalogue = catalogue or load()
     resolution = resolution or resolve(inventory)
-    loads: dict[str, list[PythonLoad]] = {}
-    for call in inventory.python_loads:
-        if call.owner is not None and call.reach == "import" and call.call in _LOADING:
-            loads.setdefault(call.owner, []).append(call)
-    installed = {item.name: item.version for item in inventory.distributions}
-    missing = frozenset((one.binary, one.name) for one in resolution.missing)
-    tree = _Tree(
-        backend=backend,
-        catalogue=catalogue,
-        installed=installed,
-        missing=missing,
-        libraries=frozenset(_names(inventory)),
-        reach=reach(inventory, resolution.needed, hopeless(evidence, missing)),
-        loads=loads,
-        imports=imported(inventory.python_imports, installed, catalogue),
-        runtimes=runtimes(evidence),
-        carried=device_code_bytes(inventory),
-        unread={
-            binary.path: binary.size - binary.elf.read
-            for binary in inventory.binaries
-            if binary.elf.read is not None
-        },
-        threshold=policy.bloat_threshold,
-    )
+    tree = tree_of(backend, line, inventory, evidence, policy, catalogue, resolution)
+    return verdicts_in(tree, inventory, evidence)
+
+
+def verdicts_in(
+    tree: Tree, inventory: Inventory, evidence: Sequence[Evidence]
+) -> tuple[Verdict, ...]:
+    """See `verdicts`; for a caller that has the tree."""
     by_owner: dict[str, list[Evidence]] = {}
     for item in evidence:
         if item.distribution is not None:
@@ -93,59 +63,7 @@ def verdicts(
         _verdict(tree, item, by_owner.get(f"{item.name}=={item.version}", []))
         for item in sorted(inventory.distributions, key=lambda item: (item.name, item.path))
     ]
-    return tuple(carried(alone, inventory.python_imports))
-
-
-def _names(inventory: Inventory) -> Iterator[str]:
-    """Names that a loader would find something under, somewhere in the tree."""
-    for binary in inventory.binaries:
-        yield demangle(binary.path.rpartition("/")[2])
-        if binary.elf.soname:
-            yield demangle(binary.elf.soname)
-    for link in inventory.links:
-        yield link.path.rpartition("/")[2]
-    for file in inventory.closed:
-        yield demangle(file.path.rpartition("/")[2])
-
-
-@dataclass(frozen=True, slots=True)
-class _Tree:
-    """What all verdicts of one tree have in common."""
-
-    backend: str
-    catalogue: Catalogue
-    installed: Mapping[str, str]
-    #: Path of a binary, and a library that it links and that is nowhere.
-    missing: frozenset[tuple[str, str]]
-    #: File names and sonames of all libraries in the tree.
-    libraries: frozenset[str]
-    reach: Mapping[str, Reach]
-    #: What imports load by a name in Python, and fail without; by `name==version`.
-    loads: Mapping[str, Sequence[PythonLoad]]
-    #: What Python code imports from other distributions; by `name==version`.
-    imports: Mapping[str, Sequence[Imported]]
-    #: Backends whose runtime library is in the tree.
-    runtimes: frozenset[str]
-    #: Path of a binary, and the bytes of a wheel or a layer that carry its device code.
-    carried: Mapping[str, int]
-    #: Path of a binary that was read in part, and the bytes that were not.
-    unread: Mapping[str, int]
-    threshold: int
-
-    @property
-    def is_single(self) -> bool:
-        """Whether the tree is one wheel: what that requires comes when it is installed."""
-        return len(self.installed) == 1
-
-    def is_foreign(self, thing: Evidence | DistributionMatch) -> bool:
-        return is_foreign(thing, self.backend, self.catalogue)
-
-    def holds(self, names: Iterable[str | None]) -> bool:
-        """Whether one of `names` is that of a library in the tree; `libx.so*` is any version."""
-        begins = tuple(one[:-1] for one in names if one is not None and one.endswith(".so*"))
-        return not self.libraries.isdisjoint(names) or (
-            bool(begins) and any(one.startswith(begins) for one in self.libraries)
-        )
+    return tuple(_requiring(tree, list(carried(alone, inventory.python_imports)), inventory))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,19 +80,16 @@ class _Foreign:
     #: What it requires without condition, and what that is.
     required: Sequence[tuple[str, DistributionMatch]]
 
-    def supplied(self, backend: str) -> bool:
-        """Whether something required brings the libraries of `backend`."""
-        return any(match.backend == backend and match.kind != "pure" for _, match in self.required)
 
-
-def _verdict(tree: _Tree, item: Distribution, evidence: Sequence[Evidence]) -> Verdict:
+def _verdict(tree: Tree, item: Distribution, evidence: Sequence[Evidence]) -> Verdict:
     match = distribution(item.name, item.version, tree.catalogue)
     strong = [one for one in evidence if one.weight == "strong" and tree.is_foreign(one)]
     welcome = match is not None and (
         match.kind == "multi-backend" or tree.backend in match.tolerated_in
     )
     belongs = [] if welcome else [one for one in strong if one.kind == "declared"]
-    held = [one for one in strong if one.kind in ("bundled", "tool", "device-code", "static")]
+    held = [one for one in strong if one.kind in HELD]
+    owner = f"{item.name}=={item.version}"
     foreign = _Foreign(
         evidence=strong,
         belongs=belongs,
@@ -182,9 +97,12 @@ def _verdict(tree: _Tree, item: Distribution, evidence: Sequence[Evidence]) -> V
         weight=total(replace(one, size=_packed(tree, one)) for one in held),
         required=tuple(_foreign_requirements(tree, item)),
     )
+    failed = failure(tree, owner, match, evidence)
     verdict, reason = (
-        _broken(tree, item, foreign, [one for one in evidence if tree.is_foreign(one)])
-        or _bloat(tree, foreign)
+        _broken(failed)
+        or _driver(evidence)
+        or _bloat(tree, match, foreign)
+        or _lacking(tree, owner, evidence)
         or _own(tree, match)
         or _optional(tree, item, match, evidence, foreign)
         or ("ok", "nothing foreign is loaded, shipped or required")
@@ -199,10 +117,11 @@ def _verdict(tree: _Tree, item: Distribution, evidence: Sequence[Evidence]) -> V
         foreign_bytes=foreign.size,
         vendors=tuple(sorted(vendor for vendor in vendors if vendor is not None)),
         architectures=_architectures(evidence),
+        failure=failed,
     )
 
 
-def _packed(tree: _Tree, one: Evidence) -> int:
+def _packed(tree: Tree, one: Evidence) -> int:
     if one.kind != "device-code":
         return one.size
     return min(one.size, tree.carried.get(one.path, one.size))
@@ -211,92 +130,104 @@ def _packed(tree: _Tree, one: Evidence) -> int:
 _Judgement = tuple[VerdictName, str]
 
 
-def _broken(
-    tree: _Tree, item: Distribution, foreign: _Foreign, everything: Sequence[Evidence]
-) -> _Judgement | None:
-    """A foreign library that an import loads, and that neither is there nor will be installed.
-
-    `everything` is all foreign evidence: Python code also fails without what several vendors share,
-    such as the loader of Vulkan.
-    """
-    for one in foreign.evidence:
-        if tree.is_single and foreign.supplied(one.backend):
-            continue
-        if (
-            one.kind == "needed"
-            and (one.path, one.detail) in tree.missing
-            and tree.reach.get(one.path) == "import"
-        ):
-            return "broken", f"{one.path} links {one.detail}, which is nowhere in the tree"
-    for call in tree.loads.get(f"{item.name}=={item.version}", ()):
-        names = {opened_library(call.call, text) for text in call.names}
-        tried = [
-            one
-            for one in everything
-            if one.kind == "python-dlopen"
-            and one.path == call.path
-            and one.detail in names
-            and (one.weight == "strong" or one.role == _LOADER)
-        ]
-        others = {name for name in names if name is not None and ".so" in name} - {
-            one.detail for one in tried
-        }
-        if not tried or tree.holds(names) or (others and len(names) > 1):
-            continue
-        if not (tree.is_single and foreign.supplied(tried[0].backend)):
-            where = f"{call.path}:{call.line}"
-            return "broken", f"its import loads {tried[0].detail} ({where}), which is nowhere"
-    for used in tree.imports.get(f"{item.name}=={item.version}", ()):
-        if used.statement.how != "called" or not _needs_library(tree, used.match):
-            continue
-        backend = used.match.backend
-        if backend in tree.runtimes or (tree.is_single and foreign.supplied(backend)):
-            continue
-        return "broken", (
-            f"its import calls {used.statement.module} ({used.place}), and nothing brings the "
-            f"libraries of {title(backend, tree.catalogue)}"
-        )
-    return None
+def _broken(failed: Failure | None) -> _Judgement | None:
+    return None if failed is None else ("broken", failed.reason)
 
 
-def _needs_library(tree: _Tree, match: DistributionMatch) -> bool:
-    """Whether a call of the distribution needs a foreign library for sure."""
-    return (
-        tree.is_foreign(match)
-        and tree.backend not in match.tolerated_in
-        and match.weight == "strong"
-        and match.kind in ("pure", "native")
-    )
+def _driver(evidence: Sequence[Evidence]) -> _Judgement | None:
+    """A driver's library has no place in what is installed, not even on its own backend."""
+    shipped = [
+        one.detail
+        for one in evidence
+        if one.where == "host" and one.kind in ("bundled", "tool") and one.weight == "strong"
+    ]
+    return ("bloat", f"it ships {listing(shipped)}, which the host must give") if shipped else None
 
 
-def _bloat(tree: _Tree, foreign: _Foreign) -> _Judgement | None:
+def _bloat(tree: Tree, match: DistributionMatch | None, foreign: _Foreign) -> _Judgement | None:
     if foreign.belongs:
         return "bloat", f"it belongs to {title(foreign.belongs[0].backend, tree.catalogue)}"
-    useless = [
-        name
-        for name, match in foreign.required
-        # A wheel alone does not say which build of a family would be installed.
-        if match.kind != "multi-backend" and not (match.kind == "default-build" and tree.is_single)
-    ]
+    useless = [name for name, match in foreign.required if _is_useless(tree, name, match)]
     if useless:
         return "bloat", f"it requires {listing(useless)}"
-    if foreign.weight > tree.threshold:
+    if foreign.weight > tree.policy.bloat_threshold:
         backend = max(foreign.evidence, key=lambda one: one.size).backend
         return "bloat", f"{size(foreign.size)} of it are for {title(backend, tree.catalogue)}"
     # Device code comes in runs of some hundred pieces: where the first were seen and much was not,
     # "little" would be a guess, and the harmless one.
     coded = {one.path: one for one in foreign.evidence if one.kind == "device-code"}
     hidden = sum(tree.unread.get(path, 0) for path in coded)
-    if hidden > tree.threshold:
+    if hidden > tree.policy.bloat_threshold:
         backend = next(iter(coded.values())).backend
         return "bloat", (
             f"at least {size(foreign.size)} of it are for {title(backend, tree.catalogue)}; "
             f"{size(hidden)} behind them were not read"
         )
+    if match is not None and tree.backend in match.tolerated_in:
+        return None
+    for one in foreign.evidence:
+        if one.kind == "needed" and (one.path, one.detail) in tree.elsewhere:
+            return "bloat", (
+                f"{one.path} loads {one.detail} of {title(one.backend, tree.catalogue)}, which is "
+                "there"
+            )
     return None
 
 
-def _own(tree: _Tree, match: DistributionMatch | None) -> _Judgement | None:
+def _lacking(tree: Tree, owner: str, evidence: Sequence[Evidence]) -> _Judgement | None:
+    """Some of its files are for another toolkit line of this backend, and cannot be loaded."""
+    lost = [one for one in absent_links(tree, owner, evidence) if tree.is_other_line(one.detail)]
+    if not lost:
+        return None
+    names = listing(one.detail for one in lost)
+    return "optional", (
+        f"it goes on without {names}, of another line of {title(tree.backend, tree.catalogue)}, "
+        f"which {lost[0].path} links and nothing brings"
+    )
+
+
+def _is_useless(tree: Tree, name: str, match: DistributionMatch) -> bool:
+    """Whether a foreign requirement is of no use here for sure.
+
+    A wheel alone does not say which build of a family would be installed, and of one that is there
+    the files say what it is.
+    """
+    if match.kind == "default-build":
+        return not tree.is_single and f"{name}=={tree.installed.get(name)}" not in tree.held
+    return match.kind != "multi-backend"
+
+
+def useless_requirements(tree: Tree, item: Distribution) -> Iterator[tuple[str, DistributionMatch]]:
+    """What `item` requires without condition and is of no use on this backend."""
+    for name, match in _foreign_requirements(tree, item):
+        if _is_useless(tree, name, match):
+            yield name, match
+
+
+def _foreign_requirements(
+    tree: Tree, item: Distribution
+) -> Iterator[tuple[str, DistributionMatch]]:
+    for name, match in required_by(item, tree.installed, tree.catalogue):
+        if tree.is_foreign(match) and tree.backend not in match.tolerated_in:
+            yield name, match
+
+
+def _requiring(tree: Tree, verdicts: Sequence[Verdict], inventory: Inventory) -> Iterator[Verdict]:
+    """The verdicts, with that of a build for another backend passed on to what requires it."""
+    bad = {one.name for one in verdicts if one.verdict in ("bloat", "broken")}
+    items = {(item.name, item.version): item for item in inventory.distributions}
+    for one in verdicts:
+        builds = [
+            name
+            for name, match in _foreign_requirements(tree, items[one.name, one.version])
+            if match.kind == "default-build" and name in bad
+        ]
+        if builds and one.name not in bad and not tree.is_single:
+            one = replace(one, verdict="bloat", reason=f"it requires {listing(builds)}")
+        yield one
+
+
+def _own(tree: Tree, match: DistributionMatch | None) -> _Judgement | None:
     """Made for this backend, or expected on it; what only holds some device code is for all."""
     if match is None or match.vendor is None or match.kind == "embedded":
         return None
@@ -308,7 +239,7 @@ def _own(tree: _Tree, match: DistributionMatch | None) -> _Judgement | None:
 
 
 def _optional(
-    tree: _Tree,
+    tree: Tree,
     item: Distribution,
     match: DistributionMatch | None,
     evidence: Sequence[Evidence],
@@ -331,7 +262,7 @@ def _optional(
     for used in tree.imports.get(f"{item.name}=={item.version}", ()) if dormant is None else ():
         # What the catalogue calls harmless may look for other parts of its own vendor.
         own = match is not None and match.vendor == used.match.vendor
-        if used.statement.how == "tried" and not own and _needs_library(tree, used.match):
+        if used.statement.how == "tried" and not own and needs_library(tree, used.match):
             name = used.statement.module.partition(".")[0]
             return "optional", f"it uses {name} where that is installed ({used.place})"
     several = [name for name, match in foreign.required if match.kind == "multi-backend"]
@@ -339,26 +270,6 @@ def _optional(
         names = listing(several)
         return "optional", f"it requires {names}, which can use other backends too"
     return None
-
-
-def _foreign_requirements(
-    tree: _Tree, item: Distribution
-) -> Iterator[tuple[str, DistributionMatch]]:
-    """Distributions that it requires without condition and that belong to another backend.
-
-    What is installed says what it is. For a wheel alone, the default index would be asked.
-    """
-    for required in requirements(item, tree.catalogue):
-        if not required.active:
-            continue
-        for name in required.brings:
-            if name not in tree.installed and not tree.is_single:
-                continue
-            match = distribution(name, tree.installed.get(name, ""), tree.catalogue)
-            if match is None or not tree.is_foreign(match) or tree.backend in match.tolerated_in:
-                continue
-            if match.weight == "strong" or match.kind in ("default-build", "multi-backend"):
-                yield name, match
 
 
 def _architectures(evidence: Sequence[Evidence]) -> Mapping[str, tuple[str, ...]]:

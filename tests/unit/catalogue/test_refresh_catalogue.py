@@ -30,11 +30,12 @@ def importer(tool: ModuleType, **facts: object) -> object:
 FACT = {"source": ["wheel"], "confidence": "verified"}
 
 
-def test_versions_that_several_toolkits_share_are_left_out_and_reported(tool: ModuleType) -> None:
+def test_versions_that_several_toolkits_share_go_over_with_all_of_them(tool: ModuleType) -> None:
     subject = importer(tool)
-    assert subject.toolkits("libx.so.*", {"cu11": "11", "cu12": "11", "cu13": "12"}) == {"12": "13"}
+    said = {"cu11": "11", "cu12": "11", "cu13": "12", "all": "9"}
+    assert subject.toolkits("libx.so.*", said) == {"11": ["11", "12"], "12": "13"}
     assert subject.report.lines == [
-        "left out: nvidia-cuda libx.so.* version 11: means the toolkit lines 11, 12"
+        "left out: nvidia-cuda libx.so.* 'all': not one line of the toolkit"
     ]
 
 

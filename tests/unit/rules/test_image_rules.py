@@ -34,12 +34,16 @@ ONEAPI = target("oneapi", "2025.0")
 # BM201
 
 
-def test_a_grafted_copy_of_cudart_is_found_under_its_mangled_name_c() -> None:
-    tree = image(
-        file("demo.libs/libcudart-9335f6a2.so.12.8.90", elf("libcudart-9335f6a2.so.12"), "demo 1"),
-        file("vision.libs/libcudart.782fcab0.so.11.0", elf("libcudart.so.11.0"), "vision 1"),
+@pytest.mark.parametrize(("size", "severity"), [(700_000, "warning"), (7_000_000, "error")])
+def test_a_grafted_copy_of_cudart_is_found_under_its_mangled_name_c(
+    size: int, severity: str
+) -> None:
+    one = file(
+        "demo.libs/libcudart-9335f6a2.so.12.8.90", elf("libcudart-9335f6a2.so.12"), "demo 1", size
     )
-    assert codes(of_image(ROCM, tree), "error") == ["BM201 demo", "BM201 vision"]
+    two = file("vision.libs/libcudart.782fcab0.so.11.0", elf("libcudart.so.11.0"), "vision 1", size)
+    tree = image(one, two)
+    assert codes(of_image(ROCM, tree), severity) == ["BM201 demo", "BM201 vision"]
 
 
 def test_a_statically_linked_runtime_is_a_bundled_one() -> None:
@@ -101,8 +105,8 @@ def test_amds_user_space_driver_belongs_into_a_rocm_image() -> None:
 
 
 def test_nvidia_tools_inside_triton_are_found_in_a_cpu_image_a8() -> None:
-    tree = image(file("triton/backends/nvidia/bin/ptxas", elf(), "triton 3.9.0"))
-    one = only(of_image(CPU, tree), "BM203")
+    ptxas = file("triton/backends/nvidia/bin/ptxas", elf(), "triton 3.9.0", size=30_000_000)
+    one = only(of_image(CPU, image(ptxas)), "BM203")
     assert (one.severity, one.distribution) == ("error", "triton")
 
 

@@ -65,12 +65,14 @@ def test_an_import_that_misses_a_foreign_library_is_broken() -> None:
     assert "libcudart.so.13" in one.reason
 
 
-def test_an_import_that_finds_its_foreign_library_is_not_broken() -> None:
+def test_an_import_that_finds_its_foreign_library_is_bloat_and_not_broken() -> None:
     tree = image(
         file("demo/_C.abi3.so", elf(needed=["libcudart.so.13"]), "demo 1"),
         file("usr/lib/libcudart.so.13", elf("libcudart.so.13")),
     )
-    assert verdict("rocm", tree, "demo").verdict == "optional"
+    one = verdict("rocm", tree, "demo")
+    assert one.verdict == "bloat"
+    assert "loads libcudart.so.13 of NVIDIA CUDA, which is there" in one.reason
 
 
 def test_what_a_single_wheel_requires_is_not_missing_yet() -> None:
@@ -144,6 +146,7 @@ def test_what_an_imported_extension_links_is_imported_too() -> None:
     tree = image(
         reached(file("tf/_pywrap.so", elf(needed=["libtf_cc.so.2"]), owner), "import"),
         file("tf/libtf_cc.so.2", elf("libtf_cc.so.2", needed=["libamdhip64.so.6"]), owner),
+        root=False,
     )
     one = verdict("cpu", tree, "tensorflow-rocm")
     assert one.verdict == "broken"

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from buildmatrix.index.model import WheelFacts
+from buildmatrix.rules.carried import HELD
 from buildmatrix.rules.model import AuditTotals, Verdict
 from buildmatrix.rules.wheels import Wheels
-
-#: Kinds of evidence that stand for bytes of a file.
-_HELD = ("bundled", "tool", "device-code", "static")
 
 
 def weigh(
@@ -53,7 +51,7 @@ def _foreign_files(wheels: Wheels) -> Mapping[str, Mapping[str, int]]:
     """Distribution (`name==version`) -> path -> bytes in it that are foreign."""
     found: dict[str, dict[str, int]] = {}
     for item in wheels.foreign:
-        if item.kind in _HELD and item.weight == "strong" and item.distribution is not None:
+        if item.kind in HELD and item.weight == "strong" and item.distribution is not None:
             files = found.setdefault(item.distribution, {})
             files[item.path] = max(item.size, files.get(item.path, 0))
     return found

@@ -1,0 +1,52 @@
+"""Findings about names and verdicts about bytes, brought together.
+
+A name says what a distribution is sold as, its files say what it is. Where both are known, the
+files count: a build for another backend that works and weighs little is no error, and no clean one
+either. Where no file is known, the name is all there is, and counts. So no distribution has an
+error about another vendor beside the verdict `ok` or `optional`, nor `bloat` without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from buildmatrix.rules.model import Finding, Verdict, VerdictName
+from buildmatrix.rules.subject import Image
+
+#: Rules that say of a whole distribution that it is another backend's.
+BELONGS = ("BM101", "BM102", "BM104")
+
+
+def agreed(
+    image: Image, declared: Iterable[Finding]
+) -> tuple[tuple[Finding, ...], tuple[Verdict, ...]]:
+    """`declared`, findings of rules about names, no worse than the verdicts; and those."""
+    own = image.catalogue.backends.get(image.backend)
+    vendor = own.vendor if own is not None else None
+    verdicts = dict(image.verdicts)
+    findings = []
+    for one in declared:
+        owner = f"{one.distribution}=={one.version}"
+        verdict = verdicts.get(owner)
+        foreign = one.rule in BELONGS and one.vendor is not None and one.vendor != vendor
+        if verdict is None or not foreign or verdict.verdict in ("bloat", "broken"):
+            findings.append(one)
+            continue
+        if one.severity == "error" and owner in image.tree.held:
+            one = replace(one, severity="warning")
+        if one.severity != "note":
+            verdicts[owner] = _not_clean(verdict, one)
+        findings.append(one)
+    return tuple(findings), tuple(verdicts.values())
+
+
+def _not_clean(verdict: Verdict, one: Finding) -> Verdict:
+    what: VerdictName = "bloat" if one.severity == "error" else "optional"
+    if verdict.verdict == what:
+        return verdict
+    said = one.message.partition(", of no use")[0].removeprefix(f"{verdict.name} ")
+    vendors = {*verdict.vendors, *([one.vendor] if one.vendor is not None else [])}
+    return replace(
+        verdict, verdict=what, reason=f"by its name: {said}", vendors=tuple(sorted(vendors))
+    )

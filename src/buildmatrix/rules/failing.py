@@ -1,0 +1,176 @@
+"""What fails on a target: an import of a distribution, or the one thing that it is made for.
+
+- A file that an import loads links a library that nothing brings.
+- A plugin that native code opens links its backend's libraries in another toolkit line, all such
+  files of the distribution do, and it is made for that backend: its main purpose fails.
+- An import loads a library by its name in Python, and that is nowhere.
+- An import calls into another distribution that needs such a library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from buildmatrix.catalogue.model import DistributionMatch, Evidence
+from buildmatrix.catalogue.names import opened_library
+from buildmatrix.inventory.model import PythonLoad
+from buildmatrix.rules.belonging import title
+from buildmatrix.rules.imports import Imported
+from buildmatrix.rules.model import Failure
+from buildmatrix.rules.reach import is_extension
+from buildmatrix.rules.tree import Tree
+
+#: Libraries that look for the drivers of several vendors.
+_LOADER = "loader"
+
+
+def failure(
+    tree: Tree,
+    owner: str,
+    match: DistributionMatch | None,
+    evidence: Sequence[Evidence],
+) -> Failure | None:
+    """The first thing that fails; None where nothing is known to.
+
+    Args:
+        tree: what the distribution is installed beside.
+        owner: the distribution, `name==version`.
+        match: what the catalogue says of it.
+        evidence: all evidence of it.
+    """
+    supplied = tree.supplied.get(owner, frozenset())
+    for failed in (
+        *_links(tree, owner, match, evidence),
+        *_loads(tree, tree.loads.get(owner, ()), evidence, supplied),
+        *_calls(tree, tree.imports.get(owner, ()), supplied),
+    ):
+        return failed
+    return None
+
+
+def absent_links(tree: Tree, owner: str, evidence: Sequence[Evidence]) -> list[Evidence]:
+    """Libraries that files of a distribution link, and that nothing brings."""
+    supplied = tree.supplied.get(owner, frozenset())
+    return [
+        one
+        for one in evidence
+        if one.kind == "needed"
+        and (one.weight == "strong" or not tree.is_foreign(one))
+        and one.backend not in supplied
+        and tree.is_absent(one)
+        and not tree.may_be_missing(one)
+    ]
+
+
+def _links(
+    tree: Tree, owner: str, match: DistributionMatch | None, evidence: Sequence[Evidence]
+) -> Iterator[Failure]:
+    absent = absent_links(tree, owner, evidence)
+    for one in absent:
+        if tree.reach.get(one.path) == "import":
+            yield _link(tree, one)
+    if match is None or match.vendor is None or tree.is_foreign(match):
+        return
+    # What Python code guards, or names and loads late, its authors know may be missing.
+    plugins = [
+        one
+        for one in absent
+        if tree.is_other_line(one.detail)
+        and tree.reach.get(one.path) == "unknown"
+        and not is_extension(one.path)
+    ]
+    if plugins and not _serves(tree, evidence):
+        yield _link(tree, plugins[0])
+
+
+def _link(tree: Tree, one: Evidence) -> Failure:
+    where = "nowhere in the tree"
+    if tree.is_other_line(one.detail):
+        where = f"not of {title(tree.backend, tree.catalogue)} {tree.line}, and nothing brings it"
+    return Failure(
+        "link",
+        one.path,
+        one.path,
+        one.detail,
+        one.vendor,
+        one.backend,
+        f"{one.path} links {one.detail}, which is {where}",
+        (one,),
+    )
+
+
+def _serves(tree: Tree, evidence: Sequence[Evidence]) -> bool:
+    """Whether some file can work with the target's toolkit line: of many variants one is enough."""
+    lines: dict[str, set[bool]] = {}
+    for one in evidence:
+        if one.kind == "needed" and one.backend == tree.backend and one.toolkit is not None:
+            other = tree.is_other_line(one.detail) and tree.is_absent(one)
+            lines.setdefault(one.path, set()).add(other)
+    return any(others == {False} for others in lines.values())
+
+
+def _loads(
+    tree: Tree,
+    calls: Sequence[PythonLoad],
+    evidence: Sequence[Evidence],
+    supplied: Collection[str],
+) -> Iterator[Failure]:
+    for call in calls:
+        names = {opened_library(call.call, text) for text in call.names}
+        tried = [
+            one
+            for one in evidence
+            if one.kind == "python-dlopen"
+            and one.path == call.path
+            and one.detail in names
+            and (tree.is_foreign(one) or tree.is_other_line(one.detail))
+            and (one.weight == "strong" or one.role == _LOADER)
+        ]
+        others = {name for name in names if name is not None and ".so" in name} - {
+            one.detail for one in tried
+        }
+        if not tried or tree.holds(names) or (others and len(names) > 1):
+            continue
+        first = tried[0]
+        if first.backend not in supplied:
+            place = f"{call.path}:{call.line}"
+            yield Failure(
+                "load",
+                call.path,
+                place,
+                first.detail,
+                first.vendor,
+                first.backend,
+                f"its import loads {first.detail} ({place}), which is nowhere",
+                tuple(tried),
+            )
+
+
+def _calls(tree: Tree, calls: Sequence[Imported], supplied: Collection[str]) -> Iterator[Failure]:
+    for used in calls:
+        backend = used.match.backend
+        if used.statement.how != "called" or not needs_library(tree, used.match):
+            continue
+        if backend in tree.runtimes or backend in supplied:
+            continue
+        name = title(backend, tree.catalogue)
+        yield Failure(
+            "call",
+            used.statement.path,
+            used.place,
+            used.statement.module,
+            used.match.vendor or "",
+            backend,
+            f"its import calls {used.statement.module} ({used.place}), and nothing brings the "
+            f"libraries of {name}",
+        )
+
+
+def needs_library(tree: Tree, match: DistributionMatch) -> bool:
+    """Whether a call of the distribution needs a foreign library for sure."""
+    return (
+        tree.is_foreign(match)
+        and tree.backend not in match.tolerated_in
+        and match.weight == "strong"
+        and match.kind in ("pure", "native")
+    )

@@ -1,0 +1,52 @@
+"""BM502: an import fails, since a library that Python code opens or calls into is nowhere.
+
+What fails since a file links what is nowhere is BM301's and BM302's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from buildmatrix.rules.findings import chain_to_file, finding
+from buildmatrix.rules.fixes import fix
+from buildmatrix.rules.model import Finding, Verdict
+from buildmatrix.rules.subject import Image
+from buildmatrix.rules.text import listing
+
+
+def check(image: Image) -> Iterator[Finding]:
+    """One finding per distribution that is broken by itself; it names those that import it."""
+    for owner, verdict in image.verdicts.items():
+        failure = verdict.failure
+        if failure is None or failure.kind == "link":
+            continue
+        yield finding(
+            "BM502",
+            image,
+            f"{verdict.name} {verdict.version} cannot be imported on {image.backend}: "
+            f"{failure.reason}{_followers(image, owner)}",
+            vendor=failure.vendor or None,
+            owner=owner,
+            path=failure.path,
+            evidence=failure.evidence,
+            chain=chain_to_file(image, owner, failure.place, failure.name),
+            fix=fix(image, verdict.name, verdict.version, "BM502"),
+        )
+
+
+def _followers(image: Image, owner: str) -> str:
+    """Those that are broken only because they import it."""
+    names = [one.name for one in image.verdicts.values() if _is_broken_by(image, one, owner)]
+    return f"; with it fails {listing(names)}, which imports it" if names else ""
+
+
+def _is_broken_by(image: Image, verdict: Verdict, owner: str) -> bool:
+    own = f"{verdict.name}=={verdict.version}"
+    return (
+        verdict.verdict == "broken"
+        and verdict.failure is None
+        and any(
+            one.owner == own and one.provider == owner and one.how == "imported"
+            for one in image.inventory.python_imports
+        )
+    )

@@ -1,0 +1,234 @@
+"""What all verdicts of one tree have in common: its libraries, and whose they are here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.lookup import distribution, library
+from buildmatrix.catalogue.model import DistributionMatch, Evidence
+from buildmatrix.catalogue.names import demangle, matches_any
+from buildmatrix.catalogue.requirements import requirements
+from buildmatrix.inventory.loader import Resolution
+from buildmatrix.inventory.model import (
+    Artefact,
+    Binary,
+    ClosedFile,
+    Distribution,
+    Inventory,
+    PythonLoad,
+    Reach,
+)
+from buildmatrix.rules.belonging import is_foreign
+from buildmatrix.rules.carried import device_code_bytes
+from buildmatrix.rules.imports import Imported, imported, runtimes
+from buildmatrix.rules.reach import hopeless, reach
+from buildmatrix.spec.model import Policy
+
+#: Calls in Python that fail when the library is not there.
+_LOADING = (
+    "CDLL",
+    "PyDLL",
+    "LoadLibrary",
+    "dlopen",
+    "load_library",
+    "load_op_library",
+    "load_nvidia_dynamic_lib",
+    "_dlopen",
+    "find_library",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """One tree, as a target sees it."""
+
+    backend: str
+    #: Toolkit line of the target's runtime; None where nothing says it.
+    line: str | None
+    catalogue: Catalogue
+    #: Whether it is a root file system: what is not in it is nowhere.
+    is_root: bool
+    #: Name of a distribution, and its version.
+    installed: Mapping[str, str]
+    #: Distributions (`name==version`) with files that are code of the machine or for a device.
+    held: frozenset[str]
+    #: Path of a binary, and a library that it links and that is nowhere.
+    missing: frozenset[tuple[str, str]]
+    #: Path of a binary, and a library that it links and that another distribution or the system
+    #: brings.
+    elsewhere: frozenset[tuple[str, str]]
+    #: File names and sonames of all libraries in the tree.
+    libraries: frozenset[str]
+    reach: Mapping[str, Reach]
+    #: What imports load by a name in Python, and fail without; by `name==version`.
+    loads: Mapping[str, Sequence[PythonLoad]]
+    #: What Python code imports from other distributions; by `name==version`.
+    imports: Mapping[str, Sequence[Imported]]
+    #: Backends whose runtime library is in the tree.
+    runtimes: frozenset[str]
+    #: By `name==version`, backends whose libraries come with what it requires: of one wheel alone
+    #: that is not in the tree yet.
+    supplied: Mapping[str, frozenset[str]]
+    #: Path of a binary, and the bytes of a wheel or a layer that carry its device code.
+    carried: Mapping[str, int]
+    #: Path of a binary that was read in part, and the bytes that were not.
+    unread: Mapping[str, int]
+    policy: Policy
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the tree is one wheel: what that requires comes when it is installed."""
+        return len(self.installed) == 1
+
+    def is_foreign(self, thing: Evidence | DistributionMatch) -> bool:
+        """Whether a thing belongs to another vendor than the backend does."""
+        return is_foreign(thing, self.backend, self.catalogue)
+
+    def holds(self, names: Iterable[str | None]) -> bool:
+        """Whether one of `names` is that of a library in the tree; `libx.so*` is any version."""
+        begins = tuple(one[:-1] for one in names if one is not None and one.endswith(".so*"))
+        return not self.libraries.isdisjoint(names) or (
+            bool(begins) and any(one.startswith(begins) for one in self.libraries)
+        )
+
+    def is_other_line(self, name: str) -> bool:
+        """Whether only other toolkit lines of this backend have a library of this name."""
+        return is_other_line(name, self.backend, self.line, self.catalogue)
+
+    def is_absent(self, one: Evidence) -> bool:
+        """Whether a library that a file links will not be there when the target runs.
+
+        What a tree that is no root file system lacks of this backend, a base image brings: in the
+        target's toolkit line, and in no other.
+        """
+        if (one.path, one.detail) not in self.missing:
+            return False
+        return self.is_foreign(one) or self.is_root or self.is_other_line(one.detail)
+
+    def may_be_missing(self, one: Evidence) -> bool:
+        """Whether the host gives a library, or the policy allows that nothing does."""
+        if self.is_foreign(one):
+            return False
+        allowed = self.policy.allow_unresolved
+        globs = (*allowed.get("*", ()), *allowed.get(self.backend, ()))
+        return one.where == "host" or matches_any(globs, one.detail)
+
+
+def tree_of(
+    backend: str,
+    line: str | None,
+    inventory: Inventory,
+    evidence: Sequence[Evidence],
+    policy: Policy,
+    catalogue: Catalogue,
+    resolution: Resolution,
+) -> Tree:
+    """An inventory as a target of `backend` and toolkit line `line` sees it."""
+    loads: dict[str, list[PythonLoad]] = {}
+    for call in inventory.python_loads:
+        if call.owner is not None and call.reach == "import" and call.call in _LOADING:
+            loads.setdefault(call.owner, []).append(call)
+    installed = {item.name: item.version for item in inventory.distributions}
+    missing = frozenset((one.binary, one.name) for one in resolution.missing)
+    brought = {
+        (item.path, item.detail)
+        for item in evidence
+        if item.kind == "needed"
+        and item.backend == backend
+        and not resolution.is_root
+        and not is_other_line(item.detail, backend, line, catalogue)
+    }
+    files: list[Binary | Artefact | ClosedFile] = [
+        *inventory.binaries,
+        *inventory.artefacts,
+        *inventory.closed,
+    ]
+    return Tree(
+        backend=backend,
+        line=line,
+        catalogue=catalogue,
+        is_root=resolution.is_root,
+        installed=installed,
+        held=frozenset(
+            file.owner for file in files if file.owner is not None and not file.path.endswith(".py")
+        ),
+        missing=missing,
+        elsewhere=frozenset(_elsewhere(inventory, resolution)),
+        libraries=frozenset(_names(inventory)),
+        reach=reach(inventory, resolution.needed, hopeless(evidence, missing - brought)),
+        loads=loads,
+        imports=imported(inventory.python_imports, installed, catalogue),
+        runtimes=runtimes(evidence),
+        supplied={
+            f"{item.name}=={item.version}": frozenset(
+                match.backend
+                for _, match in required_by(item, installed, catalogue)
+                if match.kind != "pure"
+            )
+            for item in inventory.distributions
+            if len(installed) == 1
+        },
+        carried=device_code_bytes(inventory),
+        unread={
+            binary.path: binary.size - binary.elf.read
+            for binary in inventory.binaries
+            if binary.elf.read is not None
+        },
+        policy=policy,
+    )
+
+
+def is_other_line(name: str, backend: str, line: str | None, catalogue: Catalogue) -> bool:
+    """Whether only other toolkit lines than `line` have a library of this name.
+
+    What several lines share, and what the catalogue gives no line, is no sign of another one.
+    """
+    if line is None:
+        return False
+    return any(
+        match.owned.backend == backend and bool(match.lines) and line not in match.lines
+        for match in library(name, None, catalogue)
+    )
+
+
+def required_by(
+    item: Distribution, installed: Mapping[str, str], catalogue: Catalogue
+) -> Iterator[tuple[str, DistributionMatch]]:
+    """Distributions that `item` requires without condition and that belong to some backend.
+
+    What is installed says what it is. For a wheel alone, the default index would be asked.
+    """
+    for required in requirements(item, catalogue):
+        if not required.active:
+            continue
+        for name in required.brings:
+            if name not in installed and len(installed) > 1:
+                continue
+            match = distribution(name, installed.get(name, ""), catalogue)
+            if match is None or match.vendor is None:
+                continue
+            if match.weight == "strong" or match.kind in ("default-build", "multi-backend"):
+                yield name, match
+
+
+def _elsewhere(inventory: Inventory, resolution: Resolution) -> Iterator[tuple[str, str]]:
+    files: list[Binary | ClosedFile] = [*inventory.binaries, *inventory.closed]
+    owners = {file.path: file.owner for file in files}
+    for one in resolution.needed:
+        paths = (one.found,) if one.found is not None else one.anywhere
+        if paths and all(owners.get(path) != owners.get(one.binary) for path in paths):
+            yield one.binary, one.name
+
+
+def _names(inventory: Inventory) -> Iterator[str]:
+    """Names that a loader would find something under, somewhere in the tree."""
+    for binary in inventory.binaries:
+        yield demangle(binary.path.rpartition("/")[2])
+        if binary.elf.soname:
+            yield demangle(binary.elf.soname)
+    for link in inventory.links:
+        yield link.path.rpartition("/")[2]
+    for file in inventory.closed:
+        yield demangle(file.path.rpartition("/")[2])
