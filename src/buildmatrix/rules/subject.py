@@ -114,18 +114,22 @@ class Subject:
         if start is None:
             return None, ()
         ways: list[tuple[Package, ...]] = [(start,)]
+        top: tuple[Package, ...] | None = None
         seen = {name}
         for way in ways:  # grows while it is walked: breadth first
             askers = way[0].via
             line = next((asker for asker in askers if asker not in self.packages), None)
             if line is not None:
                 return line, way
+            if top is None and not askers:
+                top = way
             for asker in askers:
                 if asker not in seen:
                     seen.add(asker)
                     ways.append((self.packages[asker], *way))
-        # Locks of other tools may not say who asked: then the entry itself is the place to mend.
-        return start.place or None, (start,)
+        # Locks of other tools may not say who asked: then the entry at the top is to be mended.
+        top = top or (start,)
+        return top[0].place or None, top
 
 
 @dataclass(frozen=True)
