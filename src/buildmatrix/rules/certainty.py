@@ -144,7 +144,8 @@ def _gain(
     if is_named:
         # Known to hold other backends' files, and their names say which.
         return "detail"
-    if verdict.verdict in ("ok", "optional") and not left.coded:
+    # That what it requires is bad says nothing of what it holds itself.
+    if (verdict.by_others or verdict.verdict in ("ok", "optional")) and not left.coded:
         return "verdict" if left.may_matter(wheels.policy.bloat_threshold) else None
     if left.coded or is_held:
         return "detail"

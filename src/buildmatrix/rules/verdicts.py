@@ -98,10 +98,10 @@ def _verdict(tree: Tree, item: Distribution, evidence: Sequence[Evidence]) -> Ve
         required=tuple(_foreign_requirements(tree, item)),
     )
     failed = failure(tree, owner, match, evidence)
+    held_here = _broken(failed) or _driver(evidence) or _bloat(tree, match, foreign)
     verdict, reason = (
-        _broken(failed)
-        or _driver(evidence)
-        or _bloat(tree, match, foreign)
+        held_here
+        or _requires(tree, foreign)
         or _lacking(tree, owner, evidence)
         or _own(tree, match)
         or _optional(tree, item, match, evidence, foreign)
@@ -117,6 +117,7 @@ def _verdict(tree: Tree, item: Distribution, evidence: Sequence[Evidence]) -> Ve
         foreign_bytes=foreign.size,
         vendors=tuple(sorted(vendor for vendor in vendors if vendor is not None)),
         architectures=_architectures(evidence),
+        by_others=held_here is None and verdict == "bloat",
         failure=failed,
     )
 
@@ -147,9 +148,6 @@ def _driver(evidence: Sequence[Evidence]) -> _Judgement | None:
 def _bloat(tree: Tree, match: DistributionMatch | None, foreign: _Foreign) -> _Judgement | None:
     if foreign.belongs:
         return "bloat", f"it belongs to {title(foreign.belongs[0].backend, tree.catalogue)}"
-    useless = [name for name, match in foreign.required if _is_useless(tree, name, match)]
-    if useless:
-        return "bloat", f"it requires {listing(useless)}"
     if foreign.weight > tree.policy.bloat_threshold:
         backend = max(foreign.evidence, key=lambda one: one.size).backend
         return "bloat", f"{size(foreign.size)} of it are for {title(backend, tree.catalogue)}"
@@ -172,6 +170,11 @@ def _bloat(tree: Tree, match: DistributionMatch | None, foreign: _Foreign) -> _J
                 "there"
             )
     return None
+
+
+def _requires(tree: Tree, foreign: _Foreign) -> _Judgement | None:
+    useless = [name for name, match in foreign.required if _is_useless(tree, name, match)]
+    return ("bloat", f"it requires {listing(useless)}") if useless else None
 
 
 def _lacking(tree: Tree, owner: str, evidence: Sequence[Evidence]) -> _Judgement | None:
@@ -223,7 +226,9 @@ def _requiring(tree: Tree, verdicts: Sequence[Verdict], inventory: Inventory) ->
             if match.kind == "default-build" and name in bad
         ]
         if builds and one.name not in bad and not tree.is_single:
-            one = replace(one, verdict="bloat", reason=f"it requires {listing(builds)}")
+            one = replace(
+                one, verdict="bloat", reason=f"it requires {listing(builds)}", by_others=True
+            )
         yield one
 
 
