@@ -22,7 +22,7 @@ from buildmatrix.catalogue.names import (
     matches_any,
     opened_library,
 )
-from buildmatrix.elf.model import DeviceCode, Mark
+from buildmatrix.elf.model import DeviceCode, Mark, Section
 from buildmatrix.inventory.model import Artefact, Binary, ClosedFile, PythonLoad
 
 #: Roles of evidence whose entries have none of their own.
@@ -183,6 +183,8 @@ class FileMatcher:
                 groups.setdefault(key, (owned, []))[1].append(code)
         for owned, codes in groups.values():
             first = min(codes, key=lambda code: code.offset)
+            # What is made for device code is of no other use: its padding and its headers count.
+            sections = [one.size for one, of in self._sections(file) if of.backend == owned.backend]
             architectures = tuple(sorted({code.arch for code in codes if code.arch is not None}))
             strong = owned.entry.weight == "strong"
             where = f".{kind} file" if kind else (strong and first.section) or first.format
@@ -197,7 +199,7 @@ class FileMatcher:
                 role=_ROLES.get(kind or "", KERNEL_ROLE),
                 weight=owned.entry.weight,
                 offset=first.offset,
-                size=sum(code.size for code in codes),
+                size=max(sum(sections) if strong else 0, sum(code.size for code in codes)),
                 # What is weak serves no GPU: it must not stand in for kernels that are missing.
                 architectures=architectures if strong else (),
             )
@@ -206,30 +208,41 @@ class FileMatcher:
         """Sections made for device code, in a file where nothing could be read in them."""
         if binary.elf.device_code or binary.elf.type == "rel":
             return
-        for section in binary.elf.sections:
-            if section.nobits or not section.size:
-                continue
-            for owned in self._catalogue.sections.find(section.name)[:1]:
-                yield from self._evidence(
-                    "device-code",
-                    binary,
-                    owned,
-                    name=_file_name(binary),
-                    detail=f"{section.name}: not read",
-                    role=KERNEL_ROLE,
-                    weight=owned.entry.weight,
-                    offset=section.offset,
-                    size=section.size,
-                )
+        for section, owned in self._sections(binary):
+            yield from self._evidence(
+                "device-code",
+                binary,
+                owned,
+                name=_file_name(binary),
+                detail=f"{section.name}: not read",
+                role=KERNEL_ROLE,
+                weight=owned.entry.weight,
+                offset=section.offset,
+                size=section.size,
+            )
+
+    def _sections(self, file: File) -> Iterator[tuple[Section, Owned[tables.Section]]]:
+        """Sections that compilers make for device code and nothing else, each with its owner."""
+        for section in file.elf.sections if isinstance(file, Binary) else ():
+            if section.size and not section.nobits:
+                for owned in self._catalogue.sections.find(section.name)[:1]:
+                    yield section, owned
 
     # What the file asks for
 
     def _needed(self, binary: Binary) -> Iterator[Evidence]:
         """What the file links. A common name counts beside one that is the same backend's alone.
 
-        Where the dynamic section was not read, its string table says it less surely.
+        Where the dynamic section was not read, a name in its string table is a trace and no proof:
+        the table also holds the file's own name and versions of symbols.
         """
-        names = binary.elf.needed or binary.elf.linked_names
+        is_read = binary.elf.dynamic_read
+        own = _own_names(binary)
+        names = (
+            binary.elf.needed
+            if is_read
+            else [name for name in binary.elf.linked_names if demangle(name) not in own]
+        )
         sure = {
             match.owned.backend
             for name in names
@@ -246,9 +259,9 @@ class FileMatcher:
                     detail=name,
                     role=match.owned.entry.role,
                     where=match.owned.entry.where,
-                    weight=match.weight,
+                    weight=match.weight if is_read else "weak",
                     toolkit=match.toolkit,
-                    confidence=None if binary.elf.needed else _LOWER[match.owned.confidence],
+                    confidence=None if is_read else "low",
                 )
 
     def _static(self, file: File, found: Iterable[Mark], names: set[str]) -> Iterator[Evidence]:
@@ -276,7 +289,8 @@ class FileMatcher:
 
         A name inside a sentence or a list says less than one that could be passed on as it is.
         """
-        known = {demangle(name) for name in binary.elf.needed} | _own_names(binary)
+        linked = (*binary.elf.needed, *binary.elf.linked_names)
+        known = {demangle(name) for name in linked} | _own_names(binary)
         for literal in sorted(binary.elf.literals, key=lambda literal: not literal.exact):
             name = literal.text.rpartition("/")[2]
             if demangle(name) in known:

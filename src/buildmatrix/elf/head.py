@@ -90,9 +90,11 @@ class HeadReader:
         return self._kept.passed
 
     @property
-    def device_code_seen(self) -> bool:
-        """Whether all entries of at least one container of device code have passed by."""
-        return self._search is not None and self._search.complete > 0
+    def device_code_seen(self) -> int | None:
+        """Bytes of device code that have passed by; None until a container was read to its end."""
+        if self._search is None or not self._search.complete:
+            return None
+        return self._search.device_code
 
     def feed(self, data: bytes) -> None:
         """The bytes that follow those before. Raises Malformed."""

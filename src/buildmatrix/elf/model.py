@@ -120,9 +120,12 @@ class Elf:
     device_code: tuple[DeviceCode, ...] = ()
     literals: tuple[Literal, ...] = ()
     marks: tuple[Mark, ...] = ()
+    #: Whether the dynamic section was read; where not, `needed`, `soname` and the search paths are
+    #: unknown, not empty.
+    dynamic_read: bool = True
     #: Library names in the string table of the dynamic section, where `.dynamic` itself was not
-    #: read: NEEDED entries, and perhaps version needs, or names that a tool took out of it
-    #: but not out of the table.
+    #: read: NEEDED entries among them, and perhaps the file's own name, version needs, or names
+    #: that a tool took out of the section but not out of the table.
     linked_names: tuple[str, ...] = ()
     #: Bytes from the start that were read; None for the whole file: what lies behind is unknown,
     #: and lists may be incomplete.

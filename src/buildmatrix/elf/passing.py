@@ -69,6 +69,11 @@ class PassingSearch:
         self.complete = 0
 
     @property
+    def device_code(self) -> int:
+        """Bytes of the device code that was found so far."""
+        return sum(one.size for one in self._device.found())
+
+    @property
     def found(self) -> Found:
         """What was found so far."""
         return Found(

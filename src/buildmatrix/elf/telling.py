@@ -221,6 +221,7 @@ def tell(size: int, kept: Kept, plan: Plan, found: Found, table: StringTable) ->
         device_code=telling.device_code(),
         literals=telling.literals(),
         marks=telling.marks(),
+        dynamic_read=linking is None,
         linked_names=() if linking is None else telling.linked_names(),
         read=read,
         unread_data=0 if read is None else _data_behind(read, plan),

@@ -42,6 +42,9 @@ PIECE = 1 << 20
 LITTLE_DATA = 256 << 10
 #: Nor does a verdict hang on it, whatever its end says.
 SOME_DATA = 1 << 20
+#: Device code that decides a verdict however it is packed; where no table of sections says how much
+#: there is, a look goes on until so much has shown.
+MUCH_DEVICE_CODE = 16 << 20
 #: Inflated bytes of a beginning that are kept for its end: the headers of a file and its segments.
 FIRST_PAGE = 4 << 10
 
@@ -296,6 +299,11 @@ class _Parts:
             except (Unreadable, Malformed) as error:
                 self.seen[member.path] = Seen(unread=str(error))
 
+    def _is_enough(self, path: str, reader: HeadReader) -> bool:
+        """Whether device code showed, and something says how much of it there is at least."""
+        seen = reader.device_code_seen
+        return seen is not None and (path in self._ends or seen >= MUCH_DEVICE_CODE)
+
     def _stream(self, member: Member, limit: int) -> None:
         entry, start = self._tree.place(member.path)
         forward = Forward(self._source.stream(start))
@@ -304,7 +312,7 @@ class _Parts:
         )
         reader = HeadReader(member.size)
         try:
-            while stream.taken < limit and not reader.device_code_seen:
+            while stream.taken < limit and not self._is_enough(member.path, reader):
                 data = stream.read(PIECE)
                 if not data:
                     break
@@ -312,7 +320,7 @@ class _Parts:
         finally:
             forward.close()
             self._spent += stream.taken
-        self.limited |= stream.given < member.size and not reader.device_code_seen
+        self.limited |= stream.given < member.size and reader.device_code_seen is None
         self._tell(member.path, None, reader)
 
 

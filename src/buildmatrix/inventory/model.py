@@ -12,7 +12,7 @@ from typing import Literal
 from buildmatrix.elf.model import DeviceCode, Elf, Mark
 
 #: Raised with every change of what an inventory says: older stored ones are then read again.
-SCHEMA = "buildmatrix/inventory/4"
+SCHEMA = "buildmatrix/inventory/5"
 
 #: How far the import of a distribution's top-level packages gets to a library:
 #: `import` it is loaded, and the import fails without it; `chosen` a run decides which one of

@@ -12,18 +12,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from buildmatrix import child
 from buildmatrix.errors import ComponentError
 
 #: The first release with all of `--excludes`, PEP 751 output and per-package index annotations.
 MINIMUM = (0, 9, 8)
-
-#: Seconds for one call. Of five applications with all of their extras, asked for together, a search
-#: for versions that took 84 s was the longest seen.
-SECONDS = 300.0
-#: Bytes of memory of its own; that search had 0.4 GB in use, and 1 GB was not enough for it.
-MEMORY = 4 << 30
-TOO_LONG = f"no answer within {SECONDS:.0f} s"
 
 #: Variables that say where packages are and how to reach them: the machine's business. Every other
 #: `UV_*` would change what is resolved behind the specification's back, so uv does not see it.
@@ -42,15 +34,17 @@ class Uv:
     version: str
 
     def run(self, arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-        """Run uv in `folder` and wait for it; the caller judges the exit status.
-
-        When it takes too long it is ended, and says so as one of its own errors.
-        """
-        command = [str(self.path), *arguments]
-        try:
-            return child.run(command, folder, _environment(), seconds=SECONDS, memory=MEMORY)
-        except subprocess.TimeoutExpired:
-            return subprocess.CompletedProcess(command, 2, "", f"error: {TOO_LONG}\n")
+        """Run uv in `folder` and wait for it; the caller judges the exit status."""
+        return subprocess.run(
+            [str(self.path), *arguments],
+            cwd=folder,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+        )
 
 
 #: Targets are locked in threads, and uv's own look-up calls `sysconfig`, which is not safe in them.

@@ -91,6 +91,8 @@ def _component(name: str, version: str, verdicts: Iterable[Verdict]) -> Componen
         said["verdict"] = worst.verdict
         said["reason"] = worst.reason
         said["foreign-bytes"] = str(max(one.foreign_bytes for one in verdicts))
+        if any(one.foreign_at_least for one in verdicts):
+            said["foreign-bytes-are"] = "at least"
         said |= {f"verdict:{one.backend}": one.verdict for one in verdicts}
     return Component(
         type=ComponentType.LIBRARY,

@@ -69,6 +69,7 @@ def totals(one: AuditTotals) -> Json:
         "installed": one.installed,
         "foreign_download": one.foreign_download,
         "foreign_installed": one.foreign_installed,
+        "foreign_at_least": one.foreign_at_least,
     }
 
 
@@ -87,8 +88,10 @@ def _verdict(one: Verdict) -> Json:
         "depth": one.depth,
         "download": one.download,
         "foreign_download": one.foreign_download,
+        "foreign_at_least": one.foreign_at_least,
         "open": one.open,
         "certain": one.certain,
+        "may_be": one.may_be,
         "sha256": one.sha256,
     }
 
@@ -108,6 +111,7 @@ def finding(one: Finding) -> Json:
         "message": one.message,
         "evidence": [_evidence(item) for item in one.evidence],
         "chain": list(one.chain),
+        "at_least": one.at_least,
         "fix": _fix(one.fix) if one.fix is not None else None,
         "fingerprint": one.fingerprint,
         "waived": one.waived,

@@ -9,7 +9,7 @@ from buildmatrix.reports.fix_words import fix_text, saved
 from buildmatrix.reports.model import FixesTried, Report, left_out, state_of, steps
 from buildmatrix.reports.vain import brought, uncertain
 from buildmatrix.rules.model import Finding, GateState, Trial
-from buildmatrix.rules.text import count, listing, size
+from buildmatrix.rules.text import bounded, count, listing, size
 from buildmatrix.text import printable
 
 _STATES: dict[GateState, str] = {
@@ -56,7 +56,8 @@ def _body(report: Report) -> Iterator[str]:
             asker = f" {plain(line.asker)}" if line.asker != line.line else ""
             yield (
                 f"- {plain(target.id)}: **{plain(line.line)}**{asker} brings "
-                f"{size(line.download)} to download and {size(line.installed)} installed in vain, "
+                f"{'at least ' if line.at_least else ''}{size(line.download)} to download and "
+                f"{size(line.installed)} installed in vain, "
                 f"in {count(line.distributions, 'distribution')}"
             )
     if not report.findings:
@@ -81,16 +82,16 @@ def _audited(report: Report) -> Iterator[str]:
         totals = one.audit
         cells = (
             (
-                totals.download,
-                totals.foreign_download,
-                totals.installed,
-                totals.foreign_installed,
+                size(totals.download),
+                bounded(totals.foreign_download, at_least=totals.foreign_at_least),
+                size(totals.installed),
+                bounded(totals.foreign_installed, at_least=totals.foreign_at_least),
             )
             if totals is not None and one.error is None
             else ()
         )
         state = _STATES[one.gates.get("lock", "not-run")]
-        sizes = " | ".join(size(value) for value in cells) or " | | |"
+        sizes = " | ".join(cells) or " | | |"
         yield f"| {plain(one.id)} | {state} | {sizes} |"
     yield ""
 

@@ -190,7 +190,7 @@ def exit_code(report: Report, fail_on: FailOn = "error", strict: bool = False) -
             target.gates.get("scan"),
         ):
             codes.append(EXIT_FINDINGS)
-    if strict and any(not one.certain for one in report.distributions):
+    if strict and any(one.is_open for one in report.distributions):
         codes.append(EXIT_FINDINGS)
     if is_undecided(report):
         codes.append(EXIT_FINDINGS if strict else UndecidedError.exit_code)

@@ -104,8 +104,10 @@ def _distribution() -> dict[str, Json]:
         depth=or_null(one_of(get_args(Depth))),
         download=or_null(COUNT),
         foreign_download=or_null(COUNT),
+        foreign_at_least=TRUTH,
         open=or_null(TEXT),
         certain=TRUTH,
+        may_be=or_null(one_of(get_args(VerdictName))),
         sha256=or_null(TEXT),
     )
 
@@ -142,6 +144,7 @@ def finding() -> dict[str, Json]:
             )
         ),
         chain=list_of(TEXT),
+        at_least=TRUTH,
         fix=or_null(
             closed(
                 kind=TEXT,
@@ -166,4 +169,10 @@ def finding() -> dict[str, Json]:
 
 
 #: What an audit adds up.
-TOTALS = closed(download=COUNT, installed=COUNT, foreign_download=COUNT, foreign_installed=COUNT)
+TOTALS = closed(
+    download=COUNT,
+    installed=COUNT,
+    foreign_download=COUNT,
+    foreign_installed=COUNT,
+    foreign_at_least=TRUTH,
+)

@@ -9,7 +9,7 @@ from buildmatrix.reports.model import Report
 from buildmatrix.reports.table_states import STATES
 from buildmatrix.reports.vain import brought, uncertain
 from buildmatrix.rules.model import AuditTotals, TargetResult
-from buildmatrix.rules.text import count, listing, size
+from buildmatrix.rules.text import bounded, count, listing, size
 from buildmatrix.text import printable
 
 _WIDTHS = (9, 9, 10, 9)
@@ -31,13 +31,13 @@ def targets(results: Sequence[TargetResult], paint: Painter) -> list[str]:
 
 
 def _cells(totals: AuditTotals) -> list[str]:
-    values = (
-        totals.download,
-        totals.foreign_download,
-        totals.installed,
-        totals.foreign_installed,
+    texts = (
+        size(totals.download),
+        bounded(totals.foreign_download, at_least=totals.foreign_at_least),
+        size(totals.installed),
+        bounded(totals.foreign_installed, at_least=totals.foreign_at_least),
     )
-    return [size(value).rjust(width) for value, width in zip(values, _WIDTHS, strict=True)]
+    return [text.rjust(width) for text, width in zip(texts, _WIDTHS, strict=True)]
 
 
 def in_vain(report: Report, target: str) -> Iterator[str]:
@@ -45,8 +45,9 @@ def in_vain(report: Report, target: str) -> Iterator[str]:
     for one in brought(report, target):
         asker = f" {one.asker}" if one.asker != one.line else ""
         yield (
-            f"{one.line}{asker}: {size(one.download)} to download and {size(one.installed)} "
-            f"installed in vain, in {count(one.distributions, 'distribution')}"
+            f"{one.line}{asker}: {'at least ' if one.at_least else ''}{size(one.download)} to "
+            f"download and {size(one.installed)} installed in vain, in "
+            f"{count(one.distributions, 'distribution')}"
         )
 
 

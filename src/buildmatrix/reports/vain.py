@@ -19,6 +19,8 @@ class Brought:
     distributions: int
     download: int
     installed: int
+    #: Whether the bytes are a lower bound: not all of those distributions was read.
+    at_least: bool = False
 
 
 def brought(report: Report, target: str) -> tuple[Brought, ...]:
@@ -45,6 +47,7 @@ def brought(report: Report, target: str) -> tuple[Brought, ...]:
             len(there),
             sum(one.foreign_download or 0 for one in there.values()),
             sum(one.foreign_bytes for one in there.values()),
+            any(one.foreign_at_least for one in there.values()),
         )
         for (line, asker), there in lines.items()
     ]
@@ -53,5 +56,5 @@ def brought(report: Report, target: str) -> tuple[Brought, ...]:
 
 def uncertain(report: Report) -> tuple[Verdict, ...]:
     """Verdicts that a deeper look could change, each distribution once."""
-    found = {(one.name, one.version): one for one in report.distributions if not one.certain}
+    found = {(one.name, one.version): one for one in report.distributions if one.is_open}
     return tuple(found.values())

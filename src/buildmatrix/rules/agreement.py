@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from buildmatrix.rules.model import Finding, Verdict, VerdictName
+from buildmatrix.rules.model import UNFIT, Finding, Verdict, VerdictName
 from buildmatrix.rules.subject import Image
 
 #: Rules that say of a whole distribution that it is another backend's.
@@ -30,11 +30,14 @@ def agreed(
         owner = f"{one.distribution}=={one.version}"
         verdict = verdicts.get(owner)
         foreign = one.rule in BELONGS and one.vendor is not None and one.vendor != vendor
-        if verdict is None or not foreign or verdict.verdict in ("bloat", "broken"):
+        if verdict is None or not foreign or (verdict.verdict in UNFIT and not verdict.is_open):
             findings.append(one)
             continue
         if one.severity == "error" and owner in image.tree.held:
             one = replace(one, severity="warning")
+        if verdict.verdict in UNFIT:
+            findings.append(one)
+            continue
         if one.severity != "note":
             verdicts[owner] = _not_clean(verdict, one)
         findings.append(one)

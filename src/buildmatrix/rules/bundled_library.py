@@ -14,12 +14,13 @@ from buildmatrix.rules.findings import (
     finding,
     holder,
     split_owner,
+    weighed,
 )
 from buildmatrix.rules.fixes import fix
 from buildmatrix.rules.model import Finding
 from buildmatrix.rules.places import is_base
 from buildmatrix.rules.subject import Image
-from buildmatrix.rules.text import listing, size
+from buildmatrix.rules.text import listing
 
 
 def check(image: Image) -> Iterator[Finding]:
@@ -32,7 +33,7 @@ def check(image: Image) -> Iterator[Finding]:
     for owner, vendor, items in by_owner(libraries):
         name, version = split_owner(owner)
         shown = listing(_shown(item) for item in items)
-        bytes_there = f" ({size(total(items))})" if total(items) else ""
+        bytes_there = f" ({weighed(image, owner, items)})" if total(items) else ""
         yield finding(
             "BM201",
             image,

@@ -7,9 +7,11 @@ build, and a wheel compresses them again anyway: so the same kernels shall weigh
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.inventory.model import Inventory
+from buildmatrix.elf.regions import DEVICE_SECTIONS
+from buildmatrix.inventory.model import Binary, Inventory
 
 #: Kinds of evidence that stand for bytes of a file.
 HELD = ("bundled", "tool", "device-code", "static")
@@ -19,21 +21,45 @@ HELD = ("bundled", "tool", "device-code", "static")
 _PACKED = 0.33
 
 
-def device_code_bytes(inventory: Inventory) -> Mapping[str, int]:
-    """Path of a binary → bytes of a wheel or a layer that carry its device code, at most.
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Bytes of a wheel or a layer that carry the device code of one binary.
+
+    The bounds differ where the binary was not read to its end.
+    """
+
+    least: int
+    most: int
+
+
+def device_code_bytes(inventory: Inventory) -> Mapping[str, Carried]:
+    """What carries the device code of each binary that has any, or whose rest may hold some.
 
     A wheel says what a whole file takes in it; for other trees it is an estimate.
     """
-    found: dict[str, int] = {}
-    for binary in inventory.binaries:
-        estimate = sum(
-            code.size * (1 - (1 - _PACKED) * (code.count - code.compressed) / max(code.count, 1))
-            for code in binary.elf.device_code
+    found = ((binary.path, _carried(binary)) for binary in inventory.binaries)
+    return {path: carried for path, carried in found if carried.most}
+
+
+def _carried(binary: Binary) -> Carried:
+    elf = binary.elf
+    seen = sum(
+        code.size * (1 - (1 - _PACKED) * (code.count - code.compressed) / max(code.count, 1))
+        for code in elf.device_code
+    )
+    least = most = round(seen)
+    if elf.read is not None:
+        # Sections that were not reached are as large as the table of sections says.
+        sections = sum(
+            one.size
+            for one in elf.sections
+            if not one.nobits and one.name.startswith(DEVICE_SECTIONS)
         )
-        if estimate:
-            most = estimate if binary.packed is None else min(estimate, binary.packed)
-            found[binary.path] = round(most)
-    return found
+        least = max(least, round(_PACKED * sections))
+        most = max(least, sections) + elf.unread_data
+    if binary.packed is not None:
+        least, most = min(least, binary.packed), min(most, binary.packed)
+    return Carried(least, most)
 
 
 def total(evidence: Iterable[Evidence]) -> int:

@@ -12,16 +12,24 @@ from buildmatrix.catalogue.model import DistributionMatch
 from buildmatrix.elf.suffixes import SUFFIXES
 from buildmatrix.inventory.model import ClosedFile
 from buildmatrix.rules.carried import HELD
-from buildmatrix.rules.model import Verdict
-from buildmatrix.rules.text import count
+from buildmatrix.rules.model import UNFIT, Verdict, VerdictName
+from buildmatrix.rules.text import count, size
 from buildmatrix.rules.wheels import Wheels
 
-#: `verdict`: it may turn out differently. `evidence`: it stands, but nothing of what the files hold
-#: is known (runtimes that are linked in, device code). `detail`: that is known, and not all of it.
-Gain = Literal["verdict", "evidence", "detail"]
+#: `verdict`: whether it is fit for the backend may turn out differently. `amount`: so it may, and
+#: only all bytes say it: device code was seen, and not what else there is of it. `trace`: it
+#: is fit, and what was not read may hold names of libraries that it reaches for when asked to.
+#: `evidence`: the verdict stands, but nothing of what the files hold is known (runtimes that are
+#: linked in, device code). `detail`: that is known, and not all of it.
+Gain = Literal["verdict", "amount", "trace", "evidence", "detail"]
+#: What a verdict hangs on.
+DECISIVE: tuple[Gain, ...] = ("verdict", "amount")
 
 #: Kinds of evidence that the names of files alone give.
 _NAMED = ("bundled", "tool")
+
+#: Kinds of distributions that hold what their name says, and nothing of another vendor's.
+_WHOLLY = ("native", "pure", "meta", "default-build")
 
 #: Files without a telling name that are smaller decide nothing: time zones, dictionaries.
 _LEAST = 64 << 10
@@ -37,14 +45,20 @@ class Unopened:
     partial: int = 0
     #: Read until device code showed: what else there is of it is not known.
     coded: int = 0
+    #: Read in part in any other way: nothing that weighs much can be left, but names can.
+    cut: int = 0
     #: All of its binaries, as far as names tell.
     binaries: int = 0
+    #: Read in part, and not what they link, where that may well be a foreign library.
+    unlinked: int = 0
     #: Bytes of all binaries, and of those that were not opened.
     size: int = 0
     hidden: int = 0
     #: The most bytes of one binary that may be device code: what was not opened of it, or its data
     #: that was not reached.
     largest: int = 0
+    #: The same of those where some device code showed: a look ends there, and only all bytes tell.
+    behind: int = 0
     #: Python files that were not read: what an import loads is not known.
     python: int = 0
 
@@ -54,12 +68,19 @@ class Unopened:
         Any binary may link what is nowhere; who does so in some does in most. Device code comes in
         one large run: below the threshold there is none where no binary has room for more.
         """
-        return self.hidden * 2 > self.size or self.largest > threshold
+        return self.unlinked > 0 or self.hidden * 2 > self.size or self.largest > threshold
+
+    @property
+    def has_more(self) -> bool:
+        """Whether some binary was not read to its end."""
+        return bool(self.closed or self.partial or self.coded or self.cut)
 
 
 def unopened(wheels: Wheels) -> Mapping[str, Unopened]:
     """What was left closed, by distribution (`name==version`); nothing for what is all known."""
     found: dict[str, Counter[str]] = {}
+    traces = {item.path for item in wheels.foreign if item.kind == "needed"}
+    strong = {item.distribution for item in wheels.foreign if item.weight == "strong"}
     for file in wheels.inventory.closed:
         counts = found.setdefault(file.owner or "", Counter())
         if file.path.endswith(".py"):
@@ -76,16 +97,17 @@ def unopened(wheels: Wheels) -> Mapping[str, Unopened]:
         counts["size"] += binary.size
         if binary.elf.read is None:
             continue
-        if binary.elf.device_code:
-            counts["coded"] += 1
-        elif binary.elf.unread_data:
-            counts["partial"] += 1
-            counts["largest"] = max(counts["largest"], binary.elf.unread_data)
-    return {
-        owner: Unopened(**counts)
-        for owner, counts in found.items()
-        if counts["closed"] or counts["partial"] or counts["coded"] or counts["python"]
-    }
+        # Who holds something foreign may link it, where nothing says what it links.
+        if binary.path in traces or (not binary.elf.linked_names and binary.owner in strong):
+            counts["unlinked"] += binary.path in wheels.unlinked
+        # Whatever it is, it is packed into the bytes of the file.
+        room = binary.elf.unread_data
+        room = room if binary.packed is None else min(room, binary.packed)
+        kind, most = ("coded", "behind") if binary.elf.device_code else ("partial", "largest")
+        counts[kind if room else "cut"] += 1
+        counts[most] = max(counts[most], room)
+    left = {owner: Unopened(**counts) for owner, counts in found.items()}
+    return {owner: one for owner, one in left.items() if one.has_more or one.python}
 
 
 def _may_decide(file: ClosedFile) -> bool:
@@ -130,23 +152,27 @@ def _gain(
     is_named: bool,
 ) -> Gain | None:
     """A name that belongs to one vendor says all; one that may be anything says nothing."""
-    has_more = bool(left.closed or left.partial or left.coded)
+    is_unfit = verdict.verdict in UNFIT
     if match is not None and match.vendor is not None and match.kind != "multi-backend":
-        if not wheels.is_foreign(match):
-            return "detail" if has_more else None
-        if match.weight == "strong" and match.kind in ("native", "pure", "meta"):
+        if not wheels.is_foreign(match) and verdict.may_be is None and match.kind in _WHOLLY:
+            return "detail" if left.has_more else None
+        if match.weight == "strong" and match.kind in ("native", "pure", "meta") and is_unfit:
             return None
     if verdict.verdict == "broken" and left.python:
         # An import that survives the failure would not be broken by it.
         return "verdict"
-    if not has_more:
+    if not left.has_more:
         return None
+    threshold = wheels.policy.bloat_threshold
+    if not is_unfit and left.may_matter(threshold):
+        return "verdict"
+    if verdict.may_be is not None or (not is_unfit and left.behind > threshold):
+        return "amount"
+    if not is_unfit:
+        return "trace"
     if is_named:
         # Known to hold other backends' files, and their names say which.
         return "detail"
-    # That what it requires is bad says nothing of what it holds itself.
-    if (verdict.by_others or verdict.verdict in ("ok", "optional")) and not left.coded:
-        return "verdict" if left.may_matter(wheels.policy.bloat_threshold) else None
     if left.coded or is_held:
         return "detail"
     if match is not None and any(order.action == "index" for order in match.replace.values()):
@@ -155,10 +181,24 @@ def _gain(
     return "evidence"
 
 
-def what_stays_open(one: Unopened, gain: Gain | None) -> str | None:
-    """The sentence for a report; None where everything was read that could matter."""
+def may_be(one: Verdict, left: Unopened | None, gain: Gain | None) -> VerdictName | None:
+    """The worst other verdict that what was not read could lead to; None where it changes none."""
+    if gain == "trace":
+        return "optional" if one.verdict == "ok" else None
+    if gain not in DECISIVE:
+        return one.may_be
+    if one.verdict in UNFIT:
+        return "optional"
+    return "broken" if left is not None and (left.unlinked or left.closed) else "bloat"
+
+
+def what_stays_open(one: Unopened, gain: Gain | None, cost: int) -> str | None:
+    """The sentence for a report; None where everything was read that could matter.
+
+    `cost` is what reading the rest takes: the bytes of the wheel.
+    """
     parts = []
-    partial = one.partial + one.coded
+    partial = one.partial + one.coded + one.cut
     if one.closed:
         parts.append(f"{one.closed} of {count(one.binaries, 'binary file')} not opened")
     if partial:
@@ -169,8 +209,10 @@ def what_stays_open(one: Unopened, gain: Gain | None) -> str | None:
         return None
     what = {
         "verdict": ", so the verdict may change",
+        "amount": ", so the verdict may change",
+        "trace": ", so names of libraries that it loads when asked to may be missing",
         "evidence": ", so what it holds is not known",
         "detail": ", so architectures may be incomplete",
         None: "",
     }[gain]
-    return f"{' and '.join(parts)}{what}: `audit --deep` reads the rest"
+    return f"{' and '.join(parts)}{what}: `audit --deep` reads the rest ({size(cost)})"

@@ -9,9 +9,11 @@ from itertools import groupby
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle
-from buildmatrix.rules.model import Finding, Fix, Severity
+from buildmatrix.rules.carried import total
+from buildmatrix.rules.model import UNFIT, Finding, Fix, Severity
 from buildmatrix.rules.registry import BY_CODE
 from buildmatrix.rules.subject import Image, Subject
+from buildmatrix.rules.text import size
 
 _PYTHON = re.compile(r"(?<=python)3\.\d+t?|(?<=cpython-)3\d+t?")
 _METADATA = re.compile(r"[^/]+(\.(?:dist|egg)-info)(?=/|$)")
@@ -38,6 +40,7 @@ def finding(
     """
     rule = BY_CODE[code]
     name, version = split_owner(owner)
+    at_least = owner in subject.incomplete and total(evidence) > 0
     return Finding(
         rule=code,
         name=rule.name,
@@ -52,6 +55,7 @@ def finding(
         evidence=evidence,
         chain=chain,
         fix=fix,
+        at_least=at_least,
         fingerprint=fingerprint(code, subject.backend, name, path if by_path else None, vendor),
     )
 
@@ -96,6 +100,12 @@ def by_owner(
             yield owner or None, vendor, tuple(ordered)
 
 
+def weighed(subject: Subject, owner: str | None, evidence: Iterable[Evidence]) -> str:
+    """The bytes that the evidence stands for, as a message says them: `at least 3.1 MB`."""
+    bound = "at least " if owner in subject.incomplete else ""
+    return f"{bound}{size(total(evidence))}"
+
+
 def by_verdict(image: Image, owner: str | None) -> Severity | None:
     """How bad it is that a distribution holds or links something of another vendor.
 
@@ -104,8 +114,11 @@ def by_verdict(image: Image, owner: str | None) -> Severity | None:
     what no distribution owns.
     """
     verdict = image.verdicts.get(owner or "")
-    if verdict is None or verdict.verdict in ("bloat", "broken"):
+    if verdict is None:
         return None
+    if verdict.verdict in UNFIT:
+        # What a deeper look may take back is no error yet.
+        return "warning" if verdict.is_open else None
     return "note" if verdict.verdict == "ok" or image.serves_mostly(verdict) else "warning"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from buildmatrix.rules.belonging import title
-from buildmatrix.rules.carried import total
 from buildmatrix.rules.findings import (
     by_owner,
     by_verdict,
@@ -13,12 +12,13 @@ from buildmatrix.rules.findings import (
     finding,
     holder,
     split_owner,
+    weighed,
 )
 from buildmatrix.rules.fixes import fix
 from buildmatrix.rules.model import Finding
 from buildmatrix.rules.places import is_base
 from buildmatrix.rules.subject import Image
-from buildmatrix.rules.text import count, listing, size
+from buildmatrix.rules.text import count, listing
 
 
 def check(image: Image) -> Iterator[Finding]:
@@ -33,7 +33,7 @@ def check(image: Image) -> Iterator[Finding]:
         yield finding(
             "BM401",
             image,
-            f"{holder(owner)} holds {'at least ' if in_part else ''}{size(total(items))} of device "
+            f"{holder(owner)} holds {weighed(image, owner, items)} of device "
             f"code for {title(items[0].backend, image.catalogue)}{_named(architectures, in_part)} "
             f"in {where}, which {image.backend} cannot run",
             severity=by_verdict(image, owner),

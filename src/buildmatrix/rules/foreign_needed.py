@@ -27,11 +27,21 @@ from buildmatrix.rules.text import listing
 
 def check(image: Image) -> Iterator[Finding]:
     """One finding per distribution and vendor, with all files and names."""
-    needed = (item for item in image.foreign if item.kind == "needed" and not is_base(item))
+    needed = (
+        item
+        for item in image.foreign
+        # Names from a string table leave a verdict open; they prove nothing.
+        if item.kind == "needed" and item.path not in image.unlinked and not is_base(item)
+    )
     for owner, vendor, items in by_owner(needed):
         name, version = split_owner(owner)
         absent = [item for item in items if (item.path, item.detail) in image.missing]
-        imported = [item for item in absent if image.reach.get(item.path) == "import"]
+        # An import that was not read may survive the failure.
+        imported = [
+            item
+            for item in absent
+            if image.reach.get(item.path) == "import" and owner not in image.tree.unread_python
+        ]
         first = (imported or absent or list(items))[0]
         harmless = owner is not None and not imported and len(absent) == len(items)
         yield finding(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from buildmatrix.rules.belonging import title
-from buildmatrix.rules.carried import total
 from buildmatrix.rules.findings import (
     by_owner,
     by_verdict,
@@ -13,12 +12,13 @@ from buildmatrix.rules.findings import (
     finding,
     holder,
     split_owner,
+    weighed,
 )
 from buildmatrix.rules.fixes import fix
 from buildmatrix.rules.model import Finding
 from buildmatrix.rules.places import is_base
 from buildmatrix.rules.subject import Image
-from buildmatrix.rules.text import listing, size
+from buildmatrix.rules.text import listing
 
 
 def check(image: Image) -> Iterator[Finding]:
@@ -34,8 +34,9 @@ def check(image: Image) -> Iterator[Finding]:
             "BM203",
             image,
             f"{holder(owner)} ships {listing(item.detail for item in items)} "
-            f"({size(total(items))}): tools of {title(items[0].backend, image.catalogue)}, which "
-            f"make nothing that {image.backend} can run",
+            f"({weighed(image, owner, items)}): tools of "
+            f"{title(items[0].backend, image.catalogue)}, which make nothing that {image.backend} "
+            "can run",
             severity=by_verdict(image, owner),
             vendor=vendor,
             owner=owner,

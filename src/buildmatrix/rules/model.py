@@ -15,6 +15,8 @@ VerdictName = Literal["ok", "optional", "bloat", "broken"]
 Gate = Literal["lock", "build", "scan", "smoke"]
 GateState = Literal["passed", "failed", "undecided", "not-run"]
 
+#: Verdicts of what does not belong on its backend.
+UNFIT: tuple[VerdictName, ...] = ("bloat", "broken")
 #: Gates in the order in which a target meets them.
 GATES: tuple[Gate, ...] = ("lock", "build", "scan", "smoke")
 
@@ -86,6 +88,8 @@ class Finding:
     waived: str | None = None
     #: Stable across runs and machines; see `rules.engine`.
     fingerprint: str = ""
+    #: Whether the bytes that it names are a lower bound: not all of the distribution was read.
+    at_least: bool = False
     #: Known vulnerabilities that it is about, without those that the specification ignores.
     advisories: tuple[Advisory, ...] = ()
 
@@ -132,15 +136,25 @@ class Verdict:
     #: Bytes of the wheel, and those of them that carry what is foreign; None where none was read.
     download: int | None = None
     foreign_download: int | None = None
-    #: What of its wheel was not read, in one sentence, and whether that could change the verdict.
+    #: Whether those bytes are a lower bound: what was not read may hold more.
+    foreign_at_least: bool = False
+    #: What of its wheel was not read, in one sentence, and whether that could change the verdict:
+    #: the worst that it may turn out to be instead. What is `bloat` by its name may prove to be
+    #: `broken` as well, and counts as certain.
     open: str | None = None
     certain: bool = True
+    may_be: VerdictName | None = None
     #: sha256 of the wheel in hex, where that is known.
     sha256: str | None = None
-    #: Whether the files that are known say less: what it requires or imports makes it so.
-    by_others: bool = False
     #: What fails, where this distribution itself is what is broken.
     failure: Failure | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what was not read decides if the distribution is fit for the backend."""
+        if self.certain or self.may_be is None:
+            return not self.certain
+        return (self.may_be in UNFIT) != (self.verdict in UNFIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +167,8 @@ class AuditTotals:
     #: How many of these are of no use on the backend.
     foreign_download: int = 0
     foreign_installed: int = 0
+    #: Whether the last two are lower bounds.
+    foreign_at_least: bool = False
 
 
 @dataclass(frozen=True, slots=True)

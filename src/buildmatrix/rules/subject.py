@@ -57,6 +57,11 @@ class Subject:
         """The backend that everything should be for."""
         return self.target.backend
 
+    @property
+    def incomplete(self) -> frozenset[str | None]:
+        """Distributions (`name==version`) whose binaries were not all read to their ends."""
+        return frozenset()
+
     @cached_property
     def packages(self) -> dict[str, Package]:
         """The locked packages by name."""
@@ -114,22 +119,18 @@ class Subject:
         if start is None:
             return None, ()
         ways: list[tuple[Package, ...]] = [(start,)]
-        top: tuple[Package, ...] | None = None
         seen = {name}
         for way in ways:  # grows while it is walked: breadth first
             askers = way[0].via
             line = next((asker for asker in askers if asker not in self.packages), None)
             if line is not None:
                 return line, way
-            if top is None and not askers:
-                top = way
             for asker in askers:
                 if asker not in seen:
                     seen.add(asker)
                     ways.append((self.packages[asker], *way))
-        # Locks of other tools may not say who asked: then the entry at the top is to be mended.
-        top = top or (start,)
-        return top[0].place or None, top
+        # Locks of other tools may not say who asked: then the entry itself is the place to mend.
+        return start.place or None, (start,)
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,16 @@ class Image(Subject):
     def partial(self) -> frozenset[str]:
         """Binaries of which only the beginning was read: what is said of them may be incomplete."""
         return frozenset(one.path for one in self.inventory.binaries if one.elf.read is not None)
+
+    @cached_property
+    def unlinked(self) -> frozenset[str]:
+        """Binaries whose dynamic section was not read: what they link is not known."""
+        return frozenset(one.path for one in self.inventory.binaries if not one.elf.dynamic_read)
+
+    @property
+    def incomplete(self) -> frozenset[str | None]:
+        """See `Subject.incomplete`."""
+        return self.tree.incomplete
 
     @cached_property
     def foreign(self) -> tuple[Evidence, ...]:

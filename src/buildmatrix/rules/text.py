@@ -19,6 +19,11 @@ def size(count: int) -> str:
     return f"{value:.1f} {unit}"
 
 
+def bounded(count: int, *, at_least: bool) -> str:
+    """Bytes for a cell of a table, and whether they are a lower bound: `≥12.6 MB`."""
+    return f"{'≥' if at_least else ''}{size(count)}"
+
+
 def listing(items: Iterable[str], most: int = 4) -> str:
     """`a, b, c and 7 more`: each item once, in the given order."""
     unique: Sequence[str] = list(dict.fromkeys(items))

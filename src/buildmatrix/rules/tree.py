@@ -21,7 +21,7 @@ from buildmatrix.inventory.model import (
     Reach,
 )
 from buildmatrix.rules.belonging import is_foreign
-from buildmatrix.rules.carried import device_code_bytes
+from buildmatrix.rules.carried import Carried, device_code_bytes
 from buildmatrix.rules.imports import Imported, imported, runtimes
 from buildmatrix.rules.reach import hopeless, reach
 from buildmatrix.spec.model import Policy
@@ -72,9 +72,10 @@ class Tree:
     #: that is not in the tree yet.
     supplied: Mapping[str, frozenset[str]]
     #: Path of a binary, and the bytes of a wheel or a layer that carry its device code.
-    carried: Mapping[str, int]
-    #: Path of a binary that was read in part, and the bytes that were not.
-    unread: Mapping[str, int]
+    carried: Mapping[str, Carried]
+    #: Distributions (`name==version`) whose binaries, and whose Python files, were not all read.
+    incomplete: frozenset[str | None]
+    unread_python: frozenset[str | None]
     policy: Policy
 
     @property
@@ -171,11 +172,13 @@ def tree_of(
             if len(installed) == 1
         },
         carried=device_code_bytes(inventory),
-        unread={
-            binary.path: binary.size - binary.elf.read
-            for binary in inventory.binaries
-            if binary.elf.read is not None
-        },
+        incomplete=frozenset(
+            (
+                *(one.owner for one in inventory.binaries if one.elf.read is not None),
+                *(one.owner for one in inventory.closed if not one.path.endswith(".py")),
+            )
+        ),
+        unread_python=frozenset(one.owner for one in inventory.closed if one.path.endswith(".py")),
         policy=policy,
     )
 

@@ -19,7 +19,7 @@ from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.inventory.loader import Resolution, resolve
 from buildmatrix.inventory.model import Distribution, Inventory
 from buildmatrix.rules.belonging import title
-from buildmatrix.rules.carried import HELD, total
+from buildmatrix.rules.carried import HELD, Carried, total
 from buildmatrix.rules.failing import absent_links, failure, needs_library
 from buildmatrix.rules.imports import carried
 from buildmatrix.rules.model import Failure, Verdict, VerdictName
@@ -75,8 +75,11 @@ class _Foreign:
     belongs: Sequence[Evidence]
     #: Bytes of files and device code that are useless here, on disk.
     size: int
-    #: The same as a wheel or a layer carries it: what the threshold is about.
+    #: The same as a wheel or a layer carries it, which the threshold is about: at least, at most.
     weight: int
+    heaviest: int
+    #: Whether there may be more of it: not all binaries were read to their ends.
+    is_incomplete: bool
     #: What it requires without condition, and what that is.
     required: Sequence[tuple[str, DistributionMatch]]
 
@@ -94,19 +97,28 @@ def _verdict(tree: Tree, item: Distribution, evidence: Sequence[Evidence]) -> Ve
         evidence=strong,
         belongs=belongs,
         size=item.size if belongs else total(held),
-        weight=total(replace(one, size=_packed(tree, one)) for one in held),
+        weight=total(replace(one, size=_packed(tree, one).least) for one in held),
+        heaviest=total(replace(one, size=_packed(tree, one).most) for one in held),
+        is_incomplete=owner in tree.incomplete,
         required=tuple(_foreign_requirements(tree, item)),
     )
     failed = failure(tree, owner, match, evidence)
-    held_here = _broken(failed) or _driver(evidence) or _bloat(tree, match, foreign)
+    sure = _broken(failed) or _driver(evidence) or _bloat(tree, match, foreign)
+    is_own = match is not None and match.vendor is not None and not tree.is_foreign(match)
     verdict, reason = (
-        held_here
-        or _requires(tree, foreign)
+        sure
+        or (None if is_own else _likely_bloat(tree, foreign))
         or _lacking(tree, owner, evidence)
         or _own(tree, match)
         or _optional(tree, item, match, evidence, foreign)
         or ("ok", "nothing foreign is loaded, shipped or required")
     )
+    may_be: VerdictName | None = None
+    if sure is None and foreign.heaviest > tree.policy.bloat_threshold:
+        may_be = "optional" if verdict == "bloat" else "bloat"
+    elif failed is not None and owner in tree.unread_python:
+        # An import that was not read may survive the failure.
+        may_be = "optional"
     vendors = {one.vendor for one in strong} | {one.vendor for _, one in foreign.required}
     return Verdict(
         name=item.name,
@@ -117,15 +129,19 @@ def _verdict(tree: Tree, item: Distribution, evidence: Sequence[Evidence]) -> Ve
         foreign_bytes=foreign.size,
         vendors=tuple(sorted(vendor for vendor in vendors if vendor is not None)),
         architectures=_architectures(evidence),
-        by_others=held_here is None and verdict == "bloat",
         failure=failed,
+        certain=may_be is None,
+        may_be=may_be,
     )
 
 
-def _packed(tree: Tree, one: Evidence) -> int:
-    if one.kind != "device-code":
-        return one.size
-    return min(one.size, tree.carried.get(one.path, one.size))
+def _packed(tree: Tree, one: Evidence) -> Carried:
+    carried = tree.carried.get(one.path) if one.kind == "device-code" else None
+    if carried is None:
+        return Carried(one.size, one.size)
+    # Of a file with code of several vendors, each counts with its own.
+    least = min(one.size, carried.least)
+    return Carried(least, least + carried.most - carried.least)
 
 
 _Judgement = tuple[VerdictName, str]
@@ -148,19 +164,11 @@ def _driver(evidence: Sequence[Evidence]) -> _Judgement | None:
 def _bloat(tree: Tree, match: DistributionMatch | None, foreign: _Foreign) -> _Judgement | None:
     if foreign.belongs:
         return "bloat", f"it belongs to {title(foreign.belongs[0].backend, tree.catalogue)}"
+    useless = [name for name, match in foreign.required if _is_useless(tree, name, match)]
+    if useless:
+        return "bloat", f"it requires {listing(useless)}"
     if foreign.weight > tree.policy.bloat_threshold:
-        backend = max(foreign.evidence, key=lambda one: one.size).backend
-        return "bloat", f"{size(foreign.size)} of it are for {title(backend, tree.catalogue)}"
-    # Device code comes in runs of some hundred pieces: where the first were seen and much was not,
-    # "little" would be a guess, and the harmless one.
-    coded = {one.path: one for one in foreign.evidence if one.kind == "device-code"}
-    hidden = sum(tree.unread.get(path, 0) for path in coded)
-    if hidden > tree.policy.bloat_threshold:
-        backend = next(iter(coded.values())).backend
-        return "bloat", (
-            f"at least {size(foreign.size)} of it are for {title(backend, tree.catalogue)}; "
-            f"{size(hidden)} behind them were not read"
-        )
+        return "bloat", _share(tree, foreign)
     if match is not None and tree.backend in match.tolerated_in:
         return None
     for one in foreign.evidence:
@@ -172,9 +180,19 @@ def _bloat(tree: Tree, match: DistributionMatch | None, foreign: _Foreign) -> _J
     return None
 
 
-def _requires(tree: Tree, foreign: _Foreign) -> _Judgement | None:
-    useless = [name for name, match in foreign.required if _is_useless(tree, name, match)]
-    return ("bloat", f"it requires {listing(useless)}") if useless else None
+def _likely_bloat(tree: Tree, foreign: _Foreign) -> _Judgement | None:
+    """Some foreign device code was seen, and there is room for too much of it.
+
+    It comes in runs of some hundred pieces: "little" would be a guess, and the harmless one.
+    """
+    has_room = foreign.heaviest > tree.policy.bloat_threshold
+    return ("bloat", _share(tree, foreign)) if has_room else None
+
+
+def _share(tree: Tree, foreign: _Foreign) -> str:
+    backend = max(foreign.evidence, key=lambda one: one.size).backend
+    bound = "at least " if foreign.is_incomplete else ""
+    return f"{bound}{size(foreign.size)} of it are for {title(backend, tree.catalogue)}"
 
 
 def _lacking(tree: Tree, owner: str, evidence: Sequence[Evidence]) -> _Judgement | None:
@@ -226,9 +244,7 @@ def _requiring(tree: Tree, verdicts: Sequence[Verdict], inventory: Inventory) ->
             if match.kind == "default-build" and name in bad
         ]
         if builds and one.name not in bad and not tree.is_single:
-            one = replace(
-                one, verdict="bloat", reason=f"it requires {listing(builds)}", by_others=True
-            )
+            one = replace(one, verdict="bloat", reason=f"it requires {listing(builds)}")
         yield one
 
 
@@ -253,7 +269,8 @@ def _optional(
     # Builds for the CPU have the Python code of the builds for accelerators; there it is dormant.
     dormant = "python-dlopen" if match is not None and match.vendor is None else None
     if foreign.size:
-        return "optional", f"only {size(foreign.size)} of it are foreign"
+        bound = "at least" if foreign.is_incomplete else "only"
+        return "optional", f"{bound} {size(foreign.size)} of it are foreign"
     asked = [
         one.detail
         for one in evidence

@@ -8,10 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from auditcases import closed, found, judged, opened, subject
+from auditcases import closed, found, gained, judged, opened, subject
 from rulecases import codes, elf, of_lock, only, pin, sass, target
 
 from buildmatrix.inventory.model import SharedPath
+from buildmatrix.rules.certainty import may_be, unopened
+from buildmatrix.rules.engine import check_audit
 
 CPU = target("cpu")
 ROCM = target("rocm", "7.0", torch="rocm7.0")
@@ -225,13 +227,49 @@ def test_tools_inside_triton_are_known_by_their_names_a8() -> None:
     assert only(findings, "BM203").severity == "error"
 
 
-def test_names_beside_the_dynamic_section_count_less_than_the_section_itself() -> None:
-    content = replace(elf(), linked_names=("libcudart.so.13", "libc.so.6"), read=65_536)
-    findings = found(
-        CPU, pin("lmcache 0.5.6"), files=[opened("lmcache/c_ops.so", content, "lmcache 0.5.6")]
+def test_names_beside_the_dynamic_section_prove_no_link_and_leave_the_verdict_open() -> None:
+    content = replace(
+        elf(), linked_names=("libcudart.so.13", "libc.so.6"), read=65_536, dynamic_read=False
     )
-    one = only(findings, "BM301")
-    assert one.evidence[0].confidence == "medium"
+    files = [opened("lmcache/c_ops.so", content, "lmcache 0.5.6")]
+    where = subject(CPU, pin("lmcache 0.5.6"), files=files)
+    assert check_audit(where) == ()
+    (trace,) = where.foreign
+    assert (trace.kind, trace.weight, trace.confidence) == ("needed", "weak", "low")
+    gain = gained(where)["lmcache==0.5.6"]
+    assert gain == "verdict"
+    left = unopened(where)["lmcache==0.5.6"]
+    assert may_be(judged(where)["lmcache"], left, gain) == "broken"
+
+
+def test_a_library_is_not_said_to_link_itself() -> None:
+    name = "libbitsandbytes_cuda118.so"
+    content = replace(elf(), linked_names=(name,), read=65_536, dynamic_read=False)
+    file = opened(f"bitsandbytes/{name}", content, "bitsandbytes 0.50.2")
+    where = subject(CPU, pin("bitsandbytes 0.50.2"), files=[file])
+    assert not [one for one in where.evidence if one.kind == "needed"]
+
+
+def test_a_link_of_which_no_python_was_read_is_no_error_yet() -> None:
+    files = [
+        opened("demo/_C.so", elf(needed=["libcudart.so.13"]), "demo 1.0"),
+        closed("demo/__init__.py", "demo 1.0", 2_000),
+    ]
+    assert only(found(CPU, pin("demo 1.0"), files=files), "BM301").severity == "warning"
+    assert only(found(CPU, pin("demo 1.0"), files=files[:1]), "BM301").severity == "error"
+
+
+def test_bytes_of_what_was_read_in_part_are_called_a_lower_bound() -> None:
+    library = opened(
+        "demo.libs/libcudart-9335f6a2.so.12", elf(soname="libcudart.so.12"), "demo 1.0"
+    )
+    more = closed("demo/_C.so", "demo 1.0")
+    alone = only(found(CPU, pin("demo 1.0"), files=[library]), "BM201")
+    assert not alone.at_least
+    assert "(1.0 MB)" in alone.message
+    one = only(found(CPU, pin("demo 1.0"), files=[library, more]), "BM201")
+    assert one.at_least
+    assert "(at least 1.0 MB)" in one.message
 
 
 def test_a_list_of_architectures_that_may_be_incomplete_says_so() -> None:

@@ -35,7 +35,13 @@ def weigh(
         foreign_download=sum(one.foreign_download or 0 for one in weighed)
         + sum(unread.get(name, 0) for name in _foreign_names(wheels)),
         foreign_installed=sum(one.foreign_bytes for one in weighed if one.verdict != "ok"),
+        foreign_at_least=any(one.foreign_at_least and _adds(one) for one in weighed),
     )
+
+
+def _adds(one: Verdict) -> bool:
+    """Whether more that is foreign in it would be more that is in vain."""
+    return one.is_open or (one.verdict != "ok" and one.foreign_bytes > 0)
 
 
 def _foreign_names(wheels: Wheels) -> Iterable[str]:
@@ -59,9 +65,10 @@ def _foreign_files(wheels: Wheels) -> Mapping[str, Mapping[str, int]]:
 
 def _weighed(one: Verdict, facts: WheelFacts, foreign: Mapping[str, int]) -> Verdict:
     installed = sum(member.size for member in facts.members)
+    is_whole = one.foreign_bytes >= installed
     if one.verdict == "ok":
         in_vain = 0
-    elif one.foreign_bytes >= installed:
+    elif is_whole:
         in_vain = facts.size
     else:
         # A part of a file is packed as tightly as the whole of it, as far as a list can tell.
@@ -70,4 +77,9 @@ def _weighed(one: Verdict, facts: WheelFacts, foreign: Mapping[str, int]) -> Ver
             for member in facts.members
             if member.path in foreign and member.size
         )
-    return replace(one, download=facts.size, foreign_download=min(in_vain, facts.size))
+    return replace(
+        one,
+        download=facts.size,
+        foreign_download=min(in_vain, facts.size),
+        foreign_at_least=one.foreign_at_least and not is_whole,
+    )

@@ -23,7 +23,7 @@ from buildmatrix.pipeline.judge import Judge
 from buildmatrix.pipeline.resolved import Resolved, Unresolved
 from buildmatrix.progress import Progress
 from buildmatrix.reports.model import Report, assemble, fails
-from buildmatrix.rules.certainty import Gain
+from buildmatrix.rules.certainty import DECISIVE, Gain
 from buildmatrix.rules.model import GATES, AuditTotals, Gate, GateState, TargetResult
 
 #: Wheels that are read at the same time. Most of the time is spent waiting for an index.
@@ -119,7 +119,7 @@ def _read_and_judge(
         whole = [
             Wanted(all_wheels[name], "whole")
             for name in sorted(undecided)
-            if "verdict" in undecided[name]
+            if not undecided[name].isdisjoint(DECISIVE)
         ]
         _read_on(works, readings, merger, judge, whole, "all bytes of what is undecided")
 

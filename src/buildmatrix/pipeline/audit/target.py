@@ -12,13 +12,11 @@ from buildmatrix.inventory.merge import Paths, merge
 from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.lock.choose import choose, is_of, refusal
 from buildmatrix.lock.model import Wheel
-from buildmatrix.lock.platform import marker_environment
-from buildmatrix.lock.requires import with_askers
 from buildmatrix.pipeline.audit.bytes import weigh
 from buildmatrix.pipeline.audit.reading import Readings, key
 from buildmatrix.pipeline.judge import Judge
 from buildmatrix.pipeline.resolved import Resolved
-from buildmatrix.rules.certainty import Gain, Unopened, gains, unopened, what_stays_open
+from buildmatrix.rules.certainty import Gain, Unopened, gains, may_be, unopened, what_stays_open
 from buildmatrix.rules.model import AuditTotals, Finding, Verdict
 from buildmatrix.rules.wheels import resolved, wheels
 
@@ -122,8 +120,6 @@ def judge_target(work: Work, readings: Readings, merger: Merger, judge: Judge) -
         if name not in facts and wheel.size is not None
     }
     merged = merger.merged(work, readings)
-    lock = with_askers(lock, merged.inventory.distributions, marker_environment(target))
-    work.resolved = replace(work.resolved, lock=lock)
     subject = wheels(
         target,
         merged.inventory,
@@ -137,11 +133,10 @@ def judge_target(work: Work, readings: Readings, merger: Merger, judge: Judge) -
         resolution=merged.resolution,
     )
     work.findings, found = judge.wheels(subject)
-    weighed, work.totals = weigh(subject, found, facts, unread)
-    by_name = {one.name: one for one in weighed}
     left_open = unopened(subject)
-    work.gains = gains(subject, by_name, left_open)
-    work.verdicts = tuple(_with_depth(one, left_open, work.gains, facts) for one in weighed)
+    work.gains = gains(subject, {one.name: one for one in found}, left_open)
+    known = [_with_depth(one, left_open, work.gains, facts) for one in found]
+    work.verdicts, work.totals = weigh(subject, known, facts, unread)
 
 
 def _with_depth(
@@ -155,12 +150,17 @@ def _with_depth(
     read = facts.get(one.name)
     gain = known.get(owner)
     left = left_open.get(owner)
+    if read is None:
+        return one
     # A name that says all needs no look, and nothing is open about it.
-    looked = gain is not None or (read is not None and read.depth == "heads")
+    looked = gain is not None or read.depth == "heads"
+    other = may_be(one, left, gain)
     return replace(
         one,
-        depth=read.depth if read is not None else None,
-        open=what_stays_open(left, gain) if left is not None and looked else None,
-        certain=gain != "verdict",
-        sha256=read.sha256 if read is not None else None,
+        depth=read.depth,
+        open=what_stays_open(left, gain, read.size) if left is not None and looked else None,
+        certain=other is None,
+        may_be=other,
+        foreign_at_least=left is not None and left.has_more and looked,
+        sha256=read.sha256,
     )
