@@ -1,4 +1,9 @@
-"""BM204: two distributions wrote the same path, and what lies there is not what both installed."""
+"""BM204: two distributions wrote the same path, and what lies there is not what both installed.
+
+How bad that is follows from what breaks. Code of the machine from two builds is an error: one half
+calls into the other. Two builds of one version, none of them a vendor's, are each whole when they
+come last: a warning, as for Python code. What nobody imports is a note.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +22,13 @@ def check(image: Image) -> Iterator[Finding]:
     shared = [path for path in image.inventory.shared_paths if not _agree(path)]
     for owners, group in groupby(sorted(shared, key=lambda one: (one.owners, one.path)), _owners):
         paths = [one.path for one in group]
-        first = next((path for path in paths if path in _binaries(image)), paths[0])
+        first = next(iter(_binaries(image, paths)), paths[0])
         names = " and ".join(owner.replace("==", " ") for owner in owners)
         yield finding(
             "BM204",
             image,
-            f"{names} both install {count(len(paths), 'path')}, among them {first}: the later one "
-            "overwrites the earlier one, and the mix is neither of them",
+            f"{names} both install {count(len(paths), 'path')}, among them {first}: "
+            + _outcome(image, owners, paths),
             severity=_severity(image, owners, paths),
             owner=", ".join(owner.partition("==")[0] for owner in owners),
             path=first,
@@ -58,15 +63,43 @@ def _agree(one: SharedPath) -> bool:
     return one.matches is not None and set(one.matches) == set(one.owners)
 
 
-def _binaries(image: Image) -> frozenset[str]:
-    """Files that are code of the machine, opened or not."""
-    closed = (one.path for one in image.inventory.closed if ".so" in one.path.rpartition("/")[2])
-    return frozenset((*(binary.path for binary in image.inventory.binaries), *closed))
+def _outcome(image: Image, owners: tuple[str, ...], paths: list[str]) -> str:
+    if _is_one_release(image, owners) and _binaries(image, paths):
+        return "both are of one release, and whichever is installed last decides which build runs"
+    return "the later one overwrites the earlier one, and the mix is neither of them"
+
+
+def _binaries(image: Image, paths: list[str]) -> list[str]:
+    """Those of the paths that are code of the machine, opened or not."""
+    opened = {binary.path for binary in image.inventory.binaries}
+    return [path for path in paths if path in opened or ".so" in path.rpartition("/")[2]]
 
 
 def _severity(image: Image, owners: tuple[str, ...], paths: list[str]) -> Severity:
-    """An error where code is spliced; two `tests/__init__.py` are careless and harmless."""
-    known = {present.name for present, match in image.matches if match.vendor is not None}
-    if any(owner.partition("==")[0] in known for owner in owners):
-        return "error"
-    return "error" if _binaries(image).intersection(paths) else "warning"
+    if _binaries(image, paths):
+        return "warning" if _is_one_release(image, owners) else "error"
+    return "note" if all(_is_stray(image, owners, path) for path in paths) else "warning"
+
+
+def _is_one_release(image: Image, owners: tuple[str, ...]) -> bool:
+    """Whether the owners are builds of one version that differ in no backend."""
+    vendors = {present.name for present, match in image.matches if match.vendor is not None}
+    return len({owner.partition("==")[2] for owner in owners}) == 1 and not any(
+        owner.partition("==")[0] in vendors for owner in owners
+    )
+
+
+def _is_stray(image: Image, owners: tuple[str, ...], path: str) -> bool:
+    """Whether a path is a file beside the packages that nobody imports.
+
+    A build script or a license that got into a wheel by mistake; a module is imported by the name
+    of its distribution, or by a statement of another one.
+    """
+    relative = path.rpartition("-packages/")[2]
+    module, dot, suffix = relative.rpartition(".")
+    if "/" in relative:
+        return False
+    if not dot or suffix not in ("py", "pyc"):
+        return True
+    names = {owner.partition("==")[0].replace("-", "_") for owner in owners}
+    return module not in names | image.imported_modules

@@ -186,6 +186,11 @@ class Image(Subject):
         found = verdicts_in(self.tree, self.inventory, self.evidence)
         return {f"{one.name}=={one.version}": one for one in found}
 
+    @cached_property
+    def imported_modules(self) -> frozenset[str]:
+        """First names of the modules that Python code imports from other distributions."""
+        return frozenset(one.module.partition(".")[0] for one in self.inventory.python_imports)
+
     def serves_mostly(self, verdict: Verdict) -> bool:
         """Whether what a distribution holds is for this backend, but for a smaller part."""
         owner = f"{verdict.name}=={verdict.version}"
