@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from buildmatrix.lock import urls
@@ -11,3 +13,12 @@ from buildmatrix.lock import urls
 def no_credentials_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one run of the tool was given is remembered in its process; a test is a run."""
     monkeypatch.setattr(urls, "_given", {})
+
+
+@pytest.fixture(autouse=True)
+def no_settings_of_this_machines_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where this machine's packages are is nothing that a test may depend on."""
+    for name in os.environ:
+        if name.startswith("PIP_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)

@@ -28,7 +28,7 @@ _WIDTH = 8
 
 def _lines(settings: Settings, builder: str | None, offline: bool) -> Iterator[Line]:
     from buildmatrix.cli.wheels import cache_folder
-    from buildmatrix.index.where import default_indexes
+    from buildmatrix.lock.where import default_indexes
     from buildmatrix.pipeline.doctor import examine
     from buildmatrix.pipeline.doctor.checks import Line
     from buildmatrix.pipeline.doctor.machine import MachineFiles

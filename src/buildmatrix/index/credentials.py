@@ -19,8 +19,8 @@ from pathlib import Path
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.addresses import Address, Origin, parse
-from buildmatrix.index.where import Index
 from buildmatrix.lock.urls import remembered
+from buildmatrix.lock.where import Index
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,10 @@ class Credentials:
         self._known: dict[Origin, Login] = {}
         self._configured: set[Origin] = set()
         for index in indexes:
-            address = index.address()
-            if address is None:
-                continue
+            try:
+                address = parse(index.url)
+            except UndecidedError:
+                continue  # a folder, or what is no URL
             self._configured.add(address.origin)
             login = _of_url(address) or _of_environment(index.name, environment)
             if login is not None:

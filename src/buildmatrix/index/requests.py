@@ -15,7 +15,7 @@ from buildmatrix.index.addresses import Address
 from buildmatrix.index.credentials import Credentials
 from buildmatrix.index.failures import RequestError, refused
 from buildmatrix.index.patience import Patience
-from buildmatrix.index.where import configured
+from buildmatrix.lock.where import configured
 
 if TYPE_CHECKING:
     from buildmatrix.index.transport import Transport

@@ -26,6 +26,8 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.index.addresses import Address
 from buildmatrix.index.failures import unreached
 from buildmatrix.index.patience import Patience
+from buildmatrix.lock.pipsettings import pip_settings
+from buildmatrix.lock.where import trusted_hosts
 
 #: More than the threads that read at once, so that none waits for another one's open stream.
 MOST_CONNECTIONS = 64
@@ -49,7 +51,8 @@ class Transport:
         self._patience = patience
         self._clock = _Clock()
         self._proxies = getproxies()
-        self._pools: dict[tuple[str, str | None], httpcore.ConnectionPool] = {}
+        self._trusted = trusted_hosts(os.environ)
+        self._pools: dict[tuple[str, str | None, bool], httpcore.ConnectionPool] = {}
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -84,7 +87,7 @@ class Transport:
         proxy = self._proxy(address)
         try:
             self._clock.end = end
-            with self._pool(address.scheme, proxy).stream(
+            with self._pool(address, proxy).stream(
                 method,
                 url,
                 headers=[("Host", address.authority), *headers],
@@ -116,13 +119,14 @@ class Transport:
             return None
         return proxy if "://" in proxy else f"http://{proxy}"
 
-    def _pool(self, scheme: str, proxy: str | None) -> httpcore.ConnectionPool:
+    def _pool(self, address: Address, proxy: str | None) -> httpcore.ConnectionPool:
+        is_trusted = bool({address.host, f"{address.host}:{address.port}"} & self._trusted)
         with self._lock:
-            key = scheme, proxy
+            key = address.scheme, proxy, is_trusted
             if key not in self._pools:
                 self._pools[key] = httpcore.ConnectionPool(
                     # To read the certificates takes 50 to 100 ms.
-                    ssl_context=_certificates() if scheme == "https" else None,
+                    ssl_context=_context(is_trusted) if address.scheme == "https" else None,
                     proxy=_parsed(proxy) if proxy else None,
                     max_connections=MOST_CONNECTIONS,
                     max_keepalive_connections=KEPT_CONNECTIONS,
@@ -153,12 +157,24 @@ def _parsed(proxy: str) -> httpcore.Proxy:
     return httpcore.Proxy(url, auth=auth)
 
 
+def _context(is_trusted: bool) -> ssl.SSLContext:
+    """`is_trusted`: the user said that the certificate of the server is not to be checked."""
+    if not is_trusted:
+        return _certificates()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
 def _certificates() -> ssl.SSLContext:
-    """Whom to trust: SSL_CERT_FILE and SSL_CERT_DIR, REQUESTS_CA_BUNDLE, else system and certifi.
+    """Whom to trust, the first that is set: SSL_CERT_FILE and SSL_CERT_DIR, REQUESTS_CA_BUNDLE,
+    pip's `cert`, and else system and certifi.
 
     Raises UndecidedError for a file that holds no certificates.
     """
     files = [(name, os.environ.get(name)) for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")]
+    files.append(("pip's setting `cert`", pip_settings(os.environ).certificates))
     folders = [part for part in os.environ.get("SSL_CERT_DIR", "").split(os.pathsep) if part]
     named = next(((name, place) for name, place in files if place), None)
     if named is not None or folders:

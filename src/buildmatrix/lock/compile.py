@@ -20,14 +20,26 @@ TWINS = "buildmatrix-twins.in"
 
 
 class Compiler:
-    """Resolves one target; `folder` is scratch space of its own."""
+    """Resolves one target; `folder` is scratch space of its own.
 
-    def __init__(self, uv: Uv, root: Path, target: Target, folder: Path, flags: Sequence[str]):
+    `options` are the index options of its requirements files.
+    """
+
+    def __init__(
+        self,
+        uv: Uv,
+        root: Path,
+        target: Target,
+        folder: Path,
+        flags: Sequence[str],
+        options: Sequence[str] = (),
+    ) -> None:
         self._uv = uv
         self._root = root
         self._target = target
         self._folder = folder
         self._flags = tuple(flags)
+        self._options = tuple(options)
 
     def graph(
         self, plan: Plan, kept: Mapping[str, str], *, explore: bool = False
@@ -94,7 +106,7 @@ class Compiler:
             sources.append(target.pyproject)
         if plan.bound:
             sources.append(str(self._file("pyproject.toml", _project(plan.bound))))
-        done = self._uv.run([*arguments, "--", *sources], self._root)
+        done = self._uv.run([*arguments, "--", *sources], self._root, self._options)
         if done.returncode != 0:
             raise explain(target, done.stderr)
 

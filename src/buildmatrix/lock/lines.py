@@ -29,6 +29,8 @@ ARCHIVE = re.compile(r"\.(whl|zip|tar\.gz|tar\.bz2|tgz)$")
 MOST_LINES = 20_000
 #: Environment variables, as pip and uv read them: capital letters, digits and underscores.
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
+_OPTION = re.compile(r"(--?[A-Za-z][A-Za-z-]*)(?:\s*=\s*|\s+|$)(.*)")
+_LONG = {"-i": "--index-url", "--pypi-url": "--index-url", "-f": "--find-links"}
 _NAMED = re.compile(
     r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?:\[([^\[\]]*)\])?\s*@\s*(\S.*)", re.DOTALL
 )
@@ -71,6 +73,14 @@ class Address:
     def bracket(self) -> str:
         """The extras as a requirement has them: `[a,b]`, or nothing."""
         return f"[{','.join(self.extras)}]" if self.extras else ""
+
+
+def option_in(line: str) -> tuple[str, str]:
+    """The long name of an option and its value; a line that is no option is its own name."""
+    found = _OPTION.fullmatch(line)
+    if found is None:
+        return line, ""
+    return _LONG.get(found[1], found[1]), found[2].strip("\"' ")
 
 
 def logical_lines(text: str) -> Iterator[tuple[int, str, bool]]:

@@ -7,6 +7,7 @@ versions, without their dependencies, so nothing is resolved and nothing is buil
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.lock.explain import NoSolution, explain
+from buildmatrix.lock.local import local_state
 from buildmatrix.lock.model import Lock, Package, Wheel
 from buildmatrix.lock.plan import TORCH_FAMILY, index_of
 from buildmatrix.lock.platform import python_platform
@@ -123,13 +125,16 @@ class _Lookup:
     ) -> Mapping[str, Package] | None:
         """Name → its entry; None where the index lacks one of them."""
         arguments, texts = self._question(wanted, torch, index)
-        key = sha256(repr(("lookup", self.uv.version, arguments, texts)).encode()).hexdigest()
+        machine = local_state(os.environ, {}, self.options, [index] if index else [])
+        key = sha256(
+            repr(("lookup", self.uv.version, arguments, texts, machine)).encode()
+        ).hexdigest()
         kept = self.recent.get(key)
         if kept is None:
             with tempfile.TemporaryDirectory(prefix="buildmatrix-audit-") as name:
                 for file, text in texts.items():
                     (Path(name) / file).write_text(text)
-                done = self.uv.run([*arguments, "--", *texts], Path(name))
+                done = self.uv.run([*arguments, "--", *texts], Path(name), self.options)
             kept = without_login(done.stdout).encode()
             if done.returncode != 0:
                 error = explain(self.target, done.stderr)

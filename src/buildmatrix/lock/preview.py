@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import tempfile
+import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +28,13 @@ from buildmatrix.lock.compile import Compiler
 from buildmatrix.lock.explain import NeedsBuilding, NoSolution
 from buildmatrix.lock.graph import Node
 from buildmatrix.lock.lines import Line
+from buildmatrix.lock.local import local_state
 from buildmatrix.lock.plan import Plan, Twin, first_plan, index_of
 from buildmatrix.lock.platform import marker_environment, python_platform
 from buildmatrix.lock.read import entries_of
 from buildmatrix.lock.recent import Recent
 from buildmatrix.lock.resolve import check_indexes, settle
-from buildmatrix.lock.text import string, tables
+from buildmatrix.lock.text import mapping, string, tables
 from buildmatrix.lock.uv import Uv
 from buildmatrix.lock.uvsettings import project_text
 from buildmatrix.lock.wanted import Wanted, applies
@@ -70,7 +72,11 @@ class Request:
 
     def key(self, uv: Uv) -> str:
         """Name of this request among the kept ones, on this machine."""
-        machine = {name: value for name, value in os.environ.items() if name.startswith("UV_")}
+        settings = mapping(mapping(tomllib.loads(self.settings)["tool"])["uv"])
+        addresses = [url for _, url in self.index]
+        for line in (*self.lines, *self.constraints):
+            addresses += line.partition(" @ ")[2:] if " @ file:" in line else []
+        machine = local_state(os.environ, settings, self.options, addresses)
         content = [_SCHEMA, uv.version, machine, dataclasses.astuple(self)]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -234,7 +240,14 @@ class _Session:
             "--only-binary=:all:",
             *(f"--no-binary={name}" for name in sorted(unbuilt)),
         ]
-        compiler = Compiler(self._uv, self._folder, self.target, self._folder / "uv", flags)
+        compiler = Compiler(
+            self._uv,
+            self._folder,
+            self.target,
+            self._folder / "uv",
+            flags,
+            self._request.options,
+        )
         plan, graph = settle(
             compiler, self.target, first_plan(self.target, self._lines), {}, progress
         )
@@ -269,6 +282,7 @@ class _Session:
                 *("--", ASKED_FILE, "pyproject.toml"),
             ],
             folder,
+            self._request.options,
         )
         if done.returncode != 0:
             return {}  # The index changed meanwhile; collecting the hashes says so.

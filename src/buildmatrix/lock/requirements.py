@@ -30,6 +30,7 @@ from buildmatrix.lock.lines import (
     TRAILING_OPTIONS,
     Line,
     logical_lines,
+    option_in,
     parse_requirement,
     too_many,
 )
@@ -49,6 +50,8 @@ class Asked:
     lines: list[Line] = field(default_factory=list)
     #: Requirements and constraints that say which hashes they allow.
     hashed: list[Line] = field(default_factory=list)
+    #: Options of the files, `--index-url URL`.
+    options: list[str] = field(default_factory=list)
     #: Files that were begun, each with whether as constraints: the two readings differ.
     begun: set[tuple[str, bool]] = field(default_factory=set)
 
@@ -104,7 +107,9 @@ def _read_file(
         elif line == "--require-hashes":
             hint = "take it out: the hashes of a line are checked, and every locked file has one"
             problems.append(Problem("`--require-hashes` cannot be obeyed", file, number, hint=hint))
-        elif not line.startswith("-"):
+        elif line.startswith("-"):
+            asked.options.append(" ".join(option_in(line)))
+        else:
             _read_line(line, file, number, asked, problems, constraint=constraint)
 
 

@@ -85,7 +85,7 @@ def _lock(
         for some in (asked.lines, asked.hashed)
     )
     with tempfile.TemporaryDirectory(prefix="buildmatrix-lock-") as folder:
-        compiler = Compiler(uv, spec.root, target, Path(folder), flags)
+        compiler = Compiler(uv, spec.root, target, Path(folder), flags, asked.options)
         plan, graph = settle(compiler, target, first_plan(target, lines), kept, progress)
         progress.step(target.id, "lock: collecting hashes")
         body = compiler.pylock(plan, graph)

@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 
 from buildmatrix.errors import ComponentError
+from buildmatrix.lock.uvsettings import settings_above
+from buildmatrix.lock.where import for_uv
 
 #: The first release with all of `--excludes`, PEP 751 output and per-package index annotations.
 MINIMUM = (0, 9, 8)
@@ -33,12 +35,24 @@ class Uv:
     path: Path
     version: str
 
-    def run(self, arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-        """Run uv in `folder` and wait for it; the caller judges the exit status."""
+    def run(
+        self, arguments: Sequence[str], folder: Path, options: Sequence[str] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        """Run uv in `folder` and wait for it; the caller judges the exit status.
+
+        Args:
+            arguments: of uv.
+            folder: where it runs; settings of uv in there, or above, count.
+            options: index options of the requirements files that `arguments` name.
+
+        Raises `UndecidedError` where only pip was told where packages are, and uv cannot follow.
+        """
+        told = for_uv(os.environ, settings_above(folder), options)
+        at = arguments.index("--") if "--" in arguments else len(arguments)
         return subprocess.run(
-            [str(self.path), *arguments],
+            [str(self.path), *arguments[:at], *told.arguments, *arguments[at:]],
             cwd=folder,
-            env=_environment(),
+            env={**_environment(), **told.variables},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from buildmatrix.errors import SpecError
 from buildmatrix.lock.ask import Ask
 from buildmatrix.lock.explain import ASKED
 from buildmatrix.lock.markers import BrokenMarker
@@ -39,18 +40,38 @@ _PLACES = ("index-url", "extra-index-url", "find-links")
 
 
 def settings_of(folder: Path) -> Mapping[str, object]:
-    """The settings in `folder`: of `uv.toml`, else of `[tool.uv]` in `pyproject.toml`.
+    """The settings in `folder` that decide what is resolved.
 
-    Raises `SpecError` for a file that is there and no TOML.
+    Of `uv.toml`, else of `[tool.uv]` in `pyproject.toml`. Raises `SpecError` for a file that is
+    there and no TOML.
     """
+    table = _table(folder) or {}
+    return {key: _rooted(key, table[key], folder) for key in _KEPT if key in table}
+
+
+def settings_above(folder: Path) -> Mapping[str, object]:
+    """All settings that a uv that runs in `folder` takes from there, or from the nearest above."""
+    for place in (folder.absolute(), *folder.absolute().parents):
+        try:
+            table = _table(place)
+        except SpecError:
+            continue  # uv says so
+        if table is not None:
+            return table
+    return {}
+
+
+def _table(folder: Path) -> Mapping[str, object] | None:
     for name in ("uv.toml", "pyproject.toml"):
         path = folder / name
-        if path.is_file():
-            document = load_toml(decode(read_bytes(path, name, None), name), name, None)
-            if name == "pyproject.toml":
-                document = dict(mapping(mapping(document.get("tool")).get("uv")))
-            return {key: _rooted(key, document[key], folder) for key in _KEPT if key in document}
-    return {}
+        if not path.is_file():
+            continue
+        document = load_toml(decode(read_bytes(path, name, None), name), name, None)
+        if name == "uv.toml":
+            return document
+        if "uv" in mapping(document.get("tool")):
+            return mapping(mapping(document["tool"])["uv"])
+    return None
 
 
 def source_of(name: str, project: Mapping[str, object], ask: Ask) -> Mapping[str, object]:

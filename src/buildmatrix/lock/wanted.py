@@ -31,6 +31,7 @@ from buildmatrix.lock.lines import (
     expand_variables,
     logical_lines,
     named_address,
+    option_in,
     parse_requirement,
     too_many,
 )
@@ -47,8 +48,6 @@ _LARGEST = 16 * 1024 * 1024
 _DEEPEST = 30
 _MOST_FILES = 1000
 _EDITABLE = re.compile(r"(?:-e|--editable)(?:\s*=\s*|\s+)(\S.*)")
-_OPTION = re.compile(r"(--?[A-Za-z][A-Za-z-]*)(?:\s*=\s*|\s+|$)(.*)")
-_SHORT = {"-i": "--index-url", "--pypi-url": "--index-url", "-f": "--find-links"}
 #: Options that decide what is resolved, and that uv understands in a file.
 _KEPT = ("--index-url", "--extra-index-url", "--find-links", "--no-index")
 #: Options that decide how it is downloaded and installed.
@@ -221,9 +220,7 @@ def _included(problem: Problem, label: str, above: tuple[str, ...], number: int)
 
 
 def _option(line: str, place: Place, wanted: Wanted) -> None:
-    found = _OPTION.fullmatch(line)
-    name = _SHORT.get(found[1], found[1]) if found else line
-    value = found[2].strip("\"' ") if found else ""
+    name, value = option_in(line)
     if name == "--no-binary":
         wanted.no_binary |= {
             one if one.startswith(":") else canonicalize_name(one)

@@ -24,7 +24,7 @@ LOCK = "pylock.toml"
 @pytest.fixture
 def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Locked]:
     for name in os.environ:
-        if name.upper().endswith("_PROXY") or name.startswith(("UV_", "PIP_", "BUILDMATRIX_")):
+        if name.upper().endswith("_PROXY") or name.startswith(("UV_", "BUILDMATRIX_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "packages"

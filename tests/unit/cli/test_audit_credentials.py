@@ -24,7 +24,7 @@ FORMATS = ("table", "json", "sarif", "junit", "markdown", "html", "cyclonedx")
 def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Locked]:
     """An index that asks for a password, with a distribution that is foreign on a CPU."""
     for name in os.environ:
-        if name.upper().endswith("_PROXY") or name.startswith(("UV_", "PIP_", "BUILDMATRIX_")):
+        if name.upper().endswith("_PROXY") or name.startswith(("UV_", "BUILDMATRIX_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))

@@ -22,7 +22,7 @@ HASTY = Patience(
 @pytest.fixture(autouse=True)
 def no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in os.environ:
-        if name.upper().endswith("_PROXY") or name.startswith(("UV_", "PIP_", "XDG_")):
+        if name.upper().endswith("_PROXY") or name.startswith(("UV_", "XDG_")):
             monkeypatch.delenv(name)
     for name in ("NETRC", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)

@@ -230,7 +230,7 @@ def test_a_certificate_that_nobody_signed_is_refused_with_the_way_out(
         assert server.requests == []
 
 
-@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"])
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT"])
 def test_a_certificate_authority_can_be_named(
     packages: Path,
     wheel: Path,
@@ -243,6 +243,27 @@ def test_a_certificate_authority_can_be_named(
     monkeypatch.setenv(variable, str(certificate[0]))
     with IndexServer(packages, certificate=certificate) as server:
         assert new_client().open(server.file_url(wheel.name)).size == wheel.stat().st_size
+
+
+@pytest.mark.parametrize("variable", ["UV_INSECURE_HOST", "PIP_TRUSTED_HOST"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "{authority}", "example.com"])
+def test_a_host_whose_certificate_is_not_to_be_checked(
+    packages: Path,
+    wheel: Path,
+    new_client: Callable[..., Client],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    host: str,
+) -> None:
+    with IndexServer(packages, certificate=make_certificate(tmp_path)) as server:
+        authority = server.origin.partition("://")[2]
+        monkeypatch.setenv(variable, f"other.example.com {host.format(authority=authority)}")
+        if host == "example.com":
+            with pytest.raises(UndecidedError, match="not trusted"):
+                new_client().open(server.file_url(wheel.name))
+        else:
+            assert new_client().open(server.file_url(wheel.name)).size == wheel.stat().st_size
 
 
 def test_a_file_without_certificates_is_named(

@@ -59,7 +59,7 @@ def package_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[P
     """An index with real names, whose wheels are empty; uv's cache starts empty."""
     with serve() as served:
         for name in list(os.environ):
-            if name.startswith(("UV_", "PIP_")) or name.upper().endswith("_PROXY"):
+            if name.startswith("UV_") or name.upper().endswith("_PROXY"):
                 monkeypatch.delenv(name)
         monkeypatch.setenv("UV_DEFAULT_INDEX", served.url("pypi"))
         monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv-cache"))

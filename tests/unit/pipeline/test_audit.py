@@ -33,7 +33,7 @@ from buildmatrix.rules.model import Finding, Verdict
 @pytest.fixture(autouse=True)
 def no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
-        if name.upper().endswith("_PROXY") or name.startswith(("UV_", "PIP_")):
+        if name.upper().endswith("_PROXY") or name.startswith("UV_"):
             monkeypatch.delenv(name)
 
 

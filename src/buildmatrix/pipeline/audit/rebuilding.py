@@ -14,8 +14,8 @@ from packaging.utils import InvalidSdistFilename, parse_sdist_filename
 from packaging.version import InvalidVersion, Version
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.index.where import configured
 from buildmatrix.lock.model import Package
+from buildmatrix.lock.where import configured
 from buildmatrix.pipeline.audit.session import Found
 from buildmatrix.pipeline.nearest import Listing
 from buildmatrix.pipeline.resolved import Resolved
