@@ -109,9 +109,7 @@ def logical_lines(text: str) -> Iterator[tuple[int, str, bool]]:
 
 def too_many(file: str) -> Problem:
     """The problem of a source that asks for more than anything real does."""
-    problem = f"with what it includes, it has more than {MOST_LINES:,} requirements".replace(
-        ",", " "
-    )
+    problem = f"with what it includes, it has more than {MOST_LINES} requirements"
     return Problem(problem, file, hint="split it, and read the parts one by one")
 
 

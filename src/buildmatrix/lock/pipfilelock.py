@@ -18,7 +18,16 @@ from buildmatrix.lock.ask import Ask
 from buildmatrix.lock.markers import BrokenMarker
 from buildmatrix.lock.model import Lock, Package
 from buildmatrix.lock.projects import line_of_key
-from buildmatrix.lock.text import decode, load_toml, mapping, read_bytes, string, strings, tables
+from buildmatrix.lock.text import (
+    check_count,
+    decode,
+    load_toml,
+    mapping,
+    read_bytes,
+    string,
+    strings,
+    tables,
+)
 from buildmatrix.lock.uvlock import sha256_of
 from buildmatrix.text import without_login
 
@@ -55,6 +64,7 @@ def read(ask: Ask) -> tuple[Lock, Mapping[str, frozenset[str]]]:
         if canonicalize_name(name) in ask.groups
         or (name == "develop" and not ask.groups.isdisjoint(_DEV))
     ]
+    check_count(sum(len(mapping(document.get(section))) for section in sections), ask.label)
     packages: dict[str, Package] = {}
     hashes: dict[str, frozenset[str]] = {}
     lines = _lines(text)

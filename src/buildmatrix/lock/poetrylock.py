@@ -22,6 +22,7 @@ from buildmatrix.lock.markers import BrokenMarker
 from buildmatrix.lock.model import Lock, Package, Wheel
 from buildmatrix.lock.projects import Project, expand, line_of_key, read_project
 from buildmatrix.lock.text import (
+    check_count,
     decode,
     load_toml,
     mapping,
@@ -50,6 +51,7 @@ def read(ask: Ask) -> Lock:
         problem = f"its `lock-version` is {version!r}, and only 1.x and 2.x can be read"
         raise SpecError([Problem(problem, ask.label)])
     raw = tables(document.get("package"))
+    check_count(len(raw), ask.label)
     lines = table_lines(text, "package", len(raw))
     entries = [
         _entry(item, ask.check_version(string(item.get("version")), string(item.get("name")), line))

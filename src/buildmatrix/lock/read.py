@@ -19,7 +19,15 @@ from packaging.version import InvalidVersion, Version
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.lock.inputs import inputs_digest
 from buildmatrix.lock.model import Lock, Package, Wheel
-from buildmatrix.lock.text import decode, load_toml, mapping, read_bytes, string, table_lines
+from buildmatrix.lock.text import (
+    check_count,
+    decode,
+    load_toml,
+    mapping,
+    read_bytes,
+    string,
+    table_lines,
+)
 from buildmatrix.lock.urls import path_in
 from buildmatrix.text import without_login
 
@@ -99,6 +107,7 @@ class _Reader:
         if not isinstance(packages, list):
             self.problem("there is no array `packages`", hint="see PEP 751")
             packages = []
+        check_count(len(packages), self.file)
         lines = table_lines(text, "packages", len(packages))
         read = [
             (item, self.package(item, f"packages[{n}]", lines[n]))

@@ -12,6 +12,8 @@ from buildmatrix.lock.urls import remember
 
 #: Far above any real lock: 1000 packages with all their wheels come to some 5 MB.
 LARGEST = 64 * 1024 * 1024
+#: Packages of one lock; the largest real ones have some 2000.
+MOST_PACKAGES = 20_000
 #: Where the standard library says a mistake is.
 _PLACE = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 
@@ -76,6 +78,12 @@ def table_lines(text: str, name: str, count: int) -> Sequence[int | None]:
     header = re.compile(rf"\s*\[\[\s*{re.escape(name)}\s*\]\]")
     lines = [number for number, line in enumerate(text.split("\n"), 1) if header.match(line)]
     return lines if len(lines) == count else [None] * count
+
+
+def check_count(packages: int, label: str) -> None:
+    """Raise `SpecError` for a lock with more packages than any real one has."""
+    if packages > MOST_PACKAGES:
+        raise SpecError([Problem(f"it holds more than {MOST_PACKAGES} packages", label)])
 
 
 def mapping(value: object) -> Mapping[str, object]:

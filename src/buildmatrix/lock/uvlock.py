@@ -19,6 +19,7 @@ from buildmatrix.lock.markers import BrokenMarker, holds
 from buildmatrix.lock.model import Lock, Package, Wheel
 from buildmatrix.lock.projects import Project, asked_lines, reached, read_project
 from buildmatrix.lock.text import (
+    check_count,
     decode,
     load_toml,
     mapping,
@@ -49,6 +50,7 @@ def read(ask: Ask) -> Lock:
         problem = f"its `version` is {document.get('version')!r}, and only 1 can be read"
         raise SpecError([Problem(problem, ask.label)])
     raw = tables(document.get("package"))
+    check_count(len(raw), ask.label)
     lines = table_lines(text, "package", len(raw))
     ask.check_python(string(document.get("requires-python")))
     entries = [

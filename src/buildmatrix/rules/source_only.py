@@ -32,7 +32,7 @@ def check(wheels: Wheels) -> Iterator[Finding]:
         holds = (
             "what it holds is known when it was built" if is_built else "what it holds is not known"
         )
-        is_told = any(name in one.via for one in wheels.packages.values())
+        is_told = name in wheels.askers
         requires = (
             "" if is_told else "; nobody knows yet what it requires, and none of that is in here"
         )

@@ -19,10 +19,13 @@ from buildmatrix.rules.carried import HELD, total
 from buildmatrix.rules.model import Verdict
 from buildmatrix.rules.tree import Tree, tree_of
 from buildmatrix.rules.verdicts import verdicts_in
+from buildmatrix.rules.ways import Ways
 from buildmatrix.spec.model import Policy, Target
 
 #: Machine in the platform tags of wheels (PEP 425), by platform.
 _MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+#: Links of a chain that are shown; real ones have up to ten.
+_LONGEST = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +101,17 @@ class Subject:
         """Whether a thing belongs to another vendor than the target's backend does."""
         return is_foreign(thing, self.backend, self.catalogue)
 
+    @cached_property
+    def askers(self) -> frozenset[str]:
+        """Who asked for anything, as the lock says: names, and requirement lines."""
+        return frozenset(asker for package in self.packages.values() for asker in package.via)
+
     def path_to(self, name: str) -> tuple[Package, ...]:
         """The packages from one that a requirement line names down to `name`, the shortest way.
 
         Empty for what the lock does not hold.
         """
-        return self._way(name)[1]
+        return tuple(self._way(name)[1])
 
     def chain_to(self, name: str) -> tuple[str, ...]:
         """`images/requirements/base.in:3`, `xgboost 3.4.1`, ... down to distribution `name`.
@@ -111,26 +119,18 @@ class Subject:
         Where the lock does not say who asked, the first element is the line of its entry.
         """
         line, packages = self._way(name)
-        lines = (line,) if line is not None else ()
-        return (*lines, *(f"{package.name} {package.version}" for package in packages))
+        links = [f"{package.name} {package.version}" for package in packages]
+        if len(links) > _LONGEST:
+            more = len(links) - _LONGEST
+            links[_LONGEST // 2 : -(_LONGEST // 2)] = [f"{more} more"]
+        return (*((line,) if line is not None else ()), *links)
 
-    def _way(self, name: str) -> tuple[str | None, tuple[Package, ...]]:
-        start = self.packages.get(name)
-        if start is None:
-            return None, ()
-        ways: list[tuple[Package, ...]] = [(start,)]
-        seen = {name}
-        for way in ways:  # grows while it is walked: breadth first
-            askers = way[0].via
-            line = next((asker for asker in askers if asker not in self.packages), None)
-            if line is not None:
-                return line, way
-            for asker in askers:
-                if asker not in seen:
-                    seen.add(asker)
-                    ways.append((self.packages[asker], *way))
-        # Locks of other tools may not say who asked: then the entry itself is the place to mend.
-        return start.place or None, (start,)
+    @cached_property
+    def _ways(self) -> Ways:
+        return Ways(self.packages)
+
+    def _way(self, name: str) -> tuple[str | None, Sequence[Package]]:
+        return self._ways.way(name) if name in self.packages else (None, ())
 
 
 @dataclass(frozen=True)
