@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from buildmatrix.graph.model import Edge, Node, node_id
-from buildmatrix.graph.requires import extras_asked, requirement_edges, requirements
+from buildmatrix.graph.requires import requirement_edges
 from buildmatrix.inventory.model import Distribution, PythonImport, SystemPackage
 from buildmatrix.lock.model import Lock
+from buildmatrix.lock.requires import extras_asked, metadata_of, requirements
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def packages(
     }
     requires = {
         name: tuple(requirements(lines_of, nodes, environment))
-        for name, lines_of in _metadata(installed).items()
+        for name, lines_of in metadata_of(installed).items()
     }
     extras = extras_asked(requires, asked, lines)
     edges = [
@@ -134,13 +135,6 @@ def _system_package(
             if re.match(rf"{re.escape(item.version)}(?![0-9.])", upstream):
                 return package
     return None
-
-
-def _metadata(installed: Iterable[Distribution]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
-    for item in installed:
-        found[item.name] = (*found.get(item.name, ()), *item.requires)
-    return found
 
 
 def imports(found: Iterable[PythonImport], known: Iterable[Edge]) -> Iterator[Edge]:

@@ -11,7 +11,6 @@ import hashlib
 import json
 import posixpath
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -22,21 +21,13 @@ from packaging.version import InvalidVersion, Version
 
 from buildmatrix.errors import SpecError
 from buildmatrix.lock.ask import Ask
+from buildmatrix.lock.command import command_of, input_file
 from buildmatrix.lock.lines import Line
 from buildmatrix.lock.model import Lock
-from buildmatrix.lock.pinned import input_file
 from buildmatrix.lock.projects import Project, expand, read_project
 from buildmatrix.lock.text import decode, load_toml, mapping, read_bytes, string, strings, tables
 from buildmatrix.lock.uvlock import own_folder, roots_of
 from buildmatrix.lock.wanted import applies, read_wanted
-
-#: How pip-compile and uv write the command that made a file.
-_COMMAND = re.compile(r"#\s+(?:uv pip compile|pip-compile|python -m piptools compile)\b(.*)")
-#: Options of theirs that stand alone; every other one may have its value behind it.
-_ALONE = re.compile(
-    r"--(no-[a-z-]+|generate-hashes|upgrade|strip-extras|allow-unsafe|all-extras|universal|quiet"
-    r"|verbose|emit-[a-z-]+|annotate|header|pre|rebuild|resolver=\S+|.*=.*)|-[qvUn]+"
-)
 
 
 def uv_staleness(ask: Ask) -> str | None:
@@ -86,7 +77,8 @@ def pinned_staleness(ask: Ask, lock: Lock) -> str | None:
     here = {package.place.partition(":")[0]: None for package in lock.packages}
     asked: set[str] = set()
     inputs: list[str] = []
-    for file in _inputs(text):
+    command = command_of(text)
+    for file in command.files if command is not None else ():
         found = input_file(ask, file)
         if found is None or found[1] in here:
             continue
@@ -271,29 +263,6 @@ def _pipfile_hash(document: Mapping[str, object]) -> str:
 
 
 # Pinned requirements
-
-
-def _inputs(text: str) -> Iterator[str]:
-    """The input files in the command that a header shows."""
-    for line in text.splitlines()[:20]:
-        found = _COMMAND.match(line)
-        if found is None:
-            continue
-        try:
-            words = shlex.split(found[1])
-        except ValueError:
-            return
-        taken = False
-        files = []
-        for word in words:
-            if word.startswith("-"):
-                taken = _ALONE.fullmatch(word) is None
-            elif taken:
-                taken = False
-            else:
-                files.append(word)
-        yield from files or ["requirements.in"]
-        return
 
 
 def _lines(path: Path, label: str) -> Iterator[Line]:

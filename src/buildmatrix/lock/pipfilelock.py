@@ -77,13 +77,14 @@ def read(ask: Ask) -> tuple[Lock, Mapping[str, frozenset[str]]]:
             if package is not None and package.name not in packages:
                 packages[package.name] = package
                 hashes[package.name] = _hashes(ask, name, mapping(item), line)
+    empty = {name for name in categories if not document[name]}
     lock = Lock(
         path=ask.path,
         target=ask.target.id,
         packages=tuple(packages[name] for name in sorted(packages)),
         inputs="",
         digest="sha256:" + hashlib.sha256(data).hexdigest(),
-        left_out=ask.left_out((), {name for name in categories if name not in sections}),
+        left_out=ask.left_out((), {*categories} - {*sections} - empty),
     )
     return lock, hashes
 

@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.lock.ask import Ask
+from buildmatrix.lock.command import Inputs, command_of
 from buildmatrix.lock.markers import BrokenMarker
 from buildmatrix.lock.model import Lock
 from buildmatrix.lock.read import read_entries
@@ -23,7 +24,8 @@ def read(ask: Ask) -> Lock:
 
     Raises `SpecError` for a lock that is broken, or that is not for the target at all.
     """
-    document = load_toml(decode(read_bytes(ask.path, ask.label, None), ask.label), ask.label, None)
+    text = decode(read_bytes(ask.path, ask.label, None), ask.label)
+    document = load_toml(text, ask.label, None)
     extras, groups = (
         set(map(canonicalize_name, strings(document.get(key))))
         for key in ("extras", "dependency-groups")
@@ -34,6 +36,7 @@ def read(ask: Ask) -> Lock:
     here = ask.with_defaults(default)
     _check_environment(document, here)
     via: dict[str, set[str]] = {}
+    inputs = Inputs(ask, command_of(text))
 
     def keep(item: Mapping[str, object]) -> bool:
         try:
@@ -54,7 +57,8 @@ def read(ask: Ask) -> Lock:
         packages=tuple(
             replace(
                 package,
-                via=package.via or tuple(sorted(via.get(package.name, ()))),
+                via=package.via
+                or tuple(sorted({*via.get(package.name, ()), *inputs.places(package.name)})),
                 source_only=not package.wheels,
             )
             for package in lock.packages

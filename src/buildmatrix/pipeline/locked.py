@@ -15,6 +15,7 @@ from buildmatrix.index.model import WheelFacts
 from buildmatrix.inventory.merge import merge
 from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.lock.platform import marker_environment
+from buildmatrix.lock.requires import with_askers
 from buildmatrix.pipeline.audit.budget import Need, shares
 from buildmatrix.pipeline.audit.reading import Reader, Readings, Wanted, key
 from buildmatrix.pipeline.audit.target import Work, start
@@ -71,11 +72,13 @@ def known_lock(
     )
     one = the_one(text, found)
     inventory = read_wheels(start(one), reader, wish.deep, progress)
+    environment = marker_environment(one.target)
+    lock = with_askers(one.lock, inventory.distributions, environment)
     root = spec.root if spec is not None else Path()
     return Known(
         shown(f"{text}, for {_whose(one, found)}" if one.target.id not in text else text),
-        lambda: with_lines(inventory, one.lock, root),
-        marker_environment(one.target),
+        lambda: with_lines(inventory, lock, root),
+        environment,
         notes=() if wish.deep or not _is_shallow(inventory) else (SHALLOW,),
         catalogue=spec.catalogue_files if spec is not None else (),
         target=(one.target, spec) if spec is not None and one.target in spec.targets else None,

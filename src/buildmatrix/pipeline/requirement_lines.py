@@ -25,8 +25,15 @@ def requirement_lines(lock: Lock | None, root: Path) -> tuple[dict[str, str], tu
             files[file] = _lines_of(root, file)
         if 0 < int(number) <= len(files[file]):
             text = files[file][int(number) - 1].partition(" #")[0].strip().rstrip(",\\").strip()
-            lines[label] = text.strip("\"'")
+            lines[label] = _unquoted(text)
     return lines, tuple(root / file for file in files)
+
+
+def _unquoted(text: str) -> str:
+    """An element of a TOML array without its quotes; `xgboost = "*"` keeps the one at its end."""
+    quote = text[:1]
+    whole = quote in ("'", '"') and len(text) > 1 and text.endswith(quote)
+    return text[1:-1] if whole and quote not in text[1:-1] else text
 
 
 def _lines_of(root: Path, name: str) -> list[str]:

@@ -12,6 +12,8 @@ from buildmatrix.inventory.merge import Paths, merge
 from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.lock.choose import choose, is_of, refusal
 from buildmatrix.lock.model import Wheel
+from buildmatrix.lock.platform import marker_environment
+from buildmatrix.lock.requires import with_askers
 from buildmatrix.pipeline.audit.bytes import weigh
 from buildmatrix.pipeline.audit.reading import Readings, key
 from buildmatrix.pipeline.judge import Judge
@@ -120,6 +122,8 @@ def judge_target(work: Work, readings: Readings, merger: Merger, judge: Judge) -
         if name not in facts and wheel.size is not None
     }
     merged = merger.merged(work, readings)
+    lock = with_askers(lock, merged.inventory.distributions, marker_environment(target))
+    work.resolved = replace(work.resolved, lock=lock)
     subject = wheels(
         target,
         merged.inventory,
