@@ -56,6 +56,10 @@ class FileMatcher:
             *self._unread_device_code(binary),
         ]
         yield from itself or self._in_folder(binary)
+        if binary.container is not None:
+            # What it asks for matters to whoever unpacks it, and where that is nobody knows.
+            yield from self._static(binary, binary.elf.marks, _own_names(binary))
+            return
         yield from self._needed(binary)
         yield from self._static(binary, binary.elf.marks, _own_names(binary))
         yield from self._dlopen(binary)
@@ -130,7 +134,7 @@ class FileMatcher:
                 weight=match.weight,
                 toolkit=match.toolkit,
                 confidence=_LOWER[match.owned.confidence] if isinstance(file, ClosedFile) else None,
-                size=file.size,
+                size=_lying(file, file.size),
             )
 
     def _tool(self, file: File) -> Iterator[Evidence]:
@@ -145,7 +149,7 @@ class FileMatcher:
                 role=owned.entry.role,
                 where=owned.entry.where,
                 weight=owned.entry.weight,
-                size=file.size,
+                size=_lying(file, file.size),
             )
 
     def _in_folder(self, file: File) -> Iterator[Evidence]:
@@ -166,7 +170,7 @@ class FileMatcher:
                 detail=name,
                 role=FOLDER_ROLE,
                 weight="weak",
-                size=file.size,
+                size=_lying(file, file.size),
             )
 
     # Device code
@@ -199,7 +203,9 @@ class FileMatcher:
                 role=_ROLES.get(kind or "", KERNEL_ROLE),
                 weight=owned.entry.weight,
                 offset=first.offset,
-                size=max(sum(sections) if strong else 0, sum(code.size for code in codes)),
+                size=_lying(
+                    file, max(sum(sections) if strong else 0, sum(code.size for code in codes))
+                ),
                 # What is weak serves no GPU: it must not stand in for kernels that are missing.
                 architectures=architectures if strong else (),
             )
@@ -281,7 +287,7 @@ class FileMatcher:
                 role=entry.role,
                 weight=entry.weight,
                 offset=min(places[mark] for mark in marks),
-                size=min(entry.size, file.size),
+                size=_lying(file, min(entry.size, file.size)),
             )
 
     def _dlopen(self, binary: Binary) -> Iterator[Evidence]:
@@ -387,6 +393,13 @@ class FileMatcher:
 
 def _file_name(file: File | PythonLoad) -> str:
     return file.path.rpartition("/")[2]
+
+
+def _lying(file: File, size: int) -> int:
+    """Bytes that `size` bytes of a file take where it lies: in a container they are packed."""
+    if isinstance(file, ClosedFile) or file.container is None or file.packed is None:
+        return size
+    return min(size, file.packed)
 
 
 def _loadable(binary: Binary) -> Iterator[DeviceCode]:

@@ -112,7 +112,7 @@ class _Builder:
         self._second_owners()
         for one in self._resolution.needed:
             self._edges += self._needs(one)
-        for binary in self._inventory.binaries:
+        for binary in self._inventory.loadable:
             if not binary.elf.needed:
                 self._edges += self._named(binary)
         for one in self._resolution.preloaded:
@@ -120,7 +120,7 @@ class _Builder:
             self._edges.append(
                 Edge("preloads", file_id(one.binary), target, one.name, rule=one.rule)
             )
-        for binary in self._inventory.binaries:
+        for binary in self._inventory.loadable:
             self._edges += self._opens(binary)
         for load in self._inventory.python_loads:
             self._python(load)
@@ -308,6 +308,11 @@ def _names(inventory: Inventory) -> dict[str, dict[str, bool]]:
             names.setdefault(demangle(demangle(name)), False)
 
     for binary in inventory.binaries:
+        if binary.container is not None:
+            # People mean it by its name, and no loader finds it so.
+            names = (binary.path.rpartition("/")[2], binary.elf.soname)
+            found[binary.path] = dict.fromkeys(filter(None, names), False)
+            continue
         add(binary.path, binary.path.rpartition("/")[2])
         add(binary.path, binary.elf.soname)
     for closed in inventory.closed:

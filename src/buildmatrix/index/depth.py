@@ -15,23 +15,29 @@ from buildmatrix.elf.devicefile import kind_of
 from buildmatrix.elf.ending import Sections, read_end, with_sections
 from buildmatrix.elf.head import HeadReader, Malformed
 from buildmatrix.elf.model import DeviceFile
+from buildmatrix.elf.source import BytesSource
 from buildmatrix.index.amounts import ENDS, FEW_PYTHON, FIRST_PART, HEAD, MOST_ENDS, SMALL
 from buildmatrix.index.ending import Ending, inflate_end
 from buildmatrix.index.forward import Forward
-from buildmatrix.index.members import LARGEST_PACKED, HeldTree, is_metadata, seen_in
+from buildmatrix.index.members import LARGEST_PACKED, HeldTree, Within, is_metadata, seen_in
 from buildmatrix.index.model import Depth, Member
 from buildmatrix.inventory.collect import ELF_MAGIC, Seen
 from buildmatrix.inventory.mattering import may_matter
 from buildmatrix.inventory.model import Inventory
+from buildmatrix.inventory.nested import Contents, recognised
 from buildmatrix.inventory.python_source import outline
 from buildmatrix.inventory.shallow import collect_shallow
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.inflating import Sequential
 from buildmatrix.trees.wheel import LARGEST_HELD, Packed, WheelTree
-from buildmatrix.trees.zipdirectory import DEFLATED
+from buildmatrix.trees.zipdirectory import DEFLATED, STORED, TAIL, read_directory
 
 #: What they inflate to at most; a library's inflate to 100 to 500 KiB.
 LARGEST_HEAD = 8 << 20
+#: Compressed bytes of an archive in a wheel that is read whole, and those of the list of files of
+#: one that is stored.
+LARGEST_OPENED = 4 << 20
+LARGEST_LISTING = 2 << 20
 #: Bytes around a member's data: its header, with a long name and an extra field.
 AROUND = 1 << 10
 #: Bytes that are asked for at a time, and that are held then.
@@ -187,6 +193,8 @@ class _Parts:
                 reader.feed(data)
                 self._pages[path] = data[:FIRST_PAGE]
                 self._tell(path, kind, reader)
+            elif (contents := recognised(BytesSource(data), data, member.size)) is not None:
+                self._look_inside(member, contents)
             elif kind is not None:
                 # Its beginning does not say what it holds.
                 self.opened.discard(path)
@@ -194,6 +202,28 @@ class _Parts:
             self.seen[path] = Seen(unread=str(error))
         except Malformed as error:
             self.seen[path] = Seen(unread=error.reason)
+
+    def _look_inside(self, member: Member, contents: Contents) -> None:
+        """Read a container whole where that is little; of a stored ZIP the directory says enough.
+
+        Else it stays closed: deflate cannot be entered at the directory of a ZIP.
+        """
+        path = member.path
+        entry, start = self._tree.place(path)
+        if member.compressed <= LARGEST_OPENED and member.size <= LARGEST_HELD:
+            if self._affords(member.compressed):
+                self.seen[path] = seen_in(path, self._tree.packed(path).unpack())
+                return
+        elif contents.kind == "zip" and entry.method == STORED and self._affords(TAIL):
+            source = Within(self._source, start, entry.size, LARGEST_LISTING)
+            try:
+                files = read_directory(source)
+            except Unreadable:
+                files = None
+            self._spent += max(0, source.bytes_read - TAIL)
+            if files is not None and not any(may_matter(one.name, one.size) for one in files):
+                return
+        self.opened.discard(path)
 
     def _tell(self, path: str, kind: str | None, reader: HeadReader) -> None:
         head = reader.head()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from buildmatrix.elf.source import BytesSource
-from buildmatrix.inventory.collect import Seen, inspect
+from buildmatrix.inventory.collect import Seen, inspect, with_contents
 from buildmatrix.trees.base import File, Source, Symlink, Tree, Trouble, Unreadable
 from buildmatrix.trees.wheel import Packed
 
@@ -63,7 +64,34 @@ class _OneFile(Tree):
         yield BytesSource(self.data)
 
 
+class Parts(Protocol):
+    """Bytes that are brought when they are asked for."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """`length` bytes from `offset` on."""
+
+
+class Within:
+    """A part of a wheel, of which at most `most` bytes are read: a `trees.zipdirectory.Bytes`."""
+
+    def __init__(self, source: Parts, start: int, size: int, most: int) -> None:
+        self._source = source
+        self._start = start
+        self._most = most
+        self.size = size
+        self.bytes_read = 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `Bytes.read`. Raises `Unreadable` where that is more than may be read."""
+        length = max(0, min(length, self.size - offset))
+        self.bytes_read += length
+        if self.bytes_read > self._most:
+            raise Unreadable("its list of files is longer than may be read")
+        return self._source.read(self._start + offset, length)
+
+
 def seen_in(path: str, data: bytes) -> Seen:
     """What the file at `path` is, all of whose bytes are `data`."""
     file = File(path, len(data))
-    return inspect(_OneFile(file, data), file)
+    seen = inspect(_OneFile(file, data), file)
+    return with_contents(seen, BytesSource(data), path, len(data))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from buildmatrix.index.depth import Reading
 from buildmatrix.index.forward import Forward
 from buildmatrix.index.members import LARGEST_PACKED, HeldTree, is_metadata, seen_in
-from buildmatrix.inventory.collect import Seen, look
+from buildmatrix.inventory.collect import Seen, look, with_contents
 from buildmatrix.inventory.mattering import may_matter
 from buildmatrix.inventory.python_source import outline
 from buildmatrix.inventory.shallow import collect_shallow
@@ -182,7 +182,9 @@ class _Passing:
         if not path.endswith(("/", ".py")):
             self.opened.add(path)
             try:
-                self.seen[path] = look(self._source(entry), path, entry.size)
+                source = self._source(entry)
+                seen = look(source, path, entry.size)
+                self.seen[path] = with_contents(seen, source, path, entry.size)
             except Unreadable as error:
                 self.seen[path] = Seen(unread=str(error))
         rest = start + entry.compressed - self.forward.at

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Protocol
 
@@ -14,8 +14,18 @@ from buildmatrix.elf.head import read_forward
 from buildmatrix.elf.model import DeviceFile, Elf
 from buildmatrix.elf.reader import Malformed, read_elf
 from buildmatrix.inventory.distributions import Ownership, read_distributions
+from buildmatrix.inventory.folders import folders, one_name_each
 from buildmatrix.inventory.listing import Listing
-from buildmatrix.inventory.model import Artefact, Binary, Inventory, Link, Stats
+from buildmatrix.inventory.mattering import LARGE_CONTAINER
+from buildmatrix.inventory.model import Artefact, Binary, Container, Inventory, Link, Stats
+from buildmatrix.inventory.nested import (
+    SEPARATOR,
+    Contents,
+    look_inside,
+    planned,
+    recognised,
+    recognised_behind,
+)
 from buildmatrix.inventory.python_loading import read_python
 from buildmatrix.inventory.python_path import python_paths
 from buildmatrix.inventory.python_source import LARGEST_SEARCHED, Outline, outline
@@ -28,22 +38,29 @@ from buildmatrix.inventory.system import (
 )
 from buildmatrix.inventory.system_files import packaged
 from buildmatrix.inventory.workers import spread
+from buildmatrix.trees import containers
 from buildmatrix.trees.base import File, Source, Tree, reason
 from buildmatrix.trees.inflating import Passing
 
 ELF_MAGIC = b"\x7fELF"
+#: Containers that are packages: they count even where nothing in them does.
+PACKAGES = frozenset({"wheel", "conda", "deb", "rpm"})
 #: `libx.so`, `libx.so.12`, `ld-linux-x86-64.so.2`: the names that a loader looks for.
 _LIBRARY_NAME = re.compile(r"\.so(\.|$)")
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the bytes of one file are: at most one of the first four is set."""
+    """What the bytes of one file are: at most one of the first four is set.
+
+    A program may have a container behind it.
+    """
 
     elf: Elf | None = None
     outline: Outline | None = None
     device: DeviceFile | None = None
     unread: str | None = None
+    contents: Contents | None = None
     #: What it cost in this scan; 0 for what was recalled.
     bytes_read: int = 0
 
@@ -71,16 +88,19 @@ def collect(
     started = time.monotonic()
     listing = Listing(tree)
     distributions, ownership = read_distributions(listing)
-    packages, folders = system_packages(listing), library_folders(listing)
-    primary, hard_links = _one_name_each(listing, ownership)
+    packages = system_packages(listing)
+    paths = python_paths(listing, environment)
+    primary, hard_links = one_name_each(listing, ownership, paths)
     files = _read_files(listing, primary, ownership, memory)
     binaries = files.binaries
+    loadable = [one for one in binaries if one.container is None]
     python = read_python(
-        listing, ownership, distributions, [one.path for one in binaries], files.outlines
+        listing, ownership, distributions, [one.path for one in loadable], files.outlines
     )
     mattering = {
-        *(one.path for one in binaries),
-        *(one.path for one in files.artefacts),
+        *(one.path for one in loadable),
+        *(one.path for one in files.artefacts if one.container is None),
+        *(one.path for one in files.containers),
         *(one.path for one in distributions),
         *(one.path for one in python.loads),
     }
@@ -88,15 +108,17 @@ def collect(
         distributions=distributions,
         binaries=tuple(python.reached(binary) for binary in binaries),
         artefacts=tuple(files.artefacts),
+        containers=tuple(files.containers),
+        folders=folders(listing, hard_links),
         python_loads=python.loads,
         python_imports=python.imports,
         unparsed=python.unparsed,
-        python_paths=python_paths(listing, environment),
-        links=tuple(_library_links(listing, binaries, hard_links)),
+        python_paths=paths,
+        links=tuple(_library_links(listing, loadable, hard_links)),
         system_packages=packages,
         packaged=packaged(listing, packages, mattering),
         shared_paths=ownership.shared,
-        library_folders=folders,
+        library_folders=library_folders(listing),
         loader_cache=loader_cache(listing),
         preload=preloaded(listing),
         musl_folders=musl_folders(listing),
@@ -104,7 +126,7 @@ def collect(
         unread=tuple(sorted(set(listing.unread), key=lambda entry: (entry.path, entry.why))),
         stats=Stats(
             files=len(listing.files),
-            binaries=len(binaries),
+            binaries=len(loadable),
             bytes_total=sum(listing.files[path].size for path in primary),
             bytes_read=listing.bytes_read,
             seconds=round(time.monotonic() - started, 3),
@@ -113,36 +135,42 @@ def collect(
     )
 
 
-def _one_name_each(listing: Listing, ownership: Ownership) -> tuple[list[str], dict[str, str]]:
-    """Paths of all distinct files, sorted, and hard link → path that stands for it.
-
-    A name that a distribution owns stands for the file before one that nobody owns (uv links from
-    its cache).
-    """
-    names: dict[tuple[int, int], list[str]] = {}
-    primary: list[str] = []
-    for path, file in listing.files.items():
-        if file.identity is None:
-            primary.append(path)
-        else:
-            names.setdefault(file.identity, []).append(path)
-    hard_links: dict[str, str] = {}
-    for paths in names.values():
-        first, *rest = sorted(paths, key=lambda path: (path not in ownership.owners, path))
-        primary.append(first)
-        hard_links.update(dict.fromkeys(rest, first))
-    return sorted(primary), hard_links
-
-
 @dataclass(slots=True)
 class _Files:
     """What the files of a tree are, in the order of their paths."""
 
     binaries: list[Binary] = field(default_factory=list)
     artefacts: list[Artefact] = field(default_factory=list)
+    containers: list[Container] = field(default_factory=list)
     outlines: dict[str, Outline] = field(default_factory=dict)
     #: How many of them earlier scans had seen.
     recalled: int = 0
+
+    def add_contents(self, path: str, size: int, owner: str | None, contents: Contents) -> None:
+        """What the container at `path` holds."""
+        if contents.members or contents.closed or contents.kind in PACKAGES:
+            kind, files, closed = contents.kind, contents.files, contents.closed
+            self.containers.append(Container(path, size, kind, owner, files, closed))
+        for one in contents.members:
+            inner = f"{path}{SEPARATOR}{one.name}"
+            if one.elf is not None:
+                self.binaries.append(
+                    Binary(inner, one.size, one.elf, owner, packed=one.packed, container=path)
+                )
+            elif (device := one.device) is not None:
+                code, marks = device.device_code, device.marks
+                self.artefacts.append(
+                    Artefact(
+                        inner,
+                        one.size,
+                        device.kind,
+                        owner,
+                        code,
+                        marks,
+                        packed=one.packed,
+                        container=path,
+                    )
+                )
 
 
 def _read_files(
@@ -174,6 +202,10 @@ def _read_files(
                 Artefact(path, file.size, device.kind, owner, device.device_code, device.marks)
             )
             unread = device.unread
+        if seen.contents is not None:
+            found.add_contents(path, file.size, owner, seen.contents)
+            if seen.contents.closed is not None and file.size >= LARGE_CONTAINER:
+                unread = (*unread, f"not all of what it holds is known: {seen.contents.closed}")
         for why in unread:
             listing.note(path, why)
     return found
@@ -186,10 +218,45 @@ def _recalled(listing: Listing, paths: list[str], memory: Memory) -> dict[str, S
 
 
 def _inspect_all(listing: Listing, paths: list[str]) -> dict[str, Seen]:
-    """What each of `paths` is."""
-    sizes = [listing.files[path].size for path in paths]
-    seen = spread(lambda index: inspect(listing.tree, listing.files[paths[index]]), sizes)
-    return dict(zip(paths, seen, strict=True))
+    """What each of `paths` is, and what those hold that are containers."""
+    files = [listing.files[path] for path in paths]
+    seen = spread(lambda index: inspect(listing.tree, files[index]), [one.size for one in files])
+    found = dict(zip(paths, seen, strict=True))
+    waiting = {
+        path: (listing.files[path].size, one.contents)
+        for path, one in found.items()
+        if one.contents is not None and one.contents.is_waiting
+    }
+    if waiting:
+        opened, left = planned(waiting)
+        sizes = [listing.files[path].size for path in opened]
+        inside = spread(
+            lambda index: _opened(listing.tree, listing.files[opened[index]], found[opened[index]]),
+            sizes,
+        )
+        found |= zip(opened, inside, strict=True)
+        found |= {path: replace(found[path], contents=contents) for path, contents in left.items()}
+    return found
+
+
+def _opened(tree: Tree, file: File, seen: Seen) -> Seen:
+    """What was seen in a container, with what it holds."""
+    try:
+        with tree.open(file.path) as source:
+            return with_contents(seen, source, file.path, file.size)
+    except OSError as error:
+        kind = seen.contents.kind if seen.contents is not None else ""
+        return replace(seen, contents=Contents(kind, closed=reason(error)))
+
+
+def with_contents(seen: Seen, source: Source, path: str, size: int) -> Seen:
+    """`seen` with what the file holds, where it is a container that was not opened yet."""
+    if seen.contents is None or not seen.contents.is_waiting:
+        return seen
+    before = source.bytes_read
+    contents = look_inside(source, path, size, seen.contents)
+    bytes_read = seen.bytes_read + source.bytes_read - before
+    return replace(seen, contents=contents, bytes_read=bytes_read)
 
 
 def inspect(tree: Tree, file: File) -> Seen:
@@ -203,29 +270,37 @@ def inspect(tree: Tree, file: File) -> Seen:
         return Seen(unread=reason(error))
 
 
-def look(source: Source, path: str, size: int) -> Seen:
+def look(source: Source, path: str, size: int, *, nested: bool = False) -> Seen:
     """What the file at `path` is, whose `size` bytes `source` has. Raises OSError.
 
-    A `Passing` source is read as far as it takes to see that it is nothing, or to its end.
+    A `Passing` source is read as far as it takes to see that it is nothing, or to its end. A
+    container is recognised, unless the file is itself `nested` in one; see `with_contents`.
     """
     if path.endswith(".py"):
         # Of a very large file, its beginning.
         found = outline(source.read(0, min(size, LARGEST_SEARCHED)))
         return Seen(outline=found, bytes_read=source.bytes_read)
-    head = source.read(0, devicefile.HEAD)
+    head = source.read(0, containers.HEAD)
     passes = isinstance(source, Passing)
     elf: Elf | None = None
     device: DeviceFile | None = None
+    contents = None
     try:
-        if devicefile.kind_of(path, head) is not None:
+        if not nested and not head.startswith(ELF_MAGIC):
+            contents = recognised(source, head, size)
+        if contents is not None:
+            pass
+        elif devicefile.kind_of(path, head) is not None:
             device = devicefile.read_device_file(source, size, path, forward=passes)
         elif head.startswith(ELF_MAGIC):
             elf = (read_forward(source, size) if passes else None) or read_elf(source, size)
+            if elf is not None and not nested:
+                contents = recognised_behind(source, elf, size)
     except Malformed as error:
         return Seen(unread=error.reason, bytes_read=source.bytes_read)
     if isinstance(source, Passing) and (elf or device):
         source.finish()
-    return Seen(elf=elf, device=device, bytes_read=source.bytes_read)
+    return Seen(elf=elf, device=device, contents=contents, bytes_read=source.bytes_read)
 
 
 def _library_links(

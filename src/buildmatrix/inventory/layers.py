@@ -54,6 +54,8 @@ def paths(inventory: Inventory) -> Iterator[str]:
     for things in (
         inventory.binaries,
         inventory.artefacts,
+        inventory.containers,
+        inventory.folders,
         inventory.links,
         inventory.distributions,
         inventory.python_loads,
@@ -67,6 +69,20 @@ def _origins(inventory: Inventory, tree: LayeredTree) -> Iterator[tuple[str, int
         layer = tree.origin(path)
         if layer is not None:
             yield path, layer
+    for path, container in _inside(inventory):
+        layer = tree.origin(container)
+        if layer is not None:
+            yield path, layer
+
+
+def _inside(inventory: Inventory) -> Iterator[tuple[str, str]]:
+    """Paths of what lies in containers, and of those."""
+    for binary in inventory.binaries:
+        if binary.container is not None:
+            yield binary.path, binary.container
+    for artefact in inventory.artefacts:
+        if artefact.container is not None:
+            yield artefact.path, artefact.container
 
 
 @dataclass(slots=True)

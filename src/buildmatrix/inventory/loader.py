@@ -197,7 +197,7 @@ class _Resolver:
                 self._cache.setdefault(entry.name, []).append(entry)
         self._binaries = {
             binary.path: binary
-            for binary in inventory.binaries
+            for binary in inventory.loadable
             if binary.elf.type in ("exec", "dyn")
         }
         links = {link.path: link.target for link in inventory.links}

@@ -21,14 +21,29 @@ _HARMLESS_WORDS = """
     hdf5 parquet feather arrow pkl pickle joblib pt pth onnx safetensors gguf dll exe pyd dylib lib
     pdb ilk exp bat cmd ps1 sh bash zsh fish csh cmake pc la am ac m4 in mk tmpl tpl j2 jinja mako
     template license licence rules modulemap qml qss ui qm icns plist gitignore stub
+    class kt kotlin_metadata kotlin_module kotlin_builtins scala clj groovy properties mf sf jnilib
 """
 _HARMLESS = frozenset(_HARMLESS_WORDS.split())
+#: Bytes of an archive that must not stay closed in silence.
+LARGE_CONTAINER = 1 << 20
+#: Smaller ones decide nothing.
+SMALLEST_CONTAINER = 256
+#: Archives and packages that may hold binaries. Those of data, which torch and NumPy write, do not.
+_CONTAINERS = frozenset(
+    {"zip", "jar", "war", "aar", "whl", "egg", "pex", "pyz", "pt2", "conda", "nupkg", "deb", "rpm",
+     "tar", "tgz", "txz", "tbz2", "gz", "xz", "bz2", "zst", "7z", "run", "squashfs"}
+)  # fmt: skip
 #: Names without a suffix that are text.
 _TEXT = re.compile(
     r"(LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|AUTHORS|README|CHANGES|CHANGELOG|CONTRIBUTORS|VERSION"
     r"|THANKS|NEWS|TODO|Makefile|Dockerfile|Kconfig|BUILD|WORKSPACE|METADATA|RECORD|WHEEL)",
     re.IGNORECASE,
 )
+
+
+def may_be_container(path: str) -> bool:
+    """Whether the file could be an archive with binaries in it, as far as its name tells."""
+    return path.rpartition(".")[2].lower() in _CONTAINERS
 
 
 def may_matter(path: str, size: int) -> bool:
@@ -45,4 +60,6 @@ def may_matter(path: str, size: int) -> bool:
     if not dot or not stem:
         # The standard library of C++ has headers without a suffix.
         return not (_TEXT.match(name) or "include" in parts or name.startswith("."))
+    if may_be_container(path):
+        return size >= SMALLEST_CONTAINER
     return suffix.lower() in _BINARY or suffix.lower() not in _HARMLESS

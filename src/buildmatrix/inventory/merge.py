@@ -52,6 +52,7 @@ def merge(
         distributions=_sorted(parts, "distributions", "path"),
         binaries=_sorted(parts, "binaries", "path"),
         artefacts=_sorted(parts, "artefacts", "path"),
+        containers=_sorted(parts, "containers", "path"),
         python_loads=_sorted(parts, "python_loads", "path", "line", "call"),
         python_imports=tuple(sorted(imports, key=lambda one: (one.path, one.line, one.module))),
         unparsed=_sorted(parts, "unparsed", "path"),
@@ -91,8 +92,8 @@ def _owner(part: Inventory) -> str:
 def _named(part: Inventory) -> list[Member]:
     """The files that an inventory names."""
     places = [
-        *((one.path, one.size) for one in part.binaries),
-        *((one.path, one.size) for one in part.artefacts),
+        *((one.path, one.size) for one in part.loadable),
+        *((one.path, one.size) for one in part.artefacts if one.container is None),
         *((one.path, one.size) for one in part.closed),
     ]
     return [Member(path, size, 0, 0) for path, size in places]

@@ -78,8 +78,10 @@ class Binary:
     #: `path:line` of the statement that loads it, or that chooses, where `reach` says that there is
     #: one.
     reached_from: str | None = None
-    #: Bytes that it takes in its wheel; None where it was not read from one.
+    #: Bytes that it takes in its wheel or container; None where it was not read from one.
     packed: int | None = None
+    #: Path of the container that it lies in, which no loader looks into; see `Container`.
+    container: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,40 @@ class Artefact:
     device_code: tuple[DeviceCode, ...] = ()
     #: Of the members of a static archive.
     marks: tuple[Mark, ...] = ()
+    #: See `Binary`.
+    packed: int | None = None
+    container: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """An archive, a package, or a program with an archive behind it, that may hold binaries.
+
+    Those that it holds are in `Inventory.binaries` and `artefacts` with the path
+    `CONTAINER!/NAME`. Only containers that are packages, hold such files, or stayed closed.
+    """
+
+    path: str
+    size: int
+    #: `zip`, `wheel`, `conda`, `deb`, `tar`, `compressed`, `script`, `pyinstaller`, `rpm`, `7z`,
+    #: `squashfs`.
+    kind: str
+    #: `name==version` of the distribution whose RECORD lists it, if any.
+    owner: str | None = None
+    #: Files in it.
+    files: int = 0
+    #: Why it was not opened, or not all of it, in one sentence.
+    closed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """What lies below one folder, and nowhere else: a file with another name outside is not."""
+
+    path: str
+    files: int
+    #: Bytes.
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +314,9 @@ class Inventory:
     distributions: tuple[Distribution, ...] = ()
     binaries: tuple[Binary, ...] = ()
     artefacts: tuple[Artefact, ...] = ()
+    containers: tuple[Container, ...] = ()
+    #: The largest folders, by path; none of a tree that is a wheel.
+    folders: tuple[Folder, ...] = ()
     python_loads: tuple[PythonLoad, ...] = ()
     python_imports: tuple[PythonImport, ...] = ()
     unparsed: tuple[Unparsed, ...] = ()
@@ -309,3 +348,8 @@ class Inventory:
     closed: tuple[ClosedFile, ...] = ()
     unread: tuple[Unread, ...] = ()
     stats: Stats = field(default_factory=Stats)
+
+    @property
+    def loadable(self) -> tuple[Binary, ...]:
+        """The binaries that lie in the tree itself: no loader looks into a container."""
+        return tuple(one for one in self.binaries if one.container is None)

@@ -227,7 +227,7 @@ def _elsewhere(inventory: Inventory, resolution: Resolution) -> Iterator[tuple[s
 
 def _names(inventory: Inventory) -> Iterator[str]:
     """Names that a loader would find something under, somewhere in the tree."""
-    for binary in inventory.binaries:
+    for binary in inventory.loadable:
         yield demangle(binary.path.rpartition("/")[2])
         if binary.elf.soname:
             yield demangle(binary.elf.soname)

@@ -31,17 +31,10 @@ from buildmatrix.trees.archive import (
 from buildmatrix.trees.archive_image import LARGEST_DOCUMENT, MOST_BLOBS, Configuration, image_in
 from buildmatrix.trees.archive_layers import LayeredTree
 from buildmatrix.trees.base import Unreadable
+from buildmatrix.trees.forward import ENDLESS, ForwardSource, Gunzip
 
 #: Bytes of all documents together: an image has three, an index some dozens.
 MOST_DOCUMENTS = 64 << 20
-#: Bytes behind the reader that can be read again: tarfile looks back one.
-WINDOW = 64 << 10
-#: Compressed bytes that are inflated at once.
-_INPUT = 128 << 10
-#: For zlib: a gzip header, and the largest window.
-_GZIP_WINDOW = 16 + zlib.MAX_WBITS
-#: A size that no stream reaches: how long it is shows at its end.
-_ENDLESS = 1 << 62
 #: Where a tar header says that it is one (POSIX pax, "ustar Interchange Format").
 _TAR_MAGIC = (257, b"ustar")
 _Kind = Literal["file", "folder", "symlink", "hardlink", "other"]
@@ -60,7 +53,7 @@ def layers_of(
     layers: dict[str, _Entries] = {}
     links: dict[str, str] = {}
     total = 0
-    for count, member in enumerate(members(Slice(_Forward(chunks), 0, _ENDLESS))):
+    for count, member in enumerate(members(Slice(ForwardSource(chunks), 0, ENDLESS))):
         name = plain(member.name)
         if name is None:
             raise Unreadable(f"its entry {member.name!r} leads out of the archive")
@@ -106,14 +99,14 @@ def _entries(name: str, data: Slice, zstandard: Zstandard | None) -> _Entries:
     head = data.read(0, 8)
     try:
         if head.startswith(GZIP):
-            inflating = _inflating(_Gunzip(Stream(data, LARGEST_HEADER)), data.size)
+            inflating = _inflating(Gunzip(Stream(data, LARGEST_HEADER)), data.size)
         elif head.startswith(ZSTANDARD):
             if zstandard is None:
                 raise Unreadable("compressed with Zstandard, which this Python cannot read")
             inflating = _inflating(zstandard(Stream(data, LARGEST_HEADER)), data.size)
         else:
             return _Entries(members(data))
-        entries = _Entries(members(Slice(_Forward(inflating), 0, _ENDLESS)))
+        entries = _Entries(members(Slice(ForwardSource(inflating), 0, ENDLESS)))
         for _ in inflating:
             pass  # Behind the last entry there are zeros, and the checksum of the whole.
         return entries
@@ -138,74 +131,6 @@ def _inflating(stream: Readable, compressed: int) -> Iterator[bytes]:
         if isinstance(error, (zlib.error, EOFError)) or type(error).__name__ == "ZstdError":
             raise Unreadable(f"its compressed bytes are damaged: {error}") from error
         raise
-
-
-class _Gunzip:
-    """A gzip stream (RFC 1952, one or several members), checked at the end of each member.
-
-    gzip.GzipFile takes 8 KiB at a time before Python 3.12: a quarter of all time.
-    """
-
-    def __init__(self, stream: Readable) -> None:
-        self._stream = stream
-        self._member = zlib.decompressobj(wbits=_GZIP_WINDOW)
-        self._ahead = b""
-
-    def read(self, length: int) -> bytes:
-        """The next bytes, at most `length`; none at the end. Raises `zlib.error` or EOFError."""
-        while True:
-            if self._member.eof:
-                # There may be another one, and zeros before it.
-                while not self._ahead:
-                    block = self._stream.read(_INPUT)
-                    if not block:
-                        return b""
-                    self._ahead = block.lstrip(b"\0")
-                self._member = zlib.decompressobj(wbits=_GZIP_WINDOW)
-            compressed = self._ahead or self._stream.read(_INPUT)
-            data = self._member.decompress(compressed, length)
-            if self._member.eof:
-                self._ahead = self._member.unused_data.lstrip(b"\0")
-            else:
-                self._ahead = self._member.unconsumed_tail
-            if data:
-                return data
-            if not compressed and not self._member.eof:
-                raise EOFError("the stream ends early")
-
-
-class _Forward:
-    """A source that is read in its order; a window behind the reader can be read again."""
-
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks = iter(chunks)
-        self._window = bytearray()
-        #: Offset of the window's first byte.
-        self._start = 0
-        self.bytes_read = 0
-
-    def read(self, offset: int, length: int) -> bytes:
-        """See `Source.read`. Raises `Unreadable` for what lies behind the window."""
-        if offset < self._start:
-            raise Unreadable("its entries are not in the order in which they lie")
-        while self._start + len(self._window) < offset + length:
-            chunk = next(self._chunks, b"")
-            if not chunk:
-                break
-            self.bytes_read += len(chunk)
-            if self.bytes_read <= offset - WINDOW:
-                # All of it is skipped: most of a layer is the contents of large files.
-                self._start = self.bytes_read
-                self._window.clear()
-                continue
-            self._window += chunk
-            # What is skipped is not kept, but for the window before the place that is asked for.
-            passed = min(len(self._window), offset - self._start) - WINDOW
-            if passed > WINDOW:
-                del self._window[:passed]
-                self._start += passed
-        begin = offset - self._start
-        return bytes(self._window[begin : begin + length])
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from typing import Protocol
 
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.zipdirectory import DEFLATED, Entry
@@ -24,6 +25,14 @@ HEAD = 64 << 10
 INPUT = 16 << 10
 #: A member may be inflated this many times over; readers that go back and forth stop here.
 MOST_PASSES = 8
+
+
+class Inflating(Protocol):
+    """The bytes of one file, inflated from its start to its end."""
+
+    def read(self, length: int, /) -> bytes:
+        """The next bytes, at least one and at most `length`; nothing only at the end."""
+        ...
 
 
 class Sequential:
@@ -81,7 +90,7 @@ class Held:
     The head at first, and all of it, with its CRC checked, for who reads further.
     """
 
-    def __init__(self, stream: Sequential, size: int) -> None:
+    def __init__(self, stream: Inflating, size: int) -> None:
         self._stream = stream
         self._size = size
         self._data = bytearray()
@@ -111,7 +120,7 @@ class Passing:
     what was read of it counts only after `finish`.
     """
 
-    def __init__(self, begin: Callable[[], Sequential], size: int) -> None:
+    def __init__(self, begin: Callable[[], Inflating], size: int) -> None:
         self._begin = begin
         self._size = size
         self._stream = begin()

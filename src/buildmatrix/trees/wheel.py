@@ -89,10 +89,11 @@ class WheelTree(Closing, Tree):
     """A wheel: the file at a path, or any source of bytes that knows its size.
 
     Raises `Unreadable` when it is no ZIP archive, or OSError. Of a path the file is held open;
-    `close` or a `with` statement frees it. A source is its owner's to close.
+    `close` or a `with` statement frees it. A source is its owner's to close. All members together
+    may inflate to `most` bytes; without it, to what is usual for wheels.
     """
 
-    def __init__(self, wheel: Path | Bytes) -> None:
+    def __init__(self, wheel: Path | Bytes, most: int | None = None) -> None:
         self._file: BinaryIO | None = None
         self._source: Bytes
         try:
@@ -105,7 +106,9 @@ class WheelTree(Closing, Tree):
         except BaseException:
             self.close()
             raise
-        self._allowance = SMALL_WHEEL_ALLOWANCE + MOST_INFLATION * self._source.size
+        if most is None:
+            most = SMALL_WHEEL_ALLOWANCE + MOST_INFLATION * self._source.size
+        self._allowance = most
         self._entries: dict[str, Entry] = {}
         self._troubles: list[Trouble] = []
         for entry in self._directory:

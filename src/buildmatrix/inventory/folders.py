@@ -1,0 +1,91 @@
+"""Which names of the files of a tree count, and how many bytes lie below which folder."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Mapping, Sequence
+
+from buildmatrix.inventory.distributions import Ownership
+from buildmatrix.inventory.listing import Listing
+from buildmatrix.inventory.model import Folder, PythonPath
+
+#: Folders that are told of: those with the most bytes, of those that have this many at least.
+MOST_FOLDERS = 5_000
+SMALLEST_FOLDER = 1 << 20
+#: Components of the longest path that is told of.
+DEEPEST_FOLDER = 8
+#: Where loaders and shells look without being told.
+_STANDARD = ("lib", "lib64", "usr", "bin", "sbin")
+
+
+def one_name_each(
+    listing: Listing, ownership: Ownership, paths: Iterable[PythonPath]
+) -> tuple[list[str], dict[str, str]]:
+    """Paths of all distinct files, sorted, and hard link → path that stands for it.
+
+    Of several names of one file the one stands for it that is used: below a folder that an
+    interpreter imports from, not below a hidden folder (uv links from `.cache`), in a folder of the
+    system, owned by a distribution, and the shortest (conda links from `pkgs/NAME-VERSION`).
+    """
+    names: dict[tuple[int, int], list[str]] = {}
+    primary: list[str] = []
+    for path, file in listing.files.items():
+        if file.identity is None:
+            primary.append(path)
+        else:
+            names.setdefault(file.identity, []).append(path)
+    sites = tuple(f"{folder}/" for one in paths for folder in one.folders if folder)
+
+    def rank(path: str) -> tuple[object, ...]:
+        return (
+            not path.startswith(sites),
+            path.startswith(".") or "/." in path,
+            path.partition("/")[0] not in _STANDARD,
+            path not in ownership.owners,
+            path.count("/"),
+            path,
+        )
+
+    hard_links: dict[str, str] = {}
+    for those in names.values():
+        first, *rest = sorted(those, key=rank)
+        primary.append(first)
+        hard_links.update(dict.fromkeys(rest, first))
+    return sorted(primary), hard_links
+
+
+def folders(listing: Listing, hard_links: Mapping[str, str]) -> tuple[Folder, ...]:
+    """The largest folders of a tree, by path.
+
+    A file with several names counts for the folders that all of them lie below.
+    """
+    own: dict[str, list[int]] = {}
+    several: dict[str, list[str]] = {}
+    for link, path in hard_links.items():
+        several.setdefault(path, [path]).append(link)
+    for path, file in listing.files.items():
+        if path in hard_links:
+            continue
+        folder = _common(several[path]) if path in several else path.rpartition("/")[0]
+        totals = own.setdefault(folder, [0, 0])
+        totals[0] += 1
+        totals[1] += file.size
+    below: dict[str, list[int]] = {}
+    for folder, (files, size) in own.items():
+        parts = folder.split("/") if folder else []
+        for depth in range(1, min(len(parts), DEEPEST_FOLDER) + 1):
+            totals = below.setdefault("/".join(parts[:depth]), [0, 0])
+            totals[0] += files
+            totals[1] += size
+    large = [
+        Folder(path, files, size)
+        for path, (files, size) in below.items()
+        if size >= SMALLEST_FOLDER
+    ]
+    large.sort(key=lambda one: (-one.size, one.path))
+    return tuple(sorted(large[:MOST_FOLDERS], key=lambda one: one.path))
+
+
+def _common(paths: Sequence[str]) -> str:
+    """The folder that all of `paths` lie below."""
+    return posixpath.commonpath([path.rpartition("/")[0] for path in paths])

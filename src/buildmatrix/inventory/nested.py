@@ -1,0 +1,311 @@
+"""What lies in the archives, packages and self-extracting programs of a tree, one level down.
+
+An installer, a Java runtime or a program unpacks them later, so what they hold ships with the tree.
+Data archives are the many: of those only the list of members is read.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from buildmatrix.elf import devicefile, zstd
+from buildmatrix.elf.layout import MAGIC as ELF_MAGIC
+from buildmatrix.elf.model import DeviceFile, Elf
+from buildmatrix.elf.suffixes import SUFFIXES
+from buildmatrix.inventory.mattering import LARGE_CONTAINER, may_be_container, may_matter
+from buildmatrix.inventory.names import readable
+from buildmatrix.trees import containers
+from buildmatrix.trees.archive import CHUNK, MOST_INFLATION, OpenFile, Slice, Zstandard
+from buildmatrix.trees.base import Source, Unreadable, reason
+from buildmatrix.trees.containers import Format, Inner
+from buildmatrix.trees.inflating import Passing
+
+#: Between the path of a container and the name of a file in it, as in Java's URLs of jars.
+SEPARATOR = "!/"
+#: Files of one container that are looked at, and binaries of it that are kept.
+MOST_LOOKED_AT = 20_000
+MOST_KEPT = 5_000
+#: Containers of one tree that are opened.
+MOST_CONTAINERS = 20_000
+#: Bytes of one container that has to be inflated from its start, and of all such in one tree.
+LARGEST_STREAM = 512 << 20
+MOST_STREAMED = 1 << 30
+#: The same where Zstandard is read without a library, at some megabytes a second.
+LARGEST_SLOW_STREAM = 4 << 20
+LARGEST_SLOWLY_INFLATED = 32 << 20
+#: A container inside of a wheel's member is copied to an unnamed file up to this size.
+LARGEST_SPOOLED = 2 << 30
+#: Every container may inflate to this much.
+SMALL_ALLOWANCE = 1 << 20
+#: Containers inside of a container that are named.
+_MOST_NAMED = 3
+#: No binary has fewer bytes.
+_SMALLEST = 256
+#: Relocatable objects are for linkers: kernel modules, mostly.
+_REL = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """A binary or device file in a container."""
+
+    #: As the container has it.
+    name: str
+    size: int
+    #: Bytes that it takes in the container, where it is packed by itself.
+    packed: int | None
+    elf: Elf | None = None
+    device: DeviceFile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What is known of a container."""
+
+    #: `zip`, `wheel`, `conda`, `deb`, `tar`, `compressed`, `script`, `pyinstaller`, `rpm`, ...
+    kind: str
+    #: Files in it.
+    files: int = 0
+    members: tuple[Nested, ...] = ()
+    #: Why it was not opened, or not all of it; None where everything that matters was seen.
+    closed: str | None = None
+    #: Whether it was recognised, and nobody has tried to open it yet.
+    is_waiting: bool = False
+
+
+def recognised(source: Source, head: bytes, size: int) -> Contents | None:
+    """The container that the file in `source` is, by its first bytes; None for none that matters.
+
+    A compressed file counts when it holds a tar archive, a program, or device code.
+    """
+    format = containers.format_of(head, size)
+    if format is None:
+        return None
+    if format == "compressed":
+        inside = containers.peek(source, head, _zstandard())
+        if not containers.is_tar(inside):
+            is_object = inside.startswith(ELF_MAGIC) and inside[16:18] != bytes((_REL, 0))
+            if not is_object and devicefile.kind_of("", inside) is None:
+                return None
+    return Contents(format, is_waiting=True)
+
+
+def recognised_behind(source: Source, elf: Elf, size: int) -> Contents | None:
+    """The container behind the program `elf`; None where there is none."""
+    if elf.type not in ("exec", "dyn"):
+        return None
+    ends = [s.offset + s.size for s in elf.sections if not s.nobits]
+    pydata = next((s.offset + s.size for s in elf.sections if s.name == "pydata"), None)
+    if ends and pydata is None and size - max(ends) < containers.LARGEST_TABLES:
+        return None
+    format = containers.behind_program(source, size, max(ends, default=size), pydata)
+    return None if format is None else Contents(format, is_waiting=True)
+
+
+def is_streamed(contents: Contents) -> bool:
+    """Whether all of the container has to be inflated to know what is in it."""
+    return contents.kind in ("deb", "compressed", "script")
+
+
+def planned(
+    waiting: Mapping[str, tuple[int, Contents]],
+) -> tuple[list[str], Mapping[str, Contents]]:
+    """Which of the containers `waiting` are opened, and what is said of the others.
+
+    That depends on sizes alone: the smallest first, of those that have to be inflated.
+    """
+    opened: list[str] = []
+    left: dict[str, Contents] = {}
+    streamed = 0
+    for path, (size, contents) in sorted(waiting.items(), key=lambda item: (item[1][0], item[0])):
+        cost = size if is_streamed(contents) else 0
+        if len(opened) == MOST_CONTAINERS:
+            why = f"only {MOST_CONTAINERS} archives of one tree are opened"
+        elif cost > LARGEST_STREAM:
+            why = f"{size} bytes that have to be inflated to know; {LARGEST_STREAM} are read"
+        elif streamed + cost > MOST_STREAMED:
+            why = f"only {MOST_STREAMED} bytes of compressed archives are read in one tree"
+        else:
+            streamed += cost
+            opened.append(path)
+            continue
+        left[path] = Contents(contents.kind, closed=why)
+    return sorted(opened), left
+
+
+def look_inside(source: Source, path: str, size: int, contents: Contents) -> Contents:
+    """What the container at `path` holds, whose `size` bytes `source` has.
+
+    Trouble is told in `Contents.closed`. Time and memory are bounded whatever the bytes say.
+    """
+    format: Format = contents.kind  # type: ignore[assignment]  # what is waiting has its format
+    found = _Found(format)
+    most = SMALL_ALLOWANCE + MOST_INFLATION * size
+    try:
+        with _random_access(source, size, format) as whole:
+            for inner in containers.members(whole, format, path, most, _zstandard()):
+                found.add(inner)
+    except OSError as error:
+        found.trouble(reason(error))
+    return found.contents(size)
+
+
+class _Found:
+    """What was seen in one container so far."""
+
+    def __init__(self, format: Format) -> None:
+        self._kind: str = format
+        self._files = 0
+        self._inflated = 0
+        self._looked_at = 0
+        self._members: list[Nested] = []
+        self._troubles: dict[str, None] = {}
+        self._closed: list[str] = []
+
+    def trouble(self, why: str) -> None:
+        """Remember why something in it could not be read."""
+        if len(self._troubles) < _MOST_NAMED:
+            self._troubles.setdefault(why)
+
+    def add(self, inner: Inner) -> None:
+        """Look at one file of the container."""
+        self._files += 1
+        self._inflated += inner.size
+        name = readable(inner.name).lstrip("/")
+        self._kind = _kind(self._kind, name)
+        may_hold = inner.size >= LARGE_CONTAINER and may_be_container(name)
+        if name.endswith(".py") or inner.size < _SMALLEST:
+            return
+        if not may_hold and not may_matter(name, inner.size):
+            return
+        if self._looked_at == MOST_LOOKED_AT or len(self._members) == MOST_KEPT:
+            self.trouble(f"only {self._looked_at} of its files were looked at")
+            return
+        self._looked_at += 1
+        try:
+            with inner.open() as source:
+                self._look(source, name, inner)
+        except OSError as error:
+            if _is_telling(name) or inner.size >= LARGE_CONTAINER:
+                self.trouble(f"{name}: {reason(error)}")
+
+    def _look(self, source: Source, name: str, inner: Inner) -> None:
+        # Here, since `collect` asks this module what lies in containers.
+        from buildmatrix.inventory.collect import look
+
+        head = source.read(0, containers.HEAD)
+        if head.startswith(ELF_MAGIC) or devicefile.kind_of(name, head) is not None:
+            seen = look(source, name, inner.size, nested=True)
+            if seen.unread is not None:
+                self.trouble(f"{name}: {seen.unread}")
+            elif seen.elf is not None or seen.device is not None:
+                self._members.append(
+                    Nested(name, inner.size, inner.packed, elf=seen.elf, device=seen.device)
+                )
+        elif inner.size >= LARGE_CONTAINER and self._hides(source, name, head, inner.size):
+            self._closed.append(name)
+
+    def _hides(self, source: Source, name: str, head: bytes, size: int) -> bool:
+        """Whether a file of the container is itself one that may hold binaries."""
+        contents = recognised(source, head, size)
+        if contents is None or (self._kind == "conda" and name.endswith(".tar.zst")):
+            return False
+        if contents.kind == "zip" and not isinstance(source, Passing):
+            whole = Slice(source, 0, size)
+            return any(
+                one.size >= _SMALLEST and _is_telling(readable(one.name))
+                for one in containers.members(whole, "zip", name, size, None)
+            )
+        return True
+
+    def contents(self, size: int) -> Contents:
+        """What was seen in the container of `size` bytes, in the order of the names.
+
+        What is packed together takes its part of the container.
+        """
+        if self._inflated > size:
+            part = size / self._inflated
+            self._members = [
+                replace(one, packed=round(one.size * part)) if one.packed is None else one
+                for one in self._members
+            ]
+        if self._closed:
+            names = ", ".join(self._closed[:_MOST_NAMED])
+            more = len(self._closed) - _MOST_NAMED
+            self._troubles.setdefault(
+                f"archives inside of it were not opened: {names}"
+                + (f" and {more} more" if more > 0 else "")
+            )
+        closed = "; ".join(self._troubles) or None
+        members = tuple(sorted(self._members, key=lambda one: one.name))
+        return Contents(self._kind, self._files, members, closed)
+
+
+def _kind(kind: str, name: str) -> str:
+    """The kind of a container of `kind` that holds a file `name`: packages are named."""
+    if kind == "zip" and name.endswith(".dist-info/WHEEL") and name.count("/") == 1:
+        return "wheel"
+    if kind == "zip" and name.startswith("pkg-") and name.endswith(".tar.zst"):
+        return "conda"
+    return "conda" if kind == "compressed" and name == "info/index.json" else kind
+
+
+def _is_telling(name: str) -> bool:
+    """Whether the name of a file is that of a library or of device code."""
+    last = name.rpartition("/")[2]
+    return ".so" in last or last.rpartition(".")[2].lower() in SUFFIXES
+
+
+@contextmanager
+def _random_access(source: Source, size: int, format: Format) -> Iterator[Slice]:
+    """`source`, copied to an unnamed file where it can only be read forward and that does not do.
+
+    Raises `Unreadable` or OSError.
+    """
+    if not isinstance(source, Passing) or is_streamed(Contents(format)) or format == "tar":
+        yield Slice(source, 0, size)
+        return
+    if size > LARGEST_SPOOLED:
+        raise Unreadable(f"{size} bytes, of which {LARGEST_SPOOLED} are unpacked to be read")
+    with tempfile.TemporaryFile(buffering=0, prefix="buildmatrix-") as file:
+        at = 0
+        while at < size:
+            rest = memoryview(source.read(at, CHUNK))
+            while rest:
+                written = os.pwrite(file.fileno(), rest, at)
+                rest, at = rest[written:], at + written
+        yield Slice(OpenFile(file.fileno()), 0, size)
+
+
+def _zstandard() -> Zstandard:
+    return containers.standard_zstandard() or _slow_zstandard
+
+
+class _Slow(io.RawIOBase):
+    """A Zstandard stream of few bytes, read without a library."""
+
+    def __init__(self, stream: io.BufferedIOBase) -> None:
+        self._stream = stream
+        self._plain: io.BytesIO | None = None
+
+    def read(self, length: int = -1, /) -> bytes:
+        if self._plain is None:
+            data = bytearray()
+            while piece := self._stream.read(CHUNK):
+                data += piece
+                if len(data) > LARGEST_SLOW_STREAM:
+                    raise Unreadable("compressed with Zstandard, which this Python cannot read")
+            plain = zstd.head(bytes(data), LARGEST_SLOWLY_INFLATED + 1)
+            if len(plain) > LARGEST_SLOWLY_INFLATED:
+                raise Unreadable("compressed with Zstandard, which this Python cannot read")
+            self._plain = io.BytesIO(plain)
+        return self._plain.read(length)
+
+
+def _slow_zstandard(stream: io.BufferedIOBase) -> _Slow:
+    return _Slow(stream)
