@@ -293,11 +293,14 @@ class FileMatcher:
     def _dlopen(self, binary: Binary) -> Iterator[Evidence]:
         """Names of libraries in data and code, unless the file needs that library or is it.
 
-        A name inside a sentence or a list says less than one that could be passed on as it is.
+        A name inside a sentence or a list says less than one that could be passed on as it is. In a
+        table of Rust or Go every name can be, but nothing says where it ends.
         """
         linked = (*binary.elf.needed, *binary.elf.linked_names)
         known = {demangle(name) for name in linked} | _own_names(binary)
-        for literal in sorted(binary.elf.literals, key=lambda literal: not literal.exact):
+        for literal in sorted(
+            binary.elf.literals, key=lambda literal: (not literal.exact, not literal.packed)
+        ):
             name = literal.text.rpartition("/")[2]
             if demangle(name) in known:
                 continue
@@ -312,7 +315,7 @@ class FileMatcher:
                     detail=literal.text,
                     role=match.owned.entry.role,
                     where=match.owned.entry.where,
-                    weight=match.weight if literal.exact else "weak",
+                    weight=match.weight if literal.exact or literal.packed else "weak",
                     toolkit=match.toolkit,
                     confidence=sure if literal.exact else _LOWER[sure],
                     offset=literal.offset,

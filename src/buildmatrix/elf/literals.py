@@ -5,9 +5,9 @@ that carry one (`ld-linux-x86-64.so.2`), also at the end of a path, inside a sen
 string tables of Rust and Go, which have no NUL between two strings.
 
 Not found are names put together at run time (`"lib" + name + ".so"`), names that a compiler split
-into immediate operands (`mov rax, "libnccl."`), names that are encoded or compressed, and `lib*.so`
-with a lower-case word directly behind it, as only string tables without NUL have it: it may as well
-be `library.source`.
+into immediate operands (`mov rax, "libnccl."`), and names that are encoded or compressed. `lib*.so`
+with a lower-case word directly behind it may as well be `library.source`: it counts where something
+stands directly before it, too, as in a string table without NUL, and who knows library names tells.
 """
 
 from __future__ import annotations
@@ -89,9 +89,10 @@ class LiteralFinder:
         if known is not None and known.exact:
             return
         exact = _exact(data, begin, end)
-        if known is None or exact:
+        packed = not exact and _is_packed(data, begin, end)
+        if known is None or exact or (packed and not known.packed):
             text = name.decode("ascii")
-            self._found[key] = Literal(text, offset, region.section, exact)
+            self._found[key] = Literal(text, offset, region.section, exact, packed)
 
 
 def _holds_lib(data: bytes) -> bool:
@@ -118,8 +119,7 @@ def _name(data: bytes, dot: int, handled: int) -> tuple[int, int] | None:
     matched = _VERSION.match(data, version_at)
     end = matched.end() if matched else version_at
     versioned = end > version_at
-    if not versioned and _WORD.match(data, end) and not data.startswith(b"lib", end):
-        return None
+    is_word = not versioned and _WORD.match(data, end) and not data.startswith(b"lib", end)
     before = data[max(handled, dot - LONGEST_STEM, 0) : dot]
     begin = dot - len(before) + len(before.rstrip(_NAME))
     if begin == dot:
@@ -133,7 +133,15 @@ def _name(data: bytes, dot: int, handled: int) -> tuple[int, int] | None:
             return None
     elif dot - begin == len(b"lib"):
         return None
+    if is_word and not _is_packed(data, begin, end):
+        return None
     return begin, end
+
+
+def _is_packed(data: bytes, begin: int, end: int) -> bool:
+    """Whether other strings stand directly before and behind the name, with nothing between."""
+    before = data[begin - 1 : begin]
+    return (before.isalnum() or before == b"/") and data[end : end + 1].isalnum()
 
 
 def _exact(data: bytes, begin: int, end: int) -> bool:

@@ -56,6 +56,9 @@ class Literal:
     #: The name, or a path that ends with it, is a whole NUL-terminated string; False for a part of
     #: a sentence, of source text, or of a string table without NUL.
     exact: bool = False
+    #: Other letters stand directly behind it, as in the string tables of Rust and Go, where only
+    #: code knows where a string ends. Where an unversioned name ends is a guess then.
+    packed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

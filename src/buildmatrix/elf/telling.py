@@ -341,7 +341,7 @@ class _Telling:
             if region is None or (region.executable and not one.text.startswith("lib")):
                 continue
             known = names.get(one.text)
-            if known is None or (one.exact and not known.exact):
+            if known is None or (one.exact, one.packed) > (known.exact, known.packed):
                 names[one.text] = replace(one, section=region.section)
         return tuple(sorted(names.values(), key=lambda one: one.offset))
 

@@ -499,3 +499,13 @@ def test_the_order_does_not_depend_on_the_order_of_the_facts() -> None:
     binaries = tuple(Binary(f"{name}.so", 1, elf("libcudart.so.12")) for name in "bca")
     forward = evidence(Inventory(binaries=binaries), CATALOGUE)
     assert forward == evidence(Inventory(binaries=binaries[::-1]), CATALOGUE)
+
+
+def test_a_name_in_a_table_of_rust_counts_as_one_that_is_passed_on() -> None:
+    def asked(literal: Literal) -> list[str]:
+        elf = Elf(64, True, "x86_64", "exec", literals=(literal,))
+        found = Inventory(binaries=(Binary("wandb/bin/wandb-symon", 1000, elf),))
+        return [f"{one.detail} {one.weight}" for one in evidence(found, load())]
+
+    assert asked(Literal("libnvidia-ml.so.1", 10, packed=True)) == ["libnvidia-ml.so.1 strong"]
+    assert asked(Literal("libnvidia-ml.so.1", 10)) == ["libnvidia-ml.so.1 weak"]

@@ -163,3 +163,35 @@ def test_a_flood_of_names_is_cut_off_and_told() -> None:
     elf = read(Part(".rodata", flood))
     assert len(elf.literals) == 4096
     assert elf.unread == ("more than 4096 names of libraries: only the first are kept",)
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        # wandb-symon of wandb 0.31.0, a program in Rust
+        (b"src/vec/spec_from_iter_nested.rslibnvidia-ml.so.1U32U64could not", "libnvidia-ml.so.1"),
+        (b"threadspipeTensorActivelibrocm_smi64.soperf_determinism", "librocm_smi64.so"),
+        (b"wandb_internal.rs/opt/rocm/lib/librocm_smi64.sorsmi_init\0", "librocm_smi64.so"),
+    ],
+)
+def test_names_in_tables_without_nul_are_told_from_parts_of_sentences(
+    data: bytes, name: str
+) -> None:
+    (literal,) = read(Part(".rodata", b"\0" + data + b"\0")).literals
+    assert (literal.text, literal.exact, literal.packed) == (name, False, True)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"AMD GPU metrics disabledlibrocm_smi64.so not found",
+        b"cannot load libcuda.so.1, is the driver there?",
+        b"\0/opt/lib/libcuda.so.1\0",
+    ],
+)
+def test_a_name_with_something_around_it_is_not_packed(data: bytes) -> None:
+    assert not any(one.packed for one in read(Part(".rodata", data)).literals)
+
+
+def test_a_word_behind_a_name_in_a_sentence_makes_it_none() -> None:
+    assert names(b"\0see libfoo.source for more\0") == []
