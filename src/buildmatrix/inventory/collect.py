@@ -277,8 +277,9 @@ def look(source: Source, path: str, size: int, *, nested: bool = False) -> Seen:
     container is recognised, unless the file is itself `nested` in one; see `with_contents`.
     """
     if path.endswith(".py"):
-        # Of a very large file, its beginning.
         found = outline(source.read(0, min(size, LARGEST_SEARCHED)))
+        if size > LARGEST_SEARCHED:
+            found = replace(found, loads=True)  # It may, behind what was looked at.
         return Seen(outline=found, bytes_read=source.bytes_read)
     head = source.read(0, containers.HEAD)
     passes = isinstance(source, Passing)

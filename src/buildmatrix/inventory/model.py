@@ -125,14 +125,19 @@ class PythonImport:
 
 @dataclass(frozen=True, slots=True)
 class Unparsed:
-    """A Python file that was of interest and is no Python that this interpreter can parse.
+    """A Python file that was of interest and could not be read whole.
 
-    Distributions ship templates, and files for Python 2 or for a newer Python: it is a fact, and no
-    failure of the scan.
+    Distributions ship templates, and files for Python 2 that nothing imports: it is a fact, and no
+    failure of the scan. What an import of the distribution runs is in `Inventory.unread` as well.
     """
 
     path: str
     why: str
+    #: `name==version` of the distribution that has it.
+    owner: str | None = None
+    #: How far an import of the distribution gets to it; `unknown` for a distribution that has too
+    #: much source to be followed.
+    reach: Reach = "lazy"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ _BEGINS = re.compile(rb"^(?!(?:else|elif|except|finally)\b)(?:[^\W\d]|[@(\[*\"']
 _DEFINES = re.compile(rb"(?:@[^\n]*\n)*(?:async[ \t]+def|def|class)[ \t]+(\w+)")
 _ASSIGNS = re.compile(rb"((?:\w+[ \t]*(?:,[ \t]*\w+[ \t]*)*(?::[^=\n]*)?=(?!=)[ \t]*)+)")
 _IMPORTS = re.compile(rb"(?:from|import)\b")
+_RENAMED = re.compile(rb"\bas[ \t]+(\w+)")
 _WORD = re.compile(rb"[^\W\d]\w*")
 
 
@@ -53,11 +54,12 @@ def excerpt(source: bytes) -> bytes:
     for number, one in enumerate(statements):
         for name in (*one.names, *([one.function] if one.function else [])):
             defining.setdefault(name, []).append(number)
-    loading = {
-        one.function
-        for one in (statements[number] for number in kept)
-        if one.function is not None and has_loading_word(one.text)
-    }
+    loading: set[bytes] = set()
+    for one in (statements[number] for number in kept):
+        if has_loading_word(one.text):
+            loading.update(one.names, _RENAMED.findall(one.text))
+            if one.function is not None:
+                loading.add(one.function)
     for number, one in enumerate(statements):
         if number not in kept and loading and not loading.isdisjoint(_WORD.findall(one.text)):
             kept.add(number)

@@ -41,6 +41,8 @@ class ImportGraph:
             if one.at_import:
                 self._wanted.add(name)
             self._wanted.update(self._callers(name, one.functions))
+        # Nobody knows what these would do.
+        self._wanted.update(program.names[path] for path in (*program.unparsed, *program.partial))
         self._leading: set[str] | None = None
 
     def _edge(self, name: str, target: str) -> None:

@@ -87,14 +87,16 @@ def read_python(
             else:
                 libraries.append(path)
     work: list[_Work] = []
-    left = python_program.MOST_SOURCE_IN_ALL
     for (name, site), (sources, libraries) in sorted(groups.items(), key=lambda item: item[0]):
         if libraries or any(one.loads for one in sources.values()):
             size = sum(listing.files[path].size for path in sources)
             # A module whose tree was dropped meanwhile is parsed, and counted, again.
-            budget = min(2 * size, python_program.MOST_SOURCE, left)
-            left -= budget
+            budget = min(2 * size, python_program.MOST_SOURCE)
             work.append(_Work(name, site, sources, libraries, budget))
+    left = python_program.MOST_SOURCE_IN_ALL
+    for one in sorted(work, key=lambda one: one.budget):
+        one.budget = min(one.budget, left)
+        left -= one.budget
 
     rest = min(MOST_SOURCE_IN_ALL, sum(listing.files[path].size for path in outlines))
 
@@ -131,7 +133,7 @@ def read_python(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Work:
     """One distribution whose files are looked at."""
 
@@ -148,13 +150,12 @@ def _facts(
 ) -> tuple[PythonFacts, list[Unread], int]:
     """The facts of one distribution, what could not be read, and the bytes that were."""
     unread: list[Unread] = []
-    too_large: dict[str, str] = {}
     bytes_read = 0
 
     def read(path: str) -> bytes | None:
         nonlocal bytes_read
         if files[path].size > LARGEST_SEARCHED:
-            too_large[path] = (
+            program.unparsed[path] = (
                 f"larger than {LARGEST_SEARCHED} bytes: only its beginning was searched"
             )
             return None
@@ -169,10 +170,16 @@ def _facts(
     program = Program(work.site, work.sources, work.libraries, read, work.budget)
     found, walk = _follow(program)
     owner = work.name if "==" in work.name else None
-    unparsed = [Unparsed(path, why) for path, why in {**too_large, **program.unparsed}.items()]
+    unparsed: list[Unparsed] = []
+    for path, why in {**program.partial, **program.unparsed}.items():
+        reach = walk.unread.get(path, "lazy")
+        if reach == "import":
+            unread.append(Unread(path, why))
+        unparsed.append(Unparsed(path, why, owner, reach))
     if program.incomplete:
         place = work.site + work.name
-        unparsed.append(Unparsed(place, "too much source: not all of its imports were followed"))
+        why = "too much source: not all of its imports were followed"
+        unparsed.append(Unparsed(place, why, owner, "unknown"))
     loads = tuple(_told(program, walk, load, owner) for load in found)
     program.forget()
     return PythonFacts(loads, tuple(unparsed), reach=walk.binaries), unread, bytes_read

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import ast
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from buildmatrix.inventory.python_excerpt import excerpt
+from buildmatrix.inventory.python_repair import read_tree
 from buildmatrix.inventory.python_source import (
     LARGEST_SOURCE,
     Outline,
     Unparsable,
     has_loading_word,
-    parse,
+    has_many_signs,
     renames_imports,
 )
 from buildmatrix.inventory.python_spelling import respell
@@ -31,8 +32,9 @@ from buildmatrix.inventory.syntax import children, last_name
 KEPT_SOURCE = 128 << 10
 #: Bytes of source that are parsed for one distribution: a second.
 MOST_SOURCE = 6 << 20
-#: The same for all distributions of a tree together.
-MOST_SOURCE_IN_ALL = 48 << 20
+#: The same for all distributions of a tree together: those with little source come first. Some 200
+#: of them may use 170 MB, and do use a quarter of what they may.
+MOST_SOURCE_IN_ALL = 256 << 20
 #: Names that lead to names in other modules.
 MOST_REEXPORTS = 4
 #: Calls inside of calls whose results are followed.
@@ -131,8 +133,9 @@ class Program:
         self._kept: dict[str, tuple[Module, int]] = {}
         #: Files that are larger than what is left to be parsed.
         self._refused: set[str] = set()
-        #: Files that could not be parsed, with the reason.
+        #: Files that could not be parsed, and those that could in part, with the reason.
         self.unparsed: dict[str, str] = {}
+        self.partial: dict[str, str] = {}
         #: Whether files were left out because there are too many.
         self.incomplete = False
 
@@ -208,14 +211,16 @@ class Program:
         data = self.source(path)
         if data is None:
             return None
-        if len(data) > LARGEST_SOURCE:
+        if len(data) > LARGEST_SOURCE or has_many_signs(data):
             data = excerpt(data)
             if not data:
-                self.unparsed[path] = f"larger than {LARGEST_SOURCE} bytes, and all of it matters"
+                self.unparsed[path] = "too large to be parsed, and too much of it matters"
                 return None
         if len(data) > self._budget:
             self.incomplete = True
             self._refused.add(path)
+            if self.outlines[path].loads:
+                self.unparsed[path] = "there is too much source: it was not parsed"
             return None
         self._budget -= len(data)
         # Before the next one is parsed. A large one takes 20 MB: it shares that with no other.
@@ -238,7 +243,10 @@ class Program:
         self._kept.clear()
 
     def _module(self, name: str, path: str, source: bytes) -> Module:
-        tree = parse(source)
+        read = read_tree(source)
+        if read.lost:
+            self.partial[path] = _left_out(read.lost)
+        tree = read.tree
         module = Module(name, path, tree)
         for statement in _statements(tree.body):
             if isinstance(statement, ast.Import):
@@ -399,6 +407,13 @@ def _definitions(body: Iterable[ast.stmt]) -> Iterator[Function | ast.ClassDef]:
             yield node
         elif isinstance(node, (ast.stmt, ast.ExceptHandler)):
             ahead.extend(reversed(children(node)))
+
+
+def _left_out(lines: Sequence[int]) -> str:
+    if len(lines) == 1:
+        return f"the statement in line {lines[0]} is no Python that is known here"
+    shown = ", ".join(str(line) for line in lines[:3]) + (", ..." if len(lines) > 3 else "")
+    return f"the statements in lines {shown} are no Python that is known here"
 
 
 def _beside(name: str, path: str) -> str:

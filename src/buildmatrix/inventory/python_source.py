@@ -27,6 +27,8 @@ _NO_SIGNS = bytes(
     one for one in range(256) if chr(one).isalnum() or one in b" _\"'#\r\t\\" or one > 127
 )
 
+_BLANK_LINES = re.compile(rb"\n{2,}")
+
 #: Words without which a file loads no library by its name.
 _LOADING_WORDS = (
     b"CDLL",
@@ -274,9 +276,18 @@ class Unparsable(Exception):
         self.reason = reason
 
 
+class OtherSyntax(Unparsable):
+    """A file in the syntax of another Python, or of none."""
+
+
+def has_many_signs(source: bytes) -> bool:
+    """Whether a file may take more memory as a syntax tree than there is for it."""
+    return len(_BLANK_LINES.sub(b"\n", source).translate(None, delete=_NO_SIGNS)) > MOST_SIGNS
+
+
 def parse(source: bytes) -> ast.Module:
     """The syntax tree of a Python file. Raises Unparsable."""
-    if len(source.translate(None, delete=_NO_SIGNS)) > MOST_SIGNS:
+    if has_many_signs(source):
         raise Unparsable(f"more than {MOST_SIGNS} signs and lines: too large to be parsed")
     try:
         with warnings.catch_warnings():
@@ -285,8 +296,8 @@ def parse(source: bytes) -> ast.Module:
             return ast.parse(source)
     except SyntaxError as error:
         where = f" in line {error.lineno}" if error.lineno else ""
-        raise Unparsable(f"no Python that this interpreter parses{where}: {error.msg}") from None
+        raise OtherSyntax(f"no Python that this interpreter parses{where}: {error.msg}") from None
     except (ValueError, LookupError) as error:
-        raise Unparsable(f"no Python that this interpreter parses: {error}") from None
+        raise OtherSyntax(f"no Python that this interpreter parses: {error}") from None
     except (RecursionError, MemoryError):
         raise Unparsable("nested too deep to be parsed") from None

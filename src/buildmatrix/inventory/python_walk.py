@@ -70,6 +70,8 @@ class Walk:
         self.binaries: dict[str, Reached] = {}
         #: (path, line) of a call that loads → how it is reached, and the names seen there.
         self.loads: dict[tuple[str, int], tuple[Reach, frozenset[str]]] = {}
+        #: Path of a file that could not be read, or in part only → how it is reached.
+        self.unread: dict[str, Reach] = {}
         self._ahead: deque[tuple[str, tuple[Guard, ...]]] = deque()
         self._done: dict[str, set[tuple[bool, bool]]] = {}
         self._called: set[tuple[str, int, tuple[bool, bool], tuple[tuple[str, Value], ...]]] = set()
@@ -96,6 +98,7 @@ class Walk:
             done.add(state)
             self._graph.visited(name, unguarded=not any(state))
             module = self._program.module(name)
+            self._note_unread(name, state)
             if module is None:
                 continue
             try:
@@ -110,6 +113,11 @@ class Walk:
             if self._graph.is_mentioned(name) or self._program.is_importable(name):
                 for path in paths:
                     self.binaries.setdefault(path, Reached("lazy", ""))
+
+    def _note_unread(self, name: str, state: tuple[bool, bool]) -> None:
+        path = self._program.modules.get(name, "")
+        if path in self._program.unparsed or path in self._program.partial:
+            self.unread[path] = "guarded" if all(state) else "import"
 
     def _path_of(self, name: str) -> str:
         program = self._program
@@ -178,7 +186,10 @@ class Walk:
     def step(self) -> bool:
         """Count a statement; False when there were too many."""
         self._statements += 1
-        return self._statements <= MOST_STATEMENTS
+        if self._statements <= MOST_STATEMENTS:
+            return True
+        self._program.incomplete = True
+        return False
 
     def imports(self, module: Module, node: ast.stmt, guards: tuple[Guard, ...]) -> None:
         """Follow an import statement of `module`."""

@@ -12,6 +12,7 @@ from buildmatrix.inventory.model import Inventory
 from buildmatrix.lock.model import Lock
 from buildmatrix.reports.model import FailOn, fails, leaves_open
 from buildmatrix.rules import baseline, waivers
+from buildmatrix.rules.certainty import with_unparsed
 from buildmatrix.rules.engine import check_advisories, check_lock, judge_image, judge_wheels
 from buildmatrix.rules.model import Finding, GateState, Verdict
 from buildmatrix.rules.subject import locked
@@ -73,7 +74,7 @@ class Judge:
         policy = self._spec.policy
         seen = evidence(inventory, self._catalogue)
         judgement = judge_image(target, inventory, seen, lock, self._catalogue, policy)
-        return self.settled(judgement.findings), judgement.verdicts
+        return self.settled(judgement.findings), with_unparsed(judgement.verdicts, inventory)
 
     @property
     def catalogue(self) -> Catalogue:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch
 from buildmatrix.elf.suffixes import SUFFIXES
-from buildmatrix.inventory.model import ClosedFile
+from buildmatrix.inventory.model import ClosedFile, Inventory, Unparsed
 from buildmatrix.rules.carried import HELD
 from buildmatrix.rules.model import UNFIT, Verdict, VerdictName
 from buildmatrix.rules.text import count, size
@@ -216,3 +216,33 @@ def what_stays_open(one: Unopened, gain: Gain | None, cost: int) -> str | None:
         None: "",
     }[gain]
     return f"{' and '.join(parts)}{what}: `audit --deep` reads the rest ({size(cost)})"
+
+
+def with_unparsed(verdicts: Iterable[Verdict], inventory: Inventory) -> tuple[Verdict, ...]:
+    """The verdicts, saying of which Python code an import runs that nobody could read.
+
+    What no import gets to changes nothing about them, and is said all the same.
+    """
+    files: dict[str, list[Unparsed]] = {}
+    for one in inventory.unparsed:
+        files.setdefault(one.owner or "", []).append(one)
+    return tuple(
+        _with_files(one, found) if (found := files.get(f"{one.name}=={one.version}")) else one
+        for one in verdicts
+    )
+
+
+def _with_files(verdict: Verdict, files: Sequence[Unparsed]) -> Verdict:
+    needed = [one for one in files if one.reach == "import"]
+    parts = []
+    if needed:
+        parts.append(f"{count(len(needed), 'Python file')} that its import runs not read whole")
+    if len(files) > len(needed):
+        parts.append(f"{count(len(files) - len(needed), 'other Python file')} not read whole")
+    said = replace(
+        verdict, open="; ".join(one for one in (verdict.open, " and ".join(parts)) if one)
+    )
+    # What is unfit by anything else may prove to be broken as well, and stays unfit.
+    if not needed or verdict.verdict in UNFIT:
+        return said
+    return replace(said, certain=False, may_be="broken")

@@ -257,20 +257,21 @@ def test_an_operator_that_a_library_must_have_registered_is_told(tmp_path: Path)
 @pytest.mark.parametrize(
     "source",
     [
-        b"print 'Python 2'\nctypes.CDLL('libx.so')\n",
         b"\xff\xfe CDLL",
         b"CDLL(" + b"(" * 100_000,
         b"CDLL = " + b"-" * 200_000 + b"1\n",
         b"x\0CDLL",
     ],
-    ids=["python-2", "no-utf-8", "parentheses", "signs", "nul"],
+    ids=["no-utf-8", "parentheses", "signs", "nul"],
 )
-def test_a_file_that_does_not_parse_is_a_fact_of_its_own(tmp_path: Path, source: bytes) -> None:
+def test_a_file_that_an_import_needs_and_that_does_not_parse_is_unread(
+    tmp_path: Path, source: bytes
+) -> None:
     inventory = read(tmp_path, {"pkg/__init__.py": source})
-    (unparsed,) = inventory.unparsed
-    assert unparsed.path == f"{SITE}/pkg/__init__.py"
-    assert unparsed.why
-    assert inventory.unread == ()
+    (unread,) = inventory.unread
+    assert unread.path == f"{SITE}/pkg/__init__.py"
+    assert unread.why
+    assert [(one.path, one.reach) for one in inventory.unparsed] == [(unread.path, "import")]
 
 
 def test_imports_in_a_circle_and_long_elif_chains_come_to_an_end(tmp_path: Path) -> None:
@@ -322,5 +323,5 @@ def test_entry_points_are_facts_of_a_distribution(tmp_path: Path) -> None:
 
 def test_a_file_that_is_too_large_to_be_parsed_is_told(tmp_path: Path) -> None:
     source = "import ctypes\nctypes.CDLL('libx.so')\n" + "#" * (1 << 20)
-    (unparsed,) = read(tmp_path, {"pkg/__init__.py": source}).unparsed
-    assert "larger than" in unparsed.why
+    (unread,) = read(tmp_path, {"pkg/__init__.py": source}).unread
+    assert "too large" in unread.why

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rulecases import verdict
+from rulecases import of_image, target, verdict
 
 from buildmatrix.inventory.collect import collect
+from buildmatrix.inventory.model import Inventory
+from buildmatrix.rules.certainty import with_unparsed
 from buildmatrix.trees.directory import DirectoryTree
 
 SITE = "usr/lib/python3.11/site-packages"
@@ -59,3 +61,35 @@ def test_a_library_with_a_longer_name_is_not_what_was_searched_for(tmp_path: Pat
     verdict, reason = judged(tmp_path, SEARCHED, ("libcudart_static.so",))
     assert verdict == "broken"
     assert f"libcudart.so* ({SITE}/pkg/__init__.py:2)" in reason
+
+
+def read(root: Path, **modules: str) -> Inventory:
+    """The inventory of a distribution with these modules, some of which are no Python."""
+    judged(root, modules.pop("init"))
+    for name, source in modules.items():
+        (root / SITE / f"pkg/{name}.py").write_text(source)
+    listed = "".join(f"pkg/{name}.py,,\n" for name in ("__init__", *modules))
+    (root / SITE / "pkg-1.0.dist-info/RECORD").write_text(listed)
+    with DirectoryTree(root) as tree:
+        return collect(tree)
+
+
+def test_code_that_an_import_runs_and_nobody_can_read_leaves_the_verdict_open(
+    tmp_path: Path,
+) -> None:
+    inventory = read(tmp_path, init="from . import a\n", a="CDLL = = 1\n", b="CDLL = = 1\n")
+    (one,) = with_unparsed([verdict("cpu", inventory, "pkg")], inventory)
+    assert (one.verdict, one.certain, one.may_be) == ("ok", False, "broken")
+    assert one.open == (
+        "1 Python file that its import runs not read whole and 1 other Python file not read whole"
+    )
+    findings = of_image(target("cpu"), inventory)
+    assert [item.path for item in findings if item.rule == "BM902"] == [f"{SITE}/pkg/a.py"]
+
+
+def test_code_that_no_import_gets_to_decides_nothing(tmp_path: Path) -> None:
+    inventory = read(tmp_path, init="", test_py2="CDLL = = 1\n")
+    (one,) = with_unparsed([verdict("cpu", inventory, "pkg")], inventory)
+    assert (one.verdict, one.certain) == ("ok", True)
+    assert one.open == "1 other Python file not read whole"
+    assert "BM902" not in {item.rule for item in of_image(target("cpu"), inventory)}

@@ -18,7 +18,15 @@ from buildmatrix.pipeline.audit.bytes import weigh
 from buildmatrix.pipeline.audit.reading import Readings, key
 from buildmatrix.pipeline.judge import Judge
 from buildmatrix.pipeline.resolved import Resolved
-from buildmatrix.rules.certainty import Gain, Unopened, gains, may_be, unopened, what_stays_open
+from buildmatrix.rules.certainty import (
+    Gain,
+    Unopened,
+    gains,
+    may_be,
+    unopened,
+    what_stays_open,
+    with_unparsed,
+)
 from buildmatrix.rules.model import AuditTotals, Finding, Verdict
 from buildmatrix.rules.wheels import resolved, wheels
 
@@ -139,7 +147,9 @@ def judge_target(work: Work, readings: Readings, merger: Merger, judge: Judge) -
     work.findings, found = judge.wheels(subject)
     left_open = unopened(subject)
     work.gains = gains(subject, {one.name: one for one in found}, left_open)
-    known = [_with_depth(one, left_open, work.gains, facts) for one in found]
+    known = with_unparsed(
+        (_with_depth(one, left_open, work.gains, facts) for one in found), merged.inventory
+    )
     work.verdicts, work.totals = weigh(subject, known, facts, unread)
 
 

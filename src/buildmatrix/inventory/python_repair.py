@@ -1,0 +1,349 @@
+"""Reads Python that the running interpreter's parser does not take, as far as that goes.
+
+A wheel may be for a newer Python than the scanner runs on, or for Python 2. What only the syntax of
+another version makes different is written anew in one that every parser takes (type parameters,
+PEP 695; strings with code, PEP 701 and 750; `except A, B`, PEP 758; `lazy import`, PEP 810; `print`
+and `raise A, b` of Python 2). Statements that are no Python even then are left out, and told: all
+others are read. Lines keep their numbers.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from buildmatrix.inventory.python_source import OtherSyntax, parse
+from buildmatrix.inventory.python_tokens import Broken, Token, depths, tokens
+
+#: Blocks inside of blocks that are searched for the statement that does not parse.
+_DEEPEST = 12
+#: Times the length of a file that may be parsed to find them, below the level of the module.
+_MOST_PARSED = 6
+_GOES_ON = frozenset({"else", "elif", "except", "finally"})
+_COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", re.MULTILINE)
+#: `ur"x"` of Python 2.
+_UNICODE = re.compile(r"^[uU]([rR])")
+_OCTAL = re.compile(r"0\d+[lL]?")
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What could be read."""
+
+    tree: ast.Module
+    #: Numbers of the lines at which statements begin that were left out.
+    lost: tuple[int, ...] = ()
+
+
+def read_tree(source: bytes) -> Repaired:
+    """The syntax tree of a Python file, as far as it can be read. Raises Unparsable."""
+    try:
+        return Repaired(parse(source))
+    except OtherSyntax:
+        read = repaired(source)
+        if read is None:
+            raise
+        return read
+
+
+def repaired(source: bytes) -> Repaired | None:
+    """What can be read of a file that does not parse as it is; None for nothing."""
+    text = _decoded(source)
+    try:
+        lines = _logical_lines(text)
+        rewritten = "".join(_rewritten(lines))
+    except Broken:
+        return None
+    return _Repair(rewritten.split("\n"), lines).all()
+
+
+def _decoded(source: bytes) -> str:
+    """The text of a file: UTF-8, or what its cookie says, or Latin-1, which takes all bytes."""
+    source = source.removeprefix(b"\xef\xbb\xbf")
+    cookie = _COOKIE.search(b"\n".join(source[:1000].split(b"\n")[:2]))
+    for name in ("utf-8", cookie[1].decode("ascii", "replace") if cookie else "latin-1"):
+        try:
+            text = source.decode(name)
+            break
+        except (ValueError, LookupError):
+            text = source.decode("latin-1")
+    return re.sub(r"\r\n?", "\n", text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One logical line: physical ones that a bracket, a string or a backslash joins."""
+
+    tokens: tuple[Token, ...]
+    #: Numbers of its first and last physical line, from 0 on.
+    first: int
+    last: int
+
+    @property
+    def signs(self) -> list[Token]:
+        """Its tokens without spaces and comments."""
+        return [one for one in self.tokens if one.kind not in ("space", "comment", "newline")]
+
+    @property
+    def indent(self) -> int:
+        """Columns before its first sign."""
+        first = self.tokens[0]
+        return len(first.text.expandtabs(8)) if first.kind == "space" else 0
+
+    @property
+    def word(self) -> str:
+        """Its first sign, or nothing."""
+        return next((one.text for one in self.signs), "")
+
+
+def _logical_lines(text: str) -> list[_Line]:
+    lines: list[_Line] = []
+    held: list[Token] = []
+    first = number = 0
+    for token, depth in depths(list(tokens(text))):
+        held.append(token)
+        number += token.text.count("\n")
+        if token.kind == "newline" and not depth:
+            lines.append(_Line(tuple(held), first, number - 1))
+            held, first = [], number
+    if held:
+        lines.append(_Line(tuple(held), first, number))
+    return lines
+
+
+# Syntax of other versions
+
+
+def _rewritten(lines: Sequence[_Line]) -> Iterator[str]:
+    """The text of each line, in syntax that every parser takes."""
+    for line in lines:
+        texts = {one.start: one.text for one in line.tokens}
+        signs = line.signs
+        if signs:
+            if line.tokens[0].kind == "space":
+                texts[line.tokens[0].start] = " " * line.indent
+            _strings(signs, texts)
+            _signs(signs, texts)
+            _parameters(line, texts)
+            _first_word(line, texts)
+            _statements(signs, texts)
+        yield _with_all_lines(line, texts)
+
+
+def _with_all_lines(line: _Line, texts: Mapping[int, str]) -> str:
+    """What `line` became, with as many physical lines as it had."""
+    text = "".join(texts[one.start] for one in line.tokens)
+    missing = sum(one.text.count("\n") for one in line.tokens) - text.count("\n")
+    if missing <= 0:
+        return text
+    end = [one for one in line.tokens if one.kind not in ("space", "comment")][-1]
+    held = [one for one in line.tokens if one is not end and one.kind != "comment"]
+    return "".join(texts[one.start] for one in held) + " \\\n" * missing + texts[end.start]
+
+
+def _strings(signs: Sequence[Token], texts: dict[int, str]) -> None:
+    """Strings with code as sums, each together with the strings beside it."""
+    run: list[Token] = []
+    for token in (*signs, None):
+        if token is not None and token.kind in ("string", "code-string"):
+            run.append(token)
+            texts[token.start] = _UNICODE.sub(r"\1", token.text)
+            continue
+        if any(one.kind == "code-string" for one in run):
+            for number, one in enumerate(run):
+                added = _sum(one) if one.pieces else texts[one.start]
+                texts[one.start] = f"+{added}" if number else f"({added}"
+            texts[run[-1].start] += ")"
+        run = []
+
+
+def _sum(token: Token) -> str:
+    pieces = (_plain(one) if number % 2 else one for number, one in enumerate(token.pieces))
+    return "+".join(pieces)
+
+
+def _plain(code: str) -> str:
+    """The code in a string, whose own strings have none, and which has no comments."""
+    found = [one for one in tokens(code) if one.kind != "comment"]
+    texts = {one.start: one.text for one in found}
+    _strings([one for one in found if one.kind not in ("space", "newline")], texts)
+    return f"({''.join(texts[one.start] for one in found)})"
+
+
+def _signs(signs: Sequence[Token], texts: dict[int, str]) -> None:
+    """Operators and numbers of Python 2."""
+    is_open = False
+    for token in signs:
+        if token.text == "<>":
+            texts[token.start] = "!="
+        elif token.text == "`":
+            is_open = not is_open
+            texts[token.start] = "(" if is_open else ")"
+        elif token.kind == "number" and token.text[-1] in "lL":
+            texts[token.start] = token.text[:-1]
+        if token.kind == "number" and _OCTAL.fullmatch(token.text) and token.text.strip("0lL"):
+            texts[token.start] = f"0o{token.text.strip('lL')[1:]}"
+
+
+def _parameters(line: _Line, texts: dict[int, str]) -> None:
+    """`def f[T](x)` and `class A[T]:` without what stands in the brackets."""
+    signs = line.signs
+    words = [one.text for one in signs[:2]]
+    at = 2 if words[:1] in (["def"], ["class"]) else 3 if words == ["async", "def"] else 0
+    if not at or len(signs) <= at or signs[at].text != "[":
+        return
+    closing = (one for one, depth in depths(signs[at:]) if one.text == "]" and not depth)
+    _blank(line, texts, signs[at], next(closing, signs[-1]))
+
+
+def _blank(line: _Line, texts: dict[int, str], first: Token, last: Token) -> None:
+    for one in line.tokens:
+        if first.start <= one.start <= last.start:
+            texts[one.start] = ""
+
+
+def _first_word(line: _Line, texts: dict[int, str]) -> None:
+    signs = line.signs
+    words = [one.text for one in signs[:3]]
+    if words[0] == "type" and len(words) > 2 and signs[1].kind == "name" and words[2] in ("=", "["):
+        # Its value is not looked at before somebody asks for it.
+        _blank(line, texts, signs[0], signs[-1])
+        texts[signs[0].start] = "pass"
+    elif words[0] == "lazy" and words[1:2] in (["import"], ["from"]):
+        # It is run when the name is used.
+        texts[signs[0].start] = "if 0:"
+    elif words[0] == "except":
+        _except(signs, texts)
+
+
+def _except(signs: Sequence[Token], texts: dict[int, str]) -> None:
+    """`except A, B:` (PEP 758), which means `except A as B` in Python 2."""
+    at_top = [token for token, depth in depths(signs) if not depth]
+    commas = [one for one in at_top if one.text == ","]
+    colon = next((one for one in at_top if one.text == ":"), None)
+    if not commas or colon is None or any(one.text == "as" for one in at_top):
+        return
+    start = 2 if signs[1].text == "*" else 1
+    if signs[start].text == "(":
+        texts[commas[0].start] = " as "
+        return
+    texts[signs[start].start] = f"({texts[signs[start].start]}"
+    texts[colon.start] = "):"
+
+
+def _statements(signs: Sequence[Token], texts: dict[int, str]) -> None:
+    """`print x`, `exec x in y` and `raise A, b` of Python 2."""
+    found = list(depths(signs))
+    ends = [number for number, (one, depth) in enumerate(found) if not depth and one.text == ";"]
+    for number, (token, depth) in enumerate(found):
+        before = found[number - 1][0].text if number else ";"
+        if depth or before not in (";", ":"):
+            continue
+        stop = next((one for one in ends if one > number), len(found))
+        rest = [one for one, _ in found[number + 1 : stop]]
+        if token.text in ("print", "exec"):
+            _command(token, rest, texts)
+        elif token.text == "raise":
+            comma = next(
+                (one for one, inner in found[number:stop] if not inner and one.text == ","), None
+            )
+            if comma is not None:
+                texts[comma.start] = ";("
+                texts[rest[-1].start] += ")"
+
+
+def _command(token: Token, rest: Sequence[Token], texts: dict[int, str]) -> None:
+    if not rest:
+        return
+    first = rest[0]
+    is_redirected = [one.text for one in rest[:2]] == [">", ">"]
+    if first.kind == "operator" and not is_redirected and first.text not in "`[{-":
+        return  # A call, or a name that something is assigned to.
+    texts[token.start] = "("
+    texts[rest[-1].start] += ")"
+    for one in rest[:2] if is_redirected else ():
+        texts[one.start] = ""
+
+
+# Statements that are no Python
+
+
+class _Repair:
+    """Finds the statements that do not parse, block by block."""
+
+    def __init__(self, physical: list[str], lines: Sequence[_Line]) -> None:
+        self._physical = physical
+        self._lines = [one for one in lines if one.signs]
+        self._lost: list[int] = []
+        self._left = _MOST_PARSED * sum(len(one) + 1 for one in physical)
+
+    def all(self) -> Repaired | None:
+        """The tree of everything that parses; None where that cannot be had."""
+        tree = _parsed(self._text(0, len(self._physical)))
+        if tree is None:
+            self._block(self._lines, 0)
+            tree = _parsed(self._text(0, len(self._physical)))
+        return None if tree is None else Repaired(tree, tuple(one + 1 for one in self._lost))
+
+    def _text(self, first: int, stop: int) -> str:
+        return "\n".join(self._physical[first:stop]) + "\n"
+
+    def _parses(self, text: str) -> bool:
+        self._left -= len(text)
+        return self._left >= 0 and _parsed(text) is not None
+
+    def _block(self, lines: Sequence[_Line], depth: int) -> None:
+        """Leave out what does not parse among the statements of one block."""
+        for statement in _grouped(lines, lines[0].indent if lines else 0, decorators=True):
+            text = self._text(statement[0].first, statement[-1].last + 1)
+            if statement[0].indent:
+                text = f"if 1:\n{text}"
+            if not (self._parses(text) if depth else _parsed(text)):
+                self._statement(statement, depth)
+
+    def _statement(self, lines: Sequence[_Line], depth: int) -> None:
+        clauses = list(_grouped(lines, lines[0].indent, decorators=False))
+        skeleton = "".join(
+            self._text(one[0].first, one[0].last + 1)
+            + (" " * (one[0].indent + 1) + "pass\n" if len(one) > 1 else "")
+            for one in clauses
+        )
+        if lines[0].indent:
+            skeleton = f"if 1:\n{skeleton}"
+        if len(lines) > 1 and depth < _DEEPEST and self._parses(skeleton):
+            for one in clauses:
+                if len(one) > 1:
+                    self._block(one[1:], depth + 1)
+            return
+        first = lines[0].first
+        self._lost.append(first)
+        self._physical[first] = " " * lines[0].indent + "pass"
+        for number in range(first + 1, lines[-1].last + 1):
+            self._physical[number] = ""
+
+
+def _grouped(lines: Sequence[_Line], indent: int, *, decorators: bool) -> Iterator[Sequence[_Line]]:
+    """Statements of a block, or, without their `decorators`, the clauses of one statement."""
+    starts: list[int] = []
+    is_decorated = False
+    for number, line in enumerate(lines):
+        if line.indent > indent and starts:
+            continue
+        if not (decorators and starts and (is_decorated or line.word in _GOES_ON)):
+            starts.append(number)
+        is_decorated = line.word == "@"
+    for start, stop in pairwise([*starts, len(lines)]):
+        yield lines[start:stop]
+
+
+def _parsed(text: str) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
