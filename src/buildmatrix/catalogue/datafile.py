@@ -30,6 +30,7 @@ _ACTIONS: Mapping[str, ReplacementAction] = {
 }
 #: One step of a path in a message of msgspec: `.libraries`, `[0]`; `[...]` is any key of a table.
 _STEP = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d+)\]")
+_WILDCARD = re.compile(r"[*?\[]")
 _UNKNOWN_FIELD = re.compile(r"unknown field `([^`]+)`")
 _FORMAT = "docs/catalogue.md lists what each table may hold"
 
@@ -105,9 +106,14 @@ def _complaints(file: tables.DataFile) -> Iterator[tuple[Place, str]]:
             yield from _bad_pattern(("environment", number, "toolkit"), variable.toolkit)
     for number, host in enumerate(file.hosts):
         for node in (*host.nodes, *host.needs):
-            if not node.startswith("/") or "**" in node or not node.strip("/"):
-                message = f"[[hosts]] has the node {node!r}; write an absolute path, with no `**`"
-                yield ("hosts", number, "nodes"), message
+            folder, _, last = node.rpartition("/")
+            # Wildcards in folders would search whole file systems, those behind a network too.
+            if not node.startswith("/") or not last or _WILDCARD.search(folder) or "**" in last:
+                yield (
+                    ("hosts", number, "nodes"),
+                    f"[[hosts]] has the node {node!r}; write an absolute path, with wildcards "
+                    "behind its last slash only, and no `**`",
+                )
         yield from _bad_pattern(("hosts", number, "version"), host.version)
     for number, distribution in enumerate(file.distributions):
         for backend, text in distribution.replace.items():

@@ -31,6 +31,9 @@ from buildmatrix.trees.wheel import installed
 LARGEST_METADATA = 4 << 20
 #: torch's RECORD, one of the longest, has 1.5 MB.
 LARGEST_RECORD = 16 << 20
+#: Bytes of all RECORDs of a tree. Those of 23,000 files have 3 MB; a row costs 20 µs where it names
+#: no file of the tree.
+ALL_RECORDS = 64 << 20
 LARGEST_NOTE = 64 << 10
 #: Bytes hashed at once.
 CHUNK = 1 << 20
@@ -53,7 +56,17 @@ def read_distributions(listing: Listing) -> tuple[tuple[Distribution, ...], Owne
 
     A distribution that lies inside of another one (`setuptools/_vendor`) is a part of that one.
     """
-    records = {folder: _record(listing, folder) for folder in _metadata_folders(listing)}
+    records: dict[str, dict[str, str]] = {}
+    left = ALL_RECORDS
+    for folder in _metadata_folders(listing):
+        path = f"{folder}/RECORD"
+        size = listing.files[path].size if path in listing.files else 0
+        if size > left:
+            listing.note(path, f"the RECORDs of this tree have more than {ALL_RECORDS:,} bytes")
+            records[folder] = {}
+            continue
+        left -= size
+        records[folder] = _record(listing, folder)
     python = [_read(listing, folder, records[folder]) for folder in _outermost(records)]
     found = with_conda(listing, python)
     # Few of some ten thousand paths are claimed twice.

@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import BuildmatrixError, Problem, SpecError, UndecidedError
 from buildmatrix.lock.plan import PROJECT
+from buildmatrix.lock.uv import MEMORY, TOO_LONG
 from buildmatrix.spec.model import Target
 from buildmatrix.text import shown
 
@@ -26,6 +27,8 @@ _SOURCE_ONLY = re.compile(r"Wheels are required for `([^`]+)` because building f
 ASKED = "buildmatrix-asked"
 #: What uv says of a distribution that is for newer Pythons than the target's.
 _TOO_OLD = re.compile(r"Python>=(3\.\d+)")
+#: How a program in Rust says that it gets no more memory.
+_NO_MEMORY = re.compile(r"memory allocation of \d+ bytes failed")
 _LONGEST = 700
 
 
@@ -67,6 +70,16 @@ def explain(target: Target, stderr: str) -> BuildmatrixError:
 
 def _sentence(target: Target, lines: list[str]) -> str:
     text = " ".join(lines)
+    if TOO_LONG in text:
+        return (
+            f"uv gave {TOO_LONG} and was ended: an index answers too slowly or without end; see "
+            "which one does, or pin more versions where the search is long."
+        )
+    if _NO_MEMORY.search(text):
+        return (
+            f"uv needed more than {MEMORY >> 30} GB of memory and was ended: an index sends a page "
+            "that has no end, or that unpacks to gigabytes."
+        )
     if "network was disabled" in text or "Network connectivity is disabled" in text:
         return (
             "not everything that it needs is in uv's cache, and the network is off; "

@@ -12,12 +12,20 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from buildmatrix import child
 from buildmatrix.errors import ComponentError
 from buildmatrix.lock.uvsettings import settings_above
 from buildmatrix.lock.where import for_uv
 
 #: The first release with all of `--excludes`, PEP 751 output and per-package index annotations.
 MINIMUM = (0, 9, 8)
+
+#: Seconds for one call. Of five applications with all of their extras, asked for together, a search
+#: for versions that took 84 s was the longest seen.
+SECONDS = 300.0
+#: Bytes of memory of its own; that search had 0.4 GB in use, and 1 GB was not enough for it.
+MEMORY = 4 << 30
+TOO_LONG = f"no answer within {SECONDS:.0f} s"
 
 #: Variables that say where packages are and how to reach them: the machine's business. Every other
 #: `UV_*` would change what is resolved behind the specification's back, so uv does not see it.
@@ -40,6 +48,8 @@ class Uv:
     ) -> subprocess.CompletedProcess[str]:
         """Run uv in `folder` and wait for it; the caller judges the exit status.
 
+        When it takes too long it is ended, and says so as one of its own errors.
+
         Args:
             arguments: of uv.
             folder: where it runs; settings of uv in there, or above, count.
@@ -49,16 +59,12 @@ class Uv:
         """
         told = for_uv(os.environ, settings_above(folder), options)
         at = arguments.index("--") if "--" in arguments else len(arguments)
-        return subprocess.run(
-            [str(self.path), *arguments[:at], *told.arguments, *arguments[at:]],
-            cwd=folder,
-            env={**_environment(), **told.variables},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-        )
+        command = [str(self.path), *arguments[:at], *told.arguments, *arguments[at:]]
+        environment = {**_environment(), **told.variables}
+        try:
+            return child.run(command, folder, environment, seconds=SECONDS, memory=MEMORY)
+        except subprocess.TimeoutExpired:
+            return subprocess.CompletedProcess(command, 2, "", f"error: {TOO_LONG}\n")
 
 
 #: Targets are locked in threads, and uv's own look-up calls `sysconfig`, which is not safe in them.

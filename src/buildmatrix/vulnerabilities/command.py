@@ -20,6 +20,7 @@ from typing import IO, Literal
 
 import msgspec
 
+from buildmatrix.child import bound
 from buildmatrix.text import shown
 from buildmatrix.vulnerabilities.model import Advisory
 from buildmatrix.vulnerabilities.pins import Pin
@@ -30,6 +31,8 @@ ServiceName = Literal["pypi", "osv"]
 LONGEST = 300
 #: Bytes of an answer that are read: a hundred times what 50 packages have.
 LARGEST = 64_000_000
+#: Bytes of memory of its own; a thousand pins take 0.1 GB.
+MEMORY = 2 << 30
 _REASON = 200
 #: `requests.exceptions.HTTPError: 500 Server Error` in a traceback, `ERROR:pip_audit._cli:...`
 _SAID = re.compile(r"(?:[\w.]*(?:Error|Exception|Timeout)|ERROR:[\w.]+): ?(?P<text>.+)")
@@ -111,6 +114,7 @@ class Run:
             stderr=self._err,
             start_new_session=True,
         )
+        bound(self._process.pid, memory=MEMORY, file=2 * LARGEST)
 
     def is_over(self) -> bool:
         """Whether the process has ended."""

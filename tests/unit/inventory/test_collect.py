@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix.inventory import distributions
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import (
     Inventory,
@@ -185,6 +186,20 @@ def test_a_shared_path_without_hashes_says_that_it_was_not_checked(image: Image)
     assert image.inventory().shared_paths == (
         SharedPath(f"{SITE}/tests/x.py", ("a==1", "b==1"), None),
     )
+
+
+def test_records_without_end_cost_no_more_than_their_bound_and_are_told(
+    image: Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "abc":
+        image.distribution(name, "1", {f"{name}.py": b"x"})
+        image.file(f"{SITE}/{name}-1.dist-info/RECORD", f"{name}.py,,\n" + "x,,\n" * 100)
+    record = (image.root / f"{SITE}/a-1.dist-info/RECORD").stat().st_size
+    monkeypatch.setattr(distributions, "ALL_RECORDS", 2 * record)
+    inventory = image.inventory()
+    assert [found.name for found in inventory.distributions] == ["a", "b", "c"]
+    assert [item.path for item in inventory.unread] == [f"{SITE}/c-1.dist-info/RECORD"]
+    assert [found.files for found in inventory.distributions] == [1, 1, 0]
 
 
 def test_a_vendored_distribution_is_a_part_of_the_one_around_it(image: Image) -> None:

@@ -200,7 +200,7 @@ def test_a_disk_with_little_room_is_said_to_be_low() -> None:
     assert disk("images", "/var", LITTLE, 100 * LITTLE).state == "ok"
 
 
-@pytest.mark.parametrize("node", ["", "dev/wave0", "/", "/dev/**/wave"])
+@pytest.mark.parametrize("node", ["", "dev/wave0", "/", "/dev/**/wave", "/*/wave0", "/dev/w**"])
 def test_a_node_that_is_no_path_of_one_machine_is_refused(tmp_path: Path, node: str) -> None:
     (tmp_path / "acme.toml").write_text(
         'schema = 1\nbackend = "wave"\nvendor = "acme"\ntitle = "Acme Wave"\n'

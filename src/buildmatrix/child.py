@@ -1,0 +1,69 @@
+"""Bounds of the processes that are started: what they read comes from strangers.
+
+An index may answer without end, or with a page of some kilobytes that unpacks to gigabytes.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+#: Seconds that an ended process has before it is killed.
+GRACE = 2.0
+
+
+def bound(pid: int, *, memory: int, file: int | None = None) -> None:
+    """Limit a process that was just started to `memory` bytes of its own, and files to `file`.
+
+    Counts what it may write to in memory (RLIMIT_DATA, setrlimit(2)), not the address space: that
+    is some gigabytes for any program with threads. Other systems than Linux have no such call.
+    """
+    limits = [(resource.RLIMIT_DATA, memory), (resource.RLIMIT_CORE, 0)]
+    if file is not None:
+        limits.append((resource.RLIMIT_FSIZE, file))
+    if not hasattr(resource, "prlimit"):
+        return
+    # It may have ended already.
+    with suppress(ProcessLookupError):
+        for what, limit in limits:
+            hard = resource.prlimit(pid, what)[1]
+            wanted = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+            resource.prlimit(pid, what, (wanted, wanted))
+
+
+def run(
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    *,
+    seconds: float,
+    memory: int,
+) -> subprocess.CompletedProcess[str]:
+    """Run `command` to its end, with UTF-8 in both outputs.
+
+    Raises `subprocess.TimeoutExpired` after `seconds`; then it is ended.
+    """
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+    ) as process:
+        try:
+            bound(process.pid, memory=memory)
+            out, err = process.communicate(timeout=seconds)
+        except BaseException:
+            # Gently first: it may have started processes of its own.
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE)
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
