@@ -152,7 +152,8 @@ def _gain(
     is_named: bool,
 ) -> Gain | None:
     """A name that belongs to one vendor says all; one that may be anything says nothing."""
-    is_unfit = verdict.verdict in UNFIT
+    # That what it requires is bad says nothing of what it holds itself.
+    is_unfit = verdict.verdict in UNFIT and not verdict.by_others
     if match is not None and match.vendor is not None and match.kind != "multi-backend":
         if not wheels.is_foreign(match) and verdict.may_be is None and match.kind in _WHOLLY:
             return "detail" if left.has_more else None
@@ -187,6 +188,8 @@ def may_be(one: Verdict, left: Unopened | None, gain: Gain | None) -> VerdictNam
         return "optional" if one.verdict == "ok" else None
     if gain not in DECISIVE:
         return one.may_be
+    if one.by_others:
+        return "broken"
     if one.verdict in UNFIT:
         return "optional"
     return "broken" if left is not None and (left.unlinked or left.closed) else "bloat"

@@ -86,4 +86,6 @@ def carried(verdicts: Sequence[Verdict], statements: Sequence[PythonImport]) -> 
                 )
     for verdict in verdicts:
         reason = reasons.get(f"{verdict.name}=={verdict.version}")
-        yield verdict if reason is None else replace(verdict, verdict="broken", reason=reason)
+        if reason is not None:
+            verdict = replace(verdict, verdict="broken", reason=reason, by_others=True)
+        yield verdict

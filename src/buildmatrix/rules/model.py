@@ -146,6 +146,8 @@ class Verdict:
     may_be: VerdictName | None = None
     #: sha256 of the wheel in hex, where that is known.
     sha256: str | None = None
+    #: Whether the files that are known say less: what it requires or imports makes it so.
+    by_others: bool = False
     #: What fails, where this distribution itself is what is broken.
     failure: Failure | None = None
 

@@ -59,5 +59,6 @@ def _through(
                 reason=f"it requires {worst.name} {worst.version}{by}, and that is "
                 f"{worst.verdict} here: {worst.reason}",
                 vendors=tuple(sorted({*one.vendors, *worst.vendors})),
+                by_others=True,
             )
     return one

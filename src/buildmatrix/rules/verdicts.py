@@ -105,17 +105,20 @@ def _verdict(tree: Tree, item: Distribution, evidence: Sequence[Evidence]) -> Ve
     failed = failure(tree, owner, match, evidence)
     sure = _broken(failed) or _driver(evidence) or _bloat(tree, match, foreign)
     is_own = match is not None and match.vendor is not None and not tree.is_foreign(match)
+    held_here = sure or (None if is_own else _likely_bloat(tree, foreign))
     verdict, reason = (
-        sure
-        or (None if is_own else _likely_bloat(tree, foreign))
+        held_here
+        or _requires(tree, foreign)
         or _lacking(tree, owner, evidence)
         or _own(tree, match)
         or _optional(tree, item, match, evidence, foreign)
         or ("ok", "nothing foreign is loaded, shipped or required")
     )
     may_be: VerdictName | None = None
-    if sure is None and foreign.heaviest > tree.policy.bloat_threshold:
-        may_be = "optional" if verdict == "bloat" else "bloat"
+    if sure is None and foreign.heaviest > tree.policy.bloat_threshold and verdict != "bloat":
+        may_be = "bloat"
+    elif sure is None and held_here is not None:
+        may_be = "optional"
     elif failed is not None and owner in tree.unread_python:
         # An import that was not read may survive the failure.
         may_be = "optional"
@@ -129,6 +132,7 @@ def _verdict(tree: Tree, item: Distribution, evidence: Sequence[Evidence]) -> Ve
         foreign_bytes=foreign.size,
         vendors=tuple(sorted(vendor for vendor in vendors if vendor is not None)),
         architectures=_architectures(evidence),
+        by_others=held_here is None and verdict == "bloat",
         failure=failed,
         certain=may_be is None,
         may_be=may_be,
@@ -164,9 +168,6 @@ def _driver(evidence: Sequence[Evidence]) -> _Judgement | None:
 def _bloat(tree: Tree, match: DistributionMatch | None, foreign: _Foreign) -> _Judgement | None:
     if foreign.belongs:
         return "bloat", f"it belongs to {title(foreign.belongs[0].backend, tree.catalogue)}"
-    useless = [name for name, match in foreign.required if _is_useless(tree, name, match)]
-    if useless:
-        return "bloat", f"it requires {listing(useless)}"
     if foreign.weight > tree.policy.bloat_threshold:
         return "bloat", _share(tree, foreign)
     if match is not None and tree.backend in match.tolerated_in:
@@ -178,6 +179,11 @@ def _bloat(tree: Tree, match: DistributionMatch | None, foreign: _Foreign) -> _J
                 "there"
             )
     return None
+
+
+def _requires(tree: Tree, foreign: _Foreign) -> _Judgement | None:
+    useless = [name for name, match in foreign.required if _is_useless(tree, name, match)]
+    return ("bloat", f"it requires {listing(useless)}") if useless else None
 
 
 def _likely_bloat(tree: Tree, foreign: _Foreign) -> _Judgement | None:
@@ -244,7 +250,9 @@ def _requiring(tree: Tree, verdicts: Sequence[Verdict], inventory: Inventory) ->
             if match.kind == "default-build" and name in bad
         ]
         if builds and one.name not in bad and not tree.is_single:
-            one = replace(one, verdict="bloat", reason=f"it requires {listing(builds)}")
+            one = replace(
+                one, verdict="bloat", reason=f"it requires {listing(builds)}", by_others=True
+            )
         yield one
 
 

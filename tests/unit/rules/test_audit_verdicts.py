@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from auditcases import closed, gained, judged, opened, subject
 from rulecases import elf, pin, sass, target
 
@@ -91,15 +92,40 @@ def test_an_unknown_package_with_binaries_is_open_until_they_were_opened() -> No
     assert gained(read) == {}
 
 
-def test_a_verdict_that_stands_can_still_gain_evidence() -> None:
+@pytest.mark.parametrize("asker", ["xgboost 3.4.1", "xgrammar 0.2.8"])
+def test_that_what_it_requires_is_bloat_spares_no_look_at_what_it_holds(asker: str) -> None:
+    name = asker.partition(" ")[0]
     where = subject(
-        target("rocm", "7.0"),
-        pin("xgboost 3.4.1", "base.in:1"),
-        pin("nvidia-nccl-cu13 2.28", "xgboost"),
-        requires={"xgboost": ["nvidia-nccl-cu13"]},
-        files=[closed("xgboost/lib/libxgboost.so", "xgboost 3.4.1", 230_000_000)],
+        CPU,
+        pin(asker, "base.in:1"),
+        pin("torch 2.9.0", name),
+        pin("nvidia-nccl-cu12 2.28", f"torch,{name}"),
+        requires={name: ["torch>=2"], "xgboost": ["nvidia-nccl-cu12"]},
+        files=[
+            closed(f"{name}/lib/lib{name}.so", asker, 230_000_000),
+            closed("torch/lib/libtorch_cuda.so", "torch 2.9.0", 900_000_000),
+        ],
     )
-    assert gained(where) == {"xgboost==3.4.1": "evidence"}
+    assert judged(where)[name].verdict == "bloat"
+    assert judged(where)[name].reason.startswith("it requires ")
+    gain = gained(where)[asker.replace(" ", "==")]
+    assert gain == "verdict"
+    left = unopened(where)[asker.replace(" ", "==")]
+    assert "1 of 1 binary file not opened" in (what_stays_open(left, gain, 230_000_000) or "")
+
+
+def test_bytes_count_before_what_is_required_in_the_reason() -> None:
+    content = elf(device_code=sass("sm_80", size=40_000_000))
+    one = judged(
+        subject(
+            CPU,
+            pin("xgboost 3.4.1", "base.in:1"),
+            pin("nvidia-nccl-cu13 2.28", "xgboost"),
+            requires={"xgboost": ["nvidia-nccl-cu13"]},
+            files=[opened("xgboost/lib/libxgboost.so", content, "xgboost 3.4.1")],
+        )
+    )["xgboost"]
+    assert one.reason == "40.0 MB of it are for NVIDIA CUDA"
 
 
 def test_what_the_names_of_its_files_already_say_is_only_read_for_the_last_detail() -> None:
