@@ -9,8 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 
 import msgspec
-import tomli
 
+from buildmatrix import toml
 from buildmatrix.catalogue import format as tables
 from buildmatrix.catalogue.model import Replacement, ReplacementAction
 from buildmatrix.elf.marks import MARKS
@@ -38,8 +38,8 @@ _FORMAT = "docs/catalogue.md lists what each table may hold"
 def read(name: str, data: bytes) -> tables.DataFile:
     """One data file of buildmatrix itself; `name` is what errors call it. Raises `SpecError`."""
     try:
-        content = tomli.loads(data.decode())
-    except (tomli.TOMLDecodeError, UnicodeDecodeError) as error:
+        content = toml.loads(data.decode())
+    except (toml.TomlError, UnicodeDecodeError) as error:
         raise SpecError([Problem(f"this is no TOML: {error}", name)]) from error
     return _checked(content, Problems(name), lambda _: None)
 

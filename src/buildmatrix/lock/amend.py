@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
+
+from buildmatrix import toml
 
 if TYPE_CHECKING:
     from tomlkit.items import Table
@@ -27,11 +28,11 @@ def amended(text: str, wanted: Tree) -> str:
     from tomlkit.exceptions import TOMLKitError
 
     try:
+        expected = _merged(toml.loads(text), wanted)
         document = tomlkit.parse(text)
         _add(document, wanted)
         result = tomlkit.dumps(document)
-        expected = _merged(tomllib.loads(text), wanted)
-        if tomllib.loads(result) == expected:
+        if toml.loads(result) == expected:
             return result
     except (TOMLKitError, ValueError, TypeError, RecursionError) as error:
         raise CannotAmend(f"it cannot be changed by a program: {error}") from error

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from buildmatrix import toml
 from buildmatrix.errors import UndecidedError
 from buildmatrix.lock.explain import explain
 from buildmatrix.lock.graph import Node, read_graph
@@ -71,7 +71,7 @@ class Compiler:
             plan, "--format=pylock.toml", f"--output-file={pylock}", f"--constraints={constraints}"
         )
         text = pylock.read_text()
-        locked = {package["name"] for package in tomllib.loads(text).get("packages", [])}
+        locked = {package["name"] for package in toml.loads(text).get("packages", [])}
         if locked != set(graph):
             raise UndecidedError(
                 f"{self._target.id}: the index changed while it was read; run this again."

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
+from buildmatrix import toml
 from buildmatrix.lock.platform import python_platform
 from buildmatrix.lock.requirements import Asked
 from buildmatrix.spec.model import Target
@@ -72,8 +72,8 @@ def _uv_settings(root: Path) -> dict[str, str]:
         return {}
     data = project.read_bytes()
     try:
-        tool = tomllib.loads(data.decode()).get("tool")
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError):
+        tool = toml.loads(data.decode()).get("tool")
+    except (UnicodeDecodeError, toml.TomlError):
         return {}  # uv reports it when it resolves.
     has_settings = isinstance(tool, dict) and "uv" in tool
     return {f"{FILE}pyproject.toml": _sha256(data)} if has_settings else {}

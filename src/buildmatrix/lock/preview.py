@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import tempfile
-import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from buildmatrix import toml
 from buildmatrix.errors import UndecidedError
 from buildmatrix.lock.compile import Compiler
 from buildmatrix.lock.explain import NeedsBuilding, NoSolution
@@ -72,7 +72,7 @@ class Request:
 
     def key(self, uv: Uv) -> str:
         """Name of this request among the kept ones, on this machine."""
-        settings = mapping(mapping(tomllib.loads(self.settings)["tool"])["uv"])
+        settings = mapping(mapping(toml.loads(self.settings)["tool"])["uv"])
         addresses = [url for _, url in self.index]
         for line in (*self.lines, *self.constraints):
             addresses += line.partition(" @ ")[2:] if " @ file:" in line else []

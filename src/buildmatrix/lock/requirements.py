@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from packaging.requirements import InvalidRequirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
+from buildmatrix import toml
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.lock.lines import (
     ARCHIVE,
@@ -163,8 +163,8 @@ def _read_pyproject(
     if text is None:
         return
     try:
-        project = tomllib.loads(text).get("project")
-    except tomllib.TOMLDecodeError as error:
+        project = toml.loads(text).get("project")
+    except toml.TomlError as error:
         problems.append(Problem(f"this is no TOML: {error}", file))
         return
     if not isinstance(project, dict):

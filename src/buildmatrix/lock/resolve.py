@@ -5,12 +5,12 @@ from __future__ import annotations
 import posixpath
 import re
 import tempfile
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from buildmatrix import toml
 from buildmatrix.crew import side_by_side
 from buildmatrix.errors import BuildmatrixError, SpecError, UndecidedError
 from buildmatrix.lock.compile import TWINS, Compiler
@@ -135,7 +135,7 @@ def check_indexes(target: Target, graph: Mapping[str, Node]) -> None:
 
 def _check_hashes(target: Target, body: str, hashed: Sequence[Line]) -> None:
     """Hold the hashes of the user's lines against uv's lock `body`; uv itself ignores them."""
-    packages = {package["name"]: package for package in tomllib.loads(body).get("packages", [])}
+    packages = {package["name"]: package for package in toml.loads(body).get("packages", [])}
     for line in hashed:
         package = packages.get(line.name, {})
         files = package.get("wheels") or [package[k] for k in ("sdist", "archive") if k in package]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from buildmatrix import toml
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.lock.urls import remember
 
@@ -14,8 +14,6 @@ from buildmatrix.lock.urls import remember
 LARGEST = 64 * 1024 * 1024
 #: Packages of one lock; the largest real ones have some 2000.
 MOST_PACKAGES = 20_000
-#: Where the standard library says a mistake is.
-_PLACE = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 
 
 def read_bytes(path: Path, label: str, hint: str | None, most: int = LARGEST) -> bytes:
@@ -50,24 +48,10 @@ def decode(data: bytes, label: str) -> str:
 def load_toml(text: str, label: str, hint: str | None) -> dict[str, object]:
     """The document; raises `SpecError` with the line of a mistake."""
     try:
-        return tomllib.loads(text)
-    except RecursionError as error:
-        problem = Problem("this is no TOML: it nests too deeply", label, hint=hint)
-        raise SpecError([problem]) from error
-    except tomllib.TOMLDecodeError as error:
-        found = _PLACE.fullmatch(str(error))
-        why, line, column = found.groups() if found else (str(error), None, None)
-        raise SpecError(
-            [
-                Problem(
-                    f"this is no TOML: {why[:1].lower()}{why[1:]}",
-                    label,
-                    int(line) if line else text.count("\n") + 1 if found else None,
-                    int(column) if column else None,
-                    hint,
-                )
-            ]
-        ) from error
+        return toml.loads(text)
+    except toml.TomlError as error:
+        why = f"this is no TOML: {error.msg[:1].lower()}{error.msg[1:]}"
+        raise SpecError([Problem(why, label, error.lineno, error.colno, hint)]) from error
 
 
 def table_lines(text: str, name: str, count: int) -> Sequence[int | None]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from buildmatrix import toml
 from buildmatrix.errors import UndecidedError
 from buildmatrix.lock.pipsettings import PipSettings, config_home, pip_settings
 from buildmatrix.lock.text import mapping, string, strings, tables
@@ -136,7 +136,7 @@ def _uv(environment: Mapping[str, str]) -> _Told:
     told.find_links += filter(None, environment.get("UV_FIND_LINKS", "").split(","))
     for path in uv_files(environment):
         try:
-            told.add(tomllib.loads(path.read_text(encoding="utf-8")))
+            told.add(toml.loads(path.read_text(encoding="utf-8")))
         # What is wrong with its settings is for uv to say.
         except (OSError, ValueError, RecursionError):
             continue

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import tomli
 
+from buildmatrix import toml
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.spec import positions
 from buildmatrix.spec.kinds import quoted
@@ -139,6 +140,9 @@ def _text(data: bytes, problems: Problems) -> str:
 
 def _parse(text: str, problems: Problems) -> Document:
     lines = positions.Lines(text)
+    if (offset := toml.long_key(text)) is not None:
+        message = f"tables or arrays are nested deeper than {positions.MAX_DEPTH} levels"
+        _fail(problems, lines.place(offset), message)
     try:
         values = tomli.loads(text, parse_float=Float)
         marks = positions.index(text)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import tomli
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from buildmatrix import toml
 from buildmatrix.errors import UsageError
 
 #: Bytes of one file, and files that include each other with `-r`.
@@ -91,8 +91,8 @@ def _read_included(path: Path, place: str, inputs: Inputs, seen: set[Path]) -> N
 
 def _read_pyproject(path: Path, inputs: Inputs) -> None:
     try:
-        document = tomli.loads(_text(path))
-    except (ValueError, RecursionError) as error:
+        document = toml.loads(_text(path))
+    except toml.TomlError as error:
         raise UsageError(f"{path} is not TOML: {error}") from None
     project = document.get("project")
     if not isinstance(project, dict):

@@ -1,0 +1,52 @@
+"""TOML that a stranger wrote: parsed within bounds, with one error for all that can be wrong.
+
+A parser keeps every beginning of a dotted key, so one line of 40 kB costs gigabytes; numbers of
+thousands of digits and deep nesting end it with errors of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import tomli
+
+#: Parts of a dotted key. Locks have five, specifications six.
+MOST_PARTS = 24
+
+TomlError = tomli.TOMLDecodeError
+
+_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"|' + r"'[^']*+'")
+_LONG_KEY = re.compile(rf"(?:[A-Za-z0-9_-]++[ \t]*+\.[ \t]*+){{{MOST_PARTS}}}[A-Za-z0-9_-]")
+#: What Python accepts of a number, and more than any TOML needs.
+_LONG_NUMBER = re.compile(r"[0-9_]{4000}")
+
+
+def loads(text: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
+    """The document. Raises `TomlError`, with line and column, for all that can be wrong."""
+    if (offset := long_key(text)) is not None:
+        raise TomlError(f"A key has more than {MOST_PARTS} parts", text, offset)
+    try:
+        return tomli.loads(text, parse_float=parse_float)
+    except TomlError:
+        raise
+    except RecursionError as error:
+        raise TomlError("Tables or arrays are nested too deeply", text, 0) from error
+    except ValueError as error:
+        # Python refuses to read numbers of thousands of digits; the parser passes that on.
+        number = _LONG_NUMBER.search(text)
+        place = number.start() if number else 0
+        raise TomlError("A number has too many digits", text, place) from error
+
+
+def long_key(text: str) -> int | None:
+    """Offset of the first part of a key that is beyond `MOST_PARTS`."""
+    begin = 0
+    for line in text.splitlines(keepends=True):
+        if line.count(".") >= MOST_PARTS:
+            plain = _STRING.sub(lambda string: "s" * len(string[0]), line)
+            if key := _LONG_KEY.search(plain):
+                return begin + key.end() - 1
+        begin += len(line)
+    return None
