@@ -12,7 +12,6 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import BuildmatrixError, Problem, SpecError, UndecidedError
 from buildmatrix.lock.plan import PROJECT
-from buildmatrix.lock.uv import MEMORY, TOO_LONG
 from buildmatrix.spec.model import Target
 from buildmatrix.text import shown
 
@@ -27,6 +26,8 @@ _SOURCE_ONLY = re.compile(r"Wheels are required for `([^`]+)` because building f
 ASKED = "buildmatrix-asked"
 #: What uv says of a distribution that is for newer Pythons than the target's.
 _TOO_OLD = re.compile(r"Python>=(3\.\d+)")
+#: What is put in the place of uv's account where it was ended for taking too long.
+TOO_LONG = "no answer in time"
 #: How a program in Rust says that it gets no more memory.
 _NO_MEMORY = re.compile(r"memory allocation of \d+ bytes failed")
 _LONGEST = 700
@@ -77,8 +78,8 @@ def _sentence(target: Target, lines: list[str]) -> str:
         )
     if _NO_MEMORY.search(text):
         return (
-            f"uv needed more than {MEMORY >> 30} GB of memory and was ended: an index sends a page "
-            "that has no end, or that unpacks to gigabytes."
+            "uv needed too many gigabytes of memory and was ended: an index sends a page that has "
+            "no end, or that unpacks to gigabytes."
         )
     if "network was disabled" in text or "Network connectivity is disabled" in text:
         return (

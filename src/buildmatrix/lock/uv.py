@@ -14,6 +14,7 @@ from pathlib import Path
 
 from buildmatrix import child
 from buildmatrix.errors import ComponentError
+from buildmatrix.lock.explain import TOO_LONG
 from buildmatrix.lock.uvsettings import settings_above
 from buildmatrix.lock.where import for_uv
 
@@ -25,7 +26,6 @@ MINIMUM = (0, 9, 8)
 SECONDS = 300.0
 #: Bytes of memory of its own; that search had 0.4 GB in use, and 1 GB was not enough for it.
 MEMORY = 4 << 30
-TOO_LONG = f"no answer within {SECONDS:.0f} s"
 
 #: Variables that say where packages are and how to reach them: the machine's business. Every other
 #: `UV_*` would change what is resolved behind the specification's back, so uv does not see it.
