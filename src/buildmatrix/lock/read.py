@@ -33,6 +33,8 @@ from buildmatrix.text import without_login
 
 _HINT = "restore it, or run `buildmatrix lock`"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+#: What an entry can be installed from (PEP 751); one of these.
+_FILES = ("wheels", "sdist", "archive", "vcs", "directory")
 _MISSING_ENTRY: Mapping[str, object] = {}
 
 
@@ -154,6 +156,7 @@ class _Reader:
             else (),
             place=f"{self.file}:{line}" if line else "",
             source="" if files else without_login(_source(item)),
+            unknown="" if any(map(item.get, _FILES)) else "its lock names no file of it",
         )
 
     def version(self, value: object, where: str) -> str:

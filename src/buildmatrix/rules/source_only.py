@@ -5,8 +5,9 @@ As long as a finding of this rule is a warning, the run is undecided (`reports.m
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from buildmatrix.lock.model import Package
 from buildmatrix.rules.findings import finding
@@ -26,31 +27,44 @@ def check(wheels: Wheels) -> Iterator[Finding]:
     """
     for name, why in sorted(wheels.without_wheel.items()):
         package = wheels.packages.get(name)
-        version = package.version if package is not None else ""
-        wanted = name in wheels.target.no_binary or (package is not None and _is_own(package))
-        is_built = package is not None and bool(package.source or package.source_only)
+        what = f"{name} {package.version if package is not None else ''}".rstrip()
+        is_own = package is not None and _is_own(package)
+        is_built = package is not None and not package.unknown and _is_built(package)
         holds = (
             "what it holds is known when it was built" if is_built else "what it holds is not known"
         )
-        is_told = name in wheels.askers
+        is_told = name in wheels.askers or (
+            package is not None and is_own and _is_read(package, wheels.askers)
+        )
         requires = (
             "" if is_told else "; nobody knows yet what it requires, and none of that is in here"
+        )
+        advice = (
+            f"ask for a version of {name} that has a wheel for this target, or look at the image "
+            "with `buildmatrix scan`"
+            if is_built
+            else f"ask for a version and a file of {name} that the index has"
         )
         yield finding(
             "BM107",
             wheels,
-            f"{name} {version}".rstrip() + f": {why}; {holds}" + requires,
-            severity="note" if wanted else "warning",
-            owner=f"{name}=={version}",
-            chain=wheels.chain_to(name) or (f"{name} {version}".rstrip(),),
-            fix=Fix(
-                "pin",
-                f"ask for a version of {name} that has a wheel for this target, or look at the "
-                "image with `buildmatrix scan`",
-                accept("BM107", distribution=name),
-            ),
+            f"{what}: {why}; {holds}{requires}",
+            severity="note" if is_own or name in wheels.target.no_binary else "warning",
+            owner=f"{name}=={package.version if package is not None else ''}",
+            chain=wheels.chain_to(name) or (what,),
+            fix=Fix("pin", advice, accept("BM107", distribution=name)),
         )
+
+
+def _is_built(package: Package) -> bool:
+    return bool(package.source or package.source_only)
 
 
 def _is_own(package: Package) -> bool:
     return bool(package.source) and _FOREIGN.match(package.source) is None
+
+
+def _is_read(package: Package, askers: Collection[str]) -> bool:
+    """Whether what a folder requires is known: lines of its project asked for something."""
+    lines = posixpath.join(posixpath.normpath(package.source), "pyproject.toml:")
+    return any(asker.startswith(lines) for asker in askers)

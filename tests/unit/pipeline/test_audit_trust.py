@@ -118,6 +118,17 @@ def test_wheels_for_other_platforms_alone_leave_the_run_undecided(locked: Locked
     assert exit_code(locked.audit("cpu")) == 3
 
 
+def test_what_the_users_own_folder_requires_is_known_where_its_project_says_it(
+    locked: Locked,
+) -> None:
+    own = Package("demo", "", None, (), False, (), source="./packages/demo")
+    asked = replace(locked.packages[0], via=("packages/demo/pyproject.toml:4",))
+    for packages, is_known in (([own], False), ([own, asked], True)):
+        locked.packages = packages
+        (one,) = locked.audit("cpu").findings
+        assert ("nobody knows yet what it requires" in one.message) != is_known
+
+
 @pytest.mark.parametrize("source", [".", "packages/demo", "file", "this workspace"])
 def test_the_users_own_folder_is_undecided_for_strict_runs_only(
     locked: Locked, source: str
