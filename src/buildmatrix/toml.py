@@ -20,7 +20,8 @@ TomlError = tomli.TOMLDecodeError
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"|' + r"'[^']*+'")
 _LONG_KEY = re.compile(rf"(?:[A-Za-z0-9_-]++[ \t]*+\.[ \t]*+){{{MOST_PARTS}}}[A-Za-z0-9_-]")
 #: What Python accepts of a number, and more than any TOML needs.
-_LONG_NUMBER = re.compile(r"[0-9_]{4000}")
+_LONG_NUMBER = re.compile(r"[0-9A-Fa-f_]{4000}")
+_LONG_HEXADECIMAL = re.compile(r"0[xob][0-9A-Fa-f_]{1000}")
 
 
 def loads(text: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
@@ -28,7 +29,11 @@ def loads(text: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any
     if (offset := long_key(text)) is not None:
         raise TomlError(f"A key has more than {MOST_PARTS} parts", text, offset)
     try:
-        return tomli.loads(text, parse_float=parse_float)
+        document = tomli.loads(text, parse_float=parse_float)
+        if _LONG_HEXADECIMAL.search(text):
+            # It was read, but no message could tell it; in a string or a comment it is harmless.
+            str(document)
+        return document
     except TomlError:
         raise
     except RecursionError as error:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from packaging.markers import Marker, default_environment
+from packaging.markers import InvalidMarker, Marker, default_environment
 from packaging.requirements import InvalidRequirement, Requirement
 
 from buildmatrix.catalogue.load import Catalogue
@@ -21,6 +21,7 @@ from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import DistributionMatch
 from buildmatrix.catalogue.names import normalise
 from buildmatrix.inventory.model import Distribution
+from buildmatrix.parsing import holds, parse_requirement
 
 #: `unconditional` is always installed; `marker` where its environment marker holds; `extra` only
 #: when somebody asks for the extra.
@@ -104,7 +105,7 @@ def _required(
 def _parsed(line: str) -> Requirement | None:
     """The requirement in a line; None for what is none."""
     try:
-        return Requirement(line)
+        return parse_requirement(line)
     except InvalidRequirement:
         return None
 
@@ -113,7 +114,11 @@ def _parsed(line: str) -> Requirement | None:
 def _holds(line: str, environment: tuple[tuple[str, str], ...]) -> bool:
     requirement = _parsed(line)
     marker = requirement.marker if requirement is not None else None
-    return marker is None or marker.evaluate(dict(environment))
+    try:
+        return marker is None or holds(marker, dict(environment))
+    # Installers refuse it; what it requires is looked at all the same.
+    except InvalidMarker:
+        return True
 
 
 def _kind(marker: Marker | None) -> RequirementKind:

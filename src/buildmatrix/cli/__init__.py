@@ -28,7 +28,13 @@ from buildmatrix.cli.options import (
     stacked,
     with_global_options,
 )
-from buildmatrix.errors import EXIT_DEFECT, EXIT_INTERRUPTED, BuildmatrixError, UsageError
+from buildmatrix.errors import (
+    EXIT_DEFECT,
+    EXIT_INTERRUPTED,
+    BuildmatrixError,
+    UndecidedError,
+    UsageError,
+)
 from buildmatrix.text import printable
 
 #: Command → one line for `--help`. The module of the same name holds a click command `command`.
@@ -163,6 +169,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if error.log is not None:
             console.complain(f"log: {error.log}")
         code = error.exit_code
+    except OSError as error:
+        # What this machine refuses anywhere: a full disk, a name that is too long.
+        where = f"{error.filename}: " if error.filename is not None else ""
+        console.complain(printable(f"buildmatrix: {where}{error.strerror or error}"))
+        _show_traceback(error, arguments)
+        code = UndecidedError.exit_code
     except (click.Abort, KeyboardInterrupt):
         console.complain("buildmatrix: interrupted")
         code = EXIT_INTERRUPTED
@@ -171,22 +183,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = 0
     except Exception as error:
         # 1 would say that there are findings: a crash says nothing about the images.
-        _explain_defect(error, sys.argv[1:] if arguments is None else arguments)
+        _explain_defect(error, arguments)
         code = EXIT_DEFECT
     _let_go()
     sys.exit(code or 0)
 
 
-def _explain_defect(error: Exception, arguments: Sequence[str]) -> None:
+def _show_traceback(error: Exception, arguments: Sequence[str] | None) -> bool:
+    """Print where an exception comes from, if that was asked for with `--verbose`."""
+    given = sys.argv[1:] if arguments is None else arguments
+    wanted = "BUILDMATRIX_VERBOSE" in os.environ or "-v" in given or "--verbose" in given
+    if wanted:
+        console.complain("".join(traceback.format_exception(error)).rstrip())
+    return wanted
+
+
+def _explain_defect(error: Exception, arguments: Sequence[str] | None) -> None:
     """One sentence about an exception that nobody expected; all of it with `--verbose`."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     said = printable(str(error))[:_LONGEST_REASON]
-    is_verbose = (
-        not {"-v", "--verbose"}.isdisjoint(arguments) or "BUILDMATRIX_VERBOSE" in os.environ
-    )
-    if is_verbose:
-        console.complain("".join(traceback.format_exception(error)).rstrip())
+    is_verbose = _show_traceback(error, arguments)
     console.complain(
         f"buildmatrix: stopped by a defect of its own, {type(error).__name__}{where}: {said}; "
         + ("please report it" if is_verbose else "run it again with -v, and please report that")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.comparison.model import ArchitectureChange
+from buildmatrix.parsing import natural
 
 Architectures = Mapping[tuple[str, str], frozenset[str]]
 
@@ -54,12 +54,4 @@ def _change(
 
 def _in_order(names: Iterable[str]) -> tuple[str, ...]:
     """`sm_90` before `sm_120`."""
-
-    def key(name: str) -> list[tuple[int, str]]:
-        return [(int(part), "") if part.isdecimal() else (0, part) for part in _parts(name)]
-
-    return tuple(sorted(names, key=key))
-
-
-def _parts(name: str) -> list[str]:
-    return re.findall(r"[0-9]+|[^0-9]+", name)
+    return tuple(sorted(names, key=natural))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import InvalidVersion
 
 from buildmatrix.comparison.model import Change, DistributionChange, Held, Side
+from buildmatrix.parsing import parse_version
 from buildmatrix.rules.text import count, listing, size
 
 #: Names of the first parts of a release (PEP 440), the most important first.
@@ -83,7 +84,7 @@ def _step(old: Held, new: Held, details: Sequence[str]) -> tuple[str, bool]:
     if old.version == new.version:
         return "bytes" if any(one.startswith(_OTHER_FILE) for one in details) else "", False
     try:
-        one, other = Version(old.version), Version(new.version)
+        one, other = parse_version(old.version), parse_version(new.version)
     except InvalidVersion:
         return "", False
     if one.epoch != other.epoch:

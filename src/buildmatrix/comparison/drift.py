@@ -11,14 +11,15 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import InvalidRequirement
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import InvalidVersion
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import DistributionMatch
 from buildmatrix.lock.model import Lock, Package
+from buildmatrix.parsing import parse_requirement, parse_version
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.subject import Subject, locked
 from buildmatrix.rules.text import listing
@@ -266,13 +267,13 @@ def _twins(
 
 def _name(line: str) -> str | None:
     try:
-        return canonicalize_name(Requirement(line).name)
+        return canonicalize_name(parse_requirement(line).name)
     except InvalidRequirement:
         return None
 
 
 def _public(version: str) -> str:
     try:
-        return Version(version).public
+        return parse_version(version).public
     except InvalidVersion:
         return version.partition("+")[0]

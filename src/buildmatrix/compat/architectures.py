@@ -13,7 +13,7 @@ from typing import Literal
 Support = Literal["native", "jit", "none"]
 
 #: CUDA C++ Programming Guide, "Compute Capabilities": number, and `a` or `f` for feature sets.
-_CUDA = re.compile(r"(?P<space>sm|compute|lto)_(?P<number>\d+)(?P<features>[af]?)")
+_CUDA = re.compile(r"(?P<space>sm|compute|lto)_(?P<number>\d{1,9})(?P<features>[af]?)")
 _GFX = re.compile(r"gfx[0-9a-f-]+(?:generic)?")
 #: LLVM, "User Guide for AMDGPU Backend", section "Generic processors".
 _GENERIC_GFX = {

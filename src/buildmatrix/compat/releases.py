@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.compat.runtimes import built_for, toolkit_line
 
-_RELEASE = re.compile(r"(\d+)\.(\d+)")
+_RELEASE = re.compile(r"(\d{1,9})\.(\d{1,9})")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-_NUMBER = re.compile(r"\d+")
-_LOCAL = re.compile(r"[a-z]+\.?(\d+)(?:\.(\d+))?")
+_NUMBER = re.compile(r"\d{1,9}")
+_LOCAL = re.compile(r"[a-z]+\.?(\d{1,9})(?:\.(\d{1,9}))?")
 
 
 def toolkit_line(runtime: str) -> str | None:

@@ -60,7 +60,7 @@ class Answer:
     def length(self) -> int | None:
         """Bytes of the body, where the server says so (h11 lets nothing but digits pass)."""
         said = self.headers.get("content-length")
-        return None if said is None else int(said)
+        return None if said is None or len(said) > 18 else int(said)
 
     def read(self, limit: int) -> bytes:
         """The whole body, at most `limit` bytes after decompression. Raises RequestError."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import InvalidWheelFilename, canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from buildmatrix.errors import UndecidedError
@@ -20,6 +20,7 @@ from buildmatrix.index.facts import FactsCache, Kept, content, place
 from buildmatrix.index.model import Depth, FileVersion, WheelFacts
 from buildmatrix.inventory.model import Distribution
 from buildmatrix.lock.model import Wheel
+from buildmatrix.parsing import parse_version, parse_wheel_name
 from buildmatrix.store.facts import digest
 from buildmatrix.trees.base import Closing, reason
 
@@ -232,7 +233,7 @@ def _whole_file(path: Path) -> Reading:
 def _check_name(filename: str, facts: WheelFacts) -> None:
     """Raises UndecidedError for a wheel that its metadata call something else than its name."""
     try:
-        name, version, _, _ = parse_wheel_filename(filename)
+        name, version, _, _ = parse_wheel_name(filename)
     except (InvalidWheelFilename, InvalidVersion) as error:
         raise UndecidedError(f"{filename} is no name of a wheel: {error}") from error
     # Those of libraries that a wheel carries lie deeper, and say nothing of the wheel.
@@ -253,7 +254,7 @@ def _check_name(filename: str, facts: WheelFacts) -> None:
 
 def _is_called(one: Distribution, name: str, version: Version) -> bool:
     try:
-        return canonicalize_name(one.name) == name and Version(one.version) == version
+        return canonicalize_name(one.name) == name and parse_version(one.version) == version
     except InvalidVersion:
         return False
 

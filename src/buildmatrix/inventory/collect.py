@@ -17,7 +17,15 @@ from buildmatrix.inventory.distributions import Ownership, read_distributions
 from buildmatrix.inventory.folders import folders, one_name_each
 from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.mattering import LARGE_CONTAINER
-from buildmatrix.inventory.model import Artefact, Binary, Container, Inventory, Link, Stats
+from buildmatrix.inventory.model import (
+    Artefact,
+    Binary,
+    Container,
+    Inventory,
+    Link,
+    Stats,
+    SystemPackage,
+)
 from buildmatrix.inventory.nested import (
     SEPARATOR,
     Contents,
@@ -30,6 +38,7 @@ from buildmatrix.inventory.python_loading import read_python
 from buildmatrix.inventory.python_path import python_paths
 from buildmatrix.inventory.python_source import LARGEST_SEARCHED, Outline, outline
 from buildmatrix.inventory.system import (
+    LD_SO_CACHE,
     library_folders,
     loader_cache,
     musl_folders,
@@ -39,7 +48,7 @@ from buildmatrix.inventory.system import (
 from buildmatrix.inventory.system_files import packaged
 from buildmatrix.inventory.workers import spread
 from buildmatrix.trees import containers
-from buildmatrix.trees.base import File, Source, Tree, reason
+from buildmatrix.trees.base import File, Source, Tree, defect, reason
 from buildmatrix.trees.inflating import Passing
 
 ELF_MAGIC = b"\x7fELF"
@@ -47,6 +56,9 @@ ELF_MAGIC = b"\x7fELF"
 PACKAGES = frozenset({"wheel", "conda", "deb", "rpm"})
 #: `libx.so`, `libx.so.12`, `ld-linux-x86-64.so.2`: the names that a loader looks for.
 _LIBRARY_NAME = re.compile(r"\.so(\.|$)")
+
+#: What the records of the system's packages are called where none of them is to blame.
+_SYSTEM = "packages of the system"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +100,8 @@ def collect(
     started = time.monotonic()
     listing = Listing(tree)
     distributions, ownership = read_distributions(listing)
-    packages = system_packages(listing)
+    no_packages: tuple[SystemPackage, ...] = ()
+    packages = listing.attempt(_SYSTEM, lambda: system_packages(listing), no_packages)
     paths = python_paths(listing, environment)
     primary, hard_links = one_name_each(listing, ownership, paths)
     files = _read_files(listing, primary, ownership, memory)
@@ -116,10 +129,12 @@ def collect(
         python_paths=paths,
         links=tuple(_library_links(listing, loadable, hard_links)),
         system_packages=packages,
-        packaged=packaged(listing, packages, mattering),
+        packaged=listing.attempt(
+            _SYSTEM, lambda: packaged(listing, packages, mattering), dict[str, str]()
+        ),
         shared_paths=ownership.shared,
         library_folders=library_folders(listing),
-        loader_cache=loader_cache(listing),
+        loader_cache=listing.attempt(LD_SO_CACHE, lambda: loader_cache(listing), None),
         preload=preloaded(listing),
         musl_folders=musl_folders(listing),
         environment=dict(sorted(environment.items())),
@@ -268,6 +283,8 @@ def inspect(tree: Tree, file: File) -> Seen:
             return look(source, file.path, file.size)
     except OSError as error:
         return Seen(unread=reason(error))
+    except Exception as error:
+        return Seen(unread=defect(error))
 
 
 def look(source: Source, path: str, size: int, *, nested: bool = False) -> Seen:

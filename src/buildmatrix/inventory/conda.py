@@ -15,6 +15,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from buildmatrix.inventory.listing import Listing
 
@@ -58,7 +59,7 @@ def conda_packages(listing: Listing) -> list[CondaPackage]:
         match = _RECORD.fullmatch(path)
         if match is None:
             continue
-        package = _read(listing, path, match["prefix"] or "")
+        package = listing.attempt(path, partial(_read, listing, path, match["prefix"] or ""), None)
         if package is not None:
             found.append(package)
     return found

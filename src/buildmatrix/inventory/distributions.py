@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.parser import HeaderParser
+from functools import partial
 from urllib.parse import urlsplit, urlunsplit
 
 from buildmatrix.inventory.conda_join import Recorded, with_conda
@@ -56,6 +57,7 @@ def read_distributions(listing: Listing) -> tuple[tuple[Distribution, ...], Owne
 
     A distribution that lies inside of another one (`setuptools/_vendor`) is a part of that one.
     """
+    nothing: dict[str, str] = {}
     records: dict[str, dict[str, str]] = {}
     left = ALL_RECORDS
     for folder in _metadata_folders(listing):
@@ -66,8 +68,12 @@ def read_distributions(listing: Listing) -> tuple[tuple[Distribution, ...], Owne
             records[folder] = {}
             continue
         left -= size
-        records[folder] = _record(listing, folder)
-    python = [_read(listing, folder, records[folder]) for folder in _outermost(records)]
+        records[folder] = listing.attempt(path, partial(_record, listing, folder), nothing)
+    python = [
+        one
+        for folder in _outermost(records)
+        if (one := listing.attempt(folder, partial(_read, listing, folder, records[folder]), None))
+    ]
     found = with_conda(listing, python)
     # Few of some ten thousand paths are claimed twice.
     claimed = Counter(path for one in found for path in one.record)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from functools import cached_property
+from typing import TypeVar
 
 from buildmatrix.inventory.model import Unread
 from buildmatrix.inventory.names import readable
 from buildmatrix.inventory.paths import Paths
-from buildmatrix.trees.base import File, Symlink, Tree, reason
+from buildmatrix.trees.base import File, Symlink, Tree, defect, reason
+
+Result = TypeVar("Result")
 
 
 class Listing:
@@ -62,6 +66,17 @@ class Listing:
     def note(self, path: str, why: str) -> None:
         """Remember that `path` could not be read, and why."""
         self.unread.append(Unread(path, why))
+
+    def attempt(self, path: str, work: Callable[[], Result], otherwise: Result) -> Result:
+        """What `work` makes of the file or folder `path`; `otherwise` after noting why it failed.
+
+        Whatever hostile bytes make it raise, the rest of the tree is read.
+        """
+        try:
+            return work()
+        except Exception as error:
+            self.note(path, defect(error))
+            return otherwise
 
     def read(self, path: str, limit: int) -> bytes | None:
         """A whole file of at most `limit` bytes; None after noting why it cannot be had."""

@@ -39,7 +39,7 @@ from buildmatrix.inventory.python_values import UNKNOWN, Scope, scope_of, truth
 from buildmatrix.inventory.python_walk import Reached, Walk
 from buildmatrix.inventory.syntax import children
 from buildmatrix.inventory.workers import spread
-from buildmatrix.trees.base import File, Tree, reason
+from buildmatrix.trees.base import File, Tree, defect, reason
 
 #: Folders that Python imports from, by their names on every system.
 _SITES = ("site-packages/", "dist-packages/")
@@ -110,10 +110,19 @@ def read_python(
     # Parsing costs some twenty times what reading does. One distribution gets no second process:
     # both would come to copy all that is known of the tree, to save a fifth of the time.
     weight = 20 if len(work) > 1 else 1
+
+    def attempt(index: int) -> tuple[PythonFacts, list[Unread], int]:
+        place = work[index].site + work[index].name if index < len(work) else "Python files"
+        try:
+            return (
+                _facts(listing.tree, listing.files, work[index]) if index < len(work) else outside()
+            )
+        # What one distribution holds costs no other.
+        except Exception as error:
+            return PythonFacts(), [Unread(place, defect(error))], 0
+
     done = spread(
-        lambda index: (
-            _facts(listing.tree, listing.files, work[index]) if index < len(work) else outside()
-        ),
+        attempt,
         [weight * size for size in (*(one.budget for one in work), rest)],
     )
     facts = [found for found, _, _ in done]
@@ -208,6 +217,8 @@ def _follow(program: Program) -> tuple[list[PythonLoad], Walk]:
             where[module.name] = loading(module)
         except RecursionError:
             program.unparsed[path] = "nested too deep to be followed"
+        except Exception as error:
+            program.unparsed[path] = defect(error)
         del module  # Or its tree would be there while the next one is parsed.
     walk = Walk(program, where)
     walk.run()

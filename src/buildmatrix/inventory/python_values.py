@@ -412,6 +412,9 @@ def _literals(node: ast.expr) -> tuple[str, ...] | None:
 
 
 def _constant(constant: str | bytes | int) -> Value:
+    # In decimal digits a number is no longer than its bits; Python refuses to write 4300 of them.
+    if isinstance(constant, int) and constant.bit_length() > LONGEST_PATTERN:
+        return UNKNOWN
     text = constant.decode("utf-8", "replace") if isinstance(constant, bytes) else str(constant)
     return frozenset({text}) if len(text) <= LONGEST_PATTERN else UNKNOWN
 

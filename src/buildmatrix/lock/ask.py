@@ -7,14 +7,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import InvalidSpecifier
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import InvalidVersion
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.lock.markers import holds
 from buildmatrix.lock.model import LeftOut
 from buildmatrix.lock.platform import marker_environment
+from buildmatrix.parsing import parse_specifiers, parse_version
 from buildmatrix.spec.model import Target
 
 #: Grammar of names (https://packaging.python.org/en/latest/specifications/name-normalization/).
@@ -98,7 +99,7 @@ class Ask:
         target = self.target
         try:
             # A minor version is meant, and tools write `>=3.12.3` where they ran on that.
-            pythons = SpecifierSet(wanted)
+            pythons = parse_specifiers(wanted)
             reached = any(pythons.contains(f"{target.python}.{patch}") for patch in range(100))
         except InvalidSpecifier as error:
             problem = f"the lock is for Python {wanted!r}, which is no range of versions"
@@ -116,7 +117,7 @@ class Ask:
             problem = f"{name[:80]!r} is no name of a distribution"
             raise SpecError([Problem(problem, self.label, line)])
         try:
-            return str(Version(version)) if version else ""
+            return str(parse_version(version)) if version else ""
         except InvalidVersion as error:
             problem = f"package `{name}`: `version` is {version!r}, and must be a version (PEP 440)"
             raise SpecError([Problem(problem, self.label, line)]) from error

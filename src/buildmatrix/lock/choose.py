@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import InvalidWheelFilename, canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from buildmatrix.lock.model import Package, Wheel
 from buildmatrix.lock.platform import glibc_minor, machine
+from buildmatrix.parsing import parse_version, parse_wheel_name
 from buildmatrix.spec.model import Target
 
 #: The oldest glibc of a `manylinux` tag, and what the old names stand for (PEP 600).
@@ -44,7 +45,7 @@ def best(wheels: Iterable[Wheel], target: Target) -> Wheel | None:
     chosen: tuple[tuple[int, tuple[int, str] | tuple[()]], Wheel] | None = None
     for wheel in wheels:
         try:
-            _, _, build, tags = parse_wheel_filename(wheel.filename)
+            _, _, build, tags = parse_wheel_name(wheel.filename)
         except (InvalidWheelFilename, InvalidVersion):
             continue
         rank = min((ranks[tag] for tag in tags if tag in ranks), default=None)
@@ -62,13 +63,13 @@ def is_of(wheel: Wheel, package: Package) -> bool:
     A pin without a local version (`2.9.0`) allows a build with one (`2.9.0+cpu`).
     """
     try:
-        name, version, _, _ = parse_wheel_filename(wheel.filename)
-        wanted = Version(package.version) if package.version else version
+        name, version, _, _ = parse_wheel_name(wheel.filename)
+        wanted = parse_version(package.version) if package.version else version
     except (InvalidWheelFilename, InvalidVersion):
         return False
     if name != canonicalize_name(package.name):
         return False
-    return version == wanted or (wanted.local is None and Version(version.public) == wanted)
+    return version == wanted or (wanted.local is None and parse_version(version.public) == wanted)
 
 
 def refusal(package: Package, target: Target) -> str | None:
@@ -107,7 +108,7 @@ def nearest_build(
     found: list[tuple[Version, int, str]] = []
     for name in files:
         try:
-            _, version, _, tags = parse_wheel_filename(name)
+            _, version, _, tags = parse_wheel_name(name)
         except (InvalidWheelFilename, InvalidVersion):
             continue
         local = version.local or ""
@@ -116,7 +117,7 @@ def nearest_build(
             found.append((version, mark, name))
     if not found:
         return None
-    limit = _release(Version(wanted))
+    limit = _release(parse_version(wanted))
     older = [one for one in found if _release(one[0]) <= limit]
     near = max(_release(v) for v, _, _ in older) if older else min(_release(v) for v, _, _ in found)
     version, _, name = min(
@@ -126,7 +127,7 @@ def nearest_build(
 
 
 def _release(version: Version) -> Version:
-    return Version(version.public)
+    return parse_version(version.public)
 
 
 def _begins(local: str, mark: str) -> bool:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
+from packaging.version import InvalidVersion
+
+from buildmatrix.parsing import parse_specifiers, parse_version
 
 
 def allows(constraint: str, version: str) -> bool:
@@ -17,7 +19,7 @@ def allows(constraint: str, version: str) -> bool:
     For telling entries of one name apart, where a wrong yes is harmless.
     """
     try:
-        found = Version(version)
+        found = parse_version(version)
         return any(
             _specifier(part).contains(found, prereleases=True)
             for part in re.split(r"\s*\|\|?\s*", constraint.strip() or "*")
@@ -41,18 +43,20 @@ def marker(constraint: str) -> str:
 
 def _specifier(text: str) -> SpecifierSet:
     parts = [part for part in re.split(r"\s*,\s*|\s+(?=[<>=!~^])", text.strip(" ()")) if part]
-    return SpecifierSet(",".join(one for part in parts for one in _clauses(part.replace(" ", ""))))
+    return parse_specifiers(
+        ",".join(one for part in parts for one in _clauses(part.replace(" ", "")))
+    )
 
 
 def _clauses(part: str) -> list[str]:
     if part == "*":
         return []
     if part.startswith("^"):
-        release = Version(part[1:]).release
+        release = parse_version(part[1:]).release
         keep = next((n for n, number in enumerate(release) if number), len(release) - 1)
         return [f">={part[1:]}", f"<{_next(release, keep)}.dev0"]
     if part.startswith("~") and not part.startswith("~="):
-        release = Version(part[1:]).release
+        release = parse_version(part[1:]).release
         return [f">={part[1:]}", f"<{_next(release, min(1, len(release) - 1))}.dev0"]
     return [part if part[0] in "<>=!~" else f"=={part}"]
 

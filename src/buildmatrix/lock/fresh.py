@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import InvalidSpecifier
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import InvalidVersion
 
 from buildmatrix.errors import SpecError
 from buildmatrix.lock.ask import Ask
@@ -28,6 +28,7 @@ from buildmatrix.lock.projects import Project, expand, read_project
 from buildmatrix.lock.text import decode, load_toml, mapping, read_bytes, string, strings, tables
 from buildmatrix.lock.uvlock import own_folder, roots_of
 from buildmatrix.lock.wanted import applies, read_wanted
+from buildmatrix.parsing import parse_json, parse_specifiers, parse_version
 
 
 def uv_staleness(ask: Ask) -> str | None:
@@ -61,8 +62,8 @@ def pipenv_staleness(ask: Ask) -> str | None:
     path, label = ask.beside("Pipfile")
     try:
         document = load_toml(decode(read_bytes(path, label, None), label), label, None)
-        lock = mapping(json.loads(decode(read_bytes(ask.path, ask.label, None), ask.label)))
-    except (SpecError, json.JSONDecodeError, RecursionError):
+        lock = mapping(parse_json(decode(read_bytes(ask.path, ask.label, None), ask.label)))
+    except (SpecError, json.JSONDecodeError):
         return None
     recorded = string(mapping(mapping(lock.get("_meta")).get("hash")).get("sha256"))
     if not recorded or recorded == _pipfile_hash(document):
@@ -190,7 +191,7 @@ def _recorded_wish(item: Mapping[str, object]) -> tuple[frozenset[str], str]:
 def _range(text: str) -> str:
     """A range in one form: tools order its parts differently."""
     try:
-        return ",".join(sorted(str(one) for one in SpecifierSet(text)))
+        return ",".join(sorted(str(one) for one in parse_specifiers(text)))
     except InvalidSpecifier:
         return text
 
@@ -279,7 +280,7 @@ def _unmet(line: Line, pins: Mapping[str, str]) -> str | None:
         return None
     if version is not None:
         try:
-            if line.requirement.specifier.contains(Version(version), prereleases=True):
+            if line.requirement.specifier.contains(parse_version(version), prereleases=True):
                 return None
         except InvalidVersion:
             return None

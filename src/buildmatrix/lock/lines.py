@@ -12,10 +12,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from packaging.markers import InvalidMarker, Marker
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.markers import InvalidMarker
+from packaging.requirements import Requirement
 
+from buildmatrix import parsing
 from buildmatrix.errors import Problem
+from buildmatrix.parsing import parse_marker
 
 _COMMENT = re.compile(r"(^|\s)#.*$")
 #: `-r FILE` and `-c FILE`.
@@ -120,15 +122,12 @@ def expand_variables(text: str) -> str:
 
 def parse_requirement(text: str) -> Requirement:
     """A requirement as pip and uv read it. Raises `InvalidRequirement`."""
-    try:
-        address = named_address(text)
-        if address is None:
-            return Requirement(text)
-        where = re.sub(r"\s", "%20", address.where)
-        behind = f" ; {address.marker}" if address.marker else ""
-        return Requirement(f"{address.name}{address.bracket} @ {where}{behind}")
-    except RecursionError as error:
-        raise InvalidRequirement("it nests too deeply") from error
+    address = named_address(text)
+    if address is None:
+        return parsing.parse_requirement(text)
+    where = re.sub(r"\s", "%20", address.where)
+    behind = f" ; {address.marker}" if address.marker else ""
+    return parsing.parse_requirement(f"{address.name}{address.bracket} @ {where}{behind}")
 
 
 def named_address(text: str) -> Address | None:
@@ -161,8 +160,8 @@ def _split_marker(text: str) -> tuple[str, str]:
         if number >= _MOST_SEMICOLONS:
             break
         try:
-            Marker(marker)
-        except (InvalidMarker, RecursionError):
+            parse_marker(marker)
+        except InvalidMarker:
             if spaced is None and len(found[0]) > 1:
                 spaced = address, marker  # Whoever reads the marker says what is wrong with it.
             continue

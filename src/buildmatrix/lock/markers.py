@@ -11,8 +11,11 @@ import re
 from collections.abc import Collection, Mapping
 from functools import lru_cache
 
-from packaging.markers import InvalidMarker, Marker, UndefinedEnvironmentName
+from packaging.markers import InvalidMarker, Marker
 from packaging.utils import canonicalize_name
+
+from buildmatrix.parsing import holds as evaluate
+from buildmatrix.parsing import parse_marker
 
 _EXTRA = re.compile(
     r"""\bextra\s*(==|!=)\s*(?:'([^']*)'|"([^"]*)")|(?:'([^']*)'|"([^"]*)")\s*(==|!=)\s*extra\b"""
@@ -53,12 +56,11 @@ def holds(
         return _TRUE if (name in among) == (found[3] == "in") else _FALSE
 
     try:
-        parsed = _parse(_EXTRA.sub(extra, _MEMBER.sub(member, marker)))
-        return parsed.evaluate(dict(environment))
-    except (InvalidMarker, UndefinedEnvironmentName, RecursionError) as error:
-        raise BrokenMarker(str(error).splitlines()[0] or "it nests too deeply") from error
+        return evaluate(_parse(_EXTRA.sub(extra, _MEMBER.sub(member, marker))), environment)
+    except InvalidMarker as error:
+        raise BrokenMarker(str(error).splitlines()[0]) from error
 
 
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> Marker:
-    return Marker(text)
+    return parse_marker(text)

@@ -29,6 +29,7 @@ from buildmatrix.lock.text import (
     tables,
 )
 from buildmatrix.lock.uvlock import sha256_of
+from buildmatrix.parsing import parse_json
 from buildmatrix.text import without_login
 
 _HINT = "run `pipenv lock`"
@@ -47,12 +48,10 @@ def read(ask: Ask) -> tuple[Lock, Mapping[str, frozenset[str]]]:
     data = read_bytes(ask.path, ask.label, _HINT)
     text = decode(data, ask.label)
     try:
-        document = mapping(json.loads(text))
+        document = mapping(parse_json(text))
     except json.JSONDecodeError as error:
         problem = f"this is no JSON: {error.msg[:1].lower()}{error.msg[1:]}"
         raise SpecError([Problem(problem, ask.label, error.lineno, error.colno, _HINT)]) from error
-    except RecursionError as error:
-        raise SpecError([Problem("this is no JSON: it nests too deeply", ask.label)]) from error
     meta = mapping(document.get("_meta"))
     if not meta or "default" not in document:
         raise SpecError([Problem("it has no `_meta` or no `default`", ask.label, hint=_HINT)])

@@ -12,7 +12,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import InvalidRequirement
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
@@ -33,6 +33,7 @@ from buildmatrix.lock.text import (
     tables,
 )
 from buildmatrix.lock.walk import Astray, Edge, Entry, Wish, walk
+from buildmatrix.parsing import parse_requirement
 from buildmatrix.text import without_login
 
 _HINT = "run `poetry lock`"
@@ -228,7 +229,7 @@ def _of_extra(names: object, item: Mapping[str, object]) -> Iterator[Edge]:
     for text in strings(names):
         try:
             # `trio (>=0.32.0)` is the older way to write a requirement, which PEP 508 allows.
-            requirement = Requirement(text)
+            requirement = parse_requirement(text)
         except InvalidRequirement:
             continue
         name = canonicalize_name(requirement.name)

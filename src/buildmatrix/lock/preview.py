@@ -20,7 +20,6 @@ from pathlib import Path
 import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
 from buildmatrix import toml
 from buildmatrix.errors import UndecidedError
@@ -38,6 +37,7 @@ from buildmatrix.lock.text import mapping, string, tables
 from buildmatrix.lock.uv import Uv
 from buildmatrix.lock.uvsettings import project_text
 from buildmatrix.lock.wanted import Wanted, applies
+from buildmatrix.parsing import parse_requirement, parse_version
 from buildmatrix.progress import Progress
 from buildmatrix.spec.model import Target
 from buildmatrix.text import without_login
@@ -207,7 +207,7 @@ class _Session:
         self._wanted = wanted
         self._request = request
         self._folder = folder
-        requirements = [Requirement(text) for text in request.lines]
+        requirements = [parse_requirement(text) for text in request.lines]
         self._lines = [
             Line(ASKED_FILE, 0, canonicalize_name(one.name), one) for one in requirements
         ]
@@ -290,7 +290,11 @@ class _Session:
         found: dict[str, str] = {}
         for package in lock.packages:
             chosen = graph[package.name].version if package.name in graph else None
-            if package.source_only and chosen and Version(package.version) > Version(chosen):
+            if (
+                package.source_only
+                and chosen
+                and parse_version(package.version) > parse_version(chosen)
+            ):
                 found[package.name] = chosen
         return found
 

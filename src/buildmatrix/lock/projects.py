@@ -153,7 +153,8 @@ def under(requirement: Requirement, markers: Collection[str]) -> Requirement:
     """A requirement that holds only where further markers do, too."""
     own = requirement.marker
     both = [*markers, *([str(own)] if own is not None else [])]
-    found = parse_requirement(str(requirement))
+    # Both were read before, so that one more pair of brackets is no danger.
+    found = Requirement(str(requirement))
     found.marker = Marker(" and ".join(f"({one})" for one in both))
     return found
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import InvalidVersion
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.lock.inputs import inputs_digest
@@ -29,6 +29,7 @@ from buildmatrix.lock.text import (
     table_lines,
 )
 from buildmatrix.lock.urls import path_in
+from buildmatrix.parsing import parse_version
 from buildmatrix.text import without_login
 
 _HINT = "restore it, or run `buildmatrix lock`"
@@ -163,7 +164,11 @@ class _Reader:
         if value is None:
             return ""  # Allowed for directories and repositories.
         try:
-            return str(Version(value)) if isinstance(value, str) else self.bad_version(value, where)
+            return (
+                str(parse_version(value))
+                if isinstance(value, str)
+                else self.bad_version(value, where)
+            )
         except InvalidVersion:
             return self.bad_version(value, where)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import InvalidSpecifier
 from packaging.utils import canonicalize_name
 
 from buildmatrix import toml
@@ -35,6 +35,7 @@ from buildmatrix.lock.lines import (
     too_many,
 )
 from buildmatrix.lock.projects import expand, read_project
+from buildmatrix.parsing import parse_specifiers
 from buildmatrix.spec.model import Target
 
 _EDITABLE = re.compile(r"(-e|--editable)\b")
@@ -232,7 +233,7 @@ def _problems_of_project(
     wanted = project.get("requires-python", "")
     line = _line_of_key("requires-python", text)
     try:
-        pythons = SpecifierSet(wanted) if isinstance(wanted, str) else None
+        pythons = parse_specifiers(wanted) if isinstance(wanted, str) else None
     except InvalidSpecifier:
         pythons = None
     if pythons is None:

@@ -34,8 +34,10 @@ def requirements(
     lines: Iterable[str], present: Collection[str], environment: Mapping[str, str]
 ) -> Iterator[Requires]:
     """The lines that name something that is there and whose markers hold, for one extra or none."""
-    from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
-    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.markers import InvalidMarker
+    from packaging.requirements import InvalidRequirement
+
+    from buildmatrix.parsing import holds, parse_requirement
 
     for line in dict.fromkeys(lines):
         start = _NAME.match(line)
@@ -47,7 +49,7 @@ def requirements(
             yield Requires(distribution_name(start[1]), asked, line, "", None)
             continue
         try:
-            requirement = Requirement(line)
+            requirement = parse_requirement(line)
         except InvalidRequirement:
             continue  # As installers do.
         name, marker = distribution_name(requirement.name), requirement.marker
@@ -58,13 +60,13 @@ def requirements(
         text = str(marker)
         named = set(re.findall(r"extra\s*==\s*[\"']([^\"']+)[\"']", text))
         try:
-            if marker.evaluate({**environment, "extra": ""}):
+            if holds(marker, {**environment, "extra": ""}):
                 yield Requires(name, wanted, line, text, None)
                 continue
             for extra in sorted(named):
-                if marker.evaluate({**environment, "extra": extra}):
+                if holds(marker, {**environment, "extra": extra}):
                     yield Requires(name, wanted, line, text, distribution_name(extra))
-        except (UndefinedComparison, UndefinedEnvironmentName):
+        except InvalidMarker:
             yield Requires(name, wanted, line, text, None)
 
 

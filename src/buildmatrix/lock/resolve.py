@@ -26,6 +26,7 @@ from buildmatrix.lock.read import read_lock
 from buildmatrix.lock.requirements import read_asked, relative_label
 from buildmatrix.lock.status import staleness
 from buildmatrix.lock.uv import Uv, find_uv
+from buildmatrix.parsing import holds
 from buildmatrix.progress import Progress
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.text import shown
@@ -80,7 +81,7 @@ def _lock(
         [
             line
             for line in some
-            if line.requirement.marker is None or line.requirement.marker.evaluate(environment)
+            if line.requirement.marker is None or holds(line.requirement.marker, environment)
         ]
         for some in (asked.lines, asked.hashed)
     )

@@ -6,10 +6,11 @@ import difflib
 import re
 from collections.abc import Iterator
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import InvalidRequirement
 from packaging.utils import canonicalize_name
 
 from buildmatrix.lock.lines import logical_lines
+from buildmatrix.parsing import parse_requirement
 
 #: Name, extras, range and the rest (marker, comment) of a requirement, PEP 508.
 _PARTS = re.compile(
@@ -65,7 +66,7 @@ def _renamed(line: str, name: str, twin: str, only: str | None) -> str:
     ranged = found["range"] if only is None else only
     anew = f"{found['lead']}{twin}{found['extras'] or ''}{ranged}{found['rest']}"
     try:
-        asked = Requirement(re.sub(r"(^|\s)#.*$", "", anew).strip())
+        asked = parse_requirement(re.sub(r"(^|\s)#.*$", "", anew).strip())
     except InvalidRequirement as error:
         raise CannotRewrite(f"`{anew.strip()}` would be no requirement") from error
     if canonicalize_name(asked.name) != canonicalize_name(twin.partition("[")[0]):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import InvalidWheelFilename, canonicalize_name
 from packaging.version import InvalidVersion
 
 from buildmatrix.errors import Problem, SpecError
@@ -40,6 +40,7 @@ from buildmatrix.lock.model import LeftOut
 from buildmatrix.lock.projects import Project, expand, read_project, under
 from buildmatrix.lock.text import decode, mapping, read_bytes, strings
 from buildmatrix.lock.urls import path_in
+from buildmatrix.parsing import parse_wheel_name
 from buildmatrix.text import without_login
 
 #: Far above any real requirements file: 1000 pins with twenty hashes each are 2 MB.
@@ -292,7 +293,7 @@ def _address(address: Address, place: Place, wanted: Wanted, hashes: frozenset[s
             _unbuilt(address, place, wanted)
         return
     try:
-        distribution = str(parse_wheel_filename(filename)[0])
+        distribution = str(parse_wheel_name(filename)[0])
     except (InvalidWheelFilename, InvalidVersion) as error:
         wanted.problems.append(place.problem(f"`{filename}` is no name of a wheel: {error}"))
         return

@@ -6,7 +6,6 @@ import posixpath
 from collections.abc import Mapping
 
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
 
 from buildmatrix.errors import Problem
 from buildmatrix.lock.ask import Ask
@@ -14,6 +13,7 @@ from buildmatrix.lock.projects import Project, Said, expand, line_of_key, reache
 from buildmatrix.lock.text import string, strings
 from buildmatrix.lock.uvsettings import settings_of, source_of
 from buildmatrix.lock.wanted import Unbuilt, Wanted, add_line
+from buildmatrix.parsing import parse_specifiers
 from buildmatrix.text import shown
 
 
@@ -64,7 +64,7 @@ def _problems(project: Project, ask: Ask) -> list[Problem]:
 
 def _reaches(wanted: str, python: str) -> bool:
     try:
-        pythons = SpecifierSet(wanted)
+        pythons = parse_specifiers(wanted)
     except ValueError:
         return True  # Whoever builds the project is told; nothing here depends on it.
     return any(pythons.contains(f"{python}.{patch}") for patch in range(100))

@@ -8,13 +8,14 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import InvalidRequirement
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import UsageError
 from buildmatrix.lock.committed import is_lock
 from buildmatrix.lock.model import LeftOut
 from buildmatrix.lock.urls import remember
+from buildmatrix.parsing import parse_requirement
 from buildmatrix.rules.text import listing
 from buildmatrix.text import shown
 
@@ -80,7 +81,7 @@ def parse(text: str, root: Path) -> Asked:
 
 def _pypi(text: str) -> Asked:
     try:
-        requirement = Requirement(text)
+        requirement = parse_requirement(text)
     except InvalidRequirement as error:
         why = str(error).splitlines()[0]
         raise UsageError(

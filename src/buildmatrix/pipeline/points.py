@@ -14,6 +14,7 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.compat.runtimes import built_for
 from buildmatrix.errors import UsageError
 from buildmatrix.lock.platform import PLATFORMS
+from buildmatrix.parsing import parse_specifiers
 from buildmatrix.pipeline.bare import ANY, PLATFORM, bare_target
 from buildmatrix.spec.model import Spec, Target
 
@@ -88,7 +89,7 @@ def with_python(target: Target, python: str | None, wanted: str) -> Target:
         return target
     running = f"{sys.version_info.major}.{sys.version_info.minor}"
     try:
-        pythons = SpecifierSet(wanted)
+        pythons = parse_specifiers(wanted)
     except InvalidSpecifier:
         pythons = SpecifierSet()
     nearest = sorted(_PYTHONS, key=lambda one: abs(minor(one) - sys.version_info.minor))

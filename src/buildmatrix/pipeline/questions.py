@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import InvalidWheelFilename, canonicalize_name
 from packaging.version import InvalidVersion
 
 from buildmatrix.lock.ask import Ask
@@ -28,6 +28,7 @@ from buildmatrix.lock.uv import Uv
 from buildmatrix.lock.uvsettings import settings_of
 from buildmatrix.lock.wanted import Wanted, add_file, add_line
 from buildmatrix.lock.wanted_project import add_project
+from buildmatrix.parsing import parse_wheel_name
 from buildmatrix.pipeline.asked import Asked, label_of
 from buildmatrix.progress import Progress
 from buildmatrix.rules.text import listing
@@ -220,7 +221,7 @@ def _python_of_wheel(name: str) -> str:
     """The Pythons that a wheel's name says it is for."""
     filename = unquote(posixpath.basename(urlsplit(name).path))
     try:
-        tags = parse_wheel_filename(filename)[3]
+        tags = parse_wheel_name(filename)[3]
     except (InvalidWheelFilename, InvalidVersion):
         return ""
     for tag in sorted(tags, key=str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from buildmatrix.lock.model import Lock
@@ -19,7 +20,7 @@ def requirement_lines(lock: Lock | None, root: Path) -> tuple[dict[str, str], tu
     names = {package.name for package in lock.packages} if lock is not None else set[str]()
     for label in (via for package in (lock.packages if lock else ()) for via in package.via):
         file, colon, number = label.rpartition(":")
-        if label in names or not colon or not number.isdigit():
+        if label in names or not colon or not re.fullmatch(r"\d{1,9}", number, re.ASCII):
             continue
         if file not in files:
             files[file] = _lines_of(root, file)

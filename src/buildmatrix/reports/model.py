@@ -38,7 +38,7 @@ _UNREAD_RULE = "BM902"
 _OPEN_RULES = (_UNREAD_RULE, "BM107")
 _NOT_CHECKED_RULE = "BM802"
 _BADNESS: dict[VerdictName, int] = {"ok": 0, "optional": 1, "bloat": 2, "broken": 3}
-_LINE = re.compile(r"(?P<file>[^:]+):(?P<line>[1-9]\d*)")
+_LINE = re.compile(r"(?P<file>[^:]+):(?P<line>[1-9]\d{0,8})")
 _RANK: dict[Severity, int] = {"error": 2, "warning": 1, "note": 0}
 
 

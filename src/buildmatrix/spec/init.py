@@ -13,9 +13,10 @@ from importlib.resources import files
 from pathlib import Path, PurePath
 
 import msgspec
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import InvalidSpecifier
 
 from buildmatrix.errors import UsageError
+from buildmatrix.parsing import parse_specifiers
 from buildmatrix.spec import kinds
 from buildmatrix.spec.hints import toml_string
 from buildmatrix.spec.inputs import Inputs, read_inputs
@@ -172,7 +173,7 @@ def _pythons(requires: str | None, pythons: Sequence[str]) -> tuple[list[str], s
     if requires is None:
         return [pythons[1]], "nothing says which; an axis: every version gives a set of targets"
     try:
-        fitting = [version for version in pythons if version in SpecifierSet(requires)]
+        fitting = [version for version in pythons if version in parse_specifiers(requires)]
     except InvalidSpecifier:
         fitting = []
     if fitting:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import InvalidRequirement
 from packaging.utils import canonicalize_name
 
 from buildmatrix import toml
 from buildmatrix.errors import UsageError
+from buildmatrix.parsing import parse_requirement
 
 #: Bytes of one file, and files that include each other with `-r`.
 MAX_SIZE = 1_000_000
@@ -113,7 +114,7 @@ def _read_pyproject(path: Path, inputs: Inputs) -> None:
 
 def _add(text: str, place: str, inputs: Inputs) -> None:
     try:
-        name = canonicalize_name(Requirement(text).name)
+        name = canonicalize_name(parse_requirement(text).name)
     except InvalidRequirement:
         inputs.unread.append(f"{place}: this line names no distribution")
     else:

@@ -15,7 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import InvalidSpecifier
+
+from buildmatrix.parsing import parse_specifiers
 
 #: Characters; the longest string that a specification can need.
 MAX_TEXT = 4096
@@ -105,7 +107,7 @@ def _url(text: str) -> str | None:
 
 def _specifier(text: str) -> str | None:
     try:
-        SpecifierSet(text)
+        parse_specifiers(text)
     except InvalidSpecifier:
         return "is not a version range; write something like `>=6.4` or `>=3.11,<3.13`"
     return None

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from buildmatrix.parsing import parse_specifiers, parse_version
 from buildmatrix.spec.document import Problems
 from buildmatrix.spec.hints import closest, did_you_mean
 from buildmatrix.spec.keys_settings import WhenTable
@@ -44,7 +44,7 @@ class Point:
 def version_order(version: str) -> tuple[tuple[bool, int, str], ...]:
     """Sort key under which 3.9 comes before 3.10; works for any text."""
     return tuple(
-        (part.isdecimal(), int(part) if part.isdecimal() else 0, part)
+        (part.isdecimal(), int(part) if part.isdecimal() and len(part) < 100 else 0, part)
         for part in re.split(r"[._-]", version)
     )
 
@@ -109,12 +109,12 @@ def _meets(condition: str, value: str) -> bool:
     if not is_range(condition):
         return condition == value
     version = _version(value)
-    return version is not None and SpecifierSet(condition).contains(version, prereleases=True)
+    return version is not None and parse_specifiers(condition).contains(version, prereleases=True)
 
 
 def _version(text: str) -> Version | None:
     try:
-        return Version(text)
+        return parse_version(text)
     except InvalidVersion:
         return None
 

@@ -19,6 +19,12 @@ def reason(error: OSError) -> str:
     return text[:1].lower() + text[1:]
 
 
+def defect(error: Exception) -> str:
+    """Why reading failed where nobody foresaw it: what one file holds must cost no other file."""
+    said = f"{type(error).__name__}: {error}"[:200]
+    return f"a defect of the reader ({said})"
+
+
 @dataclass(frozen=True, slots=True)
 class File:
     """A regular file. `path` is relative to the tree's root, with `/` and no leading slash.

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import InvalidVersion
 
+from buildmatrix.parsing import parse_version
 from buildmatrix.vulnerabilities.model import Key
 
 # PEP 508. Names come from images: nothing else may get into a requirements file.
@@ -33,7 +34,7 @@ def pin(name: str, version: str) -> Pin | None:
     """
     normal = canonicalize_name(name)
     try:
-        public = Version(version).public
+        public = parse_version(version).public
     except InvalidVersion:
         return None
     return Pin(normal, public) if _NAME.fullmatch(normal) else None

@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import SpecError, UndecidedError
@@ -19,6 +18,7 @@ from buildmatrix.lock.pinned import is_pinned
 from buildmatrix.lock.projects import read_project
 from buildmatrix.lock.rewrite import CannotRewrite, renamed_line, renamed_string, unified
 from buildmatrix.lock.wanted import read_wanted
+from buildmatrix.parsing import parse_requirement
 from buildmatrix.pipeline.asked import Asked, label_of, parse
 from buildmatrix.pipeline.audit.session import Inputs
 from buildmatrix.rules.model import Change
@@ -187,7 +187,7 @@ def unwritable(asked: Asked, path: Path, label: str) -> str | None:
 
 
 def _in_wish(draft: Draft, number: int, asked: Asked, change: Change, only: str | None) -> None:
-    wish = Requirement(asked.name)
+    wish = parse_requirement(asked.name)
     if change.key != "replace" or canonicalize_name(wish.name) != change.name:
         raise CannotWrite(f"{asked} is no file")
     extras = f"[{','.join(sorted(wish.extras))}]" if wish.extras else ""

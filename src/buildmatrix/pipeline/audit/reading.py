@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from buildmatrix.crew import Crew
-from buildmatrix.errors import UndecidedError
+from buildmatrix.errors import BuildmatrixError, UndecidedError
 from buildmatrix.index.model import DEPTHS, Depth, WheelFacts
 from buildmatrix.lock.model import Wheel
 from buildmatrix.progress import Progress
 from buildmatrix.rules.text import size
+from buildmatrix.trees.base import defect
 
 #: What progress is about; no target has a name like this.
 STEP = "wheels"
@@ -154,6 +155,11 @@ class Readings:
             return self._reader.read(one.wheel, one.depth, most=one.most)
         except UndecidedError as error:
             return error
+        except BuildmatrixError:
+            raise
+        # Whatever one wheel holds costs no other.
+        except Exception as error:
+            return UndecidedError(f"{one.wheel.filename} cannot be read: {defect(error)}")
 
     def _take(self, name: str, one: Wanted, facts: WheelFacts | UndecidedError) -> None:
         if isinstance(facts, UndecidedError):

@@ -10,12 +10,13 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from packaging.utils import InvalidSdistFilename, parse_sdist_filename
-from packaging.version import InvalidVersion, Version
+from packaging.utils import InvalidSdistFilename
+from packaging.version import InvalidVersion
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.lock.model import Package
 from buildmatrix.lock.where import configured
+from buildmatrix.parsing import parse_sdist_name, parse_version
 from buildmatrix.pipeline.audit.session import Found
 from buildmatrix.pipeline.nearest import Listing
 from buildmatrix.pipeline.resolved import Resolved
@@ -82,8 +83,8 @@ def _trial(package: Package, listing: Listing | None) -> Trial:
 def _sources(files: Iterable[str], version: str) -> Iterator[str]:
     for name in files:
         try:
-            _, found = parse_sdist_filename(name)
-            if found.public == Version(version).public:
+            _, found = parse_sdist_name(name)
+            if found.public == parse_version(version).public:
                 yield name
         except (InvalidSdistFilename, InvalidVersion):
             continue

@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 from buildmatrix.catalogue.format import Host
+from buildmatrix.parsing import natural
 
 #: Bytes of a file that are read, and nodes and files of one pattern that are looked at.
 LARGEST = 1 << 20
@@ -40,7 +41,7 @@ class MachineFiles:
         found = islice(self.root.glob(pattern.lstrip("/")), MOST)
         # Docker makes a folder where a node that it was to hand in is not there.
         nodes = (f"/{path.relative_to(self.root)}" for path in found if not path.is_dir())
-        return tuple(sorted(nodes, key=_natural))
+        return tuple(sorted(nodes, key=natural))
 
     def text(self, path: str) -> str | None:
         """The content of a file; None where there is none that can be read."""
@@ -85,10 +86,6 @@ class MachineFiles:
 
     def _at(self, path: str) -> Path:
         return self.root / path.lstrip("/")
-
-
-def _natural(path: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,132 @@
+"""What foreign text says: versions, requirements, markers, names of wheels, numbers, documents.
+
+The libraries that read these raise more than they promise: a number of over 4300 digits is a bare
+`ValueError` (Python documentation, "Integer string conversion length limitation"), and brackets in
+brackets are a `RecursionError`, some of them only once a value is compared. Here each text is
+either read, and then safe to use, or refused by the one exception that its function names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from packaging.markers import InvalidMarker, Marker
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.tags import Tag
+from packaging.utils import (
+    BuildTag,
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    NormalizedName,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
+from packaging.version import InvalidVersion, Version
+
+Read = TypeVar("Read")
+
+#: Characters of a version, a specifier or a file name: names of files end at 255.
+_LONGEST_NAME = 2000
+#: Characters of a requirement or a marker; uv's markers for conflicting extras have some thousand.
+_LONGEST_LINE = 100_000
+#: Digits of one number in those: dates and times with fractions have twenty.
+_LONGEST_NUMBER = 200
+#: Brackets within brackets; conditions that tools write have a handful.
+_DEEPEST = 50
+_NUMBER = re.compile(rf"[0-9]{{{_LONGEST_NUMBER + 1}}}")
+_BRACKETS = re.compile(r"[()]")
+
+
+def parse_version(text: str) -> Version:
+    """A version (PEP 440). Raises `InvalidVersion`."""
+    return _read(Version, text, InvalidVersion, _LONGEST_NAME)
+
+
+def parse_specifiers(text: str) -> SpecifierSet:
+    """What is asked of a version: `>=3.9,<4`. Raises `InvalidSpecifier`."""
+    return _read(SpecifierSet, text, InvalidSpecifier, _LONGEST_LINE)
+
+
+def parse_requirement(text: str) -> Requirement:
+    """A requirement (PEP 508). Raises `InvalidRequirement`."""
+    return _read(Requirement, text, InvalidRequirement, _LONGEST_LINE)
+
+
+def parse_marker(text: str) -> Marker:
+    """An environment marker (PEP 508). Raises `InvalidMarker`."""
+    return _read(Marker, text, InvalidMarker, _LONGEST_LINE)
+
+
+def holds(marker: Marker, environment: Mapping[str, str]) -> bool:
+    """Whether a marker holds. Raises `InvalidMarker` for what cannot be compared."""
+    try:
+        return marker.evaluate(dict(environment))
+    # What is not defined and what is no version are values that are wrong.
+    except (ValueError, RecursionError) as error:
+        raise InvalidMarker(f"it cannot be decided: {error}") from error
+
+
+def parse_wheel_name(text: str) -> tuple[NormalizedName, Version, BuildTag, frozenset[Tag]]:
+    """What the file name of a wheel says. Raises `InvalidWheelFilename`."""
+    return _read(parse_wheel_filename, text, InvalidWheelFilename, _LONGEST_NAME)
+
+
+def parse_sdist_name(text: str) -> tuple[NormalizedName, Version]:
+    """What the file name of a source distribution says. Raises `InvalidSdistFilename`."""
+    return _read(parse_sdist_filename, text, InvalidSdistFilename, _LONGEST_NAME)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """A JSON document. Raises `json.JSONDecodeError`, also for what only Python cannot hold."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except RecursionError:
+        raise json.JSONDecodeError("it nests too deeply", "", 0) from None
+    # Undecodable bytes, and numbers of too many digits.
+    except ValueError as error:
+        raise json.JSONDecodeError(str(error), "", 0) from None
+
+
+def parse_number(text: str) -> int:
+    """A whole number in decimal digits. Raises `ValueError` where no sane number has so many."""
+    if len(text) > _LONGEST_NUMBER:
+        raise ValueError(f"a number of {len(text)} digits")
+    return int(text)
+
+
+def natural(text: str) -> list[tuple[int, int | str]]:
+    """A sort key under which 3.9 comes before 3.10; works for any text."""
+    return [
+        (0, part) if not part.isdecimal() or len(part) > _LONGEST_NUMBER else (1, int(part))
+        for part in re.split(r"([0-9]+)", text)
+    ]
+
+
+def _read(read: Callable[[str], Read], text: str, error: type[ValueError], longest: int) -> Read:
+    if len(text) > longest:
+        raise error(f"it has {len(text)} characters: {text[:60]!r}...")
+    if _NUMBER.search(text):
+        raise error(f"a number in it has over {_LONGEST_NUMBER} digits: {text[:60]!r}...")
+    if _depth(text) > _DEEPEST:
+        raise error(f"its brackets nest too deeply: {text[:60]!r}...")
+    try:
+        return read(text)
+    except error:
+        raise
+    # Of a part, as the version in the name of a wheel.
+    except (ValueError, RecursionError) as inner:
+        raise error(str(inner)) from inner
+
+
+def _depth(text: str) -> int:
+    depth = deepest = 0
+    for bracket in _BRACKETS.findall(text):
+        depth += 1 if bracket == "(" else -1
+        deepest = max(deepest, depth)
+    return deepest
