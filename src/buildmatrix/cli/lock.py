@@ -50,6 +50,8 @@ def command(
 
     Locks that are current are left alone, and then no network is used.
     """
+    from buildmatrix.lock.changes import changes, versions_in, versions_of
+    from buildmatrix.lock.model import Lock
     from buildmatrix.lock.resolve import lock_targets
     from buildmatrix.lock.status import leftovers, staleness
 
@@ -65,6 +67,7 @@ def command(
     if not any(reasons.values()):
         _check_locked(spec, targets, [name for name in upgrades if name != "*"])
     stale = [t for t in targets if reasons[t.id] or upgrades]
+    before = {target.id: versions_in(spec.root / target.lock) for target in stale}
     with progress(settings) as display:
         results = lock_targets(
             spec,
@@ -82,6 +85,10 @@ def command(
         elif not settings.quiet:
             state = "locked" if target.id in results else "current"
             say(f"{target.id}: {state} {target.lock}")
+    if not settings.quiet:
+        after = {id: versions_of(one) for id, one in results.items() if isinstance(one, Lock)}
+        for line in changes(before, after):
+            say(line)
     return most_severe([failure.exit_code for failure in failures.values()])
 
 

@@ -65,7 +65,8 @@ _FRAGMENT = re.compile(r"[#&]egg=([A-Za-z0-9][A-Za-z0-9._-]*)")
 _FRAGMENT_HASH = re.compile(r"[#&]sha256=([0-9A-Fa-f]{64})(?![0-9A-Fa-f])")
 #: How the address of a file, a folder or a repository begins.
 _PLACE = re.compile(r"[./~]|[A-Za-z][A-Za-z0-9+.-]*:|[^\s;@\[\]]+/")
-_CONDA_EXPLICIT = "@EXPLICIT"
+#: Lines of what `conda list --explicit` and `conda list --export` write.
+_CONDA = re.compile(r"@EXPLICIT|[A-Za-z0-9_][A-Za-z0-9_.-]*=[^=\s;@]+=[^=\s;@]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +203,9 @@ def _read_file(
             _read_file(path.parent / name, inner, wanted, limits, (*above, label), number)
         elif editable := _EDITABLE.fullmatch(line):
             _editable(editable[1], place, wanted)
-        elif line == _CONDA_EXPLICIT:
+        elif _CONDA.fullmatch(line):
             problem = "this is conda's list of packages, which audit does not read"
-            hint = "install it, and run `buildmatrix scan dir:PREFIX`"
+            hint = "create the environment and run `buildmatrix scan dir:PREFIX`"
             wanted.problems.append(place.problem(problem, hint=hint))
             return
         elif line.startswith("-"):

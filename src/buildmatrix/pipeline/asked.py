@@ -25,6 +25,7 @@ KINDS = ("requirements", "pyproject", "lock", "pypi", "wheel")
 #: Extras and groups that a sentence names.
 _NAMED = 8
 _INSTALLED = ("dir", "docker", "oci", "tar", "report")
+_PIXI = ("pixi.lock", "pixi.toml")
 _PARTS = re.compile(r"(?P<path>.+?)(?:\[(?P<extras>[^\[\]]*)\])?(?::(?P<groups>[A-Za-z0-9._,-]+))?")
 _WISH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[^\]]*\])?\s*(===?|~=|[<>]=?|@).*")
 
@@ -100,6 +101,12 @@ def _file(text: str, kind: str | None, root: Path) -> Asked:
     path, extras, groups = text, "", ""
     if not (root / text).is_file() and (found := _PARTS.fullmatch(text)):
         path, extras, groups = found["path"], found["extras"] or "", found["groups"] or ""
+    if posixpath.basename(path) in _PIXI or path.endswith((".yml", ".yaml")):
+        raise UsageError(
+            f"{text} is for conda or pixi, whose packages audit does not read; create the "
+            "environment and run `buildmatrix scan dir:PREFIX`, or audit what stands under `pip:` "
+            "from a requirements file (`- -r requirements.txt`)"
+        )
     named = kind or _looks(path, text, root)
     if named == "wheel" and not path.endswith(".whl"):
         raise UsageError(f"{text} is no wheel: the name of one ends in .whl")

@@ -39,8 +39,8 @@ def accept(
 
 
 def _regated(target: TargetResult, before: Report, after: Report, fail_on: FailOn) -> TargetResult:
-    was = [one for one in before.findings if one.target == target.id]
-    now = [one for one in after.findings if one.target == target.id]
+    was = [one for one in before.findings if one.is_about(target.id)]
+    now = [one for one in after.findings if one.is_about(target.id)]
     if target.error is not None or not any(fails(one, fail_on) for one in was):
         return target
     if any(fails(one, fail_on) for one in now):

@@ -115,6 +115,7 @@ def finding(one: Finding) -> Json:
         "fix": _fix(one.fix) if one.fix is not None else None,
         "fingerprint": one.fingerprint,
         "waived": one.waived,
+        "also": list(one.also),
         "advisories": [_advisory(item) for item in one.advisories],
     }
 

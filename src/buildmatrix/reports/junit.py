@@ -27,7 +27,7 @@ def render(report: Report) -> str:
     root = ET.Element("testsuites", name=_plain(f"{TOOL}: {report.subject}"))
     for target in report.targets:
         verdicts = [one for one in report.distributions if one.backend == target.backend]
-        findings = [one for one in report.findings if one.target == target.id]
+        findings = [one for one in report.findings if one.is_about(target.id)]
         root.append(_suite(target.id, _target(target, verdicts, findings), target.seconds))
     known = {target.id for target in report.targets}
     rest = [*_rest(report, known)]
@@ -59,7 +59,7 @@ def _target(
     return [
         *(_gate(target, gate, findings) for gate in steps([target])),
         *(_distribution(target.id, one) for one in verdicts),
-        *(_finding(target.id, one) for one in findings),
+        *(_finding(target.id, one) for one in findings if one.target == target.id),
     ]
 
 

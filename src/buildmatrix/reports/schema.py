@@ -162,6 +162,7 @@ def finding() -> dict[str, Json]:
         ),
         fingerprint={"type": "string", "pattern": "^[0-9a-f]{32}$"},
         waived=or_null(TEXT),
+        also=list_of(TEXT),
         advisories=list_of(
             closed(id=TEXT, aliases=list_of(TEXT), fixed=list_of(TEXT), description=TEXT)
         ),

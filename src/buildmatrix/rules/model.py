@@ -90,8 +90,14 @@ class Finding:
     fingerprint: str = ""
     #: Whether the bytes that it names are a lower bound: not all of the distribution was read.
     at_least: bool = False
+    #: Further targets that it is about: their one cause makes it one finding.
+    also: tuple[str, ...] = ()
     #: Known vulnerabilities that it is about, without those that the specification ignores.
     advisories: tuple[Advisory, ...] = ()
+
+    def is_about(self, target: str) -> bool:
+        """Whether it is about a target, given by its identifier."""
+        return target == self.target or target in self.also
 
     @property
     def distributions(self) -> tuple[str, ...]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import PurePath
 
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.model import Finding, Fix
+from buildmatrix.rules.text import listing
 from buildmatrix.rules.wheels import Wheels
 
 #: Locks of other tools, and what makes them.
@@ -26,6 +28,26 @@ def check(wheels: Wheels) -> Iterator[Finding]:
         chain=(wheels.target.lock or path,),
         fix=Fix("upgrade", f"{_again(wheels)}, and commit the result"),
     )
+
+
+def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """One finding of this rule for each cause, where several targets have it; others as they are.
+
+    A requirements file that changed makes the locks of all targets stale, and one command cures it.
+    """
+    kept: list[Finding] = []
+    alike: dict[object, list[Finding]] = {}
+    for one in findings:
+        if one.rule != "BM106":
+            kept.append(one)
+            continue
+        key = one.message, one.severity, one.waived, one.fix.text if one.fix is not None else ""
+        alike.setdefault(key, []).append(one)
+    for first, *others in alike.values():
+        also = tuple(one.target for one in others)
+        more = f"; so it is for {listing(also)}" if also else ""
+        kept.append(replace(first, message=first.message + more, also=also))
+    return tuple(kept)
 
 
 def _again(wheels: Wheels) -> str:

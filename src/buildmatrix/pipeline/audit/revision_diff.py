@@ -204,7 +204,7 @@ def _compared(
                 one,
                 gates={
                     **one.gates,
-                    "lock": session.judge.gate([f for f in findings if f.target == one.id]),
+                    "lock": session.judge.gate([f for f in findings if f.is_about(one.id)]),
                 },
             )
             if one.error is None

@@ -23,6 +23,7 @@ from buildmatrix.pipeline.judge import Judge
 from buildmatrix.pipeline.resolved import Resolved, Unresolved
 from buildmatrix.progress import Progress
 from buildmatrix.reports.model import Report, assemble, fails
+from buildmatrix.rules import stale_lock
 from buildmatrix.rules.certainty import DECISIVE, Gain
 from buildmatrix.rules.model import GATES, AuditTotals, Gate, GateState, TargetResult
 
@@ -189,7 +190,7 @@ def _report(
         judge.catalogue_date,
         targets=targets,
         # Of no use are only waivers that cover nothing in the image either: `build` tells.
-        findings=[*findings, *judge.stale_waivers(findings, ())],
+        findings=[*stale_lock.merged(findings), *judge.stale_waivers(findings, ())],
         verdicts=[verdict for work in works for verdict in work.verdicts],
         inventories=[_whole(works, readings, seconds)],
     )
