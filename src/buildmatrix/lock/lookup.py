@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from buildmatrix.lock.read import entries_of
 from buildmatrix.lock.recent import Recent
 from buildmatrix.lock.uv import Uv
 from buildmatrix.lock.uvsettings import project_text
+from buildmatrix.scratch import scratch
 from buildmatrix.spec.model import Target
 from buildmatrix.text import without_login
 
@@ -131,10 +131,10 @@ class _Lookup:
         ).hexdigest()
         kept = self.recent.get(key)
         if kept is None:
-            with tempfile.TemporaryDirectory(prefix="buildmatrix-audit-") as name:
+            with scratch("audit") as folder:
                 for file, text in texts.items():
-                    (Path(name) / file).write_text(text)
-                done = self.uv.run([*arguments, "--", *texts], Path(name), self.options)
+                    (folder / file).write_text(text)
+                done = self.uv.run([*arguments, "--", *texts], folder, self.options)
             kept = without_login(done.stdout).encode()
             if done.returncode != 0:
                 error = explain(self.target, done.stderr)

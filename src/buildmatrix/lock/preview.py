@@ -12,7 +12,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +38,7 @@ from buildmatrix.lock.uvsettings import project_text
 from buildmatrix.lock.wanted import Wanted, applies
 from buildmatrix.parsing import parse_requirement, parse_version
 from buildmatrix.progress import Progress
+from buildmatrix.scratch import scratch
 from buildmatrix.spec.model import Target
 from buildmatrix.text import without_login
 
@@ -139,8 +139,7 @@ def resolve(
             return _RESOLUTION.decode(kept)
         except (msgspec.DecodeError, UnicodeDecodeError):
             pass
-    with tempfile.TemporaryDirectory(prefix="buildmatrix-audit-") as name:
-        folder = Path(name)
+    with scratch("audit") as folder:
         found = _resolve(uv, target, wanted, request, folder, progress, offline=offline)
     recent.put(key, msgspec.json.encode(found))
     return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from buildmatrix.lock.status import staleness
 from buildmatrix.lock.uv import Uv, find_uv
 from buildmatrix.parsing import holds
 from buildmatrix.progress import Progress
+from buildmatrix.scratch import scratch
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.text import shown
 
@@ -85,8 +85,8 @@ def _lock(
         ]
         for some in (asked.lines, asked.hashed)
     )
-    with tempfile.TemporaryDirectory(prefix="buildmatrix-lock-") as folder:
-        compiler = Compiler(uv, spec.root, target, Path(folder), flags, asked.options)
+    with scratch("lock") as folder:
+        compiler = Compiler(uv, spec.root, target, folder, flags, asked.options)
         plan, graph = settle(compiler, target, first_plan(target, lines), kept, progress)
         progress.step(target.id, "lock: collecting hashes")
         body = compiler.pylock(plan, graph)

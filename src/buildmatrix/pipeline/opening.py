@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from io import BufferedIOBase
 from pathlib import Path
 
 from buildmatrix.engines.model import Engine
+from buildmatrix.scratch import scratch
 from buildmatrix.trees.base import Tree
 
 OpenTree = Callable[[], AbstractContextManager[Tree]]
@@ -63,10 +63,10 @@ def tree_of(kind: str, name: str) -> OpenTree | None:
 @contextmanager
 def exported(engine: Engine, image: str) -> Iterator[Tree]:
     """The files of an engine's image, which is exported into a temporary file."""
-    with tempfile.NamedTemporaryFile(prefix="buildmatrix-", suffix=".tar") as file:
-        with engine.export(image) as chunks:
+    with scratch("image") as folder:
+        path = folder / "image.tar"
+        with path.open("wb") as file, engine.export(image) as chunks:
             for chunk in chunks:
                 file.write(chunk)
-        file.flush()
-        with _saved(Path(file.name)) as tree:
+        with _saved(path) as tree:
             yield tree

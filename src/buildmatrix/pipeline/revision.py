@@ -10,7 +10,6 @@ import os
 import posixpath
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from buildmatrix.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.pipeline.asked import parse
+from buildmatrix.scratch import scratch
 
 #: What can be an input: requirements, constraints, projects, locks, settings and templates.
 _SUFFIXES = (".txt", ".in", ".toml", ".lock", ".cfg", ".j2")
@@ -69,8 +69,7 @@ def at_revision(root: Path, ref: str, also: Collection[str] = ()) -> Iterator[Re
     prefix = _prefix(git, root, ref)
     commit = _commit(git, root, ref)
     entries = _entries(git, root, commit)
-    with tempfile.TemporaryDirectory(prefix="buildmatrix-revision-") as name:
-        top = Path(name)
+    with scratch("revision") as top:
         named = {posixpath.normpath(posixpath.join(prefix, name)) for name in also}
         left_out = _write(git, root, entries, top, named)
         yield Revision(top / prefix, commit, left_out)

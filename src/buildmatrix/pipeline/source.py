@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.pipeline.environments import environment_of
 from buildmatrix.pipeline.opening import folder, zstandard
+from buildmatrix.scratch import scratch
 from buildmatrix.text import shown
 from buildmatrix.trees.base import reason
 
@@ -149,8 +149,8 @@ def _image(
         raise UndecidedError(f"there is no image {name} on this machine; pull or build it first")
 
     def scan() -> Inventory:
-        with tempfile.TemporaryDirectory(prefix="buildmatrix-") as folder:
-            return store.read(engine.scan(name, Path(folder), scanner, surroundings))
+        with scratch("scan") as folder:
+            return store.read(engine.scan(name, folder, scanner, surroundings))
 
     inventory = scan() if cache is None else cache.inventory(f"image {image.digest}", scan)
     if layers:

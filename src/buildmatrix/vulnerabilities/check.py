@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
+from tempfile import mkdtemp
 from threading import Event
 
 from buildmatrix.progress import Progress, Silent
+from buildmatrix.scratch import scratch
 from buildmatrix.vulnerabilities.command import Failure, Reply, Run, ServiceName
 from buildmatrix.vulnerabilities.memory import FRESH, STALE, Memory, Remembered
 from buildmatrix.vulnerabilities.model import Advisories, Advisory, Answer, Key, Unchecked
@@ -121,11 +122,11 @@ def _ask(
     stop: Event,
 ) -> _Asked:
     """Run `pip-audit` until every pin is answered, skipped, or given up."""
-    with TemporaryDirectory(prefix="buildmatrix-") as scratch:
-        cache = folder / "pip-audit" if folder is not None else Path(scratch) / "cache"
+    with scratch("pip-audit") as place:
+        cache = folder / "pip-audit" if folder is not None else place / "cache"
 
         def start(batch: Sequence[Pin]) -> Run:
-            own = Path(mkdtemp(dir=scratch))
+            own = Path(mkdtemp(dir=place))
             return Run(batch, own, service=service, url=url, cache=cache, timeout=limits.timeout)
 
         return _Rounds(pins, start, limits, stop).all()

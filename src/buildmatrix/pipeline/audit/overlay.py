@@ -7,12 +7,12 @@ constraints and settings are found where they are, and nothing of the user's is 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from buildmatrix.errors import UndecidedError
+from buildmatrix.scratch import scratch
 
 #: Links that are made at most.
 _MOST = 50_000
@@ -36,9 +36,9 @@ def overlay(
     files = {_lexical(path): data for path, data in changed.items()}
     real = {_lexical(path) for path in beside} - {*files}
     top = Path(os.path.commonpath([here, *(path.parent for path in (*files, *real))]))
-    with tempfile.TemporaryDirectory(prefix="buildmatrix-try-") as name:
+    with scratch("try") as place:
         # As deep as the real one, so that nothing leads out of it by mistake.
-        base = Path(name) / "tree"
+        base = place / "tree"
         base.mkdir()
         folders = {here, *(path.parent for path in (*files, *real))}
         folders |= {up for one in folders for up in one.parents if up.is_relative_to(top)} | {top}
