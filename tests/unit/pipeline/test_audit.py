@@ -176,7 +176,7 @@ def test_a_strict_audit_does_not_read_on_where_a_finding_fails_already(
     for number, name in enumerate(("one", "two", "three")):
         data = Image(parts=(Part(".data", noise(9_000_000, number)),)).build()
         shared = {"shared/data.so": library(size=1000 + number)} if name != "three" else {}
-        locked.add(f"{name} 1.0", files={f"{name}/lib.so": data, **shared})
+        locked.add(f"{name} {number + 1}.0", files={f"{name}/lib.so": data, **shared})
     report = locked.audit("cpu", strict=True)
     assert rules(report) == ["BM204 one, two"]
     assert {name: (one.depth, one.certain) for name, one in verdicts(report).items()} == {
