@@ -133,6 +133,8 @@ class Program:
         self._kept: dict[str, tuple[Module, int]] = {}
         #: Files that are larger than what is left to be parsed.
         self._refused: set[str] = set()
+        #: Files whose trees were there already; they may have been dropped since.
+        self._parsed: set[str] = set()
         #: Files that could not be parsed, and those that could in part, with the reason.
         self.unparsed: dict[str, str] = {}
         self.partial: dict[str, str] = {}
@@ -219,7 +221,7 @@ class Program:
         if len(data) > self._budget:
             self.incomplete = True
             self._refused.add(path)
-            if self.outlines[path].loads:
+            if self.outlines[path].loads and path not in self._parsed:
                 self.unparsed[path] = "there is too much source: it was not parsed"
             return None
         self._budget -= len(data)
@@ -236,6 +238,7 @@ class Program:
             self.unparsed[path] = "nested too deep to be followed"
             return None
         self._kept[name] = (module, len(data))
+        self._parsed.add(path)
         return module
 
     def forget(self) -> None:

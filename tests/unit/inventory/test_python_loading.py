@@ -302,8 +302,38 @@ def test_too_much_source_is_told_and_nothing_is_called_lazy_for_it(
             "pkg/b.py": "import ctypes\ndef f():\n    ctypes.CDLL('libx.so')\n",
         },
     )
+    assert {one.path for one in inventory.unparsed} == {f"{SITE}/pkg==1.0"}
     assert "too much source" in inventory.unparsed[0].why
-    assert {load.reach for load in inventory.python_loads} <= {"unknown"}
+    assert inventory.unread == ()
+    assert [load.reach for load in inventory.python_loads] == ["unknown"]
+
+
+def test_a_file_that_loads_and_for_which_there_was_too_much_source_is_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(python_program, "MOST_SOURCE", 200)
+    files: dict[str, str | bytes] = {
+        "pkg/__init__.py": "from . import b\n",
+        "pkg/b.py": "import ctypes\nctypes.CDLL('libx.so')\n" + "#" * 300,
+    }
+    assert [one.path for one in read(tmp_path, files).unread] == [f"{SITE}/pkg/b.py"]
+
+
+def test_source_is_shared_out_to_those_with_little_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(python_program, "MOST_SOURCE_IN_ALL", 600)
+    for name, source in (("a", "#" * 3000), ("z", "")):
+        metadata = tmp_path / SITE / f"{name}-1.0.dist-info"
+        metadata.mkdir(parents=True)
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (metadata / "RECORD").write_text(f"{name}.py,,\n")
+        load = "import ctypes\nctypes.CDLL('libx.so')\n"
+        (tmp_path / SITE / f"{name}.py").write_text(load + source)
+    with DirectoryTree(tmp_path) as tree:
+        inventory = collect(tree)
+    assert [one.path for one in inventory.python_loads] == [f"{SITE}/z.py"]
+    assert [one.path for one in inventory.unread] == [f"{SITE}/a.py"]
 
 
 def test_entry_points_are_facts_of_a_distribution(tmp_path: Path) -> None:
