@@ -23,6 +23,8 @@ _EXTRA = re.compile(
 _MEMBER = re.compile(r"""(?:'([^']*)'|"([^"]*)")\s+(not\s+in|in)\s+(extras|dependency_groups)\b""")
 #: Markers that always and never hold.
 _TRUE, _FALSE = "python_version >= '0'", "python_version < '0'"
+#: How Poetry writes the marker that never holds: `EmptyMarker` in `poetry/core/version/markers.py`.
+_EMPTY = "<empty>"
 #: Far above any marker that a tool writes; a longer one is taken for an attack on the parser.
 _LONGEST = 100_000
 
@@ -43,6 +45,8 @@ def holds(
     """
     if not marker:
         return True
+    if marker.strip() == _EMPTY:
+        return False
     if len(marker) > _LONGEST:
         raise BrokenMarker("it is too long")
 

@@ -124,7 +124,8 @@ def _askers(
         return constraints.allows(edge.allows, entry.version)
 
     if project is not None:
-        return walk(_wishes(ask, project, _poetry_groups(project)), entries, fits, allows)
+        wishes = _wishes(ask, project, _poetry_groups(project))
+        return walk(wishes, entries, fits, allows, ask.extras)
     wanted = {_MAIN, *ask.groups}
     listed = {
         canonicalize_name(name)
@@ -213,14 +214,20 @@ def _entry(item: Mapping[str, object], version: str) -> Entry:
     wishes = {"": tuple(edges)}
     for extra, names in mapping(item.get("extras")).items():
         wishes[canonicalize_name(extra)] = tuple(_of_extra(names, item))
-    markers = item.get("markers")
     return Entry(
         name=canonicalize_name(string(item.get("name"))),
         version=version,
         source=item.get("source"),
         wishes=wishes,
-        forks=(markers,) if isinstance(markers, str) and "extra" not in markers else (),
+        forks=_forks(item.get("markers")),
     )
+
+
+def _forks(markers: object) -> tuple[str, ...]:
+    """The marker of an entry, or those of its groups where they differ."""
+    if isinstance(markers, str):
+        return (markers,)
+    return tuple(text for text in mapping(markers).values() if isinstance(text, str))
 
 
 def _of_extra(names: object, item: Mapping[str, object]) -> Iterator[Edge]:

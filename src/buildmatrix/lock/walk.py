@@ -57,6 +57,7 @@ def walk(
     entries: Sequence[Entry],
     fits: Callable[[str | None, frozenset[str]], bool],
     allows: Callable[[Edge, Entry], bool],
+    chosen: frozenset[str] = frozenset(),
 ) -> dict[int, set[str]]:
     """Index of each entry that is reached → who asked for it: `file:line`, and names.
 
@@ -65,6 +66,7 @@ def walk(
         entries: the whole lock.
         fits: whether a marker holds, given the extras of the entry that asks.
         allows: whether an entry may serve an edge that leads to its name.
+        chosen: the extras of the project that are asked for, which the forks of entries may name.
 
     Raises:
         Astray: a wish leads nowhere, or a marker is none.
@@ -75,11 +77,14 @@ def walk(
     askers: dict[int, set[str]] = {}
     extras: dict[int, frozenset[str]] = {}
 
+    def is_meant(entry: Entry) -> bool:
+        return not entry.forks or any(fits(marker, chosen) for marker in entry.forks)
+
     def find(edge: Edge, asker: str) -> int:
         found = by_name.get(edge.name, [])
         meant = [number for number in found if allows(edge, entries[number])]
         if len(meant) > 1:
-            meant = [n for n in meant if _is_meant(entries[n], fits)] or meant
+            meant = [n for n in meant if is_meant(entries[n])] or meant
         if not meant:
             raise Astray(f"{asker} asks for `{edge.name}`, which the lock does not hold")
         return meant[0]
@@ -108,7 +113,3 @@ def walk(
                     (entry.name, wish, extras[number]) for wish in entry.wishes.get(extra, ())
                 ]
     return askers
-
-
-def _is_meant(entry: Entry, fits: Callable[[str | None, frozenset[str]], bool]) -> bool:
-    return not entry.forks or any(fits(marker, frozenset()) for marker in entry.forks)

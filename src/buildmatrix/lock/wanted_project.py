@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from packaging.requirements import Requirement
 
-from buildmatrix.errors import Problem
+from buildmatrix.errors import Problem, SpecError
 from buildmatrix.lock.ask import Ask
 from buildmatrix.lock.projects import Project, Said, expand, line_of_key, reached, read_project
-from buildmatrix.lock.text import string, strings
+from buildmatrix.lock.text import mapping, string, strings
 from buildmatrix.lock.uvsettings import settings_of, source_of
 from buildmatrix.lock.wanted import Unbuilt, Wanted, add_line
 from buildmatrix.parsing import parse_specifiers
@@ -25,6 +25,7 @@ def add_project(wanted: Wanted, ask: Ask) -> None:
     """
     project = read_project(ask.path, ask.label)
     wanted.files[ask.label] = project.data
+    _check_table(project, ask)
     ask.check(project.extras, project.groups)
     indirect = reached(project, ask.extras | {f":{group}" for group in ask.groups})
     wanted.left_out = ask.left_out(project.extras - indirect, project.groups)
@@ -35,13 +36,21 @@ def add_project(wanted: Wanted, ask: Ask) -> None:
         _add(wanted, project, said, ask)
 
 
+def _check_table(project: Project, ask: Ask) -> None:
+    """Raise `SpecError` where only a table `[project]` could say what is asked for."""
+    if isinstance(project.document.get("project"), dict):
+        return
+    if ask.groups and not ask.extras:
+        return  # PEP 735: groups need no project.
+    poetry = "poetry" in mapping(project.document.get("tool"))
+    hint = f"audit its {'`poetry.lock`' if poetry else 'lock'}, or a requirements file instead"
+    raise SpecError([Problem("there is no table `[project]`", project.label, hint=hint)])
+
+
 def _problems(project: Project, ask: Ask) -> list[Problem]:
-    table = project.document.get("project")
-    if not isinstance(table, dict):
-        if ask.groups:
-            return []  # PEP 735: groups need no project.
-        hint = "audit its lock, or a requirements file instead"
-        return [Problem("there is no table `[project]`", project.label, hint=hint)]
+    table = mapping(project.document.get("project"))
+    if not table:
+        return []
     keys = ["dependencies", *(["optional-dependencies"] if ask.extras else [])]
     line = line_of_key(project.text, "dynamic", "project")
     problems = [

@@ -303,6 +303,73 @@ def test_a_poetry_lock_of_version_1_is_read_with_its_forks_and_categories(tmp_pa
     assert new["pytest"].via == ("pyproject.toml:5",)
 
 
+#: As Poetry 2.2.1 locks `torch = {version = "^2", optional = true}` for Pythons that get different
+#: releases of it: an entry that no environment installs has the marker `<empty>`.
+SPLIT_POETRY = """
+[[package]]
+name = "torch"
+version = "2.14.1"
+optional = true
+groups = ["main"]
+markers = "extra == \\"torch\\""
+files = []
+
+[package.dependencies]
+nvidia-cusparse = "*"
+
+[[package]]
+name = "nvidia-cusparse"
+version = "12.9.4.2"
+optional = true
+groups = ["main"]
+markers = "<empty>"
+files = []
+
+[[package]]
+name = "nvidia-cusparse"
+version = "12.6.3.3"
+optional = true
+groups = ["main"]
+markers = "python_version < \\"3.12\\" and extra == \\"torch\\""
+files = []
+
+[[package]]
+name = "nvidia-cusparse"
+version = "12.7.10.12"
+optional = true
+groups = ["main", "dev"]
+markers = {main = "python_version >= \\"3.12\\" and extra == \\"torch\\""}
+files = []
+
+[extras]
+torch = ["torch"]
+
+[metadata]
+lock-version = "2.1"
+python-versions = ">=3.10"
+content-hash = "0"
+"""
+
+
+@pytest.mark.parametrize("project", [True, False], ids=["with its project", "alone"])
+@pytest.mark.parametrize(("python", "version"), [("3.11", "12.6.3.3"), ("3.12", "12.7.10.12")])
+def test_a_poetry_lock_takes_the_entry_whose_marker_holds(
+    tmp_path: Path, python: str, version: str, project: bool
+) -> None:
+    (tmp_path / "poetry.lock").write_text(SPLIT_POETRY)
+    if project:
+        (tmp_path / "pyproject.toml").write_text(
+            '[tool.poetry.dependencies]\npython = ">=3.10"\n'
+            'torch = {version = "^2", optional = true}\n'
+            '[tool.poetry.extras]\ntorch = ["torch"]\n'
+        )
+    found = pins(tmp_path / "poetry.lock", "torch", python=python).lock.packages
+    assert [(package.name, package.version) for package in found] == [
+        ("nvidia-cusparse", version),
+        ("torch", "2.14.1"),
+    ]
+
+
 # Pipfile.lock
 
 
