@@ -15,7 +15,7 @@ from buildmatrix.index.addresses import Address
 from buildmatrix.index.credentials import Credentials
 from buildmatrix.index.failures import RequestError, refused
 from buildmatrix.index.patience import Patience
-from buildmatrix.lock.where import configured
+from buildmatrix.lock.where import servers
 
 if TYPE_CHECKING:
     from buildmatrix.index.transport import Transport
@@ -104,7 +104,7 @@ class Requests:
         self.patience = patience
         self.offline = offline
         self.traffic = Traffic()
-        self.credentials = Credentials(configured(os.environ), os.environ)
+        self.credentials = Credentials(servers(os.environ), os.environ)
         self._transport: Transport | None = None
         self._lock = threading.Lock()
         self._closed = threading.Event()

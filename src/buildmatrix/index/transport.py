@@ -120,7 +120,8 @@ class Transport:
         return proxy if "://" in proxy else f"http://{proxy}"
 
     def _pool(self, address: Address, proxy: str | None) -> httpcore.ConnectionPool:
-        is_trusted = bool({address.host, f"{address.host}:{address.port}"} & self._trusted)
+        names = {"*", address.host, f"{address.host}:{address.port}"}
+        is_trusted = not names.isdisjoint(self._trusted)
         with self._lock:
             key = address.scheme, proxy, is_trusted
             if key not in self._pools:

@@ -57,8 +57,15 @@ def configured(environment: Mapping[str, str]) -> tuple[Index, ...]:
     return (*uv.extra, *_of_pip(pip_settings(environment)))
 
 
+def servers(environment: Mapping[str, str]) -> tuple[Index, ...]:
+    """All that this machine's settings name, and that may need a password: pages of links, too."""
+    uv = _uv(environment)
+    links = uv.find_links or ([] if uv.is_told else pip_settings(environment).find_links)
+    return (*configured(environment), *map(Index, links))
+
+
 def trusted_hosts(environment: Mapping[str, str]) -> frozenset[str]:
-    """`HOST` or `HOST:PORT` of the servers whose certificates are not checked."""
+    """`HOST` or `HOST:PORT` of the servers whose certificates are not checked; `*` for all."""
     named = environment.get("UV_INSECURE_HOST", "").split()
     return frozenset(named or pip_settings(environment).trusted_hosts)
 

@@ -87,6 +87,15 @@ def test_credentials_come_from_netrc(
         assert new_client().project(server.url, "alpha")
 
 
+@pytest.mark.parametrize("variable", ["UV_FIND_LINKS", "PIP_FIND_LINKS"])
+def test_the_password_of_a_page_of_links_is_that_of_its_files(
+    packages: Path, wheel: Path, new_client: Callable[..., Client], monkeypatch, variable: str
+) -> None:
+    with IndexServer(packages, login=LOGIN) as server:
+        monkeypatch.setenv(variable, _with_login(f"{server.origin}/links"))
+        assert new_client().open(server.file_url(wheel.name)).size == wheel.stat().st_size
+
+
 def test_netrc_is_for_its_hosts_only(tmp_path: Path) -> None:
     netrc = tmp_path / "netrc"
     netrc.write_text("machine a.example.com login x password y\ndefault login d password e\n")

@@ -246,7 +246,7 @@ def test_a_certificate_authority_can_be_named(
 
 
 @pytest.mark.parametrize("variable", ["UV_INSECURE_HOST", "PIP_TRUSTED_HOST"])
-@pytest.mark.parametrize("host", ["127.0.0.1", "{authority}", "example.com"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "{authority}", "*", "example.com"])
 def test_a_host_whose_certificate_is_not_to_be_checked(
     packages: Path,
     wheel: Path,
