@@ -37,7 +37,8 @@ _STYLED = re.compile(rf"(?P<style>{_STYLE})|{_UNSAFE}", re.MULTILINE)
 
 # An address: the lookbehind and the bounds keep the time linear in text that holds none.
 _NAMED = r"(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,30}:"
-_SCHEME = rf"(?P<scheme>(?:{_NAMED})?//)"
+#: One slash is what a path makes of two.
+_SCHEME = rf"(?P<scheme>(?:{_NAMED})?//|{_NAMED}/)"
 #: An address ends where the next one begins, as behind that of a mirror.
 _END = rf"(?={_NAMED}//|\s|\Z)"
 _QUOTES = "\"'`<>"
@@ -143,7 +144,7 @@ def _without_login(found: re.Match[str]) -> str:
     scheme, rest = found["scheme"], found["rest"]
     authority, slash, path = rest.partition("/")
     _, colon, password = authority.partition(":")
-    if "@" in authority:
+    if "@" in authority and (scheme.endswith("//") or colon):
         login, _, host = authority.rpartition("@")
         behind = host + slash + path
     elif colon and slash and "@" in path and not re.fullmatch(r"\d*|\$\{\w+\}", password):

@@ -105,6 +105,7 @@ SECRETS = (
     "wheel:user:PW@host/x.whl",
     "wheel:http://user:PW@host/x.whl",
     "//user:PW@host/x.whl",
+    "/tmp/folder/HTTP:/user:PW@host/x.whl",
     "git+ssh://git:PW@host/repo",
     "git+https://user:PW@host/repo@v1",
     "ftp://user:PW@host/x",
@@ -131,6 +132,7 @@ HARMLESS = (
     "mail somebody@host.example/x",
     "demo==1.0; python_version >= '3.9'",
     "why?",
+    "dir:/srv@1/app",
 )
 
 

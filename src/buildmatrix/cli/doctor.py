@@ -11,6 +11,7 @@ from buildmatrix.cli.console import say
 from buildmatrix.cli.options import Settings, load, option
 from buildmatrix.cli.surroundings import engine
 from buildmatrix.errors import EXIT_OK, ComponentError, SpecError, UndecidedError, most_severe
+from buildmatrix.text import printable
 
 if TYPE_CHECKING:
     from buildmatrix.pipeline.doctor.checks import Line, State
@@ -79,6 +80,6 @@ def command(settings: Settings, /, builder: str | None, offline: bool) -> int:
     """
     codes = [EXIT_OK]
     for line in _lines(settings, builder or None, offline):
-        say(f"{line.state.ljust(_WIDTH)} {line.subject}: {line.text}")
+        say(printable(f"{line.state.ljust(_WIDTH)} {line.subject}: {line.text}"))
         codes.append(_CODES.get(line.state, EXIT_OK))
     return most_severe(codes)

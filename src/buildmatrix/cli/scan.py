@@ -18,6 +18,7 @@ from buildmatrix.cli.output import (
     write_report,
 )
 from buildmatrix.cli.surroundings import engine, engine_options
+from buildmatrix.cli.wheels import cache_folder, wheel_reader
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.spec.model import DEFAULT_TOOLS
 
@@ -65,18 +66,24 @@ def command(
     """Read SOURCE and judge it for a backend. Nothing of it is executed.
 
     SOURCE is `dir:PATH` (a virtual environment, a site-packages or a root file system),
-    `wheel:PATH`, `docker:IMAGE`, `tar:FILE` (docker save or an OCI archive) or `oci:LAYOUT`;
-    without a prefix it is recognised, and the interpreter of a virtual environment stands for it.
+    `wheel:PATH`, `wheel:URL`, `docker:IMAGE`, `tar:FILE` (docker save or an OCI archive) or
+    `oci:LAYOUT`; without a prefix it is recognised, and the interpreter of a virtual environment
+    stands for it.
     """
     from buildmatrix.pipeline.scan import scan
-    from buildmatrix.pipeline.source import parse, read
+    from buildmatrix.pipeline.source import Facts, address_of, parse, read
     from buildmatrix.reports.model import exit_code
     from buildmatrix.spec.data_files import read_data_files
 
     pairs = check_formats(formats, output)
     parsed = parse(source)
     more, known = more_waivers(waivers, None), known_findings(baseline)
-    facts = read(parsed, engine, scanner, around, fact_cache(no_cache), layers=layers)
+    remote = address_of(parsed)
+    if remote is not None:
+        with wheel_reader(False, cache_folder(no_cache)) as reader:
+            facts = Facts(reader.read(remote, "whole").inventory)
+    else:
+        facts = read(parsed, engine, scanner, around, fact_cache(no_cache), layers=layers)
     own = read_data_files(settings.file)
     report = scan(parsed, facts, backend, runtime, fail_on, date.today(), more, known, own)
     write_report(report, pairs, output)

@@ -184,7 +184,11 @@ def _check_claim(wheel: Wheel, sha256: str) -> None:
 
 def local_path(url: str) -> Path | None:
     """The file that a lock's `url` means, when it is a path or a `file:` URL."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    # `http://[` is no path either: whoever asks for it says what is wrong.
+    except ValueError:
+        return None
     if parts.scheme == "file":
         return Path(unquote(parts.path))
     return None if parts.scheme and "://" in url else Path(url)

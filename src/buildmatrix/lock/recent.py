@@ -7,6 +7,7 @@ be kept (`Cache-Control: max-age=600`), as uv's own cache keeps them; offline, a
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,8 @@ YOUNG = 600.0
 _OLD = 30 * 86400.0
 #: Bytes of one entry at most; the largest real ones have some 2 MB.
 _LARGEST = 64 * 1024 * 1024
+#: An address with a query: a token or a signature, which opens the file for whoever has it.
+_SIGNED = re.compile(rb"://[^\s\"'\\]*\?")
 
 
 class Recent:
@@ -45,9 +48,9 @@ class Recent:
         return body if digest == hashlib.sha256(body).hexdigest().encode() else None
 
     def put(self, key: str, body: bytes) -> None:
-        """Keep `body`, and forget what is old."""
+        """Keep `body`, and forget what is old. What signs an address is not kept for others."""
         path = self._path(key)
-        if path is None:
+        if path is None or _SIGNED.search(body):
             return
         with suppress(UndecidedError, OSError):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from buildmatrix.errors import UsageError
 from buildmatrix.lock.committed import is_lock
 from buildmatrix.lock.model import LeftOut
-from buildmatrix.lock.urls import remember
+from buildmatrix.lock.urls import path_in, remember
 from buildmatrix.parsing import parse_requirement
 from buildmatrix.rules.text import listing
 from buildmatrix.text import shown
@@ -95,8 +95,10 @@ def _pypi(text: str) -> Asked:
 
 def _file(text: str, kind: str | None, root: Path) -> Asked:
     if "://" in text:
-        if kind in (None, "wheel") and text.split("#")[0].endswith(".whl"):
-            return Asked("wheel", text)
+        if kind in (None, "wheel") and path_in(text).endswith(".whl"):
+            # uv takes a scheme in capitals for the begin of a path.
+            scheme, mark, rest = text.partition("://")
+            return Asked("wheel", scheme.lower() + mark + rest)
         raise UsageError(f"{shown(text)} cannot be read from the network; save it as a file first")
     path, extras, groups = text, "", ""
     if not (root / text).is_file() and (found := _PARTS.fullmatch(text)):

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from packaging.utils import InvalidWheelFilename, canonicalize_name
 from packaging.version import InvalidVersion
@@ -24,6 +23,7 @@ from buildmatrix.lock.preview import Resolution, request_of, resolve
 from buildmatrix.lock.previewed import packages_of
 from buildmatrix.lock.recent import Recent
 from buildmatrix.lock.status import staleness
+from buildmatrix.lock.urls import path_in
 from buildmatrix.lock.uv import Uv
 from buildmatrix.lock.uvsettings import settings_of
 from buildmatrix.lock.wanted import Wanted, add_file, add_line
@@ -219,7 +219,7 @@ def python_of(asked: Asked, root: Path) -> str:
 
 def _python_of_wheel(name: str) -> str:
     """The Pythons that a wheel's name says it is for."""
-    filename = unquote(posixpath.basename(urlsplit(name).path))
+    filename = posixpath.basename(path_in(name))
     try:
         tags = parse_wheel_name(filename)[3]
     except (InvalidWheelFilename, InvalidVersion):

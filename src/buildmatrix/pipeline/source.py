@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,8 @@ from buildmatrix import store
 from buildmatrix.engines.model import Engine, Surroundings
 from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError
 from buildmatrix.inventory.model import Inventory
+from buildmatrix.lock.model import Wheel
+from buildmatrix.lock.urls import path_in, remember
 from buildmatrix.pipeline.environments import environment_of
 from buildmatrix.pipeline.opening import folder, zstandard
 from buildmatrix.scratch import scratch
@@ -73,6 +76,8 @@ def parse(text: str) -> Source:
             raise UsageError(f"{text} names nothing; write {kind}: and what to read")
         environment = environment_of(Path(name)) if kind == "dir" else None
         return Source(kind, str(environment or name))
+    if "://" in text and path_in(text).endswith(".whl"):
+        return Source("wheel", text)
     path = Path(text)
     environment = environment_of(path)
     if environment is not None:
@@ -125,6 +130,23 @@ def read(
     if not (found.distributions or found.binaries or found.artefacts or found.unread):
         raise UndecidedError(f"{source} holds no distribution and no binary: nothing to judge")
     return facts
+
+
+def address_of(source: Source) -> Wheel | None:
+    """The wheel on a server that a source names; None for what lies on this machine.
+
+    Raises `UsageError` where the address names no wheel.
+    """
+    if source.kind != "wheel" or "://" not in source.name:
+        return None
+    url, _, fragment = source.name.partition("#")
+    filename = posixpath.basename(path_in(url))
+    if not filename.endswith(".whl"):
+        raise UsageError(f"{source} is no wheel: the name of one ends in .whl")
+    # As pip and uv write it behind an address.
+    claim = re.search(r"(?:^|&)sha256=([0-9A-Fa-f]{64})(?:&|$)", fragment)
+    remember(url)
+    return Wheel(filename, url, claim[1].lower() if claim is not None else "")
 
 
 def _image(
