@@ -69,6 +69,8 @@ class Distribution(Entry, frozen=True):
     tolerated_in: tuple[str, ...] = ()
     #: For a meta package that installs nothing but by its extras: extra -> distributions.
     extras: dict[str, tuple[str, ...]] | None = None
+    #: Whether all that it is for fails without a device of the backend.
+    needs_device: bool = False
 
 
 class LocalVersion(Entry, frozen=True):

@@ -145,6 +145,7 @@ def _by_name(entries: list[Owned[tables.Distribution]], version: str) -> Distrib
         confidence=best.confidence,
         tolerated_in=best.entry.tolerated_in,
         extras=next((entry.extras for entry in same if entry.extras is not None), None),
+        needs_device=any(entry.needs_device for entry in same),
     )
 
 

@@ -100,6 +100,9 @@ class DistributionMatch:
     tolerated_in: tuple[str, ...] = ()
     #: For a meta package that installs nothing but by its extras: extra -> distributions.
     extras: Mapping[str, tuple[str, ...]] | None = None
+    #: Whether all that it is for fails without a device of the backend: an application of it, and
+    #: no library for others.
+    needs_device: bool = False
 
 
 @dataclass(frozen=True, slots=True)

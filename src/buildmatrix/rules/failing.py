@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import Literal
 
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.names import opened_library
@@ -68,7 +69,7 @@ def _links(
     absent = absent_links(tree, owner, evidence)
     for one in absent:
         if tree.reach.get(one.path) == "import":
-            yield _link(tree, one)
+            yield _link(tree, one, "link")
     if match is None or match.vendor is None or tree.is_foreign(match):
         return
     # What Python code guards, or names and loads late, its authors know may be missing.
@@ -80,15 +81,15 @@ def _links(
         and not is_extension(one.path)
     ]
     if plugins and not _serves(tree, evidence):
-        yield _link(tree, plugins[0])
+        yield _link(tree, plugins[0], "plugin")
 
 
-def _link(tree: Tree, one: Evidence) -> Failure:
+def _link(tree: Tree, one: Evidence, kind: Literal["link", "plugin"]) -> Failure:
     where = "nowhere in the tree"
     if tree.is_other_line(one.detail):
         where = f"not of {title(tree.backend, tree.catalogue)} {tree.line}, and nothing brings it"
     return Failure(
-        "link",
+        kind,
         one.path,
         one.path,
         one.detail,

@@ -18,7 +18,7 @@ def check(image: Image) -> Iterator[Finding]:
     """One finding per distribution that is broken by itself; it names those that import it."""
     for owner, verdict in image.verdicts.items():
         failure = verdict.failure
-        if failure is None or failure.kind == "link":
+        if failure is None or failure.kind in ("link", "plugin"):
             continue
         yield finding(
             "BM502",

@@ -72,7 +72,11 @@ def runtimes(evidence: Sequence[Evidence]) -> frozenset[str]:
 def carried(verdicts: Sequence[Verdict], statements: Sequence[PythonImport]) -> Iterator[Verdict]:
     """The verdicts, with those broken too whose import runs into a distribution that is broken."""
     reasons: dict[str, str] = {}
-    broken = {f"{one.name}=={one.version}" for one in verdicts if one.verdict == "broken"}
+    broken = {
+        f"{one.name}=={one.version}"
+        for one in verdicts
+        if one.failure is not None and one.failure.kind != "plugin"
+    }
     unguarded = [one for one in statements if one.how == "imported" and one.provider is not None]
     ahead = sorted(broken)
     for provider in ahead:  # grows while it is walked

@@ -109,9 +109,10 @@ class Finding:
 class Failure:
     """What makes a distribution `broken`."""
 
-    #: `link`: a file links a library that is nowhere; `load`: Python code opens one by its name;
-    #: `call`: Python code calls a distribution that needs one.
-    kind: Literal["link", "load", "call"]
+    #: What an import runs into: a file that it loads and that links a library which is nowhere
+    #: (`link`), code that opens one by its name (`load`), or that calls a distribution which needs
+    #: one (`call`). Or, where imports work, a `plugin` that links one.
+    kind: Literal["link", "load", "call", "plugin"]
     path: str
     #: The path, with the line where it is Python code.
     place: str
@@ -159,8 +160,8 @@ class Verdict:
 
     @property
     def is_open(self) -> bool:
-        """Whether what was not read decides if the distribution is fit for the backend."""
-        if self.certain or self.may_be is None:
+        """Whether what was not read decides if the distribution itself is fit for the backend."""
+        if self.certain or self.may_be is None or self.by_others:
             return not self.certain
         return (self.may_be in UNFIT) != (self.verdict in UNFIT)
 

@@ -91,14 +91,14 @@ def _verdict(tree: Tree, item: Distribution, evidence: Sequence[Evidence]) -> Ve
         match.kind == "multi-backend" or tree.backend in match.tolerated_in
     )
     belongs = [] if welcome else [one for one in strong if one.kind == "declared"]
-    held = [one for one in strong if one.kind in HELD]
+    shipped = [one for one in strong if one.kind in HELD]
     owner = f"{item.name}=={item.version}"
     foreign = _Foreign(
         evidence=strong,
         belongs=belongs,
-        size=item.size if belongs else total(held),
-        weight=total(replace(one, size=_packed(tree, one).least) for one in held),
-        heaviest=total(replace(one, size=_packed(tree, one).most) for one in held),
+        size=item.size if belongs else total(shipped),
+        weight=total(replace(one, size=_packed(tree, one).least) for one in shipped),
+        heaviest=total(replace(one, size=_packed(tree, one).most) for one in shipped),
         is_incomplete=owner in tree.incomplete,
         required=tuple(_foreign_requirements(tree, item)),
     )
@@ -166,6 +166,9 @@ def _driver(evidence: Sequence[Evidence]) -> _Judgement | None:
 
 
 def _bloat(tree: Tree, match: DistributionMatch | None, foreign: _Foreign) -> _Judgement | None:
+    if foreign.belongs and match is not None and match.needs_device:
+        backend = title(match.backend, tree.catalogue)
+        return "broken", f"all that it is for needs a device of {backend}"
     if foreign.belongs:
         return "bloat", f"it belongs to {title(foreign.belongs[0].backend, tree.catalogue)}"
     if foreign.weight > tree.policy.bloat_threshold:
@@ -199,6 +202,11 @@ def _share(tree: Tree, foreign: _Foreign) -> str:
     backend = max(foreign.evidence, key=lambda one: one.size).backend
     bound = "at least " if foreign.is_incomplete else ""
     return f"{bound}{size(foreign.size)} of it are for {title(backend, tree.catalogue)}"
+
+
+def _requires(tree: Tree, foreign: _Foreign) -> _Judgement | None:
+    useless = [name for name, match in foreign.required if _is_useless(tree, name, match)]
+    return ("bloat", f"it requires {listing(useless)}") if useless else None
 
 
 def _lacking(tree: Tree, owner: str, evidence: Sequence[Evidence]) -> _Judgement | None:

@@ -316,3 +316,33 @@ def test_most_distributions_say_the_line_where_the_target_does_not() -> None:
         root=False,
     )
     assert the(judgement("cuda", tree), "demo")[0].verdict == "broken"
+
+
+# What needs a device
+
+
+def test_what_is_for_the_device_alone_is_broken_elsewhere_and_a_library_is_bloat() -> None:
+    names = ("cudf-cu12 26.10.2", "cupy-cuda12x 14.2.0", "nvidia-cublas-cu12 12.9")
+    for backend in ("cpu", "rocm"):
+        said = judgement(backend, image(installed=names, root=False))
+        verdicts = {one.name: one.verdict for one in said.verdicts}
+        assert verdicts == {
+            "cudf-cu12": "broken",
+            "cupy-cuda12x": "bloat",
+            "nvidia-cublas-cu12": "bloat",
+        }
+        assert codes(said.findings, "error") == [
+            "BM101 cudf-cu12",
+            "BM101 cupy-cuda12x",
+            "BM101 nvidia-cublas-cu12",
+        ]
+    said = judgement("cuda", image(installed=names, root=False), "12.8")
+    assert {one.verdict for one in said.verdicts} == {"ok"}
+
+
+def test_what_imports_it_can_be_imported_all_the_same() -> None:
+    imports = PythonImport(
+        f"{SITE}/app/__init__.py", 1, "cudf", "imported", "app==2", "cudf-cu12==26.10.2"
+    )
+    tree = replace(image(installed=["cudf-cu12 26.10.2", "app 2"]), python_imports=(imports,))
+    assert the(judgement("cpu", tree), "app")[0].verdict == "ok"
