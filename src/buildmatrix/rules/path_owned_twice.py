@@ -82,11 +82,12 @@ def _severity(image: Image, owners: tuple[str, ...], paths: list[str]) -> Severi
 
 
 def _is_one_release(image: Image, owners: tuple[str, ...]) -> bool:
-    """Whether the owners are builds of one version that differ in no backend."""
+    """Whether the owners are builds of one version of one project that differ in no backend."""
     vendors = {present.name for present, match in image.matches if match.vendor is not None}
-    return len({owner.partition("==")[2] for owner in owners}) == 1 and not any(
-        owner.partition("==")[0] in vendors for owner in owners
-    )
+    names = {owner.partition("==")[0] for owner in owners}
+    projects = {name.partition("-")[0] for name in names}
+    versions = {owner.partition("==")[2] for owner in owners}
+    return len(projects) == len(versions) == 1 and names.isdisjoint(vendors)
 
 
 def _is_stray(image: Image, owners: tuple[str, ...], path: str) -> bool:

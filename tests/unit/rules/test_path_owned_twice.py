@@ -36,6 +36,7 @@ def twice(owners: Sequence[str], *paths: str) -> Inventory:
             "warning",
         ),
         (("opencv-python 4.12.0", "opencv-python-headless 4.11.0"), ("cv2/cv2.abi3.so",), "error"),
+        (("one 1", "two 1"), ("shared/_C.abi3.so",), "error"),
         (("onnxruntime 1.31.1", "onnxruntime-gpu 1.31.1"), ("onnxruntime/capi/_s.so",), "error"),
         (("triton 3.5.0", "triton-rocm 3.5.0"), ("triton/_C/libtriton.so",), "error"),
     ],
