@@ -204,11 +204,6 @@ def _share(tree: Tree, foreign: _Foreign) -> str:
     return f"{bound}{size(foreign.size)} of it are for {title(backend, tree.catalogue)}"
 
 
-def _requires(tree: Tree, foreign: _Foreign) -> _Judgement | None:
-    useless = [name for name, match in foreign.required if _is_useless(tree, name, match)]
-    return ("bloat", f"it requires {listing(useless)}") if useless else None
-
-
 def _lacking(tree: Tree, owner: str, evidence: Sequence[Evidence]) -> _Judgement | None:
     """Some of its files are for another toolkit line of this backend, and cannot be loaded."""
     lost = [one for one in absent_links(tree, owner, evidence) if tree.is_other_line(one.detail)]
