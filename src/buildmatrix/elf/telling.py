@@ -211,6 +211,9 @@ def tell(size: int, kept: Kept, plan: Plan, found: Found, table: StringTable) ->
     misplaced = read is None and kept.missing
     if misplaced:
         headers.unread.append("some of its tables are not where tables are, and were passed over")
+    elif read is None and _is_outside(plan, device_regions(headers, size)):
+        headers.unread.append("some of its device code is not loaded, and was passed over")
+        misplaced = True
     elif read is None and _data_in_code(plan, (*device_regions(headers, size), *(host or ()))):
         headers.unread.append("some of its data lies among code, and was passed over")
         misplaced = True
@@ -236,6 +239,15 @@ def _data_behind(read: int, plan: Plan) -> int:
         max(0, region.end - max(region.offset, read))
         for region in plan.regions
         if not (region.executable and plan.separate)
+    )
+
+
+def _is_outside(plan: Plan, sections: Iterable[Region]) -> bool:
+    """Whether a section with device code in it lies where nothing is loaded from."""
+    return any(
+        not _is_image(section)
+        and not any(one.offset <= section.offset and section.end <= one.end for one in plan.regions)
+        for section in sections
     )
 
 

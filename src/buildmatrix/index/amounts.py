@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
+from buildmatrix.inventory.mattering import LEAST, may_hide
+from buildmatrix.trees.wheel import Member
+
 #: Compressed bytes of a member that are read as its beginning. In half of the large libraries the
 #: names that they link stand in them.
 HEAD = 64 << 10
+#: Compressed bytes of a member that are read where its name says that it is harmless, and how many
+#: small members are looked at so, the largest first: their first bytes say what they are.
+SNIFF = 1 << 10
+MOST_SNIFFED = 32
 #: A member with fewer compressed bytes is read whole: its facts are then complete.
 SMALL = 256 << 10
 #: Compressed bytes of all Python files together that are read anyway. What an import reaches cannot
@@ -19,3 +28,15 @@ FIRST_PART = 4
 ENDS = (64 << 10, 256 << 10)
 #: Binaries of one wheel whose ends are read; those with most data first.
 MOST_ENDS = 16
+
+
+def masked(members: Iterable[Member]) -> Iterator[Member]:
+    """Files with harmless names whose first bytes are asked what they are, the largest first.
+
+    All large ones, and some of the small: those decide next to nothing, and there may be thousands.
+    """
+    found = [one for one in members if may_hide(one.path, one.size)]
+    found.sort(key=lambda one: (-one.compressed, one.path))
+    for number, one in enumerate(found):
+        if one.size >= LEAST or number < MOST_SNIFFED:
+            yield one

@@ -16,12 +16,21 @@ from buildmatrix.elf.ending import Sections, read_end, with_sections
 from buildmatrix.elf.head import HeadReader, Malformed
 from buildmatrix.elf.model import DeviceFile
 from buildmatrix.elf.source import BytesSource
-from buildmatrix.index.amounts import ENDS, FEW_PYTHON, FIRST_PART, HEAD, MOST_ENDS, SMALL
+from buildmatrix.index.amounts import (
+    ENDS,
+    FEW_PYTHON,
+    FIRST_PART,
+    HEAD,
+    MOST_ENDS,
+    SMALL,
+    SNIFF,
+    masked,
+)
 from buildmatrix.index.ending import Ending, inflate_end
 from buildmatrix.index.forward import Forward
 from buildmatrix.index.members import LARGEST_PACKED, HeldTree, Within, is_metadata, seen_in
 from buildmatrix.index.model import Depth, Member
-from buildmatrix.inventory.collect import ELF_MAGIC, Seen
+from buildmatrix.inventory.collect import ELF_MAGIC, Seen, look
 from buildmatrix.inventory.mattering import may_matter
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.inventory.nested import Contents, recognised
@@ -29,7 +38,7 @@ from buildmatrix.inventory.python_source import outline
 from buildmatrix.inventory.shallow import collect_shallow
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.inflating import Sequential
-from buildmatrix.trees.wheel import LARGEST_HELD, Packed, WheelTree
+from buildmatrix.trees.wheel import LARGEST_HELD, Packed, WheelTree, opened_member
 from buildmatrix.trees.zipdirectory import DEFLATED, STORED, TAIL, read_directory
 
 #: What they inflate to at most; a library's inflate to 100 to 500 KiB.
@@ -95,7 +104,10 @@ def read_parts(source: Ranged, depth: Depth, most: int | None = None) -> Reading
             parts.ends()
             parts.python()
             parts.suspects()
-        inventory = collect_shallow(HeldTree(tree.walk(), parts.held), parts.seen, parts.opened)
+            parts.archives()
+        inventory = collect_shallow(
+            HeldTree(tree.walk(), parts.held), parts.seen, parts.opened, parts.unmasked
+        )
         return Reading(inventory, tree.members, parts.limited)
 
 
@@ -112,10 +124,14 @@ class _Parts:
         self.seen: dict[str, Seen] = {}
         #: Files that were looked into.
         self.opened: set[str] = set()
+        #: Files with harmless names that are binaries by their first bytes.
+        self.unmasked: set[str] = set()
         self.limited = False
         #: The first page of those binaries that were read in part, and what their ends said.
         self._pages: dict[str, bytes] = {}
         self._ends: dict[str, Sections] = {}
+        #: Large files with device code that are no ELF: all of their bytes say what it is.
+        self._archives: list[Member] = []
 
     @property
     def _left(self) -> int | None:
@@ -166,18 +182,43 @@ class _Parts:
                 if is_metadata(one.path) and one.compressed <= LARGEST_PACKED
             }
         )
+        self.opened.update(self.held)
 
     def heads(self) -> None:
         """The beginning of everything that may be a binary, the largest first."""
+        members = sorted(self._members.values(), key=lambda one: (-one.compressed, one.path))
+        wanted = [
+            one
+            for one in members
+            if not one.path.endswith(".py") and may_matter(one.path, one.size)
+        ]
+        wanted += self._unmasked()
         costs: dict[str, int] = {}
-        for one in sorted(self._members.values(), key=lambda one: (-one.compressed, one.path)):
-            if one.path.endswith(".py") or not may_matter(one.path, one.size):
-                continue
+        for one in wanted:
             cost = one.compressed if _is_small(one) else HEAD
             if self._affords(cost):
                 costs[one.path] = cost
         for path in self._batches(costs):
             self._look(self._members[path])
+
+    def _unmasked(self) -> Iterator[Member]:
+        """Members with harmless names that are binaries by their first bytes."""
+        costs = {
+            one.path: SNIFF
+            for one in masked(self._members.values())
+            if one.path not in self.held and self._affords(min(one.compressed, SNIFF))
+        }
+        for path in self._batches(costs):
+            try:
+                head = self._tree.beginning(path, SNIFF, KIND_HEAD)
+            except Unreadable as error:
+                self.seen[path] = Seen(unread=str(error))
+                continue
+            if head.startswith(ELF_MAGIC) or kind_of(path, head) is not None:
+                self.unmasked.add(path)
+                yield self._members[path]
+            else:
+                self.opened.add(path)
 
     def _look(self, member: Member) -> None:
         path = member.path
@@ -198,6 +239,7 @@ class _Parts:
             elif kind is not None:
                 # Its beginning does not say what it holds.
                 self.opened.discard(path)
+                self._archives.append(member)
         except Unreadable as error:
             self.seen[path] = Seen(unread=str(error))
         except Malformed as error:
@@ -328,6 +370,39 @@ class _Parts:
                 self._stream(member, limit)
             except (Unreadable, Malformed) as error:
                 self.seen[member.path] = Seen(unread=str(error))
+
+    def archives(self) -> None:
+        """Large files that are nothing but device code, or hold objects: whole, the small first."""
+        if self._most is None:
+            return
+        for member in sorted(self._archives, key=lambda one: (one.compressed, one.path)):
+            if not self._affords(member.compressed):
+                continue
+            try:
+                self.seen[member.path] = self._whole(member)
+                self.opened.add(member.path)
+            except Unreadable as error:
+                self.seen[member.path] = Seen(unread=str(error))
+
+    def _whole(self, member: Member) -> Seen:
+        """What a member is by all of its bytes, which are read once."""
+        entry, start = self._tree.place(member.path)
+        streams: list[Forward] = []
+
+        def begin() -> Sequential:
+            if streams:
+                raise Unreadable("a part of it is needed again after it has passed by")
+            forward = Forward(self._source.stream(start))
+            streams.append(forward)
+            return Sequential(
+                lambda at, length: forward.exactly(min(length, entry.compressed - at)), entry
+            )
+
+        try:
+            return look(opened_member(begin, entry.size), member.path, entry.size)
+        finally:
+            for forward in streams:
+                forward.close()
 
     def _is_enough(self, path: str, reader: HeadReader) -> bool:
         """Whether device code showed, and something says how much of it there is at least."""

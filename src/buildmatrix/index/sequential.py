@@ -214,6 +214,7 @@ class _Passing:
         self._packed += len(packed.data)
         if is_metadata(path):
             self.held[path] = packed
+            self.opened.add(path)
         if not path.endswith(".py") or self._packed > MOST_PACKED:
             return
         self.held[path] = packed

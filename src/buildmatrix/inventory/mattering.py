@@ -1,4 +1,4 @@
-"""Which files matter, as far as their names tell."""
+"""Which files may matter, as far as their names tell, and which names settle nothing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from buildmatrix.elf.suffixes import SUFFIXES
 
 #: Bytes of the shortest mark that tells what a file is.
 _SHORTEST = 4
+#: Bytes of the shortest ELF file that links anything.
+_SHORTEST_BINARY = 256
 _LIBRARY = re.compile(r"\.so(\.|$)")
 #: What an accelerator may be given besides (`elf.devicefile`).
 _BINARY = SUFFIXES | {"a", "o", "bc", "engine", "bin", "dat"}
@@ -44,6 +46,26 @@ _TEXT = re.compile(
 def may_be_container(path: str) -> bool:
     """Whether the file could be an archive with binaries in it, as far as its name tells."""
     return path.rpartition(".")[2].lower() in _CONTAINERS
+
+
+#: Files of a metadata folder that are read as what they are.
+_METADATA = ("METADATA", "RECORD", "PKG-INFO")
+#: A file below this size decides nothing unless its name says what it is.
+LEAST = 64 << 10
+
+
+def may_hide(path: str, size: int) -> bool:
+    """Whether only its first bytes say that a file is not what it would matter as.
+
+    A loader does not ask for names: an ELF file called `model.onnx` or `README` is one.
+    """
+    name = path.rpartition("/")[2]
+    return (
+        size >= _SHORTEST_BINARY
+        and not path.endswith(".py")
+        and name not in _METADATA
+        and not may_matter(path, size)
+    )
 
 
 def may_matter(path: str, size: int) -> bool:

@@ -289,6 +289,9 @@ class ClosedFile:
     path: str
     size: int
     owner: str | None = None
+    #: What says that it could matter: its name; its first bytes, whatever its name; or nothing but
+    #: its size, and its name is that of something harmless.
+    by: Literal["name", "bytes", "size"] = "name"
 
 
 @dataclass(frozen=True, slots=True)

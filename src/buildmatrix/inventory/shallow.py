@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Literal
 
 from buildmatrix.inventory.collect import Seen, collect
-from buildmatrix.inventory.mattering import may_matter
+from buildmatrix.inventory.mattering import LEAST, may_hide, may_matter
 from buildmatrix.inventory.model import ClosedFile, Inventory
 from buildmatrix.inventory.names import owner_name
 from buildmatrix.trees.base import File, Tree
@@ -26,20 +27,32 @@ class _Known:
         """See `collect.Memory.keep`."""
 
 
-def collect_shallow(tree: Tree, seen: Mapping[str, Seen], opened: Collection[str]) -> Inventory:
+def collect_shallow(
+    tree: Tree, seen: Mapping[str, Seen], opened: Collection[str], unmasked: Collection[str] = ()
+) -> Inventory:
     """The facts of `tree`, of whose files only those in `seen` were looked into.
 
     The tree gives the bytes of metadata, and of the Python files in `seen`; no other file is
-    opened. What may matter and is not `opened` is in `Inventory.closed`.
+    opened. What may matter and is not `opened` is in `Inventory.closed`, and so is every large
+    file whose name says that it is harmless: names do not decide. `unmasked` are such files that
+    are binaries by their first bytes.
     """
     inventory = collect(tree, memory=_Known(seen))
     owners = [owner_name(one.name, one.version) for one in inventory.distributions]
     owner = owners[0] if len(owners) == 1 else None
+    left = (one for one in tree.walk() if isinstance(one, File) and one.path not in opened)
     closed = tuple(
-        ClosedFile(entry.path, entry.size, owner)
-        for entry in tree.walk()
-        if isinstance(entry, File)
-        and entry.path not in opened
-        and may_matter(entry.path, entry.size)
+        ClosedFile(one.path, one.size, owner, by)
+        for one in left
+        if (by := _reason(one, unmasked)) is not None
     )
     return replace(inventory, closed=closed, stats=replace(inventory.stats, cached=0))
+
+
+def _reason(file: File, unmasked: Collection[str]) -> Literal["name", "bytes", "size"] | None:
+    """What says that a file could matter."""
+    if file.path in unmasked:
+        return "bytes"
+    if may_matter(file.path, file.size):
+        return "name"
+    return "size" if file.size >= LEAST and may_hide(file.path, file.size) else None

@@ -10,6 +10,7 @@ from typing import Literal
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch
 from buildmatrix.elf.suffixes import SUFFIXES
+from buildmatrix.inventory.mattering import LEAST
 from buildmatrix.inventory.model import ClosedFile, Inventory, Unparsed
 from buildmatrix.rules.carried import HELD
 from buildmatrix.rules.model import UNFIT, Verdict, VerdictName
@@ -31,8 +32,9 @@ _NAMED = ("bundled", "tool")
 #: Kinds of distributions that hold what their name says, and nothing of another vendor's.
 _WHOLLY = ("native", "pure", "meta", "default-build")
 
-#: Files without a telling name that are smaller decide nothing: time zones, dictionaries.
-_LEAST = 64 << 10
+#: Suffixes of what is code of a device or of the machine however small it is. Files without one
+#: that are small decide nothing: time zones, dictionaries.
+_TELLING = SUFFIXES | {"a", "o"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ def _may_decide(file: ClosedFile) -> bool:
     """Whether a file could be a binary or device code that matters."""
     name = file.path.rpartition("/")[2]
     suffix = name.rpartition(".")[2].lower()
-    return ".so" in name or suffix in SUFFIXES or file.size >= _LEAST
+    return ".so" in name or suffix in _TELLING or file.by == "bytes" or file.size >= LEAST
 
 
 def gains(

@@ -144,7 +144,7 @@ def tree_of(
     files: list[Binary | Artefact | ClosedFile] = [
         *inventory.binaries,
         *inventory.artefacts,
-        *inventory.closed,
+        *(one for one in inventory.closed if one.by != "size"),
     ]
     return Tree(
         backend=backend,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from buildmatrix.index.amounts import HEAD
+from buildmatrix.index.amounts import HEAD, MOST_SNIFFED, SNIFF
 from buildmatrix.index.model import Member
 from buildmatrix.pipeline.audit.budget import LEAST_OF_ONE, Need, most, rest, shares
 
@@ -28,9 +28,12 @@ def test_of_a_small_wheel_every_binary_can_be_opened() -> None:
     assert Need.of(30 * MB, modules).most == LEAST_OF_ONE
 
 
-def test_what_is_no_binary_needs_nothing() -> None:
+def test_what_is_no_binary_by_its_name_needs_its_first_bytes() -> None:
     files = [Member("demo/data.json", 90 * MB, 30 * MB, 0), Member("demo/a.txt", 9, 9, 0)]
-    assert Need.of(30 * MB, files).most == 0
+    assert Need.of(30 * MB, files).most == SNIFF
+    assert Need.of(30 * MB, files[1:]).most == 0
+    headers = [Member(f"demo/include/{n}.h", 9_000, 3_000, 0) for n in range(5_000)]
+    assert Need.of(30 * MB, headers).most == MOST_SNIFFED * SNIFF
 
 
 @pytest.mark.parametrize("total", [3 * GB, 6 * GB, 40 * GB])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from buildmatrix.index.amounts import FEW_PYTHON, FIRST_PART, HEAD, SMALL
+from buildmatrix.index.amounts import FEW_PYTHON, FIRST_PART, HEAD, SMALL, SNIFF, masked
 from buildmatrix.index.model import Member
 from buildmatrix.inventory.mattering import may_matter
 
@@ -37,6 +37,7 @@ class Need:
     @classmethod
     def of(cls, size: int, members: Iterable[Member]) -> Need:
         """What reading the beginnings of all binaries among `members` takes."""
+        members = tuple(members)
         binaries = python = whole = 0
         for one in members:
             if one.path.endswith(".py"):
@@ -45,9 +46,11 @@ class Need:
                 small = one.compressed <= SMALL
                 binaries += one.compressed if small else max(HEAD, one.compressed // FIRST_PART)
                 whole += one.compressed if small else one.compressed + HEAD
+        hidden = [one.compressed for one in masked(members)]
+        sniffed = sum(min(one, SNIFF) for one in hidden)
         few = python if python <= FEW_PYTHON else 0
         limit = min(size, max(size // PART_OF_ONE, LEAST_OF_ONE))
-        return cls(binaries + few, limit, whole + few)
+        return cls(binaries + sniffed + few, limit, whole + sniffed + sum(hidden) + few)
 
     @property
     def most(self) -> int:

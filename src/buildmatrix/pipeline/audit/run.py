@@ -209,7 +209,11 @@ def _whole(works: Sequence[Work], readings: Readings, seconds: float) -> Invento
         unread=(*failed, *(item for one in facts for item in one.inventory.unread)),
         stats=Stats(
             files=sum(len(one.members) for one in facts),
-            binaries=sum(len(one.inventory.binaries) + len(one.inventory.closed) for one in facts),
+            binaries=sum(
+                len(one.inventory.binaries)
+                + sum(file.by != "size" for file in one.inventory.closed)
+                for one in facts
+            ),
             bytes_total=sum(one.size for one in facts),
             bytes_read=readings.bytes_read,
             seconds=seconds,
