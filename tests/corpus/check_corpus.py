@@ -21,6 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from corpus_agreement import contradictions, judgement
 from corpus_fetch import fetch, wheel_folder
 from corpus_scan import evidence_of, facts, inventory_of, judged
 from corpus_settled import Settled, read_settled, settled_by
@@ -45,6 +46,8 @@ class Score:
     missed: Mapping[str, Facts]
     false: Mapping[str, Facts]
     verdicts: Mapping[str, Verdict]
+    #: Where findings do not agree with a verdict.
+    contradictions: tuple[str, ...]
     unread: tuple[str, ...]
     #: Differences that are neither missed nor false, by field: how many, and what explains them.
     settled: Mapping[str, int]
@@ -94,6 +97,11 @@ def score(wheel: TrueWheel, inventory: Inventory) -> Score:
         missed,
         false,
         judged(inventory, seen, installed=wheel.transitive),
+        tuple(
+            one
+            for backend in BACKENDS
+            for one in contradictions(judgement(backend, inventory), backend)
+        ),
         tuple(f"{one.path}: {one.why}" for one in inventory.unread),
         settled,
         frozenset(explained),
@@ -136,6 +144,7 @@ def show(scores: Sequence[Score], title: str) -> bool:
                 f"  verdict on {backend}: {said.verdict} ({said.reason}); "
                 f"true is {one.wheel.verdicts[backend]} ({one.wheel.reasons[backend]})"
             )
+        lines += [f"  contradiction: {text}" for text in one.contradictions]
         lines += [f"  unread: {text}" for text in one.unread]
         if lines:
             print(one.wheel, *lines, sep="\n")
@@ -144,7 +153,9 @@ def show(scores: Sequence[Score], title: str) -> bool:
     for field in right:
         print(f"{field:10} {right[field]:6} {missed[field]:6} {false[field]:6} {settled[field]:7}")
     print(f"{'verdicts':10} {verdicts:6} {len(scores) * len(BACKENDS) - verdicts:6}\n")
-    return not (missed.total() or false.total()) and verdicts == len(scores) * len(BACKENDS)
+    agree = not any(one.contradictions for one in scores)
+    right_verdicts = verdicts == len(scores) * len(BACKENDS)
+    return agree and right_verdicts and not (missed.total() or false.total())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -41,6 +41,7 @@ def test_a_wheel_comes_out_as_it_is(name: str) -> None:
     assert said == wheel.verdicts
     for field in ("bundled", "needed", "sections", "dlopen", "gpu", "requires"):
         assert (field, result.missed[field], result.false[field]) == (field, set(), set())
+    assert result.contradictions == ()
     assert result.unread == ()
 
 

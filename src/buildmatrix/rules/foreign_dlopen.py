@@ -1,6 +1,6 @@
 """BM501: a file knows the name of a library of another backend and can load it at run time.
 
-A name alone costs nothing and breaks nothing, so this is a note.
+A name alone costs nothing and breaks nothing, so this is a note. What breaks an import is BM502's.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from buildmatrix.rules.text import listing
 
 def check(image: Image) -> Iterator[Finding]:
     """One note per distribution and vendor; parts of other text do not count."""
+    failures = (one.failure for one in image.verdicts.values() if one.failure is not None)
+    fails = {(item.path, item.detail) for failure in failures for item in failure.evidence}
     names = (
         item
         for item in image.foreign
         if item.kind in ("dlopen", "python-dlopen")
         and item.weight == "strong"
+        and (item.path, item.detail) not in fails
         and not is_base(item)
     )
     for owner, vendor, items in by_owner(names):

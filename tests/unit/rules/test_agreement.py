@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -9,41 +10,18 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from rulecases import SITE, codes, elf, file, hip, image, only, sass, target
+from rulecases import SITE, codes, elf, file, hip, image, only, sass
 
 import buildmatrix.catalogue as catalogue_data
-from buildmatrix.catalogue.load import load
-from buildmatrix.catalogue.match import evidence
-from buildmatrix.inventory.model import Binary, Inventory, PythonImport, PythonLoad
-from buildmatrix.rules.engine import Judgement, judge_image
+from buildmatrix.inventory.model import Binary, PythonImport, PythonLoad
+from buildmatrix.rules.engine import Judgement
 from buildmatrix.rules.model import Finding, Verdict
-from buildmatrix.spec.model import Policy
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "corpus"))
+
+from corpus_agreement import contradictions, judgement
 
 BACKENDS = ("cpu", "cuda", "rocm", "oneapi", "openvino", "npu", "vulkan")
-BAD = ("bloat", "broken")
-#: Rules whose errors also are about this backend's own vendor.
-OWN = ("BM202", "BM302", "BM502")
-
-
-def judgement(backend: str, tree: Inventory, runtime: str = "any") -> Judgement:
-    catalogue = load()
-    seen = evidence(tree, catalogue)
-    return judge_image(target(backend, runtime), tree, seen, None, catalogue, Policy())
-
-
-def contradictions(said: Judgement, backend: str) -> Iterator[str]:
-    """What findings about vendors' content and a verdict say of a distribution, if not the same."""
-    own = load().backends[backend].vendor
-    for verdict in said.verdicts:
-        about = {
-            one.severity
-            for one in said.findings
-            if verdict.name in one.distributions
-            and (one.vendor not in (None, own) or (one.rule in OWN and one.severity == "error"))
-        }
-        is_bad = verdict.verdict in BAD
-        if ("error" in about) != is_bad or (verdict.verdict == "ok" and "warning" in about):
-            yield f"{verdict.name} on {backend} is {verdict.verdict}, with {sorted(about)}"
 
 
 def the(said: Judgement, name: str) -> tuple[Verdict, list[Finding]]:
@@ -130,6 +108,7 @@ def test_what_cannot_be_imported_fails_the_run() -> None:
     assert (verdict.verdict, one.severity, one.vendor) == ("broken", "error", "nvidia")
     assert "cannot be imported on cpu: its import loads libcudart.so.12" in one.message
     assert one.chain[-2:] == (f"{SITE}/demo/__init__.py:3", "libcudart.so.12")
+    assert codes(found) == ["BM502 demo"]
 
 
 def test_a_call_into_what_needs_the_device_fails_the_run() -> None:
