@@ -241,5 +241,14 @@ def _newest_route(subject: Subject) -> str | None:
 
 
 def quoted(text: str) -> str:
-    """A basic string of TOML; names and globs of ours hold nothing to escape but these."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    """A basic string of TOML. Names of files may hold anything, and must stay one value."""
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def _escaped(char: str) -> str:
+    if char in '"\\':
+        return f"\\{char}"
+    if char.isprintable():
+        return char
+    number = ord(char)
+    return f"\\u{number:04X}" if number < 0x10000 else f"\\U{number:08X}"

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from packaging.specifiers import InvalidSpecifier
 
 from buildmatrix.parsing import parse_specifiers
+from buildmatrix.text import shown
 
 #: Characters; the longest string that a specification can need.
 MAX_TEXT = 4096
@@ -67,7 +68,7 @@ def _is_hidden(character: str) -> bool:
 
 def quoted(text: str) -> str:
     """`text` for a message: in backticks, short, without passwords and terminal controls."""
-    text = re.sub(r"//[^/@]*@", "//...@", text)
+    text = shown(text)
     short = text if len(text) <= 80 else text[:77] + "..."
     plain = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in short)
     return f"`{plain}`"
