@@ -115,6 +115,11 @@ def _complaints(file: tables.DataFile) -> Iterator[tuple[Place, str]]:
                     "behind its last slash only, and no `**`",
                 )
         yield from _bad_pattern(("hosts", number, "version"), host.version)
+    for number, cache in enumerate(file.caches):
+        for folder in cache.folders:
+            if not folder.strip("/") or "**" in folder or ".." in folder.split("/"):
+                message = f"[[caches]] has the folder {folder!r}; write one as `/var/cache/x`"
+                yield ("caches", number, "folders"), message
     for number, distribution in enumerate(file.distributions):
         for backend, text in distribution.replace.items():
             if replacement(text) is None:

@@ -15,6 +15,7 @@ import msgspec
 from buildmatrix.catalogue.model import (
     DistributionKind,
     EvidenceKind,
+    LeftoverKind,
     Weight,
     Where,
 )
@@ -205,6 +206,20 @@ class Host(Entry, frozen=True):
     runtimes: tuple[str, ...] = ()
 
 
+class Cache(Entry, frozen=True):
+    """Folders that a program keeps for itself: what lies in them is not installed."""
+
+    #: `uv's cache`
+    title: str
+    kind: LeftoverKind
+    #: Paths, from the root on with a leading `/`, else anywhere; `*` stands for a part of one name.
+    folders: tuple[str, ...]
+    #: What to do, so that it is not left in an image.
+    advice: str
+    #: Environment variables that name such a folder.
+    variables: tuple[str, ...] = ()
+
+
 class DataFile(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename="kebab"
 ):
@@ -232,6 +247,7 @@ class DataFile(
     indexes: tuple[Route, ...] = ()
     exceptions: tuple[ExceptionRule, ...] = ()
     hosts: tuple[Host, ...] = ()
+    caches: tuple[Cache, ...] = ()
 
 
 def entries(file: DataFile) -> Iterator[tuple[str, int, Entry]]:

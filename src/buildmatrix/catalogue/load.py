@@ -72,6 +72,7 @@ class Catalogue:
     tools: GlobIndex[Owned[tables.Tool]]
     exceptions: Sequence[Owned[tables.ExceptionRule]]
     hosts: Sequence[Owned[tables.Host]]
+    caches: Sequence[Owned[tables.Cache]]
     #: By name: what the look-ups above are made of.
     files: Mapping[str, tables.DataFile]
 
@@ -120,6 +121,7 @@ def catalogue(named: Mapping[str, tables.DataFile]) -> Catalogue:
         tools=_index(files, lambda file: file.tools, _names),
         exceptions=_sequence(files, lambda file: file.exceptions),
         hosts=_sequence(files, lambda file: file.hosts),
+        caches=_sequence(files, lambda file: file.caches),
         files=dict(named),
     )
 

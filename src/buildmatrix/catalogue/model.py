@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+#: What a cache holds: packages, compiled kernels, or models.
+LeftoverKind = Literal["packages", "kernels", "models"]
 Where = Literal["image", "image-user-driver", "host"]
 Weight = Literal["strong", "weak", "neutral"]
 Confidence = Literal["high", "medium", "low"]

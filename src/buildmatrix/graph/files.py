@@ -322,6 +322,8 @@ def _names(inventory: Inventory) -> dict[str, dict[str, bool]]:
         target = paths.file(link.path)
         if target is not None:
             add(target, link.path.rpartition("/")[2])
+            # Who asks by a path means it by this one, too.
+            found[target].setdefault(link.path, False)
     return found
 
 

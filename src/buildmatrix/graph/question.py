@@ -108,7 +108,8 @@ def _at(path: str, node: Node) -> bool:
     """Whether a file lies at `path`, as a glob or a whole path, or ends with it."""
     if node.kind not in ("file", "python"):
         return False
-    return node.label == path or node.label.endswith(f"/{path}") or matches(path, node.label)
+    names = (node.label, *(name for name in node.names if "/" in name))
+    return any(one == path or one.endswith(f"/{path}") or matches(path, one) for one in names)
 
 
 def _buried(graph: Graph, word: str) -> tuple[Buried, ...]:

@@ -18,6 +18,7 @@ from buildmatrix.inventory.folders import folders, one_name_each
 from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.mattering import LARGE_CONTAINER
 from buildmatrix.inventory.model import (
+    PACKAGES,
     Artefact,
     Binary,
     Container,
@@ -52,8 +53,6 @@ from buildmatrix.trees.base import File, Source, Tree, defect, reason
 from buildmatrix.trees.inflating import Passing
 
 ELF_MAGIC = b"\x7fELF"
-#: Containers that are packages: they count even where nothing in them does.
-PACKAGES = frozenset({"wheel", "conda", "deb", "rpm"})
 #: `libx.so`, `libx.so.12`, `ld-linux-x86-64.so.2`: the names that a loader looks for.
 _LIBRARY_NAME = re.compile(r"\.so(\.|$)")
 
@@ -107,12 +106,13 @@ def collect(
     files = _read_files(listing, primary, ownership, memory)
     binaries = files.binaries
     loadable = [one for one in binaries if one.container is None]
+    own = [one.path for one in files.artefacts if one.container is None]
     python = read_python(
         listing, ownership, distributions, [one.path for one in loadable], files.outlines
     )
     mattering = {
         *(one.path for one in loadable),
-        *(one.path for one in files.artefacts if one.container is None),
+        *own,
         *(one.path for one in files.containers),
         *(one.path for one in distributions),
         *(one.path for one in python.loads),
@@ -127,7 +127,7 @@ def collect(
         python_imports=python.imports,
         unparsed=python.unparsed,
         python_paths=paths,
-        links=tuple(_library_links(listing, loadable, hard_links)),
+        links=tuple(_library_links(listing, loadable, own, hard_links)),
         system_packages=packages,
         packaged=listing.attempt(
             _SYSTEM, lambda: packaged(listing, packages, mattering), dict[str, str]()
@@ -322,11 +322,12 @@ def look(source: Source, path: str, size: int, *, nested: bool = False) -> Seen:
 
 
 def _library_links(
-    listing: Listing, binaries: list[Binary], hard_links: Mapping[str, str]
+    listing: Listing, binaries: list[Binary], artefacts: list[str], hard_links: Mapping[str, str]
 ) -> Iterator[Link]:
     """The links without which the loader model would not find what the loader finds, sorted."""
     objects = {binary.path for binary in binaries}
-    hard = {path: target for path, target in hard_links.items() if target in objects}
+    told = objects.union(artefacts)
+    hard = {path: target for path, target in hard_links.items() if target in told}
     named = {path for path in listing.links if _LIBRARY_NAME.search(path.rpartition("/")[2])}
     with_libraries = _ancestors(objects | hard.keys() | named)
     for path in sorted({*listing.links, *hard}):

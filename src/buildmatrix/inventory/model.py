@@ -14,6 +14,9 @@ from buildmatrix.elf.model import DeviceCode, Elf, Mark
 #: Raised with every change of what an inventory says: older stored ones are then read again.
 SCHEMA = "buildmatrix/inventory/5"
 
+#: Kinds of containers that are packages: they count even where nothing in them does.
+PACKAGES = frozenset({"wheel", "conda", "deb", "rpm"})
+
 #: How far the import of a distribution's top-level packages gets to a library:
 #: `import` it is loaded, and the import fails without it; `chosen` a run decides which one of
 #: several files is loaded, and the import fails when none can be (they have `reached_from` in
@@ -191,10 +194,10 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A further name of a library: what the loader model needs beside the binaries.
+    """A further name of a library or device file: what the loader model needs beside the binaries.
 
     Symbolic links named like a shared library, and those that lead to a folder with libraries below
-    it (`lib` → `usr/lib`). `target` as stored; a leading `/` means the tree's root.
+    it (`lib` → `usr/lib`); hard links. `target` as stored; a leading `/` means the tree's root.
     """
 
     path: str

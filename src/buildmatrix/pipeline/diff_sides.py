@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from buildmatrix.catalogue.leftovers import apart
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.comparison.model import Held, Kind, Side
@@ -156,8 +157,9 @@ def _judged(
 ) -> Side:
     """`side` with the facts of `inventory`, and with what rules say where there is a target."""
     catalogue = load(spec.catalogue_files)
-    seen = evidence(inventory, catalogue)
-    side = with_facts(side, inventory, seen)
+    installed = apart(inventory, catalogue).installed
+    seen = evidence(installed, catalogue)
+    side = with_facts(side, installed, seen)
     if target is None:
         return side
     judgement = judge_image(target, inventory, seen, lock, catalogue, spec.policy)

@@ -60,6 +60,7 @@ def joined(known: Known) -> Joined:
 
 def _join(known: Known) -> tuple[Joined, tuple[Path, ...]]:
     """The graph, and the files that were found to be needed for it."""
+    from buildmatrix.catalogue.leftovers import apart
     from buildmatrix.catalogue.load import load
     from buildmatrix.catalogue.match import evidence
     from buildmatrix.graph.join import join
@@ -67,10 +68,11 @@ def _join(known: Known) -> tuple[Joined, tuple[Path, ...]]:
 
     catalogue = load(known.catalogue)
     facts = known.read()
-    found = evidence(facts.inventory, catalogue)
+    parted = apart(facts.inventory, catalogue)
+    found = evidence(parted.whole, catalogue)
     graph = join(
-        facts.inventory,
-        resolved(facts.inventory),
+        parted.whole,
+        resolved(parted.installed),
         found,
         catalogue,
         facts.lock,

@@ -57,13 +57,13 @@ def _finding(
     return finding(
         "BM604",
         image,
-        f"{what} came with {_named(image, layer)} and was {verb} by {_named(image, by)}: no "
-        f"container sees it, and every pull still carries it{'.' if whose else ''}{whose}",
+        f"{what} came with {layer_name(image, layer)} and was {verb} by {layer_name(image, by)}: "
+        f"no container sees it, and every pull still carries it{'.' if whose else ''}{whose}",
         severity="error" if evidence else "note" if is_base else "warning",
         vendor=evidence[0].vendor if evidence else None,
         path=groups[0].path,
         evidence=evidence,
-        chain=(_named(image, layer), groups[0].path, _named(image, by)),
+        chain=(layer_name(image, layer), groups[0].path, layer_name(image, by)),
         fix=_fix(image, is_base=is_base),
         by_path=True,
     )
@@ -83,8 +83,8 @@ def _fix(image: Image, *, is_base: bool) -> Fix:
     )
 
 
-def _named(image: Image, index: int) -> str:
-    """`layer 6 (RUN pip install ...)`"""
+def layer_name(image: Image, index: int) -> str:
+    """How a message names a layer: `layer 6 (RUN pip install ...)`."""
     layers = image.inventory.layers
     text = layers[index].instruction if index < len(layers) else ""
     short = text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 
+from buildmatrix.catalogue import match
+from buildmatrix.catalogue.leftovers import apart
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.loader import Resolution
@@ -38,6 +40,7 @@ from buildmatrix.rules import (
     no_build,
     not_checked,
     other_runtime,
+    package_cache,
     path_owned_twice,
     size_budget,
     source_only,
@@ -84,6 +87,7 @@ OF_IMAGES: tuple[Callable[[Image], Iterator[Finding]], ...] = (
     foreign_environment.check,
     size_budget.check,
     deleted_bytes.check,
+    package_cache.check,
     unread_file.check,
 )
 #: Rules about wheels and the lock that names them.
@@ -177,9 +181,15 @@ def judge_image(
 ) -> Judgement:
     """What lies in the target's image. `lock` gives the chains up to the requirement lines.
 
-    `resolution` is that of the inventory, for a caller that has it already.
+    What was never installed is judged by itself (`catalogue.leftovers`). `resolution` is that of
+    the inventory, for a caller that has it already.
     """
-    image = built(target, inventory, evidence, lock, catalogue, policy, resolution)
+    parted = apart(inventory, catalogue)
+    if parted.leftovers:
+        inventory, resolution = parted.installed, None
+        evidence = match.evidence(inventory, catalogue)
+    left = parted.leftovers
+    image = built(target, inventory, evidence, lock, catalogue, policy, resolution, left)
     declared, verdicts = agreed(image, _findings(OF_DISTRIBUTIONS, image))
     seen = (one for rule in OF_IMAGES for one in rule(image))
     return Judgement(in_order((*declared, *seen)), verdicts)

@@ -76,6 +76,7 @@ RULES: tuple[Rule, ...] = (
     Rule("BM602", "foreign-environment", "error", "a variable of another backend is set", "image"),
     Rule("BM603", "size-budget", "error", "the image is larger than the policy allows", "image"),
     Rule("BM604", "deleted-bytes", "error", "a layer holds what a later one deleted", "image"),
+    Rule("BM605", "package-cache", "warning", "a cache, or packages not installed", "image"),
     Rule("BM801", "known-vulnerability", "error", "a distribution has known flaws", "lock"),
     Rule("BM802", "not-checked", "warning", "nobody could tell whether it has known flaws", "lock"),
     Rule(

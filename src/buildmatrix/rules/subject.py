@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
+from buildmatrix.catalogue.leftovers import Leftover
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
@@ -141,6 +142,8 @@ class Image(Subject):
     evidence: tuple[Evidence, ...]
     #: Where each NEEDED entry leads.
     resolution: Resolution
+    #: Caches and package files in it; nothing of these is in the inventory.
+    leftovers: tuple[Leftover, ...] = field(default=(), kw_only=True)
 
     @property
     def here(self) -> str:
@@ -244,6 +247,7 @@ def built(
     catalogue: Catalogue,
     policy: Policy,
     resolution: Resolution | None = None,
+    leftovers: Sequence[Leftover] = (),
 ) -> Image:
     """The target as its image is."""
     indexes = {package.name: package.index for package in lock.packages} if lock else {}
@@ -260,6 +264,7 @@ def built(
         inventory,
         tuple(evidence),
         resolution or resolve(inventory),
+        leftovers=tuple(leftovers),
     )
 
 

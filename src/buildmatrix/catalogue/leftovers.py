@@ -1,0 +1,354 @@
+"""What lies in a tree and was never installed: caches of package managers, and package files.
+
+It is judged by itself. What counts as installed has no distribution, library or kernel of a cache,
+unless something outside leads there: a search path, a link, or another name of the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
+from urllib.parse import unquote
+
+from buildmatrix.catalogue import format as tables
+from buildmatrix.catalogue.load import Catalogue, Owned
+from buildmatrix.catalogue.lookup import distribution
+from buildmatrix.catalogue.match import PACKAGE_ROLE, evidence
+from buildmatrix.catalogue.model import Evidence, LeftoverKind
+from buildmatrix.inventory.model import PACKAGES, Artefact, Binary, Container, Inventory
+from buildmatrix.inventory.paths import Paths
+
+#: Variables that name folders which programs search.
+_SEARCHED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD")
+#: Parts of an inventory that lie at a path.
+_PARTS = (
+    "distributions", "binaries", "artefacts", "containers", "python_loads", "python_imports",
+    "unparsed", "shared_paths",
+)  # fmt: skip
+_NEVER_INSTALLED = (
+    "copy what is built from it, and not the packages: bind the folder (`RUN --mount=type=bind`) "
+    "where they are installed, or install them in a build stage"
+)
+#: Name and version of a package by the name of its file: PEP 427, conda, deb(5), rpm.
+_FILE_NAMES = {
+    "wheel": re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)-.*\.whl"),
+    "conda": re.compile(r"(?P<name>.+)-(?P<version>[^-]+)-[^-]+\.(?:conda|tar\.bz2)"),
+    "deb": re.compile(r"(?P<name>[^_]+)_(?P<version>[^_]*)_.*\.deb"),
+    "rpm": re.compile(r"(?P<name>.+)-(?P<version>[^-]+)-[^-]+\.rpm"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A cache, or the package files of one folder."""
+
+    #: The folder.
+    path: str
+    #: `uv's cache`; empty for package files.
+    title: str
+    kind: LeftoverKind
+    advice: str
+    files: int
+    #: Bytes that are nothing else's: those of a file with another name outside are not counted.
+    size: int
+    #: Index of the layer that brought it, where layers are known.
+    layer: int | None
+    #: What it holds, the largest first.
+    evidence: tuple[Evidence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """An inventory in two."""
+
+    installed: Inventory
+    #: What lies in caches and package files.
+    aside: Inventory
+    leftovers: tuple[Leftover, ...] = ()
+
+    @property
+    def whole(self) -> Inventory:
+        """Everything again, with nobody's name at what was not installed."""
+        if not self.leftovers:
+            return self.installed
+        return replace(
+            self.installed,
+            binaries=_together(self.installed.binaries, self.aside.binaries),
+            artefacts=_together(self.installed.artefacts, self.aside.artefacts),
+        )
+
+
+def apart(inventory: Inventory, catalogue: Catalogue) -> Parted:
+    """`inventory` without what was never installed, and that by itself."""
+    caches = _Caches(catalogue, inventory)
+    packages = {
+        one.path
+        for one in inventory.containers
+        if one.kind in PACKAGES
+        and one.owner is None
+        and one.path not in inventory.packaged
+        and caches.holding(one.path) is None
+    }
+
+    def place(path: str, container: str | None) -> str | None:
+        """The cache, or the package file, that something lies in."""
+        cache = caches.holding(path)
+        if cache is not None:
+            return cache
+        return container if container in packages else path if path in packages else None
+
+    held = (one.path for part in _PARTS for one in getattr(inventory, part))
+    if not packages and not caches.found and not any(place(path, None) for path in held):
+        return Parted(inventory, Inventory())
+    named = _renamed(inventory, caches)
+    kept: dict[str, list[Any]] = {}
+    left: dict[str, dict[str, list[Any]]] = {}
+    for part in _PARTS:
+        for one in getattr(named, part):
+            cache = place(one.path, getattr(one, "container", None))
+            if cache is None:
+                kept.setdefault(part, []).append(one)
+            else:
+                group = cache if cache not in packages else cache.rpartition("/")[0]
+                left.setdefault(group, {}).setdefault(part, []).append(one)
+    for folder in caches.found:
+        left.setdefault(folder, {})
+    installed = _with(named, kept)
+    asides = {folder: _with(Inventory(), parts) for folder, parts in sorted(left.items())}
+    return Parted(
+        installed,
+        Inventory(
+            binaries=tuple(one for aside in asides.values() for one in aside.binaries),
+            artefacts=tuple(one for aside in asides.values() for one in aside.artefacts),
+        ),
+        tuple(
+            _leftover(folder, aside, inventory, caches.entries.get(folder), catalogue)
+            for folder, aside in asides.items()
+        ),
+    )
+
+
+def _with(inventory: Inventory, parts: Mapping[str, Sequence[Any]]) -> Inventory:
+    fields: dict[str, Any] = {part: tuple(parts.get(part, ())) for part in _PARTS}
+    return replace(inventory, **fields)
+
+
+def _together(first: Iterable[Any], rest: Iterable[Any]) -> tuple[Any, ...]:
+    nobodys = (replace(one, owner=None) for one in rest)
+    return tuple(sorted((*first, *nobodys), key=lambda one: one.path))
+
+
+def _leftover(
+    folder: str,
+    aside: Inventory,
+    inventory: Inventory,
+    cache: tables.Cache | None,
+    catalogue: Catalogue,
+) -> Leftover:
+    known = next((one for one in inventory.folders if one.path == folder), None)
+    if cache is None or known is None:
+        things: list[Binary | Artefact] = [*aside.binaries, *aside.artefacts]
+        size = sum(one.size for one in things if one.container is None)
+        size += sum(one.size for one in aside.containers)
+        files = len(aside.containers) + sum(one.container is None for one in things)
+    else:
+        size, files = known.size, known.files
+    held = (*evidence(aside, catalogue), *_by_file_names(aside.containers, catalogue))
+    return Leftover(
+        folder,
+        cache.title if cache is not None else "",
+        cache.kind if cache is not None else "packages",
+        cache.advice if cache is not None else _NEVER_INSTALLED,
+        files,
+        size,
+        _layer(folder, aside, inventory),
+        tuple(sorted(held, key=lambda one: (-one.size, one.path, one.kind, one.detail))),
+    )
+
+
+def _layer(folder: str, aside: Inventory, inventory: Inventory) -> int | None:
+    """The layer that most of it came with."""
+    counts: dict[int, int] = {}
+    things: list[Binary | Artefact | Container] = [
+        *aside.containers,
+        *aside.binaries,
+        *aside.artefacts,
+    ]
+    for one in things:
+        layer = inventory.origins.get(one.path)
+        if layer is not None:
+            counts[layer] = counts.get(layer, 0) + one.size
+    if counts:
+        return max(counts, key=lambda layer: (counts[layer], -layer))
+    return inventory.origins.get(folder)
+
+
+def _by_file_names(containers: Iterable[Container], catalogue: Catalogue) -> Iterator[Evidence]:
+    """What the names of package files say of a vendor; also of those that were not opened."""
+    for one in containers:
+        pattern = _FILE_NAMES.get(one.kind)
+        found = pattern.fullmatch(unquote(one.path.rpartition("/")[2])) if pattern else None
+        if found is None:
+            continue
+        name, version = found["name"], found["version"]
+        if one.kind in ("wheel", "conda"):
+            match = distribution(name, version, catalogue)
+            if match is not None and match.vendor is not None and match.weight == "strong":
+                yield _declared(one, match.vendor, match.backend, f"{name} {version}")
+            continue
+        for owned in catalogue.system_packages.find(name)[:1]:
+            if owned.vendor is not None and owned.entry.weight == "strong":
+                yield _declared(one, owned.vendor, owned.backend, f"{name} {version}")
+
+
+def _declared(one: Container, vendor: str, backend: str, detail: str) -> Evidence:
+    return Evidence(
+        kind="declared",
+        vendor=vendor,
+        backend=backend,
+        path=one.path,
+        detail=detail,
+        role=PACKAGE_ROLE,
+        confidence="medium",
+        size=one.size,
+    )
+
+
+# Caches
+
+
+class _Caches:
+    """The caches of one tree."""
+
+    def __init__(self, catalogue: Catalogue, inventory: Inventory) -> None:
+        self._find = _finder(tuple(catalogue.caches), _named(catalogue, inventory))
+        #: Folder → what the catalogue says of it.
+        self.entries: dict[str, tables.Cache] = {}
+        self._folders: dict[str, str | None] = {}
+        #: Caches with many bytes, whatever is known of those.
+        self.found = {
+            cache
+            for one in inventory.folders
+            if (cache := self._holding_folder(one.path)) is not None
+        }
+        self._inventory = inventory
+
+    @cached_property
+    def _used(self) -> tuple[str, ...]:
+        """What lies in caches, and is used from outside."""
+        inventory = self._inventory
+        used = [*_searched(inventory), *self._imported(inventory), *self._linked(inventory)]
+        return tuple(path for path in dict.fromkeys(used) if self._holding_folder(path))
+
+    def holding(self, path: str) -> str | None:
+        """The cache that `path` lies in; None where it lies in none, or is used from outside."""
+        cache = self._holding_folder(path.rpartition("/")[0])
+        if cache is None or any(_is_below(path, used) for used in self._used):
+            return None
+        return cache
+
+    def _holding_folder(self, folder: str) -> str | None:
+        """The cache that a folder is, or lies in."""
+        if folder not in self._folders:
+            found = self._find(folder)
+            self._folders[folder] = None if found is None else found[0]
+            if found is not None:
+                self.entries[found[0]] = found[1]
+        return self._folders[folder]
+
+    def _imported(self, inventory: Inventory) -> Iterator[str]:
+        """Folders that interpreters import from; an environment in a cache is a part of that."""
+        for one in inventory.python_paths:
+            if self._holding_folder(one.interpreter) is None:
+                yield from one.folders
+
+    def _linked(self, inventory: Inventory) -> Iterator[str]:
+        """Files and folders of caches that a symbolic link outside leads to."""
+        links = {one.path: one.target for one in inventory.links if not one.hard}
+        paths = Paths({one.path for one in inventory.binaries}, links)
+        for link in links:
+            if self._holding_folder(link) is None:
+                target = paths.file(link) or paths.folder(link)
+                if target:
+                    yield target
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder}/")
+
+
+def _searched(inventory: Inventory) -> Iterator[str]:
+    """Folders that loaders, shells and interpreters are told to search."""
+    for name in _SEARCHED:
+        for part in re.split(r"[:; ]", inventory.environment.get(name, "")):
+            yield part.strip("/")
+    yield from (folder.strip("/") for folder in inventory.library_folders)
+    yield from (path.strip("/") for path in inventory.preload)
+
+
+def _renamed(inventory: Inventory, caches: _Caches) -> Inventory:
+    """Files that have another name outside of the cache go by that."""
+    names = {
+        one.target.lstrip("/"): one.path
+        for one in inventory.links
+        if one.hard and caches.holding(one.path) is None
+    }
+    moved = {old for old in names if caches.holding(old) is not None}
+    if not moved:
+        return inventory
+    return replace(
+        inventory,
+        binaries=tuple(
+            replace(one, path=names[one.path]) if one.path in moved else one
+            for one in inventory.binaries
+        ),
+        artefacts=tuple(
+            replace(one, path=names[one.path]) if one.path in moved else one
+            for one in inventory.artefacts
+        ),
+    )
+
+
+def _named(catalogue: Catalogue, inventory: Inventory) -> tuple[tuple[str, int], ...]:
+    """Folders that a variable of the image names as a cache, and the number of its entry."""
+    return tuple(
+        (value.rstrip("/"), number)
+        for number, owned in enumerate(catalogue.caches)
+        for name in owned.entry.variables
+        if (value := inventory.environment.get(name, "")).startswith("/") and value.strip("/")
+    )
+
+
+_Finder = Callable[[str], tuple[str, tables.Cache] | None]
+
+
+@lru_cache(maxsize=8)
+def _finder(
+    entries: tuple[Owned[tables.Cache], ...], named: tuple[tuple[str, int], ...]
+) -> _Finder:
+    """Says which cache a folder is, or lies in: the outermost."""
+    known = [(_pattern(folder), owned.entry) for owned in entries for folder in owned.entry.folders]
+    known += [
+        (f"^{re.escape(folder.strip('/'))}(?=/|$)", entries[number].entry)
+        for folder, number in named
+    ]
+    any_of = re.compile("|".join(pattern for pattern, _ in known)) if known else None
+    each = [(re.compile(pattern), entry) for pattern, entry in known]
+
+    def find(path: str) -> tuple[str, tables.Cache] | None:
+        if any_of is None or any_of.search(path) is None:
+            return None
+        ends = [(found.end(), entry) for one, entry in each if (found := one.search(path))]
+        end, entry = min(ends, key=lambda item: item[0])
+        return path[:end], entry
+
+    return find
+
+
+def _pattern(folder: str) -> str:
+    """A folder of the catalogue as a regular expression; `*` stands for a part of one name."""
+    parts = (re.escape(part).replace(r"\*", "[^/]*") for part in folder.strip("/").split("/"))
+    return ("^" if folder.startswith("/") else "(?:^|(?<=/))") + "/".join(parts) + "(?=/|$)"

@@ -1,0 +1,66 @@
+"""BM605: a package manager's cache, or package files that nobody installed, ship with the image.
+
+Nothing in them is judged as installed. What they hold of another vendor is of no use all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from buildmatrix.catalogue.leftovers import Leftover
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.rules.belonging import title
+from buildmatrix.rules.deleted_bytes import layer_name
+from buildmatrix.rules.findings import finding
+from buildmatrix.rules.model import Finding, Fix, Severity
+from buildmatrix.rules.subject import Image
+from buildmatrix.rules.text import count, listing, size
+
+
+def check(image: Image) -> Iterator[Finding]:
+    """One finding per cache, and per folder with package files."""
+    for one in image.leftovers:
+        foreign = tuple(
+            item
+            for item in one.evidence
+            # What has another name outside is installed, and its bytes are not the cache's.
+            if item.size and item.weight == "strong" and image.is_foreign(item)
+        )
+        if foreign or one.size > image.policy.bloat_threshold:
+            yield _finding(image, one, foreign)
+
+
+def _finding(image: Image, one: Leftover, foreign: tuple[Evidence, ...]) -> Finding:
+    holds = ""
+    if foreign:
+        first = [item for item in foreign if item.vendor == foreign[0].vendor]
+        names = listing(dict.fromkeys(item.detail for item in first))
+        holds = f", and holds what belongs to {title(first[0].backend, image.catalogue)} ({names})"
+    left_by = f"; {layer_name(image, one.layer)} left it" if one.layer is not None else ""
+    return finding(
+        "BM605",
+        image,
+        f"{_said(one)}{holds}: nothing of it is installed, and every pull carries it{left_by}",
+        severity=_severity(one, foreign),
+        vendor=foreign[0].vendor if foreign else None,
+        path=one.path,
+        evidence=foreign,
+        chain=(*((layer_name(image, one.layer),) if one.layer is not None else ()), one.path),
+        fix=Fix("rebuild", one.advice),
+        by_path=True,
+    )
+
+
+def _said(one: Leftover) -> str:
+    """`root/.cache/uv (1.2 GB, 340 files) is uv's cache`"""
+    where = one.path or "/"
+    if one.title:
+        return f"{where} ({size(one.size)}, {count(one.files, 'file')}) is {one.title}"
+    return f"{where} has {count(one.files, 'package file')} ({size(one.size)})"
+
+
+def _severity(one: Leftover, foreign: tuple[Evidence, ...]) -> Severity:
+    """An error for another vendor's bytes; models, and kernels for this backend, may be meant."""
+    if foreign:
+        return "error"
+    return "warning" if one.kind == "packages" else "note"
