@@ -1,8 +1,8 @@
 """What fails on a target: an import of a distribution, or the one thing that it is made for.
 
 - A file that an import loads links a library that nothing brings.
-- A plugin that native code opens links its backend's libraries in another toolkit line, all such
-  files of the distribution do, and it is made for that backend: its main purpose fails.
+- Most of its code of the machine links the backend's libraries in another toolkit line, and no file
+  links them in the target's: its main purpose fails, whoever loads it.
 - An import loads a library by its name in Python, and that is nowhere.
 - An import calls into another distribution that needs such a library.
 """
@@ -18,30 +18,23 @@ from buildmatrix.inventory.model import PythonLoad
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.imports import Imported
 from buildmatrix.rules.model import Failure
-from buildmatrix.rules.reach import is_extension
 from buildmatrix.rules.tree import Tree
 
 #: Libraries that look for the drivers of several vendors.
 _LOADER = "loader"
 
 
-def failure(
-    tree: Tree,
-    owner: str,
-    match: DistributionMatch | None,
-    evidence: Sequence[Evidence],
-) -> Failure | None:
+def failure(tree: Tree, owner: str, evidence: Sequence[Evidence]) -> Failure | None:
     """The first thing that fails; None where nothing is known to.
 
     Args:
         tree: what the distribution is installed beside.
         owner: the distribution, `name==version`.
-        match: what the catalogue says of it.
         evidence: all evidence of it.
     """
     supplied = tree.supplied.get(owner, frozenset())
     for failed in (
-        *_links(tree, owner, match, evidence),
+        *_links(tree, owner, evidence),
         *_loads(tree, tree.loads.get(owner, ()), evidence, supplied),
         *_calls(tree, tree.imports.get(owner, ()), supplied),
     ):
@@ -63,25 +56,20 @@ def absent_links(tree: Tree, owner: str, evidence: Sequence[Evidence]) -> list[E
     ]
 
 
-def _links(
-    tree: Tree, owner: str, match: DistributionMatch | None, evidence: Sequence[Evidence]
-) -> Iterator[Failure]:
+def _links(tree: Tree, owner: str, evidence: Sequence[Evidence]) -> Iterator[Failure]:
     absent = absent_links(tree, owner, evidence)
     for one in absent:
         if tree.reach.get(one.path) == "import":
             yield _link(tree, one, "link")
-    if match is None or match.vendor is None or tree.is_foreign(match):
-        return
-    # What Python code guards, or names and loads late, its authors know may be missing.
-    plugins = [
+    # What Python code guards, its authors know may be missing.
+    lost = [
         one
         for one in absent
-        if tree.is_other_line(one.detail)
-        and tree.reach.get(one.path) == "unknown"
-        and not is_extension(one.path)
+        if tree.is_other_line(one.detail) and tree.reach.get(one.path) != "guarded"
     ]
-    if plugins and not _serves(tree, evidence):
-        yield _link(tree, plugins[0], "plugin")
+    share = sum(tree.native.get(path, 0) for path in {one.path for one in lost})
+    if share * 2 > tree.native_of.get(owner, 0) and not _serves(tree, evidence):
+        yield _link(tree, lost[0], "plugin")
 
 
 def _link(tree: Tree, one: Evidence, kind: Literal["link", "plugin"]) -> Failure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -52,6 +53,9 @@ class Tree:
     is_root: bool
     #: Name of a distribution, and its version.
     installed: Mapping[str, str]
+    #: Path of a file that is code of the machine, and its bytes; the same by `name==version`.
+    native: Mapping[str, int]
+    native_of: Mapping[str, int]
     #: Distributions (`name==version`) with files that are code of the machine or for a device.
     held: frozenset[str]
     #: Path of a binary, and a library that it links and that is nowhere.
@@ -146,12 +150,17 @@ def tree_of(
         *inventory.artefacts,
         *(one for one in inventory.closed if one.by != "size"),
     ]
+    native = [
+        file for file in files if not isinstance(file, Artefact) and not file.path.endswith(".py")
+    ]
     return Tree(
         backend=backend,
         line=line,
         catalogue=catalogue,
         is_root=resolution.is_root,
         installed=installed,
+        native={file.path: file.size for file in native},
+        native_of=_by_owner(native),
         held=frozenset(
             file.owner for file in files if file.owner is not None and not file.path.endswith(".py")
         ),
@@ -214,6 +223,13 @@ def required_by(
                 continue
             if match.weight == "strong" or match.kind in ("default-build", "multi-backend"):
                 yield name, match
+
+
+def _by_owner(files: Iterable[Binary | ClosedFile | Artefact]) -> Mapping[str, int]:
+    found: Counter[str] = Counter()
+    for file in files:
+        found[file.owner or ""] += file.size
+    return found
 
 
 def _elsewhere(inventory: Inventory, resolution: Resolution) -> Iterator[tuple[str, str]]:

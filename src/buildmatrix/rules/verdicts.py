@@ -102,7 +102,7 @@ def _verdict(tree: Tree, item: Distribution, evidence: Sequence[Evidence]) -> Ve
         is_incomplete=owner in tree.incomplete,
         required=tuple(_foreign_requirements(tree, item)),
     )
-    failed = failure(tree, owner, match, evidence)
+    failed = failure(tree, owner, evidence)
     sure = _broken(failed) or _driver(evidence) or _bloat(tree, match, foreign)
     is_own = match is not None and match.vendor is not None and not tree.is_foreign(match)
     held_here = sure or (None if is_own else _likely_bloat(tree, foreign))

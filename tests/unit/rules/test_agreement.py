@@ -248,9 +248,11 @@ def test_another_line_that_the_lock_or_the_wheel_brings_is_found_by_the_loader()
 PROVIDER = "onnxruntime/capi/libonnxruntime_providers_cuda.so"
 
 
-def test_what_is_made_for_this_backend_and_fits_no_file_of_the_line_is_broken() -> None:
+def test_most_of_a_distribution_in_another_line_is_broken() -> None:
     owner = "onnxruntime-gpu 1.31.1"
-    provider = of_line(["libcudart.so.13", "libcudnn.so.9"], PROVIDER, owner)
+    provider = replace(
+        of_line(["libcudart.so.13", "libcudnn.so.9"], PROVIDER, owner), size=284_000_000
+    )
     module = replace(file("onnxruntime/capi/_state.so", elf(), owner), reach="import")
     tree = image(module, provider, root=False)
     verdict, found = the(judgement("cuda", tree, "12.9"), "onnxruntime-gpu")

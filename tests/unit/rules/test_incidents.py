@@ -38,7 +38,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
 from rulecases import (
     SITE,
     codes,
@@ -332,9 +331,14 @@ def test_flash_attn_for_cuda_12_in_a_cuda_13_image_b2() -> None:
     assert "BM302" not in rules(of_image(CUDA13, flash_attn("import", wheel)))
 
 
-@pytest.mark.parametrize("how", ["guarded", "lazy"])
-def test_what_an_import_survives_without_is_a_warning_b2(how: Reach) -> None:
-    assert only(of_image(CUDA13, flash_attn(how)), "BM302").severity == "warning"
+def test_what_an_import_survives_without_is_a_warning_b2() -> None:
+    assert only(of_image(CUDA13, flash_attn("guarded")), "BM302").severity == "warning"
+
+
+def test_what_fails_whenever_it_is_loaded_is_an_error_where_it_is_all_there_is_b2() -> None:
+    assert only(of_image(CUDA13, flash_attn("lazy")), "BM302").severity == "error"
+    more = file("flash_attn/large.abi3.so", elf(), "flash-attn 2", size=30_000_000)
+    assert only(of_image(CUDA13, flash_attn("lazy", more)), "BM302").severity == "warning"
 
 
 def test_an_extension_behind_others_that_python_names_is_a_warning_b2() -> None:
