@@ -116,7 +116,10 @@ def too_many(file: str) -> Problem:
 
 
 def expand_variables(text: str) -> str:
-    """The text with `${NAME}` replaced by that variable, where it is set to something."""
+    """The text with `${NAME}` replaced by that variable, where it is set to something.
+
+    Addresses of servers keep theirs until they are asked: the values are often secrets.
+    """
     return _VARIABLE.sub(lambda found: os.environ.get(found[1]) or found[0], text)
 
 

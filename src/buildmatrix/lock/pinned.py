@@ -16,7 +16,7 @@ from buildmatrix.errors import Problem, SpecError
 from buildmatrix.lock.ask import Ask
 from buildmatrix.lock.command import Inputs, command_of
 from buildmatrix.lock.graph import Node, read_graph
-from buildmatrix.lock.lines import Line
+from buildmatrix.lock.lines import Line, expand_variables
 from buildmatrix.lock.lookup import Pins
 from buildmatrix.lock.model import Lock, Package, Wheel
 from buildmatrix.lock.text import decode
@@ -99,6 +99,7 @@ def _package(ask: Ask, line: Line, node: Node | None, inputs: Inputs) -> Package
     wheels: tuple[Wheel, ...] = ()
     version = ask.check_version(pin_of(line) or "", line.name, line.line)
     if url:
+        url = expand_variables(url)
         name = url.split("#")[0].rpartition("/")[2].replace("%2B", "+").replace("%2b", "+")
         wheels = (Wheel(name, url, next(iter(sorted(line.hashes)), "")),)
         version = name.split("-")[1]

@@ -25,7 +25,7 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.lock.compile import Compiler
 from buildmatrix.lock.explain import NeedsBuilding, NoSolution
 from buildmatrix.lock.graph import Node
-from buildmatrix.lock.lines import Line
+from buildmatrix.lock.lines import Line, expand_variables
 from buildmatrix.lock.local import local_state
 from buildmatrix.lock.plan import Plan, Twin, first_plan, index_of
 from buildmatrix.lock.platform import marker_environment, python_platform
@@ -78,7 +78,9 @@ class Request:
             addresses += line.partition(" @ ")[2:] if " @ file:" in line else []
         machine = local_state(os.environ, settings, self.options, addresses)
         content = [_SCHEMA, uv.version, machine, dataclasses.astuple(self)]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        # uv replaces the variables in addresses: other values are another request.
+        text = expand_variables(json.dumps(content, sort_keys=True))
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,11 +189,10 @@ def _read_file(
         return
     wanted.files[label] = data
     indents = [len(line) - len(line.lstrip()) for line in text.splitlines()]
-    for number, raw, _ in logical_lines(text):
-        line = expand_variables(raw)
+    for number, line, _ in logical_lines(text):
         place = Place(label, number, path.parent, constraint, indents[number - 1])
         if include := INCLUDE.fullmatch(line):
-            name = include[2].strip("\"' ")
+            name = expand_variables(include[2].strip("\"' "))
             if "://" in name:
                 problem = f"`{without_login(name)}` is read from the network"
                 wanted.problems.append(place.problem(problem, hint="save it beside this file"))
@@ -233,7 +232,7 @@ def _option(line: str, place: Place, wanted: Wanted) -> None:
         wanted.prerelease = True
     elif name in _KEPT:
         if name == "--find-links" and "://" not in value:
-            value = str((place.folder / value).resolve())
+            value = str((place.folder / expand_variables(value)).resolve())
         wanted.options.append(f"{name} {value}".strip())
     elif name not in _IGNORED:
         problem = f"`{line.split()[0]}` is no option of a requirements file"
@@ -257,7 +256,7 @@ def _requirement(line: str, place: Place, wanted: Wanted) -> None:
         _address(address, place, wanted, hashes)
         return
     try:
-        requirement = parse_requirement(text)
+        requirement = parse_requirement(expand_variables(text))
     except InvalidRequirement as error:
         address = bare_address(text)
         if _PLACE.match(text) or ARCHIVE.search(address.where):
@@ -285,10 +284,11 @@ def _add(
 def _address(address: Address, place: Place, wanted: Wanted, hashes: frozenset[str]) -> None:
     """A requirement that says where its file is: a wheel can be read there, else it is built."""
     name, where = address.name, address.where
+    meant = expand_variables(where)
     if problem := _no_marker(address.marker):
         wanted.problems.append(place.problem(problem, hint="see PEP 508"))
         return
-    filename = posixpath.basename(path_in(where))
+    filename = posixpath.basename(path_in(meant))
     if not filename.endswith(".whl"):
         if not place.constraint:
             _unbuilt(address, place, wanted)
@@ -298,8 +298,8 @@ def _address(address: Address, place: Place, wanted: Wanted, hashes: frozenset[s
     except (InvalidWheelFilename, InvalidVersion) as error:
         wanted.problems.append(place.problem(f"`{filename}` is no name of a wheel: {error}"))
         return
-    if "://" not in where or where.startswith("file:"):
-        path = place.folder / _local_path(where)
+    if _is_local(meant):
+        path = place.folder / _local_path(meant)
         if not path.is_file() and wanted.tolerant:
             unbuilt = Unbuilt(canonicalize_name(distribution), where, str(place))
             wanted.unbuilt.append(unbuilt)
@@ -309,7 +309,7 @@ def _address(address: Address, place: Place, wanted: Wanted, hashes: frozenset[s
             wanted.problems.append(place.problem(missing, hint="check the path"))
             return
         where = path.resolve().as_uri()
-    if found := _FRAGMENT_HASH.search(address.where):
+    if found := _FRAGMENT_HASH.search(meant):
         hashes |= {found[1].lower()}
     behind = f" ; {address.marker}" if address.marker else ""
     text = f"{name or distribution}{address.bracket} @ {where}{behind}"
@@ -344,6 +344,11 @@ def _no_marker(text: str) -> str | None:
     return None
 
 
+def _is_local(where: str) -> bool:
+    """Whether an address is a path, or the URL of one."""
+    return "://" not in where or where.startswith("file:")
+
+
 def _local_path(where: str) -> str:
     """The path in `file:...`, of which a URL may have its percent signs; any other as it is."""
     if not where.startswith("file:"):
@@ -354,11 +359,12 @@ def _local_path(where: str) -> str:
 def _unbuilt(address: Address, place: Place, wanted: Wanted) -> None:
     where = without_login(address.where + address.bracket)
     name = address.name or _egg(where)
-    if "://" not in address.where or address.where.startswith("file:"):
-        project = _project_in(_local_path(address.where), place, wanted)
+    meant = expand_variables(address.where)
+    if _is_local(meant):
+        project = _project_in(_local_path(meant), place, wanted)
         name = name or (project.name if project is not None else "")
         if project is not None:
-            folder = place.folder / _local_path(address.where)
+            folder = place.folder / _local_path(meant)
             wanted.local[canonicalize_name(name)] = project, folder
             extras = set(map(canonicalize_name, address.extras))
             _add_parts(project, {"", *extras}, folder, address.marker, wanted)

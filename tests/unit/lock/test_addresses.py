@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from lock_cases import spec_of, target
 
+from buildmatrix.errors import SpecError
 from buildmatrix.lock.lines import parse_requirement
 from buildmatrix.lock.pinned import is_pinned
 from buildmatrix.lock.requirements import read_asked
@@ -104,6 +105,34 @@ def test_a_folder_is_read_for_what_it_requires_however_it_is_named(
     assert {said.name for said in found.lines} == {"torch", "starlette"}
     marked = {str(said.requirement.marker or "") for said in found.lines}
     assert marked == ({'python_version > "3"'} if "python_version" in line else {""})
+
+
+def test_secrets_in_addresses_of_servers_stay_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BM_TOKEN", "s3cret")
+    monkeypatch.setenv("BM_FILE", "fast-1.0-py3-none-any.whl")
+    text = (
+        "--index-url https://${BM_TOKEN}@example.com/simple\n"
+        "fast @ https://example.com/${BM_TOKEN}/${BM_FILE}\n"
+        "git+https://${BM_TOKEN}@example.com/other.git\nnumpy=>${BM_TOKEN}\n"
+    )
+    with pytest.raises(SpecError) as caught:
+        read(tmp_path, text)
+    assert "`numpy=>${BM_TOKEN}` is no requirement" in caught.value.message
+    found = read(tmp_path, text.rpartition("numpy")[0])
+    assert [said.name for said in found.lines] == ["fast"]
+    assert [one.name for one in found.unbuilt] == ["other"]
+    assert "s3cret" not in repr(found)
+
+
+def test_a_version_may_be_a_variable_as_for_pip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BM_VERSION", "2.0")
+    assert [str(one.requirement) for one in read(tmp_path, "a==${BM_VERSION}\n").lines] == [
+        "a==2.0"
+    ]
 
 
 def test_a_variable_that_is_not_set_stays_as_it_is(
