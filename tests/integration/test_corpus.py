@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "corpus"))
 
 from check_corpus import score
+from corpus_agreement import judgement
 from corpus_fetch import fetch, wheel_folder
 from corpus_scan import inventory_of
 from corpus_truth import TrueWheel, read_truth
@@ -43,6 +44,16 @@ def test_a_wheel_comes_out_as_it_is(name: str) -> None:
         assert (field, result.missed[field], result.false[field]) == (field, set(), set())
     assert result.contradictions == ()
     assert result.unread == ()
+
+
+@pytest.mark.parametrize(("runtime", "expected"), [("13.0", "ok"), ("12.9", "broken")])
+def test_a_wheel_of_another_toolkit_line_is_broken(runtime: str, expected: str) -> None:
+    # readelf: lib/_torchaudio.abi3.so needs libcudart.so.13. 1 MB.
+    inventory = inventory_of(fetch(_wheel("torchaudio"), wheel_folder()))
+    said = judgement("cuda", inventory, runtime)
+    assert [one.verdict for one in said.verdicts] == [expected]
+    errors = [one.rule for one in said.findings if one.severity == "error"]
+    assert errors == (["BM302"] if expected == "broken" else [])
 
 
 def _wheel(name: str) -> TrueWheel:
