@@ -237,12 +237,13 @@ def test_a_mirror_that_is_no_prefix_is_a_usage_error_that_says_what_to_write(mir
         surroundings.surroundings(mirror, "", None, None, None)
 
 
-def test_lock_names_the_target_of_an_error_once(capsys, monkeypatch):
+def test_lock_names_the_target_of_an_error_once(tmp_path, capsys, monkeypatch):
     command = importlib.import_module("buildmatrix.cli.lock")
     status = importlib.import_module("buildmatrix.lock.status")
     resolve = importlib.import_module("buildmatrix.lock.resolve")
     target = SimpleNamespace(id="cpu", lock="pylock.cpu.toml")
-    monkeypatch.setattr(command, "load_targets", lambda *_: (None, (target,)))
+    spec = SimpleNamespace(root=tmp_path)
+    monkeypatch.setattr(command, "load_targets", lambda *_: (spec, (target,)))
     monkeypatch.setattr(status, "staleness", lambda *_: "missing")
     monkeypatch.setattr(status, "leftovers", lambda *_: ())
     error = UndecidedError("cpu: no versions fit")
