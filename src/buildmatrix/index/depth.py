@@ -6,7 +6,7 @@ on what was cached: the same question gets the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,6 +35,7 @@ from buildmatrix.inventory.mattering import may_matter
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.inventory.nested import Contents, recognised
 from buildmatrix.inventory.python_source import outline
+from buildmatrix.inventory.python_stages import Stages
 from buildmatrix.inventory.shallow import collect_shallow
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.inflating import Sequential
@@ -105,9 +106,8 @@ def read_parts(source: Ranged, depth: Depth, most: int | None = None) -> Reading
             parts.python()
             parts.suspects()
             parts.archives()
-        inventory = collect_shallow(
-            HeldTree(tree.walk(), parts.held), parts.seen, parts.opened, parts.unmasked
-        )
+        held = HeldTree(tree.walk(), parts.held)
+        inventory = collect_shallow(held, parts.seen, parts.opened, parts.unmasked, parts.lazy)
         return Reading(inventory, tree.members, parts.limited)
 
 
@@ -126,6 +126,8 @@ class _Parts:
         self.opened: set[str] = set()
         #: Files with harmless names that are binaries by their first bytes.
         self.unmasked: set[str] = set()
+        #: Python files that were not looked into, and that no import runs.
+        self.lazy: Collection[str] = frozenset()
         self.limited = False
         #: The first page of those binaries that were read in part, and what their ends said.
         self._pages: dict[str, bytes] = {}
@@ -278,7 +280,7 @@ class _Parts:
             self.seen[path] = Seen(device=device)
 
     def python(self) -> None:
-        """All Python files, where they are few or much may be spent."""
+        """The Python files: all of them where they are few, else those that an import runs."""
         costs = {
             one.path: one.compressed
             for one in self._members.values()
@@ -288,22 +290,42 @@ class _Parts:
         }
         total = sum(costs.values())
         left = self._left
-        if total > max(FEW_PYTHON, 0 if left is None else left // 4):
-            self.limited |= left is not None
+        if total <= max(FEW_PYTHON, 0 if left is None else left // 4):
+            if self._affords(total):
+                self._read_python(costs)
             return
-        if not self._affords(total):
-            return
-        self._hold(costs)
-        for path in costs:
-            if path in self.held:
-                self._outline(path)
+        stages = Stages(path for path in self._members if path.endswith(".py"))
+        reached = dict.fromkeys(stages.first())
+        ahead = list(reached)
+        while ahead:
+            stage = {path: costs[path] for path in ahead if path in costs}
+            if not self._affords(sum(stage.values())):
+                return
+            found = (
+                path
+                for read, source in self._read_python(stage)
+                for path in stages.after(read, source)
+            )
+            ahead = [path for path in dict.fromkeys(found) if path not in reached]
+            reached.update(dict.fromkeys(ahead))
+        self.lazy = costs.keys() - reached.keys()
 
-    def _outline(self, path: str) -> None:
-        self.opened.add(path)
-        try:
-            self.seen[path] = Seen(outline=outline(self.held[path].unpack()))
-        except Unreadable as error:
-            self.seen[path] = Seen(unread=str(error))
+    def _read_python(self, costs: dict[str, int]) -> list[tuple[str, bytes]]:
+        """Look into Python files; those that could be read, with their bytes."""
+        self._hold(costs)
+        read: list[tuple[str, bytes]] = []
+        for path in costs:
+            if path not in self.held:
+                continue
+            self.opened.add(path)
+            try:
+                source = self.held[path].unpack()
+            except Unreadable as error:
+                self.seen[path] = Seen(unread=str(error))
+                continue
+            self.seen[path] = Seen(outline=outline(source))
+            read.append((path, source))
+        return read
 
     def ends(self) -> None:
         """The ends of binaries with much data: their sections say what it is.

@@ -295,6 +295,8 @@ class ClosedFile:
     #: What says that it could matter: its name; its first bytes, whatever its name; or nothing but
     #: its size, and its name is that of something harmless.
     by: Literal["name", "bytes", "size"] = "name"
+    #: Whether it is a Python file that no import of its distribution runs.
+    lazy: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,11 @@ _RENAMED = re.compile(
 #: What stands among the imports for those whose names are put together.
 ANY_MODULE = "*"
 _DEFINITION = re.compile(rb"(?:async[ \t]+)?def[ \t]+(\w+)")
+#: A line that is neither empty nor a comment nor the end of brackets; and what it calls.
+_LINE = re.compile(rb"^([ \t]*)([^\s#)\]}][^\n]*)", re.MULTILINE)
+_CALLED = re.compile(rb"(?<![.\w])(\w+)\(")
+#: The condition of what is there for type checkers only.
+_FOR_CHECKERS = re.compile(rb"^if[ \t]+(?:\w+\.)?TYPE_CHECKING[ \t]*:")
 #: Calls of one function that are looked at.
 MOST_CALLS = 10
 #: Lines above a call in which its function is looked for.
@@ -165,6 +170,47 @@ def renames_imports(source: bytes) -> bool:
 def has_loading_word(source: bytes) -> bool:
     """Whether a word is there without which no library is loaded."""
     return any(one.search(source) for one in _SHARED) or any(word in source for word in _ALONE)
+
+
+def imported_at_once(source: bytes) -> Iterator[str]:
+    """What an import of a file imports in turn, as far as its looks tell, as in `Outline.imports`.
+
+    Not what stands in a function that the file does not call, nor what is there for type checkers.
+    """
+    around: list[tuple[int, bytes]] = []
+    called: set[bytes] = set()
+    inside: list[tuple[int, bytes]] = []
+    for line in _LINE.finditer(source):
+        indent, text = len(line[1]), line[2]
+        while around and around[-1][0] >= indent:
+            around.pop()
+        function = around[0][1] if around else None
+        if match := _DEFINITION.match(text):
+            around.append((indent, match[1]))
+        elif function is None:
+            called.update(_CALLED.findall(text))
+        if match:
+            continue
+        if _FOR_CHECKERS.match(text):
+            around.append((indent, b"TYPE_CHECKING"))
+        elif text.startswith((b"import", b"from")) and (
+            match := _IMPORT.match(source, line.start())
+        ):
+            if function is None:
+                yield from _imported(match)
+            else:
+                inside.append((line.start(), function))
+    for start, function in inside:
+        match = _IMPORT.match(source, start)
+        if function in called and match is not None:
+            yield from _imported(match)
+    if b"import_module" in source or b"__import__" in source:
+        literal, computed = _calls(source)
+        for match in literal.finditer(source):
+            yield match[1].decode("utf-8", "replace")
+        found = islice(computed.finditer(source), MOST_CALLS)
+        if any(_may_run(source, match.start()) for match in found):
+            yield ANY_MODULE
 
 
 def _may_run(source: bytes, at: int) -> bool:

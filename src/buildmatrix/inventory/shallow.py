@@ -28,21 +28,25 @@ class _Known:
 
 
 def collect_shallow(
-    tree: Tree, seen: Mapping[str, Seen], opened: Collection[str], unmasked: Collection[str] = ()
+    tree: Tree,
+    seen: Mapping[str, Seen],
+    opened: Collection[str],
+    unmasked: Collection[str] = (),
+    lazy: Collection[str] = (),
 ) -> Inventory:
     """The facts of `tree`, of whose files only those in `seen` were looked into.
 
     The tree gives the bytes of metadata, and of the Python files in `seen`; no other file is
     opened. What may matter and is not `opened` is in `Inventory.closed`, and so is every large
     file whose name says that it is harmless: names do not decide. `unmasked` are such files that
-    are binaries by their first bytes.
+    are binaries by their first bytes, `lazy` the Python files that no import runs.
     """
     inventory = collect(tree, memory=_Known(seen))
     owners = [owner_name(one.name, one.version) for one in inventory.distributions]
     owner = owners[0] if len(owners) == 1 else None
     left = (one for one in tree.walk() if isinstance(one, File) and one.path not in opened)
     closed = tuple(
-        ClosedFile(one.path, one.size, owner, by)
+        ClosedFile(one.path, one.size, owner, by, one.path in lazy)
         for one in left
         if (by := _reason(one, unmasked)) is not None
     )

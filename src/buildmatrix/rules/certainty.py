@@ -61,8 +61,10 @@ class Unopened:
     largest: int = 0
     #: The same of those where some device code showed: a look ends there, and only all bytes tell.
     behind: int = 0
-    #: Python files that were not read: what an import loads is not known.
+    #: Python files that were not read and that an import may run: what it loads is not known.
     python: int = 0
+    #: Those that no import runs.
+    lazy: int = 0
 
     def may_matter(self, threshold: int) -> bool:
         """Whether what was not seen can change a verdict for which `threshold` bytes are much.
@@ -86,7 +88,7 @@ def unopened(wheels: Wheels) -> Mapping[str, Unopened]:
     for file in wheels.inventory.closed:
         counts = found.setdefault(file.owner or "", Counter())
         if file.path.endswith(".py"):
-            counts["python"] += 1
+            counts["lazy" if file.lazy else "python"] += 1
         elif _may_decide(file):
             counts["closed"] += 1
             counts["binaries"] += 1
@@ -109,7 +111,7 @@ def unopened(wheels: Wheels) -> Mapping[str, Unopened]:
         counts[kind if room else "cut"] += 1
         counts[most] = max(counts[most], room)
     left = {owner: Unopened(**counts) for owner, counts in found.items()}
-    return {owner: one for owner, one in left.items() if one.has_more or one.python}
+    return {owner: one for owner, one in left.items() if one.has_more or one.python or one.lazy}
 
 
 def _may_decide(file: ClosedFile) -> bool:
@@ -164,8 +166,10 @@ def _gain(
     if verdict.verdict == "broken" and left.python:
         # An import that survives the failure would not be broken by it.
         return "verdict"
+    if not is_unfit and left.python and not left.binaries:
+        return "verdict"
     if not left.has_more:
-        return None
+        return "trace" if left.python and not is_unfit else None
     threshold = wheels.policy.bloat_threshold
     if not is_unfit and left.may_matter(threshold):
         return "verdict"
@@ -194,7 +198,8 @@ def may_be(one: Verdict, left: Unopened | None, gain: Gain | None) -> VerdictNam
         return "broken"
     if one.verdict in UNFIT:
         return "optional"
-    return "broken" if left is not None and (left.unlinked or left.closed) else "bloat"
+    may_break = left is not None and bool(left.unlinked or left.closed or left.python)
+    return "broken" if may_break else "bloat"
 
 
 def what_stays_open(one: Unopened, gain: Gain | None, cost: int) -> str | None:
@@ -208,8 +213,10 @@ def what_stays_open(one: Unopened, gain: Gain | None, cost: int) -> str | None:
         parts.append(f"{one.closed} of {count(one.binaries, 'binary file')} not opened")
     if partial:
         parts.append(f"{partial} read in part")
-    if not parts and gain == "verdict":
+    if one.python and gain in ("verdict", "trace"):
         parts.append(f"{count(one.python, 'Python file')} not read")
+    elif one.lazy:
+        parts.append(f"{count(one.lazy, 'Python file')} that no import runs not read")
     if not parts:
         return None
     what = {

@@ -13,9 +13,9 @@ from buildmatrix.index.amounts import FEW_PYTHON, FIRST_PART, HEAD, SMALL, SNIFF
 from buildmatrix.index.model import Member
 from buildmatrix.inventory.mattering import may_matter
 
-#: Of all wheels together, in parts of their bytes. The lists of files cost up to 0.3 % by
+#: Of all wheels together, in parts of their bytes. The lists of files cost 0.1 to 0.2 % by
 #: themselves, and both together are to stay below 1 %.
-PART_OF_ALL = 150
+PART_OF_ALL = 132
 #: A small lock gets this much, less the more there is to read: some tens of MB take seconds.
 FLOOR = 64_000_000
 FLOOR_SINKS = 75
@@ -36,7 +36,7 @@ class Need:
 
     @classmethod
     def of(cls, size: int, members: Iterable[Member]) -> Need:
-        """What reading the beginnings of all binaries among `members` takes."""
+        """What reading the beginnings of all binaries among `members`, and Python, takes."""
         members = tuple(members)
         binaries = python = whole = 0
         for one in members:
@@ -48,9 +48,14 @@ class Need:
                 whole += one.compressed if small else one.compressed + HEAD
         hidden = [one.compressed for one in masked(members)]
         sniffed = sum(min(one, SNIFF) for one in hidden)
-        few = python if python <= FEW_PYTHON else 0
+        run = everything = python if python <= FEW_PYTHON else 0
+        if binaries < python:
+            # Little else can be told of it; of many files an import runs less than half.
+            run = max(min(python, FEW_PYTHON), python * 9 // 20)
+            everything = python
         limit = min(size, max(size // PART_OF_ONE, LEAST_OF_ONE))
-        return cls(binaries + sniffed + few, limit, whole + sniffed + sum(hidden) + few)
+        whole += sniffed + sum(hidden) + everything
+        return cls(binaries + sniffed + run, limit, whole)
 
     @property
     def most(self) -> int:

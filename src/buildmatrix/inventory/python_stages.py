@@ -1,0 +1,43 @@
+"""Which Python files of a wheel its import runs, found while they are read one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from buildmatrix.inventory.python_program import Program
+from buildmatrix.inventory.python_source import ANY_MODULE, Outline, imported_at_once
+
+
+class Stages:
+    """The Python files of a wheel, of which `paths` are known and nothing else."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        nothing = Outline()
+        self._program = Program("", dict.fromkeys(paths, nothing), (), lambda _: None, 0)
+
+    def first(self) -> Iterator[str]:
+        """What users import first; what an installer moves elsewhere counts as that."""
+        program = self._program
+        for name in program.roots():
+            yield program.modules[name]
+        for path in program.outlines:
+            if path.partition("/")[0].endswith(".data"):
+                yield path
+
+    def after(self, path: str, source: bytes) -> Iterator[str]:
+        """What an import of the file at `path`, which has these bytes, runs in turn."""
+        program = self._program
+        name = program.names[path]
+        package = name if path.endswith("__init__.py") else name.rpartition(".")[0]
+        for written in imported_at_once(source):
+            if written == ANY_MODULE:
+                yield from (
+                    other for one, other in program.modules.items() if one.startswith(f"{package}.")
+                )
+                continue
+            owner = program.owner_of(program.absolute(written, package))
+            module = owner[0] if owner is not None else ""
+            while module:
+                if module in program.modules:
+                    yield program.modules[module]
+                module = module.rpartition(".")[0]
