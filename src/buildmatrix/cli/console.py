@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
 
@@ -49,16 +50,12 @@ def say(text: str, format_: str = "") -> None:
 def complain(text: str) -> None:
     """Print on standard error. Lines after the first are indented: none begins with what follows.
 
-    Where standard error is closed nobody can be told, and the exit code has to do.
+    Where nobody reads standard error, the exit code has to do.
     """
     first, *rest = text.split("\n")
     lines = [first, *(line if line.startswith(" ") else f"  {line}" for line in rest)]
-    try:
+    with suppress(OSError):
         click.echo(_safe("\n".join(lines), ""), err=True)
-    except BrokenPipeError:
-        raise
-    except OSError:
-        pass
 
 
 def write(text: str, output: Path | None, format_: str) -> None:

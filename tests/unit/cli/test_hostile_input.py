@@ -295,6 +295,17 @@ def test_closed_streams_give_no_traceback_and_no_success(closing, command, tmp_p
     assert not log.exists() or "Traceback" not in log.read_text()
 
 
+def test_nobody_has_to_read_what_is_complained_about(tmp_path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "buildmatrix", "targets"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=writing, timeout=60,
+    )  # fmt: skip
+    os.close(writing)
+    assert done.returncode == 2
+
+
 def test_an_exception_that_nobody_expects_has_a_code_of_its_own(monkeypatch, capsys) -> None:
     from buildmatrix.spec import load
 
