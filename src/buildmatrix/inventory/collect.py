@@ -37,7 +37,13 @@ from buildmatrix.inventory.nested import (
 )
 from buildmatrix.inventory.python_loading import read_python
 from buildmatrix.inventory.python_path import python_paths
-from buildmatrix.inventory.python_source import LARGEST_SEARCHED, Outline, outline
+from buildmatrix.inventory.python_source import (
+    LARGEST_SEARCHED,
+    Outline,
+    compiled_outline,
+    is_sourceless,
+    outline,
+)
 from buildmatrix.inventory.system import (
     LD_SO_CACHE,
     library_folders,
@@ -211,7 +217,9 @@ def _read_files(
             found.binaries.append(Binary(path, file.size, elf, owner, packed=file.packed))
             unread = elf.unread
         elif seen.outline is not None:
-            found.outlines[path] = seen.outline
+            # Python takes the source where there is one.
+            if not (is_sourceless(path) and path.removesuffix("c") in listing.files):
+                found.outlines[path] = seen.outline
         elif (device := seen.device) is not None:
             found.artefacts.append(
                 Artefact(path, file.size, device.kind, owner, device.device_code, device.marks)
@@ -298,6 +306,11 @@ def look(source: Source, path: str, size: int, *, nested: bool = False) -> Seen:
         if size > LARGEST_SEARCHED:
             found = replace(found, loads=True)  # It may, behind what was looked at.
         return Seen(outline=found, bytes_read=source.bytes_read)
+    if is_sourceless(path):
+        return Seen(
+            outline=compiled_outline(source.read(0, min(size, LARGEST_SEARCHED))),
+            bytes_read=source.bytes_read,
+        )
     head = source.read(0, containers.HEAD)
     passes = isinstance(source, Passing)
     elf: Elf | None = None

@@ -76,6 +76,8 @@ def may_matter(path: str, size: int) -> bool:
     if _LIBRARY.search(name) or name.endswith(".py"):
         return True
     parts = folder.split("/")
+    if name.endswith(".pyc"):
+        return "__pycache__" not in parts
     if parts[0].endswith((".dist-info", ".egg-info")):
         return False
     stem, dot, suffix = name.rpartition(".")

@@ -28,7 +28,9 @@ class ImportGraph:
         self._wanted: set[str] = set()
         for path, outline in program.outlines.items():
             name = program.names[path]
-            package = name if path.endswith("__init__.py") else name.rpartition(".")[0]
+            package = (
+                name if path.endswith(("__init__.py", "__init__.pyc")) else name.rpartition(".")[0]
+            )
             for written in outline.imports:
                 if written == ANY_MODULE:
                     self._computing.setdefault(package, set()).add(name)

@@ -107,7 +107,7 @@ class Program:
         self.names: dict[str, str] = {}
         for path in sorted(outlines):  # `a/b.py` before `a/b/__init__.py`, which Python prefers
             name = _dotted(path, site)
-            if "." in path.rpartition("/")[2].removesuffix(".py"):
+            if "." in path.rpartition("/")[2].removesuffix(".pyc").removesuffix(".py"):
                 name = _beside(name, path)
             elif name in self.modules:
                 hidden = self.modules[name]
@@ -209,6 +209,9 @@ class Program:
             return self._kept[name][0]
         path = self.modules.get(name)
         if path is None or path in self.unparsed or path in self._refused:
+            return None
+        if path.endswith(".pyc"):
+            self.unparsed[path] = "compiled Python without its source"
             return None
         data = self.source(path)
         if data is None:

@@ -151,6 +151,19 @@ def outline(source: bytes) -> Outline:
     )
 
 
+def is_sourceless(path: str) -> bool:
+    """Whether a file is compiled Python that is imported without its source (PEP 3147)."""
+    return path.endswith(".pyc") and "__pycache__" not in path.split("/")
+
+
+def compiled_outline(data: bytes) -> Outline:
+    """The outline of compiled Python: any import, and loads where it has a name of one.
+
+    Its names stand in it as they are. It is not taken apart: `marshal` trusts what it reads.
+    """
+    return Outline(imports=(ANY_MODULE,), loads=has_loading_word(data))
+
+
 def _calls(source: bytes) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
     """Calls that import a module by a literal name, and by one that is put together."""
     names = {name for match in _RENAMED.finditer(source) for name in match.groups() if name}

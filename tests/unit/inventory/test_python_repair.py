@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import py_compile
 from pathlib import Path
 
 import pytest
@@ -190,3 +191,37 @@ def test_statements_that_are_never_found_cost_no_more_than_a_few_times_the_file(
     read = read_tree((nested * 40 + "y = 1\n").encode())
     assert read.lost
     assert isinstance(read.tree.body[-1], ast.Assign)
+
+
+def compiled(root: Path, **modules: str) -> Inventory:
+    """The inventory of `pkg` with these modules, compiled and without their source."""
+    read(root, modules["__init__"], **{k: v for k, v in modules.items() if k != "__init__"})
+    for name in modules:
+        source = root / f"pkg/{name}.py"
+        py_compile.compile(str(source), cfile=str(source.with_suffix(".pyc")), doraise=True)
+        source.unlink()
+    listed = "".join(f"pkg/{name}.pyc,,\n" for name in modules)
+    (root / "pkg-1.0.dist-info/RECORD").write_text(listed)
+    with DirectoryTree(root) as tree:
+        return collect(tree)
+
+
+def test_compiled_python_that_may_load_a_library_is_unread(tmp_path: Path) -> None:
+    inventory = compiled(tmp_path, __init__="from . import inner\n", inner=LOAD)
+    assert [(one.path, one.why) for one in inventory.unread] == [
+        ("pkg/__init__.pyc", "compiled Python without its source")
+    ]
+
+
+def test_compiled_python_that_loads_nothing_is_no_matter(tmp_path: Path) -> None:
+    inventory = compiled(tmp_path, __init__="import os\n", inner="x = 1\n")
+    assert inventory.unread == inventory.unparsed == ()
+
+
+def test_compiled_python_beside_its_source_says_nothing(tmp_path: Path) -> None:
+    read(tmp_path, LOAD)
+    (tmp_path / "pkg/__init__.pyc").write_bytes(b"CDLL")
+    with DirectoryTree(tmp_path) as tree:
+        inventory = collect(tree)
+    assert at_import(inventory) == {"libcudart.so.12"}
+    assert inventory.unread == ()
