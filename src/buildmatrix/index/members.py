@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from buildmatrix.elf.source import BytesSource
-from buildmatrix.inventory.collect import Seen, inspect, with_contents
+from buildmatrix.inventory.collect import Seen, inspect, opened
 from buildmatrix.trees.base import File, Source, Symlink, Tree, Trouble, Unreadable
 from buildmatrix.trees.wheel import Packed
 
@@ -93,5 +93,5 @@ class Within:
 def seen_in(path: str, data: bytes) -> Seen:
     """What the file at `path` is, all of whose bytes are `data`."""
     file = File(path, len(data))
-    seen = inspect(_OneFile(file, data), file)
-    return with_contents(seen, BytesSource(data), path, len(data))
+    tree = _OneFile(file, data)
+    return opened(tree, file, inspect(tree, file))

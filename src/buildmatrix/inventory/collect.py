@@ -251,25 +251,28 @@ def _inspect_all(listing: Listing, paths: list[str]) -> dict[str, Seen]:
         if one.contents is not None and one.contents.is_waiting
     }
     if waiting:
-        opened, left = planned(waiting)
-        sizes = [listing.files[path].size for path in opened]
+        chosen, left = planned(waiting)
+        sizes = [listing.files[path].size for path in chosen]
         inside = spread(
-            lambda index: _opened(listing.tree, listing.files[opened[index]], found[opened[index]]),
+            lambda index: opened(listing.tree, listing.files[chosen[index]], found[chosen[index]]),
             sizes,
         )
-        found |= zip(opened, inside, strict=True)
+        found |= zip(chosen, inside, strict=True)
         found |= {path: replace(found[path], contents=contents) for path, contents in left.items()}
     return found
 
 
-def _opened(tree: Tree, file: File, seen: Seen) -> Seen:
-    """What was seen in a container, with what it holds."""
+def opened(tree: Tree, file: File, seen: Seen) -> Seen:
+    """What was seen in `file` of `tree`, with what that holds where it is a container."""
     try:
         with tree.open(file.path) as source:
             return with_contents(seen, source, file.path, file.size)
     except OSError as error:
-        kind = seen.contents.kind if seen.contents is not None else ""
-        return replace(seen, contents=Contents(kind, closed=reason(error)))
+        why = reason(error)
+    except Exception as error:
+        why = defect(error)
+    kind = seen.contents.kind if seen.contents is not None else ""
+    return replace(seen, contents=Contents(kind, closed=why))
 
 
 def with_contents(seen: Seen, source: Source, path: str, size: int) -> Seen:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from buildmatrix.index.model import WheelFacts
+from buildmatrix.inventory.model import Artefact, Binary
 from buildmatrix.rules.carried import HELD
 from buildmatrix.rules.model import AuditTotals, Verdict
 from buildmatrix.rules.wheels import Wheels
@@ -60,6 +61,13 @@ def _foreign_files(wheels: Wheels) -> Mapping[str, Mapping[str, int]]:
         if item.kind in HELD and item.weight == "strong" and item.distribution is not None:
             files = found.setdefault(item.distribution, {})
             files[item.path] = max(item.size, files.get(item.path, 0))
+    # What lies in a container is a part of that.
+    inventory = wheels.inventory
+    inside: list[Binary | Artefact] = [*inventory.binaries, *inventory.artefacts]
+    for one in inside:
+        files = found.get(one.owner or "", {})
+        if one.container is not None and one.path in files:
+            files[one.container] = files.get(one.container, 0) + files.pop(one.path)
     return found
 
 
