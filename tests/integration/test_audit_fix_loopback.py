@@ -114,10 +114,10 @@ def test_fix_writes_the_file_and_ends_clean(index: PackageIndex, root: Path) -> 
 def test_a_twin_that_lacks_the_version_is_taken_at_the_nearest_older_one(
     index: PackageIndex, root: Path
 ) -> None:
-    index.add("pypi", "faiss-gpu", "1.9.0")
-    index.add("pypi", "faiss-cpu", "1.7.0")
-    index.add("pypi", "faiss-cpu", "1.8.0")
-    index.add("pypi", "faiss-cpu", "2.0.0")
+    faiss = {"faiss": ""}
+    index.add("pypi", "faiss-gpu", "1.9.0", modules=faiss)
+    for version in ("1.7.0", "1.8.0", "2.0.0"):
+        index.add("pypi", "faiss-cpu", version, modules=faiss)
     write(root, base__in="faiss-gpu==1.9.0\n")
     on_cpu(root, dry_run=False)
     assert (root / "base.in").read_text() == "faiss-cpu==1.8.0\n"
@@ -125,7 +125,7 @@ def test_a_twin_that_lacks_the_version_is_taken_at_the_nearest_older_one(
 
 def test_a_constraint_goes_with_the_line_that_it_limits(index: PackageIndex, root: Path) -> None:
     write(root, base__in="-c limits.txt\nxgboost\n", limits__txt="xgboost==3.4.1  # tested\n")
-    index.add("pypi", "xgboost-cpu", "3.9.0")
+    index.add("pypi", "xgboost-cpu", "3.9.0", modules={"xgboost": ""})
     report = on_cpu(root, dry_run=False)
     assert (root / "base.in").read_text() == "-c limits.txt\nxgboost-cpu\n"
     assert (root / "limits.txt").read_text() == "xgboost-cpu==3.4.1  # tested\n"
@@ -200,9 +200,9 @@ def test_fixes_that_only_work_alone_are_not_written_together(
     index: PackageIndex, root: Path
 ) -> None:
     index.add("pypi", "onnxruntime", "1.31.0", "numpy<2")
-    index.add("pypi", "onnxruntime-gpu", "1.31.0")
+    index.add("pypi", "onnxruntime-gpu", "1.31.0", modules={"onnxruntime": ""})
     index.add("pypi", "numpy", "1.26")
-    index.add("pypi", "xgboost-cpu", "3.5.0", "numpy>=2")
+    index.add("pypi", "xgboost-cpu", "3.5.0", "numpy>=2", modules={"xgboost": ""})
     index.add("pypi", "xgboost", "3.5.0", "nvidia-nccl-cu13")
     write(root, base__in="xgboost==3.5.0\nonnxruntime-gpu==1.31.0\n")
     report = on_cpu(root, dry_run=False)
@@ -464,3 +464,60 @@ def test_a_fix_that_failed_is_offered_by_no_format(index: PackageIndex, root: Pa
     assert "tried, and no fix" in table.render(report, width=100, color=False)
     assert "Fix:" not in sarif.render(report)
     assert "fix: " not in junit.render(report)
+
+
+# What a fix must not break
+
+
+def test_a_twin_with_other_modules_is_advice_and_never_written(
+    index: PackageIndex, root: Path
+) -> None:
+    # cupy-cuda12x -> numpy: code that says `import cupy` would fail.
+    index.add("pypi", "cupy-cuda12x", "13.6.0", "numpy", modules={"cupy": ""})
+    index.add("pypi", "numpy", "2.5.5")
+    write(root, base__in="cupy-cuda12x==13.6.0\n")
+    report = on_cpu(root, dry_run=False)
+    assert (root / "base.in").read_text() == "cupy-cuda12x==13.6.0\n"
+    assert not tried(report).written
+    assert trial(report).works is True
+    assert "numpy has no module `cupy`" in trial(report).outcome
+
+
+@pytest.mark.parametrize("is_imported", [True, False])
+def test_a_module_that_the_project_imports_is_not_taken_away(
+    index: PackageIndex, root: Path, is_imported: bool
+) -> None:
+    both = {"xgboost": "", "xgboost_gpu": ""}
+    index.add("pypi", "xgboost", "3.9", "nvidia-nccl-cu13", modules=both)
+    index.add("pypi", "xgboost-cpu", "3.9", modules={"xgboost": ""})
+    write(root, base__in="xgboost==3.9\n")
+    write(root, app___main__py=f"import os, xgboost{'_gpu' if is_imported else ''} as gpu\n")
+    report = on_cpu(root, dry_run=False)
+    assert tried(report).written is not is_imported
+    if is_imported:
+        assert "app/main.py:1 imports `xgboost_gpu`, which would be gone" in trial(report).outcome
+
+
+def test_a_module_that_a_package_calls_is_not_taken_away(index: PackageIndex, root: Path) -> None:
+    index.add("pypi", "libtpu", "0.1")
+    source = "import libtpu\nlibtpu.start()\n"
+    index.add("pypi", "helper", "1.0", "libtpu", modules={"helper": source})
+    project = '[project]\nname = "demo"\nversion = "1"\ndependencies = ["helper"]\n'
+    write(root, pyproject__toml=project)
+    report = on_cpu(root, "pyproject.toml", dry_run=False)
+    assert (root / "pyproject.toml").read_text() == project
+    assert "helper 1.0 imports `libtpu`" in trial(report).outcome
+
+
+def test_where_another_package_asks_too_the_entry_is_tried_and_it_is_named(
+    index: PackageIndex, root: Path
+) -> None:
+    index.add("pypi", "reader", "1.0", "onnxruntime-gpu")
+    write(root, base__in="onnxruntime-gpu\nreader\n")
+    report = on_cpu(root, dry_run=False)
+    (found,) = [one for one in report.findings if one.distribution == "onnxruntime-gpu"]
+    assert found.fix is not None and found.fix.tried is not None
+    assert found.fix.tried.works is True
+    assert "reader asks for onnxruntime-gpu too" in found.fix.tried.outcome
+    assert (root / "base.in").read_text() == "onnxruntime-gpu\nreader\n"
+    assert any("write `replace = " in note for note in tried(report).notes)

@@ -28,8 +28,14 @@ def fixes(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
         trials = [f.fix.tried for f in report.findings if f.fix is not None and f.fix.tried]
         if not trials:
             text = "there was none to try"
-        elif any(one.works for one in trials):
+        elif any(trial.works for trial in trials):
             text = "they work, and there is no file here that can say them"
+        elif any(trial.works is None for trial in trials):
+            open_still = sum(trial.works is None for trial in trials)
+            is_all = open_still == len(trials)
+            text = (
+                "none could be tried" if is_all else f"none works; {open_still} could not be tried"
+            )
         else:
             text = "none works"
         yield [paint(f"fixes: {text}", "bold")]

@@ -29,6 +29,8 @@ def fix(subject: Subject, name: str, version: str | None, rule: str) -> Fix:
             return _replace(subject, asker, order, instead)
         if order.action == "index":
             return index_fix(subject, asker)
+    if (routed := _routed(subject, name, version)) is not None:
+        return index_fix(subject, routed)
     for asker, order in _plain_orders(subject, name, version):
         return _replace(subject, asker, order, instead)
     if can_go:
@@ -44,7 +46,7 @@ def index_fix(subject: Subject, name: str) -> Fix:
         missing = gap(name, package.version, target.backend, target.runtime, subject.catalogue)
         if missing is not None:
             return release_fix(subject, name, missing)
-    route = _route(subject)
+    route = _route(subject) or _plain_route(subject)
     if route is None:
         newest = _newest_route(subject)
         such = f", such as uv's {quoted(newest)}" if newest is not None else ""
@@ -165,6 +167,19 @@ def _plain_orders(
                 yield asker, Replacement("use", order.target, note)
 
 
+def _routed(subject: Subject, name: str, version: str | None) -> str | None:
+    """Who asked, where that has builds of its own on an index, and this backend has none.
+
+    Such a backend brings its own plugin, and takes the build for no accelerator.
+    """
+    for backend, entry in subject.catalogue.backends.items():
+        if entry.vendor is None and backend != subject.backend and entry.indexes:
+            for asker, order in _orders(subject, name, version, backend):
+                if order.action == "index":
+                    return asker
+    return None
+
+
 def _replace(subject: Subject, name: str, order: Replacement, instead: tuple[Change, ...]) -> Fix:
     target = order.target or ""
     text, patch = _entry(subject, f"replace = {{ {name} = {quoted(target)} }}")
@@ -229,6 +244,18 @@ def _route(subject: Subject) -> str | None:
     same_line = [route for route in routes if line is not None and route.toolkit == line]
     best = exact[:1] or any_runtime[:1] or same_line[-1:]
     return best[0].name if best else None
+
+
+def _plain_route(subject: Subject) -> str | None:
+    """The index of builds for no accelerator, where this backend has none of its own.
+
+    Such a backend (OpenVINO, TPU, NPU) brings a plugin that works with these builds.
+    """
+    own = subject.catalogue.backends.get(subject.backend)
+    if own is not None and own.indexes:
+        return None
+    plain = (entry for entry in subject.catalogue.backends.values() if entry.vendor is None)
+    return next((entry.indexes[0].name for entry in plain if entry.indexes), None)
 
 
 def _newest_route(subject: Subject) -> str | None:

@@ -35,7 +35,9 @@ def check(image: Image) -> Iterator[Finding]:
             chain=(*(image.chain_to(owners[0].partition("==")[0])), first),
             fix=Fix(
                 "remove",
-                "install only one of them: swap with `replace`, or take one out with `drop`",
+                f"take {_wrong_here(image, owners)} out: write "
+                f'`drop = ["{_wrong_here(image, owners)}"]` under [backend.{image.backend}]; or '
+                "keep that and take out the other",
                 f'[backend.{image.backend}]\ndrop = ["{_wrong_here(image, owners)}"]\n',
             ),
         )

@@ -181,6 +181,7 @@ class Image(Subject):
             self.policy,
             self.catalogue,
             self.resolution,
+            is_whole=self.lock is not None,
         )
 
     @cached_property

@@ -51,6 +51,8 @@ class Tree:
     catalogue: Catalogue
     #: Whether it is a root file system: what is not in it is nowhere.
     is_root: bool
+    #: Whether it is one wheel by itself: what that requires comes when it is installed.
+    is_single: bool
     #: Name of a distribution, and its version.
     installed: Mapping[str, str]
     #: Path of a file that is code of the machine, and its bytes; the same by `name==version`.
@@ -81,11 +83,6 @@ class Tree:
     incomplete: frozenset[str | None]
     unread_python: frozenset[str | None]
     policy: Policy
-
-    @property
-    def is_single(self) -> bool:
-        """Whether the tree is one wheel: what that requires comes when it is installed."""
-        return len(self.installed) == 1
 
     def is_foreign(self, thing: Evidence | DistributionMatch) -> bool:
         """Whether a thing belongs to another vendor than the backend does."""
@@ -129,13 +126,19 @@ def tree_of(
     policy: Policy,
     catalogue: Catalogue,
     resolution: Resolution,
+    *,
+    is_whole: bool = False,
 ) -> Tree:
-    """An inventory as a target of `backend` and toolkit line `line` sees it."""
+    """An inventory as a target of `backend` and toolkit line `line` sees it.
+
+    `is_whole`: a lock says that nothing else is installed.
+    """
     loads: dict[str, list[PythonLoad]] = {}
     for call in inventory.python_loads:
         if call.owner is not None and call.reach == "import" and call.call in _LOADING:
             loads.setdefault(call.owner, []).append(call)
     installed = {item.name: item.version for item in inventory.distributions}
+    is_single = len(installed) == 1 and not is_whole
     missing = frozenset((one.binary, one.name) for one in resolution.missing)
     brought = {
         (item.path, item.detail)
@@ -158,6 +161,7 @@ def tree_of(
         line=line,
         catalogue=catalogue,
         is_root=resolution.is_root,
+        is_single=is_single,
         installed=installed,
         native={file.path: file.size for file in native},
         native_of=_by_owner(native),
@@ -178,7 +182,7 @@ def tree_of(
                 if match.kind != "pure"
             )
             for item in inventory.distributions
-            if len(installed) == 1
+            if is_single
         },
         carried=device_code_bytes(inventory),
         incomplete=frozenset(

@@ -7,7 +7,7 @@ base image of the target's line has. Names of other backends are BM301's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from buildmatrix.catalogue.lookup import library
@@ -15,6 +15,7 @@ from buildmatrix.catalogue.names import matches_any
 from buildmatrix.inventory.loader import Needed
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.findings import chain_to_file, finding, holder, split_owner
+from buildmatrix.rules.fixes import quoted
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.subject import Image
 from buildmatrix.rules.text import listing
@@ -50,7 +51,7 @@ def _finding(image: Image, owner: str | None, missing: list[Needed]) -> Finding:
         owner=owner,
         path=first.binary,
         chain=chain_to_file(image, owner, first.binary, first.name),
-        fix=_fix(image, owner, first),
+        fix=_fix(image, owner, first, missing),
     )
 
 
@@ -71,7 +72,7 @@ def _lines_of(image: Image, one: Needed) -> str:
     )
 
 
-def _fix(image: Image, owner: str | None, one: Needed) -> Fix:
+def _fix(image: Image, owner: str | None, one: Needed, missing: Sequence[Needed]) -> Fix:
     name, _ = split_owner(owner)
     if image.tree.is_other_line(one.name):
         backend = title(image.backend, image.catalogue)
@@ -80,12 +81,15 @@ def _fix(image: Image, owner: str | None, one: Needed) -> Fix:
             f"take a release of {name or one.binary} that was built for {backend} {image.line}, or "
             f"make the target for {backend} {_lines_of(image, one)}",
         )
+    names = sorted({needed.name for needed in missing})
+    entry = f"allow-unresolved = {{ {image.backend} = [{', '.join(map(quoted, names))}] }}"
+    never, them = ("it is", "it") if len(names) == 1 else ("they are", "them")
     return Fix(
         "rebuild",
-        f"install what provides {one.name}"
+        f"install what provides {', '.join(names)}"
         + (f", or take {name} in a build for this runtime" if name else "")
-        + f"; or, if it is never loaded, allow it: `allow-unresolved = {{ {image.backend} = "
-        f'["{one.name}"] }}` under [policy]',
+        + f"; or, if {never} never loaded, allow {them}: `{entry}` under [policy]",
+        f"[policy]\n{entry}\n",
     )
 
 

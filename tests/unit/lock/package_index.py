@@ -8,20 +8,25 @@ import tarfile
 import threading
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
 
-def wheel_bytes(name: str, version: str, requires: Sequence[str] = ()) -> tuple[str, bytes]:
-    """File name and content of a wheel that holds one empty module."""
+def wheel_bytes(
+    name: str,
+    version: str,
+    requires: Sequence[str] = (),
+    modules: Mapping[str, str] | None = None,
+) -> tuple[str, bytes]:
+    """File name and content of a wheel that holds `modules`, or one empty one of its own name."""
     module = name.replace("-", "_")
     info = f"{module}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     files = {
-        f"{module}/__init__.py": "",
+        **{f"{one}/__init__.py": text for one, text in (modules or {module: ""}).items()},
         f"{info}/METADATA": metadata + "".join(f"Requires-Dist: {r}\n" for r in requires),
         f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
@@ -47,8 +52,15 @@ class PackageIndex:
     def url(self, index: str, credentials: str = "") -> str:
         return f"http://{credentials}127.0.0.1:{self.port}/{index}/simple"
 
-    def add(self, index: str, name: str, version: str, *requires: str) -> None:
-        filename, data = wheel_bytes(name, version, requires)
+    def add(
+        self,
+        index: str,
+        name: str,
+        version: str,
+        *requires: str,
+        modules: Mapping[str, str] | None = None,
+    ) -> None:
+        filename, data = wheel_bytes(name, version, requires, modules)
         self._offer(index, name, filename, data)
 
     def add_wheel(self, index: str, name: str, version: str, tag: str, *requires: str) -> None:

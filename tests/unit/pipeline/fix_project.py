@@ -67,9 +67,9 @@ def package_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[P
         served.add("pypi", "numpy", "2.0")
         served.add("pypi", "xgboost", "3.4.1", "nvidia-nccl-cu13", "numpy")
         served.add("pypi", "nvidia-nccl-cu13", "2.28")
-        served.add("pypi", "xgboost-cpu", "3.4.1", "numpy")
+        served.add("pypi", "xgboost-cpu", "3.4.1", "numpy", modules={"xgboost": ""})
         served.add("pypi", "booster", "1.0", "xgboost>=3")
-        served.add("pypi", "onnxruntime-gpu", "1.30.0")
+        served.add("pypi", "onnxruntime-gpu", "1.30.0", modules={"onnxruntime": ""})
         served.add("pypi", "onnxruntime", "1.30.0")
         yield served
 

@@ -65,8 +65,9 @@ def with_trials(
         ]
         if not known:
             continue
-        # Where none works, the best one's failure is what there is to say.
-        tried, trial = next((pair for pair in known if pair[1].works), known[0])
+        # Where none works, one that could not be tried may still be right.
+        order = {True: 0, None: 1, False: 2}
+        tried, trial = min(known, key=lambda pair: order[pair[1].works])
         if tried.way.change != fix.changes[0]:
             fix = _alternative(fix, tried.way.change, case.finding.backend)
         patch = tried.draft.patch if tried.draft is not None else fix.patch

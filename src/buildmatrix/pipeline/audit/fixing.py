@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from buildmatrix.lock.model import Lock
 from buildmatrix.pipeline.asked import parse
 from buildmatrix.pipeline.audit.cases import Case, Tried, Way, said, with_trials
+from buildmatrix.pipeline.audit.modules import Change
 from buildmatrix.pipeline.audit.patches import (
     CannotWrite,
     Draft,
@@ -167,8 +168,32 @@ class _Fixing:
                 tried = self._attempt(way, ids, gone, f"=={version}")
                 nearest = f"{way.change.value} {version} is the nearest to what is pinned"
                 break
+        if not tried.works and first.is_known and first.draft.texts:
+            tried = self._as_an_entry(way, ids, gone, first)
         told = self._told(way, ids, tried if tried.works else first, nearest)
         return replace(told, gone=gone)
+
+    def _as_an_entry(
+        self, way: Way, ids: frozenset[str], gone: frozenset[tuple[str, str]], line: Attempt
+    ) -> Attempt:
+        """The change as a specification says it, which holds for whoever asks; `line` failed."""
+        askers = {
+            asker
+            for one in line.found
+            if isinstance(one, Resolved)
+            for package in one.lock.packages
+            if package.name == way.change.name
+            for asker in package.via
+        }
+        why = (
+            f"{listing(sorted(askers))} {'asks' if len(askers) == 1 else 'ask'} for "
+            f"{way.change.name} too, so a changed line does not do"
+            if askers
+            else f"a changed line does not do: {line.failure}"
+        )
+        self._tries += 1
+        draft = Draft(self.session.inputs, hooks=[(ids, way.change)])
+        return self.bench.attempt(draft, self._touched(way, ids), gone, why)
 
     def _impossible(self, way: Way) -> str | None:
         if way.source is None:
@@ -214,7 +239,7 @@ class _Fixing:
     def _told(self, way: Way, ids: frozenset[str], tried: Attempt, nearest: str) -> Tried:
         why = tried.why_not_written
         if tried.works and tried.draft.texts:
-            why = self._opposed(way, ids) or ""
+            why = self._opposed(way, ids) or self._breaks(way, tried) or ""
         if tried.works and why:
             self.notes.append(self._by_hand(way, ids, why))
         works = tried.works if tried.is_known else None
@@ -243,6 +268,22 @@ class _Fixing:
             return None
         name = parse(self.session.inputs.sources[way.source], self.session.inputs.root).name
         return f"{name} is shared with {listing(dict.fromkeys(others))}, where it is wrong"
+
+    def _breaks(self, way: Way, tried: Attempt) -> str | None:
+        """Why code would fail after a change that takes modules away; None where nobody sees it."""
+        before = {one.target.id: one for one in self.found if isinstance(one, Resolved)}
+        for one in tried.found:
+            if not isinstance(one, Resolved) or one.target.id not in before:
+                continue
+            change = Change(before[one.target.id], one, self.session.reader)
+            if way.change.key == "replace" and (module := change.loses_all(way.change.name)):
+                return (
+                    f"{way.change.value} has no module `{module}`, so code that imports it has to "
+                    "change as well"
+                )
+            if (importer := change.importer(self.session.inputs.root)) is not None:
+                return f"{importer[0]} imports `{importer[1]}`, which would be gone"
+        return None
 
     def _by_hand(self, way: Way, ids: Collection[str], why: str) -> str:
         backends = {
