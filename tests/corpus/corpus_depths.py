@@ -1,0 +1,130 @@
+"""What an audit says of one wheel at every depth, and where a deeper look contradicts a shallower.
+
+    python tests/corpus/corpus_depths.py                 # the whole corpus
+    python tests/corpus/corpus_depths.py torchao tilelang
+
+A deeper look may make a finding more certain or more exact, and never take it back: an error stays
+an error of the same distribution and vendor, a finding stays a finding, a certain verdict stays
+(what is `bloat` by its name may prove to be `broken`), and bytes that are not called a lower bound
+stay the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from corpus_fetch import fetch, wheel_folder
+from corpus_truth import BACKENDS, read_truth
+from packaging.utils import parse_wheel_filename
+
+from buildmatrix.index.wheels import WheelReader
+from buildmatrix.lock.model import Lock, Package, Wheel
+from buildmatrix.pipeline.audit.budget import Need
+from buildmatrix.pipeline.audit.reading import Readings, Wanted
+from buildmatrix.pipeline.audit.subject import judge_for
+from buildmatrix.pipeline.audit.target import Merger, judge_target, start
+from buildmatrix.pipeline.bare import bare_target
+from buildmatrix.pipeline.resolved import Resolved
+from buildmatrix.progress import Silent
+from buildmatrix.rules.model import Finding, Verdict
+
+#: Bytes of a small share: the first binaries, and not all that a look can use.
+SMALL_SHARE = 300_000
+#: From what settles nothing to what settles everything.
+LOOKS = ("listing", "some", "heads", "whole")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What one look says of a wheel on one backend."""
+
+    findings: tuple[Finding, ...]
+    verdict: Verdict
+
+    def about(self) -> Mapping[tuple[str | None, str | None], bool]:
+        """Distribution and vendor of the findings, and whether one of them is an error."""
+        found: dict[tuple[str | None, str | None], bool] = {}
+        for one in self.findings:
+            key = one.distribution, one.vendor
+            found[key] = found.get(key, False) or one.severity == "error"
+        return found
+
+
+def said(path: Path) -> Mapping[tuple[str, str], Said]:
+    """Look and backend -> what is said of the wheel at `path`."""
+    name, version, _, _ = parse_wheel_filename(path.name)
+    wheel = Wheel(path.name, str(path), "", path.stat().st_size)
+    package = Package(name, str(version), None, (wheel,), False, ("requirements.in:1",))
+    lock = Lock(Path("pylock.toml"), "", (package,), "", "")
+    judge = judge_for(None, (), "error", date(2026, 11, 21), ())
+    most = 0
+    result: dict[tuple[str, str], Said] = {}
+    for look in LOOKS:
+        wanted = {
+            "listing": Wanted(wheel, "listing"),
+            "some": Wanted(wheel, "heads", min(most, SMALL_SHARE)),
+            "heads": Wanted(wheel, "heads", most),
+            "whole": Wanted(wheel, "whole"),
+        }[look]
+        readings = Readings(WheelReader(None, None), 1, Silent())
+        readings.read([wanted], look)
+        assert not readings.failures
+        (facts,) = readings.facts.values()
+        most = most or Need.of(facts.size, facts.members).most
+        merger = Merger(judge)
+        for backend in BACKENDS:
+            target = bare_target(backend, backend, python="3.11", lock="pylock.toml")
+            work = start(Resolved(target, lock, None, "pylock.toml"))
+            judge_target(work, readings, merger, judge)
+            (verdict,) = work.verdicts
+            result[look, backend] = Said(work.findings, verdict)
+    return result
+
+
+def contradictions(known: Mapping[tuple[str, str], Said]) -> Iterator[str]:
+    """One line for each thing that a deeper look takes back."""
+    for backend in BACKENDS:
+        for number, look in enumerate(LOOKS):
+            for deeper in LOOKS[number + 1 :]:
+                for what in _contradicts(known[look, backend], known[deeper, backend]):
+                    yield f"{backend}, {look} and {deeper}: {what}"
+
+
+def _contradicts(one: Said, other: Said) -> Iterator[str]:
+    later = other.about()
+    for key, is_error in one.about().items():
+        if key not in later:
+            yield f"the finding about {key} is gone"
+        elif is_error and not later[key]:
+            yield f"the error about {key} is none any more"
+    was, became = one.verdict, other.verdict
+    is_same = was.verdict == became.verdict
+    if was.certain and not is_same and (was.verdict, became.verdict) != ("bloat", "broken"):
+        yield f"{was.verdict} ({was.reason}) became {became.verdict} ({became.reason})"
+    if was.foreign_bytes > became.foreign_bytes:
+        yield f"{was.foreign_bytes} bytes became {became.foreign_bytes}"
+    if was.foreign_bytes < became.foreign_bytes and not was.foreign_at_least:
+        yield f"{was.foreign_bytes} bytes, said to be exact, became {became.foreign_bytes}"
+
+
+def main() -> int:
+    """Print every contradiction; 0 when there is none."""
+    failed = 0
+    for wheel in read_truth():
+        if sys.argv[1:] and wheel.name not in sys.argv[1:]:
+            continue
+        lines = list(contradictions(said(fetch(wheel, wheel_folder()))))
+        failed += bool(lines)
+        print(wheel, "contradicts itself" if lines else "holds", flush=True)
+        print(*(f"  {line}\n" for line in lines), sep="", end="")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
