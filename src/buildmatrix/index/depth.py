@@ -102,6 +102,7 @@ def read_parts(source: Ranged, depth: Depth, most: int | None = None) -> Reading
         parts.listing()
         if depth != "listing":
             parts.heads()
+            parts.links()
             parts.ends()
             parts.python()
             parts.suspects()
@@ -327,6 +328,28 @@ class _Parts:
             read.append((path, source))
         return read
 
+    def links(self) -> None:
+        """Binaries whose dynamic section lies behind their beginning: whole, if all of them can be.
+
+        What they link decides a verdict, and the section lies near the end of most files. A first
+        share is too small for that; what a second look may spend is enough.
+        """
+        waiting = [
+            self._members[path]
+            for path, seen in self.seen.items()
+            if seen.elf is not None and not seen.elf.dynamic_read
+        ]
+        left = self._left
+        if left is None or sum(one.compressed for one in waiting) > left:
+            self.limited |= bool(waiting) and left is not None
+            return
+        for member in waiting:
+            self._spent += member.compressed
+            try:
+                self.seen[member.path] = self._whole(member)
+            except Unreadable as error:
+                self.seen[member.path] = Seen(unread=str(error))
+
     def ends(self) -> None:
         """The ends of binaries with much data: their sections say what it is.
 
@@ -335,19 +358,20 @@ class _Parts:
         """
         if self._most is None:
             return
-        waiting = [path for path in self._suspects(SOME_DATA) if path in self._pages][:MOST_ENDS]
+        unknown = self._with_data(SOME_DATA)
+        waiting = [path for path in unknown if path in self._pages][:MOST_ENDS]
         for length in ENDS:
             places = {path: self._end(path, length) for path in waiting}
             waiting = [path for path in waiting if self._affords(places[path][1])]
             self._source.load([places[path] for path in waiting])
             waiting = [path for path in waiting if not self._look_at_end(path, length)]
 
-    def _suspects(self, data: int) -> list[str]:
-        """Binaries with more than so much data that was not read, and no device code before it."""
+    def _with_data(self, data: int) -> list[str]:
+        """Binaries with more than so much data that was not read, the most first."""
         found = {
             path: seen.elf.unread_data
             for path, seen in self.seen.items()
-            if seen.elf is not None and seen.elf.unread_data > data and not seen.elf.device_code
+            if seen.elf is not None and seen.elf.unread_data > data
         }
         return sorted(found, key=lambda path: (-found[path], path))
 
@@ -377,7 +401,11 @@ class _Parts:
         """
         if self._most is None:
             return
-        waiting = [self._members[path] for path in self._suspects(LITTLE_DATA)]
+        waiting = [
+            self._members[path]
+            for path in self._with_data(LITTLE_DATA)
+            if (elf := self.seen[path].elf) is not None and not elf.device_code
+        ]
         behind = sum(one.compressed for one in waiting)
         for member in waiting:
             left = self._left or 0

@@ -128,7 +128,9 @@ def test_device_code_that_no_name_tells_of_is_found_in_the_first_part_of_its_fil
     found = verdicts(report)["demo"]
     assert found.depth == "heads"
     assert "--deep" in (found.open or "")
-    assert report.stats.bytes_read < report.stats.bytes_total / 3
+    # Its first piece of device code could still pack to little: a second look settles the verdict.
+    assert found.certain
+    assert report.stats.bytes_read < report.stats.bytes_total * 0.8
 
 
 def test_device_code_behind_most_of_a_file_is_found_where_there_is_enough_to_spend(

@@ -111,7 +111,7 @@ def _read_and_judge(
     open_still = {
         name: needs[name].whole
         for name, gain in _gained(works, readings).items()
-        if "verdict" in gain and name in first
+        if not gain.isdisjoint(DECISIVE) and name in first
     }
     more = rest(open_still, total, sum(first.values()))
     _read_on(works, readings, merger, judge, _heads(all_wheels, more), "more of the binaries")
