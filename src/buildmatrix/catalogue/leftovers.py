@@ -237,18 +237,24 @@ class _Caches:
         self._inventory = inventory
 
     @cached_property
-    def _used(self) -> tuple[str, ...]:
+    def _used(self) -> frozenset[str]:
         """What lies in caches, and is used from outside."""
         inventory = self._inventory
         used = [*_searched(inventory), *self._imported(inventory), *self._linked(inventory)]
-        return tuple(path for path in dict.fromkeys(used) if self._holding_folder(path))
+        return frozenset(path for path in used if self._holding_folder(path))
 
     def holding(self, path: str) -> str | None:
         """The cache that `path` lies in; None where it lies in none, or is used from outside."""
         cache = self._holding_folder(path.rpartition("/")[0])
-        if cache is None or any(_is_below(path, used) for used in self._used):
-            return None
-        return cache
+        return None if cache is None or self._is_used(path) else cache
+
+    def _is_used(self, path: str) -> bool:
+        """Whether `path`, or a folder above it, is used from outside."""
+        while path and self._used:
+            if path in self._used:
+                return True
+            path = path.rpartition("/")[0]
+        return False
 
     def _holding_folder(self, folder: str) -> str | None:
         """The cache that a folder is, or lies in."""
@@ -274,10 +280,6 @@ class _Caches:
                 target = paths.file(link) or paths.folder(link)
                 if target:
                     yield target
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(f"{folder}/")
 
 
 def _searched(inventory: Inventory) -> Iterator[str]:

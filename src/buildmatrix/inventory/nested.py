@@ -38,6 +38,8 @@ MOST_STREAMED = 1 << 30
 #: The same where Zstandard is read without a library, at some megabytes a second.
 LARGEST_SLOW_STREAM = 4 << 20
 LARGEST_SLOWLY_INFLATED = 32 << 20
+#: How many bytes of another compression one byte of it counts for.
+SLOW = 32
 #: A container inside of a wheel's member is copied to an unnamed file up to this size.
 LARGEST_SPOOLED = 2 << 30
 #: Every container may inflate to this much.
@@ -76,6 +78,8 @@ class Contents:
     closed: str | None = None
     #: Whether it was recognised, and nobody has tried to open it yet.
     is_waiting: bool = False
+    #: Times its bytes that reading it takes.
+    weight: int = 1
 
 
 def recognised(source: Source, head: bytes, size: int) -> Contents | None:
@@ -92,7 +96,8 @@ def recognised(source: Source, head: bytes, size: int) -> Contents | None:
             is_object = inside.startswith(ELF_MAGIC) and inside[16:18] != bytes((_REL, 0))
             if not is_object and devicefile.kind_of("", inside) is None:
                 return None
-    return Contents(format, is_waiting=True)
+    zst = containers.is_zstd(source, format, head) and containers.standard_zstandard() is None
+    return Contents(format, is_waiting=True, weight=SLOW if zst else 1)
 
 
 def recognised_behind(source: Source, elf: Elf, size: int) -> Contents | None:
@@ -123,10 +128,10 @@ def planned(
     left: dict[str, Contents] = {}
     streamed = 0
     for path, (size, contents) in sorted(waiting.items(), key=lambda item: (item[1][0], item[0])):
-        cost = size if is_streamed(contents) else 0
+        cost = contents.weight * size if is_streamed(contents) else 0
         if len(opened) == MOST_CONTAINERS:
             why = f"only {MOST_CONTAINERS} archives of one tree are opened"
-        elif cost > LARGEST_STREAM:
+        elif cost and size > LARGEST_STREAM:
             why = f"{size} bytes that have to be inflated to know; {LARGEST_STREAM} are read"
         elif streamed + cost > MOST_STREAMED:
             why = f"only {MOST_STREAMED} bytes of compressed archives are read in one tree"

@@ -78,6 +78,8 @@ _XZ_MEMORY = 128 << 20
 _INPUT = 128 << 10
 
 _AR_HEADER = 60
+#: Bytes that a Debian package has at most: `ar` has ten digits for a member.
+LARGEST_PACKAGE = 10_000_000_000
 #: Members of a .deb: debian-binary, control, data, and signatures.
 _MOST_DEB_MEMBERS = 16
 
@@ -128,6 +130,16 @@ def compression(head: bytes) -> str | None:
     if head.startswith(ZSTANDARD):
         return "zstd"
     return "bzip2" if _BZIP2.match(head) else None
+
+
+def is_zstd(source: Source, format: Format, head: bytes) -> bool:
+    """Whether a compressed file, or the data of a Debian package, is of Zstandard."""
+    if format == "deb":
+        try:
+            return _deb_data(Slice(source, 0, LARGEST_PACKAGE)).read(0, 4) == ZSTANDARD
+        except Unreadable:
+            return False
+    return format == "compressed" and head.startswith(ZSTANDARD)
 
 
 def is_tar(head: bytes) -> bool:
