@@ -14,7 +14,7 @@ from packaging.version import InvalidVersion
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.lock.markers import holds
 from buildmatrix.lock.model import LeftOut
-from buildmatrix.lock.platform import marker_environment
+from buildmatrix.lock.platform import installed_environment
 from buildmatrix.parsing import parse_specifiers, parse_version
 from buildmatrix.spec.model import Target
 
@@ -38,8 +38,8 @@ class Ask:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The markers of the target."""
-        return marker_environment(self.target)
+        """The markers of the target, as whoever installs the lock finds them."""
+        return installed_environment(self.target)
 
     def fits(self, marker: str | None, extras: Collection[str] = ()) -> bool:
         """Whether a marker holds; raises `BrokenMarker`."""

@@ -25,6 +25,9 @@ _GLIBC_UNKNOWN = 35
 #: uv names no newer one; wheels for a later glibc are not published yet either.
 _GLIBC_NEWEST = 40
 
+#: Patch that no Python has reached; the highest so far is 3.8.20.
+_LATE_PATCH = "99"
+
 
 def python_platform(target: Target) -> str:
     """Uv's `--python-platform` for the final image of `target`, `x86_64-manylinux_2_35`.
@@ -64,6 +67,17 @@ def marker_environment(target: Target) -> dict[str, str]:
         "python_version": target.python,
         "sys_platform": "linux",
     }
+
+
+def installed_environment(target: Target) -> dict[str, str]:
+    """The markers that an installer in the target's image asks for.
+
+    A lock is resolved for the first patch of a Python, and installed with the one that the base
+    has: what its tag says, else a late one.
+    """
+    named = re.search(rf":{re.escape(target.python)}\.(\d+)\b", target.base.final)
+    patch = named[1] if named else _LATE_PATCH
+    return {**marker_environment(target), "python_full_version": f"{target.python}.{patch}"}
 
 
 def _glibc_minor(image: str) -> int:

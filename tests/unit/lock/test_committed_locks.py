@@ -19,6 +19,7 @@ from buildmatrix.lock.choose import choose
 from buildmatrix.lock.committed import read_committed
 from buildmatrix.lock.lookup import Pins, lacks_files
 from buildmatrix.lock.model import Package
+from buildmatrix.spec.model import Base
 
 DATA = Path(__file__).parent / "data"
 
@@ -371,6 +372,27 @@ def test_a_poetry_lock_takes_the_entry_whose_marker_holds(
 
 
 # Pipfile.lock
+
+
+@pytest.mark.parametrize(
+    ("base", "held"),
+    [
+        ("python:3.11-slim-bookworm", {"soupsieve"}),
+        ("debian:12", {"soupsieve"}),
+        ("ghcr.io/acme/python:3.11.5", {"soupsieve"}),
+        ("python:3.11.2-slim", {"async-timeout"}),
+    ],
+)
+def test_a_marker_about_the_patch_holds_for_the_python_of_the_base(
+    tmp_path: Path, base: str, held: set[str]
+) -> None:
+    (tmp_path / "Pipfile.lock").write_text(
+        '{"_meta": {"hash": {"sha256": "0"}, "pipfile-spec": 6}, "develop": {}, "default": {'
+        '"async-timeout": {"version": "==5.0.1", "markers": "python_full_version < \'3.11.3\'"},'
+        '"soupsieve": {"version": "==4.1.2", "markers": "python_full_version >= \'3.11.5\'"}}}'
+    )
+    found = read(tmp_path / "Pipfile.lock", python="3.11", base=Base(base, base))
+    assert set(found) == held
 
 
 def test_a_pipfile_lock_has_hashes_and_the_lines_of_its_pipfile() -> None:
