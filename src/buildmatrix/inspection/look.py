@@ -32,7 +32,7 @@ def inspect(
     cache: FactCache | None = None,
     machines: Machines | None = None,
 ) -> Inspection:
-    """Everything about the ELF object, file of device code, or wheel at `path`.
+    """Everything about the ELF object, file of device code, archive or wheel at `path`.
 
     `machines` are those that it has to run on, where that is known. Nothing of it
     is executed. Raises `UsageError` for what is none of these, `UndecidedError` for what cannot be
@@ -74,13 +74,15 @@ def _file(path: Path, catalogue: Catalogue) -> Inspection:
         inventory = collect(tree)
     finally:
         tree.close()
-    if not (inventory.binaries or inventory.artefacts or inventory.unread):
+    known = inventory.binaries or inventory.artefacts or inventory.containers or inventory.unread
+    if not known:
         raise UsageError(
-            f"{path} is no ELF object, no file of device code and no wheel; nothing to inspect"
+            f"{path} is no ELF object, no file of device code, no archive of such and no wheel; "
+            "nothing to inspect"
         )
     unread = list(inventory.unread)
     symbols: tuple[Imports, ...] = ()
-    if inventory.binaries:
+    if inventory.loadable:
         try:
             symbols = imports(path)
         except SymbolsUnread as error:
@@ -100,8 +102,10 @@ def _file(path: Path, catalogue: Catalogue) -> Inspection:
 
 
 def _kind(inventory: Inventory) -> str:
-    if inventory.binaries:
+    if inventory.loadable:
         return "elf"
+    if inventory.containers:
+        return "archive"
     return inventory.artefacts[0].kind if inventory.artefacts else "unreadable"
 
 

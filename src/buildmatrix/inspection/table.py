@@ -43,6 +43,9 @@ class _Writer:
             elf = one.binaries[0].elf
             yield f"{head}, {_format(elf)}"
             yield from self._elf(elf, one)
+        elif one.kind == "archive":
+            yield f"{head}, archive"
+            yield from self._list("binaries", map(_binary, _by_size(one.binaries)))
         elif one.kind == "wheel":
             yield f"{head}, wheel"
             yield from self._wheel(one)
@@ -127,7 +130,7 @@ class _Writer:
     # Both
 
     def _opinion(self, one: Inspection) -> Iterator[str]:
-        if one.kind == "wheel":
+        if one.kind in ("wheel", "archive"):
             lines = _together(one.evidence)
         else:
             lines = [_said(item) for item in one.evidence]

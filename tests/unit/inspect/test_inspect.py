@@ -254,3 +254,14 @@ def test_what_cannot_be_inspected_is_said(tmp_path: Path) -> None:
     ]:
         with pytest.raises(UsageError, match=why):
             inspect(tmp_path / name, load())
+
+
+def test_an_archive_is_told_by_what_it_holds(tmp_path: Path) -> None:
+    """And not as if it were the first library in it."""
+    path = tmp_path / "app.jar"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(MODULE, "lib/core.so")
+    one = inspect(path, load())
+    assert (one.kind, one.imports) == ("archive", ())
+    assert [binary.path.partition("!/")[2] for binary in one.binaries] == ["lib/core.so"]
+    assert "lib/core.so" in table.render([one], width=100, color=False)
