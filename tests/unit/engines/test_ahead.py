@@ -61,9 +61,12 @@ def test_a_reader_that_leaves_ends_the_reading() -> None:
             ended.set()
 
     source = chunks()
+    # Threads of other tests may take a while to end.
+    before = set(threading.enumerate())
     with closing(read_ahead(source, never)) as ahead:
         next(ahead)
-    (thread,) = [one for one in threading.enumerate() if one.name == "ahead"] or [None]
+    started = [one for one in threading.enumerate() if one.name == "ahead" and one not in before]
+    (thread,) = started or [None]
     if thread is not None:
         thread.join(10)
     assert len(taken) <= HELD + 3
