@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -110,11 +111,15 @@ def write_report(
 def _presentable(report: Report, format_: str) -> Report:
     """The report as it may be shown: without secrets, and each text of it on its own line.
 
-    In JSON a line break is no line break, and whoever reads it again gets what was found.
+    In JSON a line break is no line break, and whoever reads it again gets what was found, with the
+    findings that repeat another one: they count once that is accepted.
     """
     if format_ in ("json", "cyclonedx"):
         return each_text(report, shown)
-    return each_text(report, lambda text: printable(shown(text)), lines=_LINES)
+    from buildmatrix.rules.repeats import without_repeats
+
+    once = replace(report, findings=without_repeats(report.findings))
+    return each_text(once, lambda text: printable(shown(text)), lines=_LINES)
 
 
 def _render(name: str, report: Report, place: Path | None, root: Path) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
-from buildmatrix.reports.markdown import finding_lines, plain
+from buildmatrix.reports.groups import groups
+from buildmatrix.reports.markdown import end, fold, group_lines, plain, rich
 from buildmatrix.reports.model import Report
-from buildmatrix.reports.revision_words import COLUMNS, Same, alike, gone, row, same, summary
+from buildmatrix.reports.revision_words import COLUMNS, alike, gone, row, summary
 from buildmatrix.rules.text import count, listing
 
 #: Findings that are told before the fold.
@@ -28,19 +28,20 @@ def body(report: Report) -> Iterator[str]:
     for result in report.targets:
         if result.error is not None:
             yield f"- {plain(result.id)}: {plain(result.error.splitlines()[0])}"
-    groups = same(report.findings)
-    loud = [g for g in groups if g.first.waived is None and g.first.severity != "note"][:_OPEN]
+    ids = [target.target for target in it.targets]
+    known = groups(report.findings, ids)
+    loud = [g for g in known if g.first.waived is None and g.first.severity != "note"][:_OPEN]
     for group in loud:
-        yield from _group(group)
-    rest = [group for group in groups if group not in loud]
+        yield from group_lines(group, ids, audited=True)
+    rest = [group for group in known if group not in loud]
     if rest:
-        yield from _fold(f"{len(rest)} more")
+        yield from fold(f"{len(rest)} more")
         for group in rest:
-            yield from _group(group)
-        yield from _end()
+            yield from group_lines(group, ids, audited=True)
+        yield from end()
     for changes in alike(it):
         block = changes.block
-        yield from _fold(f"{block.title}: {listing(changes.targets, 8)}")
+        yield from fold(f"{block.title}: {listing(changes.targets, 8)}")
         yield "| | | | |"
         yield "|---|---|---|---|"
         for line in block.rows:
@@ -48,39 +49,18 @@ def body(report: Report) -> Iterator[str]:
             yield f"| {' | '.join(plain(cell) for cell in cells)} |"
         if block.left_out:
             yield f"| | and {block.left_out} more | | |"
-        yield from _end()
+        yield from end()
     lost = gone(it)
     if lost:
-        yield from _fold(f"{count(len(lost), 'finding')} gone")
+        yield from fold(f"{count(len(lost), 'finding')} gone")
         for group in lost:
-            where = plain(listing(group.targets, 8))
-            one = group.first
-            yield f"- {one.rule} {one.name}: {plain(one.message)} ({where})"
-            if group.others:
-                yield f"  <br>with it: {plain(listing(group.others, 30))}"
-        yield from _end()
+            for said in group.messages:
+                where = plain(listing(said.targets, 8))
+                yield f"- {group.first.rule} {group.first.name}: {rich(said.text)} ({where})"
+                if said.more:
+                    yield f"  <br>{plain(said.more)}"
+        yield from end()
     for item in report.unread:
         yield f"- not read: {plain(item.path)}: {plain(item.why)}"
     for note in it.notes:
         yield f"- {plain(note)}"
-
-
-def _group(group: Same) -> Iterator[str]:
-    lines = list(finding_lines(replace(group.first, target=""), audited=True))
-    yield f"{lines[0]} ({plain(listing(group.targets, 8))})"
-    if group.others:
-        yield f"  <br>with it: {plain(listing(group.others, 30))}"
-    yield from lines[1:]
-
-
-def _fold(title: str) -> Iterator[str]:
-    yield ""
-    text = title.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    yield f"<details><summary>{text}</summary>"
-    yield ""
-
-
-def _end() -> Iterator[str]:
-    yield ""
-    yield "</details>"
-    yield ""

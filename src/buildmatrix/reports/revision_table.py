@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from buildmatrix.reports.ansi import Painter, wrapped
+from buildmatrix.reports.groups import Group
 from buildmatrix.reports.model import Difference
-from buildmatrix.reports.revision_words import COLUMNS, Same, alike, gone, row, summary
+from buildmatrix.reports.revision_words import COLUMNS, alike, gone, row, summary
 from buildmatrix.reports.table_states import SIGNS, STATES
 from buildmatrix.rules.model import TargetResult
 from buildmatrix.rules.text import listing
@@ -55,6 +56,9 @@ def changes(difference: Difference, width: int, paint: Painter) -> Iterator[list
     yield [paint(printable(f"since {difference.ref}: {summary(difference)}"), "bold")]
 
 
-def _gone(one: Same) -> str:
+def _gone(one: Group) -> str:
     others = f", and with it {listing(one.others)}" if one.others else ""
-    return f"{one.first.rule} {one.first.message}{others} ({listing(one.targets, 8)})"
+    return "; ".join(
+        f"{one.first.rule} {said.text}{others} ({listing(said.targets, 8)})"
+        for said in one.messages
+    )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from buildmatrix.comparison.model import Comparison
 from buildmatrix.reports.comparison_words import Block, blocks, signed
+from buildmatrix.reports.groups import Group, groups
 from buildmatrix.reports.model import Difference, TargetDifference
 from buildmatrix.rules.model import AuditTotals, Finding
 from buildmatrix.rules.text import count, size
@@ -95,47 +96,9 @@ def _findings(difference: Difference, change: str) -> Iterator[Finding]:
                 yield one.finding
 
 
-@dataclass(frozen=True, slots=True)
-class Same:
-    """Findings that say the same of several targets or distributions, and have one cure."""
-
-    first: Finding
-    targets: tuple[str, ...]
-    #: The other distributions.
-    others: tuple[str, ...]
-
-
-def same(findings: Iterable[Finding]) -> tuple[Same, ...]:
-    """Findings that are read as one together; the worst first, accepted ones last."""
-    groups: dict[tuple[object, ...], list[Finding]] = {}
-    for one in findings:
-        groups.setdefault(_cause(one), []).append(one)
-    found = []
-    for group in groups.values():
-        first = min(group, key=lambda one: (len(one.chain), one.distribution or ""))
-        others = dict.fromkeys(
-            f"{one.distribution} {one.version}"
-            for one in group
-            if one.distribution is not None and one.distribution != first.distribution
-        )
-        found.append(Same(first, tuple(dict.fromkeys(f.target for f in group)), tuple(others)))
-    order = ("error", "warning", "note")
-    return tuple(
-        sorted(found, key=lambda s: (s.first.waived is not None, order.index(s.first.severity)))
-    )
-
-
-def _cause(one: Finding) -> tuple[object, ...]:
-    about = (one.rule, one.severity, one.vendor, one.waived)
-    if one.rule in ("BM101", "BM103") and one.fix is not None:
-        # What a default build of one framework brings along.
-        return (*about, one.chain[:1], tuple(change for change in one.fix.changes) or one.fix.kind)
-    return (*about, one.distribution, one.path)
-
-
-def gone(difference: Difference) -> tuple[Same, ...]:
+def gone(difference: Difference) -> tuple[Group, ...]:
     """Findings that are gone."""
-    return same(_findings(difference, "removed"))
+    return groups(_findings(difference, "removed"), [one.target for one in difference.targets])
 
 
 def _largest(targets: Sequence[TargetDifference]) -> str:

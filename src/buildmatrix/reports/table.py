@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, zip_longest
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 from buildmatrix.reports import revision_table, table_audit, table_fixes
 from buildmatrix.reports.ansi import Painter, Style, wrapped
-from buildmatrix.reports.fix_words import fix_text
-from buildmatrix.reports.model import Report, left_out, state_of, steps, targets_in
+from buildmatrix.reports.groups import Group, Said, groups, named, verdicts, who
+from buildmatrix.reports.model import Report, left_out, state_of, steps
+from buildmatrix.reports.summary import summary, unsettled
 from buildmatrix.reports.table_states import STATES
-from buildmatrix.rules.baseline import is_from_baseline
-from buildmatrix.rules.model import Finding, Severity, TargetResult, Verdict
-from buildmatrix.rules.text import count, listing, size
+from buildmatrix.reports.vain import in_vain
+from buildmatrix.rules.model import Severity, TargetResult, Verdict
+from buildmatrix.rules.text import size
 from buildmatrix.text import printable
 
 _INDENT = "  "
 #: Margin of the lines that a failed command printed, in an error.
 _QUOTED = "  | "
 _SEVERITIES: dict[Severity, Style] = {"error": "red", "warning": "yellow", "note": "blue"}
-_RANK: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
 #: Files that could not be read, and are listed one by one.
 _SHOWN_UNREAD = 10
 
@@ -27,16 +27,17 @@ _SHOWN_UNREAD = 10
 def render(report: Report, *, width: int, color: bool) -> str:
     """The report as text, wrapped at `width` columns; chains and names are never cut."""
     paint = Painter(color)
+    known = groups(report.findings, [one.id for one in report.targets])
     blocks = [
         *([_targets(report, paint)] if report.targets else []),
-        *_findings(report, max(width, 40), paint),
+        *_findings(report, known, max(width, 40), paint),
         *_bad_distributions(report, max(width, 40), paint),
         *_unread(report, paint),
         _smoke_not_run(report, max(width, 40), paint),
         wrapped(table_audit.not_certain(report) or "", max(width, 40)),
         [line for text in left_out(report) for line in wrapped(text, max(width, 40))],
         *table_fixes.fixes(report, max(width, 40), paint),
-        [_summary(report, paint)],
+        [_summary(report, known, paint)],
         *(
             revision_table.changes(report.difference, max(width, 40), paint)
             if report.difference is not None
@@ -81,24 +82,32 @@ def _seconds(seconds: float) -> str:
 # Findings
 
 
-def _findings(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
-    errors = {one.id: one for one in report.targets if one.error is not None}
-    by_target = {
-        target: list(group) for target, group in groupby(report.findings, lambda one: one.target)
-    }
-    known = [one.id for one in report.targets]
+def _findings(
+    report: Report, known: Sequence[Group], width: int, paint: Painter
+) -> Iterator[list[str]]:
+    """What is said of the same targets stands together, what is about most of them first."""
     audited = any(one.audit is not None for one in report.targets)
-    rest = [target for target in by_target if target not in known]
-    for target in (*known, *rest):
-        brought = table_audit.in_vain(report, target) if audited else ()
-        lines = [part for text in brought for part in wrapped(text, width, _INDENT)]
-        if target in errors:
-            lines += _error(errors[target], width, paint)
-        blocks = _alike(by_target.get(target, ()))
-        for same, after in zip_longest(blocks, blocks[1:]):
-            lines += _block(same, after, width, paint, audited=audited)
-        if lines:
-            yield [paint(printable(target) or "this run", "bold"), *lines]
+    ids = [one.id for one in report.targets]
+    about: dict[tuple[str, ...], list[str]] = {}
+    for brought in in_vain(report) if audited else ():
+        about.setdefault(brought.targets, []).extend(wrapped(brought.text, width, _INDENT))
+    for one in report.targets:
+        if one.error is not None:
+            about.setdefault((one.id,), []).extend(_error(one, width, paint))
+    blocks: dict[tuple[str, ...], list[Group]] = {}
+    for group in known:
+        blocks.setdefault(group.targets, []).append(group)
+    for targets, same in blocks.items():
+        lines = about.setdefault(targets, [])
+        for group, after in zip_longest(same, same[1:]):
+            lines += _block(group, after, ids, width, paint, audited=audited)
+
+    def place(targets: tuple[str, ...]) -> tuple[int, int]:
+        return -len(targets), ids.index(targets[0]) if targets[0] in ids else len(ids)
+
+    for targets in sorted(about, key=place):
+        title = wrapped(named(targets, ids), width) or ["this run"]
+        yield [*(paint(line, "bold") for line in title), *about[targets]]
 
 
 def _error(target: TargetResult, width: int, paint: Painter) -> list[str]:
@@ -114,79 +123,47 @@ def _error_line(line: str, width: int) -> list[str]:
     return wrapped(line.removeprefix(margin), width, _INDENT + margin) or [_INDENT + margin]
 
 
-def _alike(findings: Iterable[Finding]) -> list[list[Finding]]:
-    """Findings that say the same of several distributions and have one cure, worst first.
-
-    One default torch brings fifteen foreign distributions: that is one thing to read.
-    """
-    groups: dict[tuple[object, ...], list[Finding]] = {}
-    for one in findings:
-        key = (one.rule, one.severity, one.vendor, one.waived, _cause(one))
-        groups.setdefault(key, []).append(one)
-    return sorted(groups.values(), key=lambda same: _order(same[0]))
-
-
-def _cause(one: Finding) -> object:
-    """What findings that are read as one have in common."""
-    if one.rule == "BM101" and one.fix is not None and one.fix.kind != "waive":
-        return one.fix.text, one.chain[:1]
-    if one.rule == "BM103" and one.fix is not None and one.fix.kind == "index":
-        return one.fix.text, one.chain[:1]
-    if one.rule in ("BM107", "BM902"):
-        return one.message.partition(": ")[2]
-    return id(one)
-
-
-def _order(one: Finding) -> tuple[bool, int, str, str, str]:
-    waived = one.waived is not None
-    return waived, _RANK[one.severity], one.distribution or "", one.rule, one.path or ""
-
-
-def _head(same: Sequence[Finding]) -> Finding:
-    """The one that stands for the others: closest to the requirement line."""
-    return min(same, key=lambda one: (len(one.chain), one.distribution or ""))
-
-
 def _block(
-    same: Sequence[Finding],
-    after: Sequence[Finding] | None,
+    group: Group,
+    after: Group | None,
+    ids: Sequence[str],
     width: int,
     paint: Painter,
     *,
     audited: bool,
 ) -> list[str]:
     """One finding, or several alike. A cure that the next block has too is only written there."""
-    first = _head(same)
+    first = group.first
     inner = _INDENT * 2
     word = "waived" if first.waived is not None else first.severity
     style: Style = "dim" if first.waived is not None else _SEVERITIES[first.severity]
     title = f"{_INDENT}{paint(word, style, 'bold')} {first.rule} {paint(first.name, 'bold')}"
-    lines = [f"{title}  {printable(_who(first))}".rstrip()]
-    lines += wrapped(first.message, width, inner)
-    if len(same) > 1:
-        others = [_who(one) or one.path or "" for one in same if one is not first]
-        total = sum(item.size for one in same for item in one.evidence)
-        known = f" ({size(total)} together)" if total else ""
-        lines += wrapped(f"with it{known}: {listing(others, 30)}", width, inner)
+    lines = [f"{title}  {printable(who(first))}".rstrip()]
+    for said in group.messages:
+        lines += wrapped(_of(said, group.messages, ids) + said.text, width, inner)
+        lines += wrapped(said.more, width, inner)
     if first.severity == "note" and first.waived is None:
         return lines
     if first.chain:
         lines += [paint(line, "dim") for line in _chain(first.chain, width, inner)]
     if first.waived is not None:
         lines += wrapped(f"accepted: {first.waived}", width, inner)
-    elif first.fix is not None and not (after and _is_same_cure(first, _head(after))):
-        lines += wrapped(fix_text(first.fix, audited=audited), width, inner)
+    elif not (after and _is_same_cure(group, after)):
+        cures = group.cures(audited=audited)
+        for said in cures:
+            lines += wrapped(_of(said, cures, ids) + said.text, width, inner)
     return lines
 
 
-def _is_same_cure(one: Finding, other: Finding) -> bool:
-    if other.fix is None or one.fix is None or (other.severity == "note" and not other.waived):
+def _of(said: Said, texts: Sequence[Said], ids: Sequence[str]) -> str:
+    """Where targets differ: which of them a text is about."""
+    return f"{named(said.targets, ids)}: " if len(texts) > 1 else ""
+
+
+def _is_same_cure(group: Group, after: Group) -> bool:
+    if after.first.waived is not None or after.first.severity == "note":
         return False
-    return (one.distribution, one.fix.text) == (other.distribution, other.fix.text)
-
-
-def _who(one: Finding) -> str:
-    return " ".join(part for part in (one.distribution, one.version) if part)
+    return group.cures(audited=True) == after.cures(audited=True)
 
 
 def _chain(chain: Sequence[str], width: int, indent: str) -> list[str]:
@@ -223,14 +200,14 @@ def _bad_distributions(report: Report, width: int, paint: Painter) -> Iterator[l
         return
     yield [
         paint("distributions", "bold"),
-        *(line for one in bad for line in _verdict(one, width, paint)),
+        *(line for one, reason in verdicts(bad) for line in _verdict(one, reason, width, paint)),
     ]
 
 
-def _verdict(one: Verdict, width: int, paint: Painter) -> list[str]:
+def _verdict(one: Verdict, reason: Said, width: int, paint: Painter) -> list[str]:
     style: Style = "red" if one.verdict == "broken" else "yellow"
-    head = printable(f"{one.name} {one.version} on {one.backend}: ")
-    lines = wrapped(f"{head}{one.verdict}, {one.reason}", width, _INDENT)
+    head = printable(f"{one.name} {one.version} on {', '.join(reason.targets)}: ")
+    lines = wrapped(f"{head}{one.verdict}, {reason.text}", width, _INDENT)
     return [lines[0].replace(one.verdict, paint(one.verdict, style), 1), *lines[1:]]
 
 
@@ -265,28 +242,6 @@ def _smoke_not_run(report: Report, width: int, paint: Painter) -> list[str]:
     ]
 
 
-def _summary(report: Report, paint: Painter) -> str:
-    open_findings = [one for one in report.findings if one.waived is None]
-    parts = [
-        count(sum(one.severity == severity for one in open_findings), severity)
-        for severity in _SEVERITIES
-    ]
-    known = sum(is_from_baseline(one) for one in report.findings)
-    waived = len(report.findings) - len(open_findings) - known
-    if waived:
-        parts.append(f"{waived} waived")
-    if known:
-        parts.append(f"{known} in the baseline")
-    if report.unread:
-        parts.append(f"{len(report.unread)} not read")
-    text = ", ".join(parts)
-    if report.targets:
-        bad = targets_in(report.targets, "failed")
-        unknown = targets_in(report.targets, "undecided")
-        text = (
-            f"{count(len(report.targets), 'target')}: {bad} failed"
-            + (f", {unknown} undecided" if unknown else "")
-            + f"; {text}"
-        )
-    worst: Style = "red" if any(one.severity == "error" for one in open_findings) else "green"
-    return paint(text, worst, "bold")
+def _summary(report: Report, known: Sequence[Group], paint: Painter) -> str:
+    failed = any(one.severity == "error" for one in unsettled(report))
+    return paint(summary(report, known), "red" if failed else "green", "bold")

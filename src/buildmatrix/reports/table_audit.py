@@ -1,15 +1,15 @@
-"""The parts of the table that only an audit has: totals, who brings what in vain, what is open."""
+"""The parts of the table that only an audit has: totals, and what is open."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from buildmatrix.reports.ansi import Painter
 from buildmatrix.reports.model import Report
 from buildmatrix.reports.table_states import STATES
-from buildmatrix.reports.vain import brought, uncertain
+from buildmatrix.reports.vain import uncertain
 from buildmatrix.rules.model import AuditTotals, TargetResult
-from buildmatrix.rules.text import bounded, count, listing, size
+from buildmatrix.rules.text import bounded, listing, size
 from buildmatrix.text import printable
 
 _WIDTHS = (9, 9, 10, 9)
@@ -38,17 +38,6 @@ def _cells(totals: AuditTotals) -> list[str]:
         bounded(totals.foreign_installed, at_least=totals.foreign_at_least),
     )
     return [text.rjust(width) for text, width in zip(texts, _WIDTHS, strict=True)]
-
-
-def in_vain(report: Report, target: str) -> Iterator[str]:
-    """Below the name of a target: which requirement line brings what in vain."""
-    for one in brought(report, target):
-        asker = f" {one.asker}" if one.asker != one.line else ""
-        yield (
-            f"{one.line}{asker}: {'at least ' if one.at_least else ''}{size(one.download)} to "
-            f"download and {size(one.installed)} installed in vain, in "
-            f"{count(one.distributions, 'distribution')}"
-        )
 
 
 def not_certain(report: Report) -> str | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from buildmatrix.reports.groups import Said, by_text
 from buildmatrix.reports.model import Report
 from buildmatrix.rules.model import Verdict
+from buildmatrix.rules.text import count, size
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,21 @@ def brought(report: Report, target: str) -> tuple[Brought, ...]:
         for (line, asker), there in lines.items()
     ]
     return tuple(sorted(found, key=lambda one: (-one.download, -one.installed, one.line)))
+
+
+def in_vain(report: Report) -> tuple[Said, ...]:
+    """Which requirement line brings what in vain, for which targets."""
+    return by_text(
+        (
+            target.id,
+            f"{one.line}{f' {one.asker}' if one.asker != one.line else ''}: "
+            f"{'at least ' if one.at_least else ''}{size(one.download)} to download and "
+            f"{size(one.installed)} installed in vain, in "
+            f"{count(one.distributions, 'distribution')}",
+        )
+        for target in report.targets
+        for one in brought(report, target.id)
+    )
 
 
 def uncertain(report: Report) -> tuple[Verdict, ...]:

@@ -60,7 +60,7 @@ def _default_build(
 
 def _other(subject: Subject, match: DistributionMatch) -> str:
     known = subject.backend in match.replace
-    return f"; {subject.backend} has a build of its own" if known else ""
+    return f"; there is a build for {subject.backend}" if known else ""
 
 
 def _brings(subject: Subject, asker: Present) -> bool:

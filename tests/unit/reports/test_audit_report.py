@@ -99,7 +99,7 @@ def test_the_table_has_the_totals_and_the_lines_that_bring_them() -> None:
 def test_the_comment_on_a_pull_request_has_them_too() -> None:
     text = markdown.render(report())
     assert "| cpu-py312 | **failed** | 3.1 GB | 2.9 GB | 5.4 GB | 4.9 GB |" in text
-    assert "brings 1.1 GB to download and 1.7 GB installed in vain" in text
+    assert "demo 1.0: 1.1 GB to download and 1.7 GB installed in vain" in text
 
 
 def test_the_requirement_line_is_where_code_hosts_show_it() -> None:

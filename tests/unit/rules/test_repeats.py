@@ -1,0 +1,102 @@
+"""One problem is one finding: which findings repeat another one, and when they count."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.reports.model import Report, exit_code
+from buildmatrix.rules.model import Finding, Fix
+from buildmatrix.rules.repeats import without_repeats
+
+REPLACE = Fix("replace", 'write `replace = { nixl-cu12 = "nixl-cu13" }` under [backend.cuda]')
+
+
+def declared(name: str, toolkit: str | None) -> Evidence:
+    return Evidence(
+        "declared", "nvidia", "cuda", "", name, "package", "high", toolkit=toolkit, size=1
+    )
+
+
+def finding(rule: str, distribution: str = "nixl-cu12", **more: object) -> Finding:
+    values: dict[str, object] = {
+        "severity": "error",
+        "target": "cuda13.0-py312",
+        "backend": "cuda",
+        "vendor": "nvidia",
+        "message": "",
+        "fix": REPLACE,
+        "evidence": (declared("nixl-cu12 1.0.1", "12"),),
+    }
+    return Finding(rule, "", distribution=distribution, **{**values, **more})  # type: ignore[arg-type]
+
+
+#: What lmcache's requirements give on cuda13.0.
+LINE = finding("BM103")
+BOTH = finding("BM109")
+PATHS = finding("BM204", "nixl-cu12, nixl-cu13", vendor=None, evidence=())
+
+
+def test_the_other_line_is_one_problem_and_one_finding() -> None:
+    assert without_repeats((LINE, BOTH, PATHS)) == (LINE,)
+
+
+def test_what_is_accepted_hides_nothing() -> None:
+    accepted = replace(LINE, waived="for the old cluster (team)")
+    assert without_repeats((accepted, BOTH, PATHS)) == (accepted, BOTH, PATHS)
+
+
+def test_what_is_accepted_is_shown_beside_what_is_open() -> None:
+    accepted = replace(PATHS, waived="one of them is never loaded (team)")
+    assert without_repeats((LINE, accepted)) == (LINE, accepted)
+
+
+def test_all_of_a_baseline_is_one_problem_too() -> None:
+    known = tuple(replace(one, waived="baseline") for one in (LINE, BOTH, PATHS))
+    assert without_repeats(known) == known[:1]
+
+
+def test_another_target_and_another_distribution_say_nothing_about_it() -> None:
+    elsewhere = replace(LINE, target="cuda12.9-py312")
+    other = finding("BM103", "cupy-cuda12x")
+    assert without_repeats((elsewhere, other, BOTH, PATHS)) == (elsewhere, other, BOTH, PATHS)
+
+
+def test_a_milder_finding_hides_no_worse_one() -> None:
+    mild = replace(LINE, severity="warning")
+    assert without_repeats((mild, BOTH, PATHS)) == (mild, BOTH, PATHS)
+
+
+def test_a_build_that_keeps_its_name_keeps_the_paths_it_shares() -> None:
+    torch = finding("BM103", "torch", evidence=(declared("torch 2.9.0+cu128", None),))
+    shared = finding("BM204", "torch, torch-fork", vendor=None)
+    assert without_repeats((torch, shared)) == (torch, shared)
+
+
+def test_the_name_repeats_what_the_files_show_where_the_cure_is_the_same() -> None:
+    cure = Fix("replace", 'write `replace = { xgboost = "xgboost-cpu" }`')
+    files = finding("BM401", "xgboost", fix=cure)
+    name = finding("BM104", "xgboost", fix=cure, severity="warning")
+    assert without_repeats((name, files)) == (files,)
+    for other in (
+        replace(name, fix=Fix("index", "another one")),
+        replace(name, vendor="amd"),
+        replace(name, severity="note"),
+    ):
+        assert without_repeats((other, files)) == (other, files)
+
+
+@pytest.mark.parametrize("fail_on", ["error", "warning", "note", "never"])
+@pytest.mark.parametrize("waived", [None, "accepted"])
+@pytest.mark.parametrize("severity", ["error", "warning", "note"])
+def test_a_repeat_never_decides_an_exit_code(fail_on, waived, severity) -> None:
+    all_of_them = tuple(
+        replace(one, severity=severity) for one in (replace(LINE, waived=waived), BOTH, PATHS)
+    )
+    reports = [
+        Report("", "", findings=findings)
+        for findings in (all_of_them, without_repeats(all_of_them))
+    ]
+    assert exit_code(reports[0], fail_on) == exit_code(reports[1], fail_on)
