@@ -65,3 +65,6 @@ class Lock:
     #: sha256 of the file's bytes.
     digest: str
     left_out: LeftOut = LeftOut()
+    #: Whether an installer adds what the packages require and the file lacks: pip does so for
+    #: requirements without hashes, however they came about.
+    is_completed: bool = False

@@ -88,6 +88,7 @@ def read(ask: Ask) -> Pins:
             packages=tuple(packages[name] for name in sorted(packages)),
             inputs="",
             digest="sha256:" + hashlib.sha256(wanted.files[ask.label]).hexdigest(),
+            is_completed=not all(line.hashes for line in lines),
         ),
         hashes={line.name: line.hashes for line in lines if line.hashes},
         options=tuple(dict.fromkeys(wanted.options)),

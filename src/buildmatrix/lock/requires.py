@@ -31,9 +31,12 @@ class Requires:
 
 
 def requirements(
-    lines: Iterable[str], present: Collection[str], environment: Mapping[str, str]
+    lines: Iterable[str], present: Collection[str] | None, environment: Mapping[str, str]
 ) -> Iterator[Requires]:
-    """The lines that name something that is there and whose markers hold, for one extra or none."""
+    """The lines whose markers hold, for one extra or none.
+
+    Only those that name something of `present`, where that is given.
+    """
     from packaging.markers import InvalidMarker
     from packaging.requirements import InvalidRequirement
 
@@ -41,7 +44,7 @@ def requirements(
 
     for line in dict.fromkeys(lines):
         start = _NAME.match(line)
-        if start is None or distribution_name(start[1]) not in present:
+        if start is None or (present is not None and distribution_name(start[1]) not in present):
             continue
         if plain := _PLAIN.fullmatch(line):
             extras = (one.strip() for one in (plain[1] or "").split(","))
@@ -99,6 +102,23 @@ def metadata_of(distributions: Iterable[Distribution]) -> dict[str, tuple[str, .
     for one in distributions:
         found[one.name] = (*found.get(one.name, ()), *one.requires)
     return found
+
+
+def lacking(
+    lock: Lock, distributions: Iterable[Distribution], environment: Mapping[str, str]
+) -> Mapping[str, tuple[str, ...]]:
+    """Package → what it requires without condition, and the lock does not have."""
+    names = {package.name for package in lock.packages}
+    missing: dict[str, tuple[str, ...]] = {}
+    for name, lines in sorted(metadata_of(distributions).items()):
+        required = {
+            one.name
+            for one in requirements(lines, None, environment)
+            if one.extra is None and one.name not in names
+        }
+        if required and name in names:
+            missing[name] = tuple(sorted(required))
+    return missing
 
 
 def with_askers(

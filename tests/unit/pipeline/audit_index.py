@@ -7,6 +7,7 @@ import random
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -60,6 +61,8 @@ class Locked:
         self.folder = folder
         self.server = server
         self.packages: list[Package] = []
+        #: Whether it stands for pinned requirements, which an installer completes.
+        self.is_completed = False
 
     def add(
         self,
@@ -95,7 +98,8 @@ class Locked:
         return path
 
     def lock(self) -> Lock:
-        return Lock(Path("pylock.toml"), "", tuple(self.packages), "", "sha256:0")
+        lock = Lock(Path("pylock.toml"), "", tuple(self.packages), "", "sha256:0")
+        return replace(lock, is_completed=self.is_completed)
 
     def text(self) -> str:
         """The lock as a file of PEP 751, as buildmatrix writes it."""

@@ -172,6 +172,23 @@ def test_a_strict_audit_reads_until_it_is_certain_and_no_further(
     assert exit_code(strict, "error", strict=True) == 0
 
 
+def test_what_an_installer_adds_to_pinned_requirements_is_undecided_and_named(
+    locked: Locked,
+) -> None:
+    # Pinned on another platform: what is required on this one is not in the file.
+    requires = ['nvidia-cublas-cu12; platform_system == "Linux"', 'colorama; os_name == "nt"']
+    locked.add("torch 2.10.0+cpu", requires=[*requires, 'pytest; extra == "test"'])
+    assert exit_code(locked.audit("cpu"), "error") == 0
+    locked.is_completed = True
+    report = locked.audit("cpu")
+    assert exit_code(report, "error") == 3
+    (item,) = report.unread
+    assert item.path == "torch"
+    assert item.why.startswith("it requires nvidia-cublas-cu12, which the file does not pin")
+    locked.add("nvidia-cublas-cu12 12.8.4.1")
+    assert locked.audit("cpu").unread == ()
+
+
 def test_a_strict_audit_does_not_read_on_where_a_finding_fails_already(
     locked: Locked, monkeypatch: pytest.MonkeyPatch
 ) -> None:

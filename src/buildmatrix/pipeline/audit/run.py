@@ -206,7 +206,11 @@ def _whole(works: Sequence[Work], readings: Readings, seconds: float) -> Invento
         if name in readings.failures
     ]
     return Inventory(
-        unread=(*failed, *(item for one in facts for item in one.inventory.unread)),
+        unread=(
+            *failed,
+            *(item for one in facts for item in one.inventory.unread),
+            *dict.fromkeys(item for work in works for item in work.added),
+        ),
         stats=Stats(
             files=sum(len(one.members) for one in facts),
             binaries=sum(

@@ -13,7 +13,7 @@ from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.lock.choose import choose, is_of, refusal
 from buildmatrix.lock.model import Wheel
 from buildmatrix.lock.platform import marker_environment
-from buildmatrix.lock.requires import with_askers
+from buildmatrix.lock.requires import lacking, with_askers
 from buildmatrix.pipeline.audit.bytes import weigh
 from buildmatrix.pipeline.audit.reading import Readings, key
 from buildmatrix.pipeline.judge import Judge
@@ -28,6 +28,7 @@ from buildmatrix.rules.certainty import (
     with_unparsed,
 )
 from buildmatrix.rules.model import AuditTotals, Finding, Verdict
+from buildmatrix.rules.text import listing
 from buildmatrix.rules.wheels import resolved, wheels
 
 
@@ -51,6 +52,8 @@ class Work:
     findings: tuple[Finding, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     totals: AuditTotals = field(default_factory=AuditTotals)
+    #: What an installer adds to it, as nobody read that.
+    added: tuple[Unread, ...] = ()
     #: Distributions of which more could be known.
     gains: Mapping[str, Gain] = field(default_factory=dict)
 
@@ -130,7 +133,14 @@ def judge_target(work: Work, readings: Readings, merger: Merger, judge: Judge) -
         if name not in facts and wheel.size is not None
     }
     merged = merger.merged(work, readings)
-    lock = with_askers(lock, merged.inventory.distributions, marker_environment(target))
+    environment = marker_environment(target)
+    lock = with_askers(lock, merged.inventory.distributions, environment)
+    if lock.is_completed:
+        work.added = _added(lacking(lock, merged.inventory.distributions, environment))
+        known_unread = merged.inventory.unread
+        merged = replace(
+            merged, inventory=replace(merged.inventory, unread=(*known_unread, *work.added))
+        )
     work.resolved = replace(work.resolved, lock=lock)
     subject = wheels(
         target,
@@ -151,6 +161,18 @@ def judge_target(work: Work, readings: Readings, merger: Merger, judge: Judge) -
         (_with_depth(one, left_open, work.gains, facts) for one in found), merged.inventory
     )
     work.verdicts, work.totals = weigh(subject, known, facts, unread)
+
+
+def _added(missing: Mapping[str, tuple[str, ...]]) -> tuple[Unread, ...]:
+    """What an installer adds to pinned requirements, which nobody judged, as unread."""
+    return tuple(
+        Unread(
+            name,
+            f"it requires {listing(required)}, which the file does not pin for this platform: an "
+            "installer adds them, and they were not judged; pin the file again for this platform",
+        )
+        for name, required in missing.items()
+    )
 
 
 def _with_depth(
