@@ -357,7 +357,10 @@ def test_a_comment_says_the_sum_first_and_folds_the_rest(told: Report) -> None:
     assert folded.count("</details>") == text.count("<details>")
     # What is the same for both backends is said once.
     assert head.count("BM101") == 1
-    assert "cpu:base.in, rocm:base.in" in head
+    assert "rocm:base.in, cpu:base.in" in head
+    # Their cures differ, and each is told.
+    assert "under \\[backend.rocm\\] (a build for the cpu" in head
+    assert "under \\[backend.cpu\\]\n" in head
 
 
 def test_the_table_says_the_same(told: Report) -> None:

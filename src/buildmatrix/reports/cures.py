@@ -24,7 +24,9 @@ class Cure:
     works: bool
 
 
-def cures(findings: Iterable[Finding], targets: Sequence[str]) -> tuple[Cure, ...]:
+def cures(
+    findings: Iterable[Finding], targets: Sequence[str], *, audited: bool = True
+) -> tuple[Cure, ...]:
     """Fixes of open findings, what cures most first; not the advice to accept something.
 
     `targets` are all targets of the report, in its order.
@@ -34,7 +36,7 @@ def cures(findings: Iterable[Finding], targets: Sequence[str]) -> tuple[Cure, ..
     for one in sorted(findings, key=lambda one: order.get(one.target, len(order))):
         if one.waived is None and _is_cure(one):
             found.setdefault(cure_key(one), []).append(one)
-    made = (_cure(key, findings) for key, findings in found.items())
+    made = (_cure(key, alike, audited) for key, alike in found.items())
     return tuple(sorted(made, key=lambda cure: -cure.findings))
 
 
@@ -53,14 +55,14 @@ def _is_cure(one: Finding) -> bool:
     return one.fix is not None and one.fix.is_offered and one.fix.kind != "waive"
 
 
-def _cure(key: str, findings: Sequence[Finding]) -> Cure:
+def _cure(key: str, findings: Sequence[Finding], audited: bool) -> Cure:
     fixes = [one.fix for one in findings if one.fix is not None]
     is_line = all(
         fix.patch is not None and fix.kind in ("replace", "remove", "index") for fix in fixes
     )
     return Cure(
         key,
-        cure_text(findings),
+        cure_text(findings, audited=audited),
         len(findings),
         tuple(dict.fromkeys(target for one in findings for target in (one.target, *one.also))),
         len({one.backend for one in findings}) if is_line else 0,

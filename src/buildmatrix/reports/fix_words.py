@@ -8,17 +8,22 @@ from buildmatrix.rules.text import size
 
 
 def fix_text(fix: Fix, *, audited: bool) -> str:
-    """A fix with what is known of it: tried, tried in vain, or not tried."""
+    """A fix with what is known of it: tried, tried in vain, or not tried; and what it saves."""
+    trial = fix.tried
+    return advice(fix, audited=audited, saves=saved(trial) if trial and trial.works else "")
+
+
+def advice(fix: Fix, *, audited: bool, saves: str = "") -> str:
+    """The same without what it saves, which differs between targets."""
     trial = fix.tried
     if trial is None:
-        return f"fix (not tried): {fix.text}" if audited and fix.changes else f"fix: {fix.text}"
-    if trial.works is None:
-        return f"fix, could not be tried: {fix.text}; {trial.outcome}"
-    if not trial.works:
-        return f"tried, and no fix: {fix.text}; {trial.outcome}"
-    return f"fix, tried: {fix.text}; {saved(trial)}" + (
-        f"; {trial.outcome}" if trial.outcome else ""
-    )
+        state = "fix (not tried)" if audited and fix.changes else "fix"
+    elif trial.works is None:
+        state = "fix, could not be tried"
+    else:
+        state = "fix, tried" if trial.works else "tried, and no fix"
+    outcome = trial.outcome if trial is not None else ""
+    return "; ".join(part for part in (f"{state}: {fix.text}", saves, outcome) if part)
 
 
 def saved(trial: Trial) -> str:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from buildmatrix.reports.fix_words import fix_text
+from buildmatrix.reports.fix_words import advice, fix_text
 from buildmatrix.rules.findings import fingerprint
 from buildmatrix.rules.model import Finding, Severity, Verdict
 from buildmatrix.rules.text import listing, size
@@ -106,15 +106,15 @@ def cure_key(one: Finding) -> str:
     """What findings with one cure have in common, whatever their backend; empty for no cure."""
     if one.fix is None or one.waived is not None:
         return ""
-    works = one.fix.tried.works if one.fix.tried is not None else "not tried"
-    return f"{one.fix.kind} {works} {_neutral(one.fix.text, one.backend)}"
+    return f"{one.fix.kind} {_neutral(advice(one.fix, audited=True), one.backend)}"
 
 
-def cure_text(findings: Sequence[Finding]) -> str:
+def cure_text(findings: Sequence[Finding], *, audited: bool) -> str:
     """The fix of findings with one `cure_key`, with the names of all their backends."""
-    fix = findings[0].fix
-    text = _neutral(fix.text, findings[0].backend) if fix is not None else ""
-    return _filled(text, dict.fromkeys(one.backend for one in findings))
+    first = findings[0]
+    text = advice(first.fix, audited=audited) if first.fix is not None else ""
+    backends = dict.fromkeys(one.backend for one in findings)
+    return _filled(_neutral(text, first.backend), backends)
 
 
 def who(one: Finding) -> str:

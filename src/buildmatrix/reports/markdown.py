@@ -54,7 +54,8 @@ def _body(report: Report) -> Iterator[str]:
         return
     ids = [one.id for one in report.targets]
     known = groups(report.findings, ids)
-    found = cures(report.findings, ids)
+    audited = any(one.audit is not None for one in report.targets)
+    found = cures(report.findings, ids, audited=audited)
     number = {cure.key: place for place, cure in enumerate(found[:_CURES], 1)}
     start = [f"**{summary(report, known)}**", "", *_to_do(report, found)]
     yield from start

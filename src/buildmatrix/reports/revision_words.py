@@ -10,6 +10,7 @@ from buildmatrix.reports.comparison_words import Block, blocks, signed
 from buildmatrix.reports.groups import Group, groups
 from buildmatrix.reports.model import Difference, TargetDifference
 from buildmatrix.rules.model import AuditTotals, Finding
+from buildmatrix.rules.repeats import without_repeats
 from buildmatrix.rules.text import count, size
 
 
@@ -42,11 +43,10 @@ def _plain(it: Comparison) -> Comparison:
 
 def row(one: TargetDifference) -> tuple[str, ...]:
     """New and gone findings, distributions in, out and changed, bytes to download and installed."""
-    changes = one.comparison.findings or ()
     kinds = [change.change for change in one.comparison.distributions]
     return (
-        str(sum(change.change == "added" for change in changes)),
-        str(sum(change.change == "removed" for change in changes)),
+        str(len(_of_target(one, "added"))),
+        str(len(_of_target(one, "removed"))),
         f"+{kinds.count('added')} -{kinds.count('removed')} ~{kinds.count('changed')}",
         _bytes(one, "download"),
         _bytes(one, "installed"),
@@ -91,9 +91,13 @@ def _about(one: Finding) -> tuple[str, str | None, str | None, str | None]:
 
 def _findings(difference: Difference, change: str) -> Iterator[Finding]:
     for target in difference.targets:
-        for one in target.comparison.findings or ():
-            if one.change == change:
-                yield one.finding
+        yield from _of_target(target, change)
+
+
+def _of_target(target: TargetDifference, change: str) -> tuple[Finding, ...]:
+    """Findings that came or went; one problem is one finding."""
+    changes = target.comparison.findings or ()
+    return without_repeats(one.finding for one in changes if one.change == change)
 
 
 def gone(difference: Difference) -> tuple[Group, ...]:

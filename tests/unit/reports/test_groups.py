@@ -204,7 +204,8 @@ def test_markdown_starts_with_what_to_do() -> None:
     )
     assert lines[4].startswith("**2 lines should cure 8 of 12 findings**; `audit --fix --dry-run`")
     assert lines[6] == (
-        '1. write `torch = "cpu"` under \\[backend.cpu\\], and lock again (4 findings: cpu-py312)'
+        '1. fix (not tried): write `torch = "cpu"` under \\[backend.cpu\\], and lock again '
+        "(4 findings: cpu-py312)"
     )
     assert lines.index("| target | audit | download | in vain | installed | in vain |") > 6
 
