@@ -20,7 +20,7 @@ from buildmatrix.lock.explain import NoSolution, explain
 from buildmatrix.lock.local import local_state
 from buildmatrix.lock.model import Lock, Package, Wheel
 from buildmatrix.lock.plan import TORCH_FAMILY, index_of
-from buildmatrix.lock.platform import python_platform
+from buildmatrix.lock.platform import installed_environment, python_platform
 from buildmatrix.lock.read import entries_of
 from buildmatrix.lock.recent import Recent
 from buildmatrix.lock.uv import Uv
@@ -154,7 +154,8 @@ class _Lookup:
         pins = [f"{one.name}=={one.version}" for one in wanted]
         arguments = [
             *("pip", "compile", "--no-deps", "--no-header", "--quiet", "--format=pylock.toml"),
-            f"--python-version={self.target.python}",
+            # Of a version for late patches alone, uv would say that the index does not have it.
+            f"--python-version={installed_environment(self.target)['python_full_version']}",
             f"--python-platform={python_platform(self.target)}",
             *([f"--torch-backend={torch}"] if torch else []),
             *(["--offline"] if self.offline else []),
