@@ -92,11 +92,12 @@ def _to_do(report: Report, known: Sequence[Cure]) -> Iterator[str]:
     untried = any(not cure.works for cure in known) and report.fixes is None
     audited = any(one.audit is not None for one in report.targets)
     hint = "; `audit --fix --dry-run` tries the fixes" if untried and audited else ""
+    ids = [one.id for one in report.targets]
     yield f"**{headline(known, len(unsettled(report)))}**{hint}"
     yield ""
     for place, cure in enumerate(known[:_CURES], 1):
-        where = plain(named(cure.targets, [one.id for one in report.targets]))
-        yield f"{place}. {rich(cure.text)} ({count(cure.findings, 'finding')}: {where})"
+        where = f": {plain(named(cure.targets, ids))}" if len(ids) > 1 else ""
+        yield f"{place}. {rich(cure.text)} ({count(cure.findings, 'finding')}{where})"
     yield ""
     if len(known) > _CURES:
         yield f"and {len(known) - _CURES} more, each beside its finding"
@@ -211,8 +212,9 @@ def group_lines(
     one = group.first
     word = "waived" if one.waived is not None else one.severity
     where = f" in {plain(named(group.targets, targets))}"
+    is_said = not any(group.targets) or (len(targets) == 1 and set(targets) == set(group.targets))
     head = f"- **{word} {plain(one.rule)}** {plain(one.name)}"
-    yield f"{head}{where if any(group.targets) else ''}" + (
+    yield f"{head}{'' if is_said else where}" + (
         f": {rich(group.messages[0].text)}" if len(group.messages) == 1 else ""
     )
     for said in group.messages:

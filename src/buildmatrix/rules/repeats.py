@@ -15,7 +15,7 @@ from buildmatrix.rules.model import Finding, Severity
 _RANK: dict[Severity, int] = {"error": 2, "warning": 1, "note": 0}
 #: Rules that say of a distribution by its name what others say by its files.
 _NAMES = ("BM101", "BM104")
-_FILES = ("BM201", "BM203", "BM301", "BM401")
+_FILES = ("BM201", "BM203", "BM301", "BM401", "BM501")
 
 
 def without_repeats(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -43,12 +43,16 @@ def _repeats(one: Finding, other: Finding) -> bool:
         return other.rule == "BM103"
     if one.rule == "BM204":
         return other.rule == "BM101" or (other.rule == "BM103" and _is_named_for_its_line(other))
-    # What the files show is more exact than what the name says.
+    if one.vendor != other.vendor:
+        return False
+    if one.rule in _FILES:
+        # What is another backend's as a whole has its files for that.
+        return other.rule == "BM101" and other.severity == "error"
+    # What the files show is more exact than what the name lets suspect.
     return (
         one.rule in _NAMES
+        and one.severity == "warning"
         and other.rule in _FILES
-        and one.vendor == other.vendor
-        and one.severity != "note"
         and one.fix is not None
         and other.fix is not None
         and one.fix.text == other.fix.text

@@ -84,8 +84,19 @@ def test_the_name_repeats_what_the_files_show_where_the_cure_is_the_same() -> No
         replace(name, fix=Fix("index", "another one")),
         replace(name, vendor="amd"),
         replace(name, severity="note"),
+        replace(name, severity="error"),
     ):
         assert without_repeats((other, files)) == (other, files)
+
+
+def test_the_files_of_what_is_foreign_as_a_whole_are_no_problem_of_their_own() -> None:
+    whole = finding("BM101", "nvidia-nccl-cu12")
+    files = finding("BM201", "nvidia-nccl-cu12", fix=None)
+    assert without_repeats((whole, files)) == (whole,)
+    accepted = replace(whole, waived="accepted (team)")
+    assert without_repeats((accepted, files)) == (accepted, files)
+    other = replace(files, vendor="amd")
+    assert without_repeats((whole, other)) == (whole, other)
 
 
 @pytest.mark.parametrize("fail_on", ["error", "warning", "note", "never"])
