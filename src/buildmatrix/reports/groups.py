@@ -71,8 +71,9 @@ class Group:
         )
 
     def _cure(self, one: Finding, text: str) -> str:
-        """Advice that names one distribution, for several."""
-        if sum(other.target == one.target for other in self.findings) == 1:
+        """Advice that names one distribution, for several; other fixes name what they change."""
+        alike = sum(other.target == one.target for other in self.findings)
+        if alike == 1 or one.fix is None or one.fix.kind != "waive":
             return text
         return _nameless(text, one).replace(_NAME, "any of these")
 

@@ -126,6 +126,12 @@ def test_each_target_s_cure_is_told(render) -> None:
     assert text.count("any of these") == text.count("belongs to") == 1
 
 
+def test_a_fix_keeps_the_name_of_what_it_swaps() -> None:
+    swap = Fix("replace", 'write `replace = { nvidia-cudnn-cu13 = "x" }` under [backend.cpu]')
+    (group,) = groups([replace(one, fix=swap) for one in of_torch("cpu")])
+    assert [said.text for said in group.cures(audited=False)] == [f"fix: {swap.text}"]
+
+
 def test_where_more_than_the_backend_s_name_differs_each_text_is_told_with_its_targets() -> None:
     smaller = [
         replace(one, message=one.message.replace("519200000 B", "7 B"), target="cpu-py311")
