@@ -99,7 +99,10 @@ def _component(name: str, version: str, verdicts: Iterable[Verdict]) -> Componen
         name=printable(name),
         version=printable(version),
         bom_ref=_reference(name, version),
-        purl=PackageURL("pypi", None, printable(name), printable(version)) if name else None,
+        # A package URL drops slashes around a name, and has none without a name.
+        purl=PackageURL("pypi", None, printable(name), printable(version))
+        if name.strip("/")
+        else None,
         hashes=[
             HashType(alg=HashAlgorithm.SHA_256, content=digest)
             for digest in sorted({one.sha256 for one in verdicts if one.sha256})

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_report_formats import finding, report
 
@@ -103,6 +103,7 @@ def test_the_same_report_gives_the_same_bytes_and_another_one_another_number() -
 
 
 @settings(max_examples=25, deadline=None)
+@example("/")
 @given(st.text(alphabet=st.characters(codec=None), max_size=20))
 def test_any_name_gives_a_valid_document(text: str) -> None:
     flaw = Advisory(text, (text,), (text,), text)
