@@ -174,12 +174,23 @@ def _without_values(found: re.Match[str]) -> str:
     head, tail = word[: at.start()], word[at.start() :]
     if "=" not in tail:
         is_token = tail[0] == "?" and begin >= 0 and len(tail) > 1
+        is_token = is_token and not _is_masked(tail[1:])
         return f"{head}?{_MASK}" if is_token else word
     return head + _PAIR.sub(_masked, tail)
 
 
 def _masked(pair: re.Match[str]) -> str:
-    return pair[0] if _HARMLESS.fullmatch(pair["key"]) else f"{pair['key']}={_MASK}"
+    if _HARMLESS.fullmatch(pair["key"]) or _is_masked(pair["value"]):
+        return pair[0]
+    return f"{pair['key']}={_MASK}"
+
+
+def _is_masked(value: str) -> bool:
+    r"""Whether a value was masked before, in Markdown `\*\*\*`.
+
+    Such a value stays as it is: behind it may stand the backslash that escapes what follows.
+    """
+    return value.replace("\\", "") == _MASK
 
 
 # Data

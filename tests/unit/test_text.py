@@ -187,3 +187,10 @@ def test_every_text_in_data_is_changed() -> None:
     assert changed == (Part(r"a\n", (r"b\n",), "c\\r\nd", 1, {r"e\n": [r"f\n"]}), None)
     same = Part("a")
     assert each_text(same, printable) is same
+
+
+def test_what_is_masked_already_keeps_the_escape_behind_it() -> None:
+    for text in ("http://host/x?token=SECRET<script>", "http://host/x?SECRET<script>"):
+        escaped = shown(text).replace("*", "\\*").replace("<", "\\<")
+        assert "SECRET" not in escaped
+        assert shown(escaped) == escaped

@@ -86,6 +86,7 @@ class Tags(HTMLParser):
 @given(text=hostile, audited=st.booleans())
 @example(text="".join(SNIPPETS), audited=True)
 @example(text="".join(SNIPPETS), audited=False)
+@example(text=f"{SECRET}<script>alert(1)</script>", audited=False)
 @settings(
     max_examples=12,
     deadline=None,
