@@ -6,7 +6,7 @@ on what was cached: the same question gets the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -195,33 +195,42 @@ class _Parts:
             for one in members
             if not one.path.endswith(".py") and may_matter(one.path, one.size)
         ]
-        wanted += self._unmasked()
-        costs: dict[str, int] = {}
-        for one in wanted:
-            cost = one.compressed if _is_small(one) else HEAD
-            if self._affords(cost):
-                costs[one.path] = cost
-        for path in self._batches(costs):
-            self._look(self._members[path])
-
-    def _unmasked(self) -> Iterator[Member]:
-        """Members with harmless names that are binaries by their first bytes."""
-        costs = {
+        sniffed = {
             one.path: SNIFF
             for one in masked(self._members.values())
             if one.path not in self.held and self._affords(min(one.compressed, SNIFF))
         }
-        for path in self._batches(costs):
-            try:
-                head = self._tree.beginning(path, SNIFF, KIND_HEAD)
-            except Unreadable as error:
-                self.seen[path] = Seen(unread=str(error))
-                continue
-            if head.startswith(ELF_MAGIC) or kind_of(path, head) is not None:
-                self.unmasked.add(path)
-                yield self._members[path]
+        costs = self._afforded(wanted)
+        # Both at a time: they lie among each other.
+        for path in self._batches({**costs, **sniffed}):
+            if path in costs:
+                self._look(self._members[path])
             else:
-                self.opened.add(path)
+                self._sniff(path)
+        unmasked = [one for one in members if one.path in self.unmasked]
+        for path in self._batches(self._afforded(unmasked)):
+            self._look(self._members[path])
+
+    def _afforded(self, members: Iterable[Member]) -> dict[str, int]:
+        """Those whose beginnings may be read, with the bytes that those take."""
+        costs: dict[str, int] = {}
+        for one in members:
+            cost = one.compressed if _is_small(one) else HEAD
+            if self._affords(cost):
+                costs[one.path] = cost
+        return costs
+
+    def _sniff(self, path: str) -> None:
+        """Look at the first bytes of a member with a harmless name: it may be a binary."""
+        try:
+            head = self._tree.beginning(path, SNIFF, KIND_HEAD)
+        except Unreadable as error:
+            self.seen[path] = Seen(unread=str(error))
+            return
+        if head.startswith(ELF_MAGIC) or kind_of(path, head) is not None:
+            self.unmasked.add(path)
+        else:
+            self.opened.add(path)
 
     def _look(self, member: Member) -> None:
         path = member.path

@@ -28,8 +28,9 @@ from buildmatrix.inventory.python_values import (
 )
 from buildmatrix.inventory.syntax import children, last_name
 
-#: Bytes of source of which the syntax trees are kept; a tree takes some 20 times as much.
-KEPT_SOURCE = 128 << 10
+#: Bytes of source of which the syntax trees are kept; a tree takes some 20 times as much. With half
+#: of it, every fourth file of a large environment is parsed twice.
+KEPT_SOURCE = 256 << 10
 #: Bytes of source that are parsed for one distribution: a second.
 MOST_SOURCE = 6 << 20
 #: The same for all distributions of a tree together: those with little source come first. Some 200
@@ -171,6 +172,8 @@ class Program:
 
     def owner_of(self, dotted: str) -> tuple[str, str] | None:
         """The longest prefix that is a module or an extension, and the rest; None for foreign."""
+        if dotted in self.modules:
+            return dotted, ""
         for known in (dotted, *self._redirected(dotted)):
             name, rest = known, ""
             while name:
@@ -206,7 +209,9 @@ class Program:
     def module(self, name: str) -> Module | None:
         """The parsed module `name`; None when there is none, or it cannot be had."""
         if name in self._kept:
-            return self._kept[name][0]
+            # Those that were not used for longest go first.
+            kept = self._kept[name] = self._kept.pop(name)
+            return kept[0]
         path = self.modules.get(name)
         if path is None or path in self.unparsed or path in self._refused:
             return None

@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from heapq import merge
 from itertools import islice
 from sys import intern
 
@@ -74,12 +75,12 @@ _TRY = re.compile(
     re.MULTILINE,
 )
 _RAISES = re.compile(rb"^[ \t]+raise\b|:[ \t]*raise\b", re.MULTILINE)
-#: Functions that import a module by its name, and other names that a file gives them.
-_IMPORTING = rb"import_module|__import__"
+#: Functions that import a module by its name, and a line that gives them another name.
+_IMPORTING = (b"import_module", b"__import__")
 _RENAMED = re.compile(
     rb"\b(?:%b)[ \t]+as[ \t]+(\w+)"
-    rb"|^[ \t]*(\w+)[ \t]*=[ \t]*(?:[\w.]+\.)?(?:%b)[ \t]*(?:#[^\n]*)?\r?$" % ((_IMPORTING,) * 2),
-    re.MULTILINE,
+    rb"|^[ \t]*(\w+)[ \t]*=[ \t]*(?:[\w.]+\.)?(?:%b)[ \t]*(?:#[^\n]*)?\r?$"
+    % ((b"|".join(_IMPORTING),) * 2)
 )
 #: What stands among the imports for those whose names are put together.
 ANY_MODULE = "*"
@@ -134,15 +135,7 @@ def outline(source: bytes) -> Outline:
         everything |= names
         if match[0][:1] in (b"f", b"i"):
             plain |= names
-    if b"import_module" in source or b"__import__" in source:
-        literal, computed = _calls(source)
-        called = (name.decode("utf-8", "replace") for name in literal.findall(source))
-        everything |= dict.fromkeys(called)
-        if any(
-            _may_run(source, match.start())
-            for match in islice(computed.finditer(source), MOST_CALLS)
-        ):
-            everything[ANY_MODULE] = None
+    everything |= dict.fromkeys(_called(source))
     return Outline(
         _most(everything),
         has_loading_word(source),
@@ -164,20 +157,56 @@ def compiled_outline(data: bytes) -> Outline:
     return Outline(imports=(ANY_MODULE,), loads=has_loading_word(data))
 
 
-def _calls(source: bytes) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """Calls that import a module by a literal name, and by one that is put together."""
-    names = {name for match in _RENAMED.finditer(source) for name in match.groups() if name}
-    called = b"|".join([_IMPORTING, *sorted(names)[:MOST_CALLS]])
-    return (
-        re.compile(rb"\b(?:%b)\(\s*(?:name\s*=\s*)?[\"']([.\w]+)[\"']" % called),
-        re.compile(rb"\b(?:%b)\(\s*(?!(?:name\s*=\s*)?[\"'\s][.\w]*[\"'])" % called),
-    )
+def _called(source: bytes) -> Iterator[str]:
+    """Modules that calls import by their names, and `*` where such a name is put together."""
+    if not any(word in source for word in _IMPORTING):
+        return
+    names = sorted(_renamed(source))[:MOST_CALLS]
+    called = b"|".join((*_IMPORTING, *names))
+    # A new name may be one letter, and stand anywhere.
+    find = re.Pattern.finditer if names else _at_words
+    literal = re.compile(rb"\b(?:%b)\(\s*(?:name\s*=\s*)?[\"']([.\w]+)[\"']" % called)
+    for match in find(literal, source):
+        yield match[1].decode("utf-8", "replace")
+    computed = re.compile(rb"\b(?:%b)\(\s*(?!(?:name\s*=\s*)?[\"'\s][.\w]*[\"'])" % called)
+    found = islice(find(computed, source), MOST_CALLS)
+    if any(_may_run(source, match.start()) for match in found):
+        yield ANY_MODULE
+
+
+def _at_words(pattern: re.Pattern[bytes], source: bytes) -> Iterator[re.Match[bytes]]:
+    """What `pattern.finditer` finds, sooner; all of it begins with a word of `_IMPORTING`."""
+    done = 0
+    for at in merge(*(_places(word, source) for word in _IMPORTING)):
+        if at >= done and (match := pattern.match(source, at)):
+            yield match
+            done = match.end()
+
+
+def _places(word: bytes, source: bytes) -> Iterator[int]:
+    at = source.find(word)
+    while at >= 0:
+        yield at
+        at = source.find(word, at + 1)
+
+
+def _renamed(source: bytes) -> set[bytes]:
+    """Other names that a file gives to the functions that import by name."""
+    found: set[bytes] = set()
+    done = 0
+    for at in merge(*(_places(word, source) for word in _IMPORTING)):
+        if at < done:
+            continue
+        start, end = source.rfind(b"\n", 0, at) + 1, source.find(b"\n", at)
+        done = end if end >= 0 else len(source)
+        for match in _RENAMED.finditer(source[start:done]):
+            found.update(name for name in match.groups() if name)
+    return found
 
 
 def renames_imports(source: bytes) -> bool:
     """Whether a file gives the functions that import by name another name."""
-    has_word = b"import_module" in source or b"__import__" in source
-    return has_word and _RENAMED.search(source) is not None
+    return bool(_renamed(source))
 
 
 def has_loading_word(source: bytes) -> bool:
@@ -190,6 +219,21 @@ def imported_at_once(source: bytes) -> Iterator[str]:
 
     Not what stands in a function that the file does not call, nor what is there for type checkers.
     """
+    if all(_stands_alone(match) for match in _imports(source)):
+        for match in _imports(source):
+            yield from _imported(match)
+    else:
+        yield from _outside_functions(source)
+    yield from _called(source)
+
+
+def _stands_alone(match: re.Match[bytes]) -> bool:
+    """Whether an import is not indented, and no bracket behind it hides another one."""
+    return match[0][:1] in (b"f", b"i") and b"import" not in (match[2] or b"")
+
+
+def _outside_functions(source: bytes) -> Iterator[str]:
+    """What the import statements name that run while a file is imported."""
     around: list[tuple[int, bytes]] = []
     called: set[bytes] = set()
     inside: list[tuple[int, bytes]] = []
@@ -217,13 +261,6 @@ def imported_at_once(source: bytes) -> Iterator[str]:
         match = _IMPORT.match(source, start)
         if function in called and match is not None:
             yield from _imported(match)
-    if b"import_module" in source or b"__import__" in source:
-        literal, computed = _calls(source)
-        for match in literal.finditer(source):
-            yield match[1].decode("utf-8", "replace")
-        found = islice(computed.finditer(source), MOST_CALLS)
-        if any(_may_run(source, match.start()) for match in found):
-            yield ANY_MODULE
 
 
 def _may_run(source: bytes, at: int) -> bool:
@@ -341,6 +378,8 @@ class OtherSyntax(Unparsable):
 
 def has_many_signs(source: bytes) -> bool:
     """Whether a file may take more memory as a syntax tree than there is for it."""
+    if len(source) <= MOST_SIGNS:
+        return False
     return len(_BLANK_LINES.sub(b"\n", source).translate(None, delete=_NO_SIGNS)) > MOST_SIGNS
 
 
