@@ -227,7 +227,9 @@ def _follow(program: Program) -> tuple[list[PythonLoad], Walk]:
 
 def _told(program: Program, walk: Walk, load: PythonLoad, owner: str | None) -> PythonLoad:
     """`load` with what the walk knows of it."""
-    reach, names = walk.loads.get((load.path, load.line), (_static_reach(program), frozenset()))
+    reach, names = walk.loads.get(
+        (load.path, load.line, load.call == "find_library"), (_static_reach(program), frozenset())
+    )
     return replace(load, names=tuple(sorted(names)) or load.names, reach=reach, owner=owner)
 
 

@@ -68,8 +68,8 @@ class Walk:
         self._graph = ImportGraph(program, loading)
         #: Path of a binary → how it is reached.
         self.binaries: dict[str, Reached] = {}
-        #: (path, line) of a call that loads → how it is reached, and the names seen there.
-        self.loads: dict[tuple[str, int], tuple[Reach, frozenset[str]]] = {}
+        #: (path, line, whether it is a search) of a call → how it is reached, and names seen there.
+        self.loads: dict[tuple[str, int, bool], tuple[Reach, frozenset[str]]] = {}
         #: Path of a file that could not be read, or in part only → how it is reached.
         self.unread: dict[str, Reach] = {}
         self._ahead: deque[tuple[str, tuple[Guard, ...]]] = deque()
@@ -245,7 +245,7 @@ class Walk:
         if survives(error, guards):
             return
         value = self._program.evaluator(run.module, run.scope).value(asked_for(search))
-        place = (run.module.path, search.lineno)
+        place = (run.module.path, search.lineno, True)
         known = self.loads[place][1] if place in self.loads else frozenset[str]()
         self.loads[place] = ("import", known | set(load_names("find_library", value)))
 
@@ -253,7 +253,7 @@ class Walk:
         self, run: _Run, node: ast.Call, names: tuple[str, ...], guards: tuple[Guard, ...]
     ) -> None:
         module, error = run.module, RAISES[last_name(node.func) or ""]
-        place = (module.path, node.lineno)
+        place = (module.path, node.lineno, last_name(node.func) == "find_library")
         reach, known = self.loads.get(place, ("guarded", frozenset[str]()))
         harmless = survives(error, guards)
         self.loads[place] = (reach if harmless else "import", known | set(names))

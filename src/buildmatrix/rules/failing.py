@@ -105,7 +105,7 @@ def _loads(
     supplied: Collection[str],
 ) -> Iterator[Failure]:
     for call in calls:
-        names = {opened_library(call.call, text) for text in call.names}
+        names = {opened_library(call.call, text) for text in call.names if _may_fail(call, text)}
         tried = [
             one
             for one in evidence
@@ -133,6 +133,14 @@ def _loads(
                 f"its import loads {first.detail} ({place}), which is nowhere",
                 tuple(tried),
             )
+
+
+def _may_fail(call: PythonLoad, text: str) -> bool:
+    """Whether a load of this name fails where the library is not there.
+
+    What a search gave is opened as `CDLL(None)` then, which is the program itself (dlopen(3)).
+    """
+    return call.call == "find_library" or "/" in text or not text.endswith(".so*")
 
 
 def _calls(tree: Tree, calls: Sequence[Imported], supplied: Collection[str]) -> Iterator[Failure]:
