@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +12,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from audit_index import HASTY, Locked, embedded, library, noise
 from elf_images import Image, Part
 from index import (
-    IndexServer,
     Misdeed,
     answering,
     cut_after,
@@ -28,21 +25,6 @@ from buildmatrix.index.wheels import WheelReader
 from buildmatrix.pipeline.audit.reading import Kept
 from buildmatrix.reports.model import Report, exit_code
 from buildmatrix.rules.model import Finding, Verdict
-
-
-@pytest.fixture(autouse=True)
-def no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in os.environ:
-        if name.upper().endswith("_PROXY") or name.startswith("UV_"):
-            monkeypatch.delenv(name)
-
-
-@pytest.fixture
-def locked(tmp_path: Path) -> Iterator[Locked]:
-    folder = tmp_path / "packages"
-    folder.mkdir()
-    with IndexServer(folder) as server:
-        yield Locked(folder, server)
 
 
 def verdicts(report: Report, backend: str = "cpu") -> dict[str, Verdict]:

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import random
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from audit_index import Locked
-from index import IndexServer
 
 from buildmatrix.reports.model import exit_code
 from buildmatrix.rules.model import Verdict
 
 LOAD = b"import ctypes\nctypes.CDLL('libcudart.so.12')\n"
-
-
-@pytest.fixture(autouse=True)
-def no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in os.environ:
-        if name.upper().endswith("_PROXY") or name.startswith("UV_"):
-            monkeypatch.delenv(name)
-
-
-@pytest.fixture
-def locked(tmp_path: Path) -> Iterator[Locked]:
-    folder = tmp_path / "packages"
-    folder.mkdir()
-    with IndexServer(folder) as server:
-        yield Locked(folder, server)
 
 
 def judged(locked: Locked, *, strict: bool = False) -> Verdict:

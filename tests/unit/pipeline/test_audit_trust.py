@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,30 +10,18 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from audit_index import Locked, library, noise
-from index import IndexServer
 
 from buildmatrix.lock.model import Package
 from buildmatrix.reports.model import Report, exit_code
 
 
-@pytest.fixture(autouse=True)
-def no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in os.environ:
-        if name.upper().endswith("_PROXY") or name.startswith("UV_"):
-            monkeypatch.delenv(name)
-
-
 @pytest.fixture
-def locked(tmp_path: Path) -> Iterator[Locked]:
+def locked(locked: Locked) -> Locked:
     """h11, which is clean, and xgboost, which is not; no request brings either as a whole."""
-    folder = tmp_path / "packages"
-    folder.mkdir()
-    with IndexServer(folder) as server:
-        locked = Locked(folder, server)
-        locked.add("h11 0.16.0", "requirements.in:1", {"h11/data.bin": noise(200_000)})
-        cuda = {"xgboost/lib/libcudart.so.12": library(size=400_000)}
-        locked.add("xgboost 3.2.0", "requirements.in:2", cuda)
-        yield locked
+    locked.add("h11 0.16.0", "requirements.in:1", {"h11/data.bin": noise(200_000)})
+    cuda = {"xgboost/lib/libcudart.so.12": library(size=400_000)}
+    locked.add("xgboost 3.2.0", "requirements.in:2", cuda)
+    return locked
 
 
 def planted(locked: Locked) -> Package:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from audit_index import CUDART, Locked, noise
 from elf_images import Image, Part, fat_binary, fat_entry
-from index import IndexServer
 
 from buildmatrix.inventory.collect import collect
 from buildmatrix.pipeline.audit.subject import judge_for
@@ -80,21 +78,6 @@ CONTENTS: Mapping[str, Mapping[str, bytes]] = {
     "not loaded": {"demo/_C.so": not_loaded()},
     "texts": {"demo/x.json": text(900_000), "demo/README": text(90_000)},
 }
-
-
-@pytest.fixture(autouse=True)
-def no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in os.environ:
-        if name.upper().endswith("_PROXY") or name.startswith("UV_"):
-            monkeypatch.delenv(name)
-
-
-@pytest.fixture
-def locked(tmp_path: Path) -> Iterator[Locked]:
-    folder = tmp_path / "packages"
-    folder.mkdir()
-    with IndexServer(folder) as server:
-        yield Locked(folder, server)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,27 @@
+"""What audits of wheels on a loopback index share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from audit_index import Locked
+from index import IndexServer
+
+
+@pytest.fixture(autouse=True)
+def no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.upper().endswith("_PROXY") or name.startswith("UV_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def locked(tmp_path: Path) -> Iterator[Locked]:
+    """A lock without wheels; tests add them."""
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    with IndexServer(folder) as server:
+        yield Locked(folder, server)
