@@ -14,7 +14,7 @@ from buildmatrix.spec.model import Policy
 #: Verdicts of what fails a run.
 BAD = ("bloat", "broken")
 #: Rules whose errors also are about this backend's own vendor.
-OWN = ("BM202", "BM302", "BM502")
+OWN = ("BM103", "BM202", "BM302", "BM502")
 
 
 def judgement(backend: str, tree: Inventory, runtime: str = "any") -> Judgement:

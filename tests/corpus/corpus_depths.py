@@ -6,7 +6,7 @@
 A deeper look may make a finding more certain or more exact, and never take it back: an error stays
 an error of the same distribution and vendor, a finding stays a finding, a certain verdict stays
 (what is `bloat` by its name may prove to be `broken`), and bytes that are not called a lower bound
-stay the same.
+stay the same. And at every depth findings and verdicts agree: what is bloat or broken has an error.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import corpus_agreement
 from corpus_fetch import fetch, wheel_folder
 from corpus_truth import BACKENDS, read_truth
 from packaging.utils import parse_wheel_filename
@@ -32,6 +33,7 @@ from buildmatrix.pipeline.audit.target import Merger, judge_target, start
 from buildmatrix.pipeline.bare import bare_target
 from buildmatrix.pipeline.resolved import Resolved
 from buildmatrix.progress import Silent
+from buildmatrix.rules.engine import Judgement
 from buildmatrix.rules.model import Finding, Verdict
 
 #: Bytes of a small share: the first binaries, and not all that a look can use.
@@ -88,7 +90,12 @@ def said(path: Path) -> Mapping[tuple[str, str], Said]:
 
 
 def contradictions(known: Mapping[tuple[str, str], Said]) -> Iterator[str]:
-    """One line for each thing that a deeper look takes back."""
+    """One line for each thing that a deeper look takes back, or on which one look disagrees."""
+    for (look, backend), one in known.items():
+        for what in corpus_agreement.contradictions(
+            Judgement(one.findings, (one.verdict,)), backend
+        ):
+            yield f"{look}: {what}"
     for backend in BACKENDS:
         for number, look in enumerate(LOOKS):
             for deeper in LOOKS[number + 1 :]:

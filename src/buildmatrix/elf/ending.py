@@ -35,10 +35,11 @@ from buildmatrix.elf.headers import (
 )
 from buildmatrix.elf.layout import Layout
 from buildmatrix.elf.model import Elf, Section
+from buildmatrix.elf.passing import PassingSearch
 from buildmatrix.elf.reader import sections_told
-from buildmatrix.elf.regions import device_regions, host_regions
+from buildmatrix.elf.regions import Region, device_regions, host_regions
 from buildmatrix.elf.source import BytesSource, CachedSource
-from buildmatrix.elf.telling import plan_of
+from buildmatrix.elf.telling import Plan, plan_of
 
 #: A code from here on is no byte, but one that is not known: the same code is the same byte.
 UNKNOWN = 256
@@ -65,6 +66,12 @@ _USUAL = """
     .hipFatBinSegment .llvm.offloading
 """
 _NAMES = tuple(f"{name}\0".encode() for name in _USUAL.split())
+#: Sections for device code that no other usual section is like, in the length of its name and in
+#: its flags, and the kinds of code in them.
+_LONE = {".nv_fatbin": ("sass", "ptx", "lto-ir"), ".hip_fatbin": ("amdgcn",)}
+_LONE_BY_LENGTH = {len(name): name for name in _LONE}
+#: Bytes of a segment that are all known, or passed over.
+_RUN = 1 << 10
 
 
 class End(Protocol):
@@ -76,6 +83,9 @@ class End(Protocol):
     def codes(self, start: int, stop: int) -> list[int]:
         """The bytes between two of them: values below `UNKNOWN`, or what stands in for one."""
 
+    def known(self, start: int, stop: int) -> bytes | None:
+        """The bytes between two of them; None where one is unknown."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sections:
@@ -85,6 +95,15 @@ class Sections:
     named: tuple[Section, ...]
     #: Where data of the host and device code begin and end, in file order.
     data: tuple[tuple[int, int], ...]
+    #: Where names are out of reach: sections that can be for device code by the lengths of their
+    #: names, their types and flags. That proves nothing by itself.
+    likely: tuple[Section, ...] = ()
+    #: Offset and bytes of what the loader links by: the dynamic section, and what patchelf moved.
+    linking: tuple[tuple[int, bytes], ...] = ()
+    #: Byte up to which the file has to be read for its dynamic section.
+    dynamic_end: int = 0
+    #: Whether some of what the loader links by lies at the end, and not all of it is known.
+    is_cut: bool = False
 
 
 def with_sections(elf: Elf, sections: Sections) -> Elf:
@@ -123,7 +142,68 @@ def read_end(page: bytes, end: End, size: int) -> Sections | None:
     names = end.codes(at, at + min(names_size, MOST_NAME_BYTES)) if at >= 0 else []
     sections = _named(rows, names, known)
     headers = replace(headers, sections=sections)
-    return Sections(sections_told(headers), tuple(_data(headers, size)))
+    plan = plan_of(headers, size)
+    linking = tuple(_linking(plan, end, size))
+    dynamic = [one for one in headers.segments if one.type == abi.PT_DYNAMIC]
+    moved = plan.moved or dynamic
+    return Sections(
+        sections_told(headers),
+        tuple(_data(headers, size)),
+        () if names else tuple(_likely(rows)),
+        linking,
+        max((one.offset + one.size for one in dynamic), default=0),
+        is_cut=sum(len(data) for _, data in linking) < sum(one.size for one in moved),
+    )
+
+
+def _likely(rows: Sequence[_Row]) -> Iterator[Section]:
+    """Sections that may be those of `_LONE`, as far as all but their names tells."""
+    starts = sorted({row.name_at for row in rows})
+    lengths = {start: stop - start - 1 for start, stop in pairwise(starts)}
+    for row in rows:
+        if (row.type, row.flags) == (abi.SHT_PROGBITS, abi.SHF_ALLOC):
+            name = _LONE_BY_LENGTH.get(lengths.get(row.name_at, 0))
+            if name is not None:
+                yield Section(name, row.offset, row.size)
+
+
+def _linking(plan: Plan, end: End, size: int) -> Iterator[tuple[int, bytes]]:
+    """Runs of known bytes of the segments that the loader links by."""
+    first = size - len(end)
+    wanted = [one for one in plan.headers.segments if one.type == abi.PT_DYNAMIC]
+    for one in (*wanted, *plan.moved):
+        run = bytearray()
+        stop = min(size, one.offset + one.size)
+        at = begin = max(one.offset, first)
+        while at < stop:
+            length = min(_RUN, stop - at)
+            data = end.known(at - first, at - first + length)
+            if data is not None:
+                run += data
+            elif run:
+                yield begin, bytes(run)
+                run.clear()
+            at += length
+            if not run:
+                begin = at
+        if run:
+            yield begin, bytes(run)
+
+
+def shows(copies: Sequence[bytes], section: str) -> bool:
+    """Whether device code of the kind that `section` is made for begins in a part of a file.
+
+    `copies` are the bytes of the part, different where they are unknown: what counts is in all.
+    """
+    kinds = _LONE[section]
+    places: list[set[tuple[int, str | None]]] = []
+    for copy in copies:
+        search = PassingSearch([Region(0, len(copy), None, executable=False)])
+        search.feed(copy)
+        search.finish()
+        found = search.found.device_code
+        places.append({(one.offset, one.arch) for one in found if one.arch and one.kind in kinds})
+    return bool(set.intersection(*places))
 
 
 _Field = Sequence[int]

@@ -107,6 +107,10 @@ class HeadReader:
                 return
         self._take(data)
 
+    def lend(self, start: int, data: bytes) -> None:
+        """Bytes from `start` on that tables may lie in, and that no `feed` will bring."""
+        self._kept.lend(start, data)
+
     def head(self) -> Head | None:
         """What all bytes said; None when they are no ELF file. Raises Malformed."""
         if self._search is None and not self._begin():

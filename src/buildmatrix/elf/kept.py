@@ -27,6 +27,8 @@ class Kept:
         self._last: dict[int, bytes] = {}
         #: The block that was unpacked last.
         self._unpacked = (-1, b"")
+        #: Parts that were read elsewhere, by where they begin.
+        self._ahead: dict[int, bytes] = {}
         #: Bytes that have passed by.
         self.passed = 0
         #: Whether a read asked for bytes that are not there: dropped ones, or some to come.
@@ -62,6 +64,10 @@ class Kept:
             at += len(piece)
             self.passed += len(piece)
 
+    def lend(self, start: int, data: bytes) -> None:
+        """The bytes from `start` on, which have not passed by and are not counted."""
+        self._ahead[start] = data
+
     def hold(self) -> None:
         """Keep the last two blocks as well."""
         if not self.full:
@@ -80,6 +86,8 @@ class Kept:
 
     def has(self, start: int, end: int) -> bool:
         """Whether all bytes between `start` and `end` are there."""
+        if any(at <= start and end <= at + len(data) for at, data in self._ahead.items()):
+            return True
         return end <= self.passed and all(
             number in self._blocks or number in self._packed
             for number in range(start // BLOCK, -(-end // BLOCK))
@@ -93,11 +101,19 @@ class Kept:
             number, inside = divmod(offset, BLOCK)
             piece = self._block(number)[inside : inside + end - offset]
             if not piece:
+                piece = self._lent(offset, end)
+            if not piece:
                 self.missing = True
                 break
             parts.append(piece)
             offset += len(piece)
         return b"".join(parts)
+
+    def _lent(self, offset: int, end: int) -> bytes:
+        for start, data in self._ahead.items():
+            if start <= offset < start + len(data):
+                return data[offset - start : end - start]
+        return b""
 
     def _block(self, number: int) -> bytes:
         if number not in self._packed:

@@ -114,6 +114,15 @@ class CachedSource:
         return block
 
 
+class PlainSource(CachedSource):
+    """A source of parts of a file: the blocks around what is asked for may not be there."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `CachedSource.read`."""
+        length = min(length, self.size - offset)
+        return b"" if offset < 0 or length <= 0 else self._source.read(offset, length)
+
+
 class AheadSource:
     """A source in front of another one for who reads header after header.
 

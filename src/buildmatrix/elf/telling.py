@@ -25,7 +25,7 @@ from buildmatrix.elf.regions import (
     disjoint,
     host_regions,
 )
-from buildmatrix.elf.source import CachedSource
+from buildmatrix.elf.source import CachedSource, PlainSource
 from buildmatrix.elf.sums import Sums
 from buildmatrix.elf.versions import Versions, read_versions
 
@@ -184,7 +184,7 @@ def tell(size: int, kept: Kept, plan: Plan, found: Found, table: StringTable) ->
     assert headers is not None  # it was read from the same bytes before
     if read is not None and headers.unread:
         headers = replace(headers, sections=())
-    dynamic, linking = _dynamic(source, headers, kept, read)
+    dynamic, linking = _dynamic(PlainSource(kept, size), headers, kept, read)
     versions = _versions(source, headers, dynamic, read)
     known = tuple(
         one

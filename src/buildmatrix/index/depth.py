@@ -7,26 +7,29 @@ on what was cached: the same question gets the same answer.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from buildmatrix.elf.devicefile import HEAD as KIND_HEAD
 from buildmatrix.elf.devicefile import kind_of
-from buildmatrix.elf.ending import Sections, read_end, with_sections
+from buildmatrix.elf.ending import Sections, read_end, shows, with_sections
 from buildmatrix.elf.head import HeadReader, Malformed
-from buildmatrix.elf.model import DeviceFile
+from buildmatrix.elf.model import DeviceFile, Section
+from buildmatrix.elf.regions import DEVICE_SECTIONS
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.index.amounts import (
     ENDS,
     FEW_PYTHON,
     FIRST_PART,
     HEAD,
+    MIDDLE,
+    MIDDLES,
     MOST_ENDS,
     SMALL,
     SNIFF,
     masked,
 )
-from buildmatrix.index.ending import Ending, inflate_end
+from buildmatrix.index.ending import Ending, inflate_end, inflate_middle
 from buildmatrix.index.forward import Forward
 from buildmatrix.index.members import LARGEST_PACKED, HeldTree, Within, is_metadata, seen_in
 from buildmatrix.index.model import Depth, Member
@@ -61,6 +64,9 @@ SOME_DATA = 1 << 20
 #: Device code that decides a verdict however it is packed; where no table of sections says how much
 #: there is, a look goes on until so much has shown.
 MUCH_DEVICE_CODE = 16 << 20
+#: Places in the middle of a binary that have to show device code, where names do not say that a
+#: section is made for it.
+ENOUGH_SHOWN = 2
 #: Inflated bytes of a beginning that are kept for its end: the headers of a file and its segments.
 FIRST_PAGE = 4 << 10
 
@@ -102,8 +108,8 @@ def read_parts(source: Ranged, depth: Depth, most: int | None = None) -> Reading
         parts.listing()
         if depth != "listing":
             parts.heads()
-            parts.links()
             parts.ends()
+            parts.links()
             parts.python()
             parts.suspects()
             parts.archives()
@@ -280,10 +286,14 @@ class _Parts:
         self.opened.discard(path)
 
     def _tell(self, path: str, kind: str | None, reader: HeadReader) -> None:
+        end = self._ends.get(path)
+        if end is not None and reader.offset < self._members[path].size:
+            for start, data in end.linking:
+                reader.lend(start, data)
         head = reader.head()
         assert head is not None  # its magic number was seen
         if kind is None:
-            end = self._ends.get(path) if head.elf.read is not None else None
+            end = end if head.elf.read is not None else None
             self.seen[path] = Seen(elf=with_sections(head.elf, end) if end else head.elf)
         else:
             device = DeviceFile(kind, head.elf.device_code, unread=head.elf.unread)
@@ -338,16 +348,12 @@ class _Parts:
         return read
 
     def links(self) -> None:
-        """Binaries whose dynamic section lies behind their beginning: whole, if all of them can be.
+        """Binaries whose dynamic section was not reached: whole, if all of them can be.
 
-        What they link decides a verdict, and the section lies near the end of most files. A first
-        share is too small for that; what a second look may spend is enough.
+        What they link decides a verdict. A first share is too small for that; what a second look
+        may spend is enough.
         """
-        waiting = [
-            self._members[path]
-            for path, seen in self.seen.items()
-            if seen.elf is not None and not seen.elf.dynamic_read
-        ]
+        waiting = [self._members[path] for path in self._unlinked()]
         left = self._left
         if left is None or sum(one.compressed for one in waiting) > left:
             self.limited |= bool(waiting) and left is not None
@@ -359,21 +365,81 @@ class _Parts:
             except Unreadable as error:
                 self.seen[member.path] = Seen(unread=str(error))
 
+    def _unlinked(self) -> list[str]:
+        """Binaries whose dynamic section was not read, with its strings."""
+        return [
+            path
+            for path, seen in self.seen.items()
+            if seen.elf is not None and not seen.elf.dynamic_read
+        ]
+
     def ends(self) -> None:
-        """The ends of binaries with much data: their sections say what it is.
+        """The ends of binaries with much data, and of those whose dynamic section was not read.
 
         Segments only say what is loaded, and in most libraries that is tables for unwinding and
-        linking. Device code has sections of its own, which say how much of it there is.
+        linking. Device code has sections of its own, which say how much of it there is. Linkers
+        put the dynamic section near the end, patchelf its strings.
         """
         if self._most is None:
             return
-        unknown = self._with_data(SOME_DATA)
-        waiting = [path for path in unknown if path in self._pages][:MOST_ENDS]
+        wanted = dict.fromkeys((*self._with_data(SOME_DATA), *self._unlinked()))
+        waiting = [path for path in wanted if path in self._pages][:MOST_ENDS]
         for length in ENDS:
             places = {path: self._end(path, length) for path in waiting}
             waiting = [path for path in waiting if self._affords(places[path][1])]
             self._source.load([places[path] for path in waiting])
             waiting = [path for path in waiting if not self._look_at_end(path, length)]
+        for path in self._unlinked():
+            end = self._ends.get(path)
+            if end is not None and end.linking:
+                self._link(path, end)
+        for path, end in tuple(self._ends.items()):
+            likely = max(end.likely, key=lambda one: one.size, default=None)
+            if likely is not None and likely.size > MUCH_DEVICE_CODE:
+                self._confirm(path, likely)
+
+    def _link(self, path: str, end: Sections) -> None:
+        """Look at a beginning again, now that the end told what the loader links by.
+
+        Where that is but the strings, which patchelf moves, the section itself lies before them.
+        """
+        member = self._members[path]
+        is_told = any(at < end.dynamic_end <= at + len(data) for at, data in end.linking)
+        cost = HEAD if is_told else min(self._left or 0, member.compressed // FIRST_PART)
+        if cost < HEAD or (is_told and not self._affords(HEAD)):
+            self.limited = True
+            return
+        try:
+            if is_told:
+                reader = HeadReader(member.size)
+                reader.feed(self._tree.beginning(path, HEAD, LARGEST_HEAD))
+                self._tell(path, None, reader)
+            else:
+                self._stream(member, cost, end.dynamic_end)
+        except (Unreadable, Malformed) as error:
+            self.seen[path] = Seen(unread=str(error))
+
+    def _confirm(self, path: str, likely: Section) -> None:
+        """See whether a section whose name is out of reach holds device code, as all else says.
+
+        Where device code shows at two places of the binary, there is a run of it, and no other
+        section is like those that are made for such runs.
+        """
+        entry, start = self._tree.place(path)
+        step = entry.compressed // (MIDDLES + 1)
+        shown = 0
+        # What takes most of a file covers its middle.
+        for number in sorted(range(1, MIDDLES + 1), key=lambda at: abs(2 * at - MIDDLES - 1)):
+            if entry.method != DEFLATED or step <= MIDDLE or not self._affords(MIDDLE):
+                return
+            middle = inflate_middle(self._source.read(start + number * step, MIDDLE))
+            shown += middle is not None and shows(middle.copies, likely.name)
+            if shown == ENOUGH_SHOWN:
+                break
+        elf = self.seen[path].elf
+        if shown == ENOUGH_SHOWN and elf is not None:
+            end = self._ends[path] = replace(self._ends[path], named=(likely,))
+            self.seen[path] = Seen(elf=with_sections(elf, end))
 
     def _with_data(self, data: int) -> list[str]:
         """Binaries with more than so much data that was not read, the most first."""
@@ -401,7 +467,7 @@ class _Parts:
             return False
         self._ends[path] = told
         self.seen[path] = Seen(elf=with_sections(seen, told))
-        return bool(told.named)
+        return bool(told.named) and (seen.dynamic_read or not told.is_cut)
 
     def suspects(self) -> None:
         """Binaries from their start on until device code was seen, those with most data first.
@@ -466,9 +532,14 @@ class _Parts:
     def _is_enough(self, path: str, reader: HeadReader) -> bool:
         """Whether device code showed, and something says how much of it there is at least."""
         seen = reader.device_code_seen
-        return seen is not None and (path in self._ends or seen >= MUCH_DEVICE_CODE)
+        end = self._ends.get(path)
+        is_told = end is not None and any(
+            one.name.startswith(DEVICE_SECTIONS) and not one.nobits for one in end.named
+        )
+        return seen is not None and (is_told or seen >= MUCH_DEVICE_CODE)
 
-    def _stream(self, member: Member, limit: int) -> None:
+    def _stream(self, member: Member, limit: int, until: int | None = None) -> None:
+        """Read a binary from its start until device code showed, or up to its byte `until`."""
         entry, start = self._tree.place(member.path)
         forward = Forward(self._source.stream(start))
         stream = Sequential(
@@ -476,7 +547,9 @@ class _Parts:
         )
         reader = HeadReader(member.size)
         try:
-            while stream.taken < limit and not self._is_enough(member.path, reader):
+            while stream.taken < limit and not (
+                self._is_enough(member.path, reader) if until is None else reader.offset >= until
+            ):
                 data = stream.read(PIECE)
                 if not data:
                     break

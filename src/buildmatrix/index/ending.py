@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from buildmatrix.elf.ending import UNKNOWN
 
@@ -23,6 +23,8 @@ from buildmatrix.elf.ending import UNKNOWN
 #: their names.
 MOST = 8 << 20
 HELD = 4 << 20
+#: Inflated bytes of a middle: fewer prove no beginning of a block.
+LEAST_MIDDLE = 32 << 10
 #: Places that are tried in one member (a tenth of a second in real ones), and those of them that
 #: are followed beyond their first symbols.
 MOST_TRIED = 50_000
@@ -52,20 +54,25 @@ class Ending:
     """The end of a file; see `elf.ending.End`."""
 
     def __init__(self, *copies: bytes) -> None:
-        self._copies = copies
+        self.copies = copies
 
     def __len__(self) -> int:
-        return len(self._copies[0])
+        return len(self.copies[0])
 
     def codes(self, start: int, stop: int) -> list[int]:
         """See `elf.ending.End.codes`."""
-        parts = [copy[max(0, start) : max(0, stop)] for copy in self._copies]
+        parts = [copy[max(0, start) : max(0, stop)] for copy in self.copies]
         if parts.count(parts[0]) == len(parts):
             return list(parts[0])
         return [
             low if low == other else UNKNOWN + (high << 8 | low)
             for low, high, other in zip(*parts, strict=True)
         ]
+
+    def known(self, start: int, stop: int) -> bytes | None:
+        """See `elf.ending.End.known`."""
+        first, *others = (copy[max(0, start) : max(0, stop)] for copy in self.copies)
+        return first if all(one == first for one in others) else None
 
 
 #: It takes a processor and some megabytes: several threads would get nothing but memory from it.
@@ -77,6 +84,18 @@ def inflate_end(data: bytes) -> Ending | None:
 
     None where no block begins in it, as far as can be told. The last `HELD` bytes of it at most.
     """
+    return _inflate(data, _to_end)
+
+
+def inflate_middle(data: bytes) -> Ending | None:
+    """What `data`, some bytes of a deflated member, inflates to from some block on.
+
+    None where no block begins in it, as far as can be told. The first `HELD` bytes of it at most.
+    """
+    return _inflate(data, _from_middle)
+
+
+def _inflate(data: bytes, follow: Callable[[memoryview, bytes], bytes | None]) -> Ending | None:
     with _one_at_a_time:
         followed = 0
         for shifted in _places(data):
@@ -87,8 +106,8 @@ def inflate_end(data: bytes) -> Ending | None:
             followed += 1
             if followed > MOST_FOLLOWED:
                 break
-            copies = _copies(shifted)
-            if copies is not None:
+            copies = [copy for before in _BEFORE if (copy := follow(shifted, before)) is not None]
+            if len(copies) == len(_BEFORE):
                 return Ending(*copies)
         return None
 
@@ -113,15 +132,14 @@ def _places(data: bytes) -> Iterator[memoryview]:
                 yield memoryview(shifted[shift])[at:]
 
 
-def _copies(data: memoryview) -> list[bytes] | None:
-    """What `data` inflates to behind each of `_BEFORE`, where it ends with the member."""
-    copies = []
-    for before in _BEFORE:
-        copy = _to_end(data, before)
-        if copy is None:
-            return None
-        copies.append(copy)
-    return copies
+def _from_middle(data: memoryview, before: bytes) -> bytes | None:
+    """The first bytes that `data` inflates to, where the member goes on behind it."""
+    stream = zlib.decompressobj(-zlib.MAX_WBITS, before)
+    try:
+        held = stream.decompress(data, HELD)
+    except zlib.error:
+        return None
+    return None if stream.eof or len(held) < LEAST_MIDDLE else held
 
 
 def _to_end(data: memoryview, before: bytes) -> bytes | None:

@@ -3,7 +3,8 @@
 A name says what a distribution is sold as, its files say what it is. Where both are known, the
 files count: a build for another backend that works and weighs little is no error, and no clean one
 either. Where no file is known, the name is all there is, and counts. So no distribution has an
-error about another vendor beside the verdict `ok` or `optional`, nor `bloat` without one.
+error about another vendor beside the verdict `ok` or `optional`, nor `bloat` without one. What is
+made for another toolkit line of the target's own vendor is of no more use than what is another's.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from buildmatrix.rules.subject import Image
 
 #: Rules that say of a whole distribution that it is another backend's.
 BELONGS = ("BM101", "BM102", "BM104")
+#: The rule that says that it is for another toolkit line of this backend.
+OTHER_LINE = "BM103"
 
 
 def agreed(
@@ -29,6 +32,8 @@ def agreed(
     for one in declared:
         owner = f"{one.distribution}=={one.version}"
         verdict = verdicts.get(owner)
+        if one.rule == OTHER_LINE and verdict is not None:
+            verdicts[owner] = _of_other_line(image, verdict, one)
         foreign = one.rule in BELONGS and one.vendor is not None and one.vendor != vendor
         if verdict is None or not foreign or (verdict.verdict in UNFIT and not verdict.is_open):
             findings.append(one)
@@ -44,11 +49,33 @@ def agreed(
     return tuple(findings), tuple(verdicts.values())
 
 
+def _of_other_line(image: Image, verdict: Verdict, one: Finding) -> Verdict:
+    """All of it is wasted where its name proves the line, and where no better is known."""
+    if verdict.verdict in UNFIT:
+        return verdict
+    verdict = _not_clean(verdict, one)
+    if verdict.verdict != "bloat":
+        return verdict
+    size = next(
+        (
+            item.size
+            for item in image.inventory.distributions
+            if (item.name, item.version) == (verdict.name, verdict.version)
+        ),
+        0,
+    )
+    return replace(verdict, foreign_bytes=size, certain=True, may_be=None)
+
+
 def _not_clean(verdict: Verdict, one: Finding) -> Verdict:
     what: VerdictName = "bloat" if one.severity == "error" else "optional"
     if verdict.verdict == what:
         return verdict
-    said = one.message.partition(", of no use")[0].removeprefix(f"{verdict.name} ")
+    said = (
+        one.message.partition(", of no use")[0]
+        .partition(": libraries of two")[0]
+        .removeprefix(f"{verdict.name} ")
+    )
     vendors = {*verdict.vendors, *([one.vendor] if one.vendor is not None else [])}
     return replace(
         verdict, verdict=what, reason=f"by its name: {said}", vendors=tuple(sorted(vendors))

@@ -163,7 +163,7 @@ def _gain(
             return "detail" if left.has_more else None
         if match.weight == "strong" and match.kind in ("native", "pure", "meta") and is_unfit:
             return None
-    if verdict.verdict == "broken" and left.python:
+    if verdict.may_be == "broken" and left.python:
         # An import that survives the failure would not be broken by it.
         return "verdict"
     if not is_unfit and left.python and not left.binaries:

@@ -79,7 +79,8 @@ class Tree:
     supplied: Mapping[str, frozenset[str]]
     #: Path of a binary, and the bytes of a wheel or a layer that carry its device code.
     carried: Mapping[str, Carried]
-    #: Distributions (`name==version`) whose binaries, and whose Python files, were not all read.
+    #: Distributions (`name==version`) whose binaries, and whose Python files that an import may
+    #: run, were not all read.
     incomplete: frozenset[str | None]
     unread_python: frozenset[str | None]
     policy: Policy
@@ -191,7 +192,9 @@ def tree_of(
                 *(one.owner for one in inventory.closed if not one.path.endswith(".py")),
             )
         ),
-        unread_python=frozenset(one.owner for one in inventory.closed if one.path.endswith(".py")),
+        unread_python=frozenset(
+            one.owner for one in inventory.closed if one.path.endswith(".py") and not one.lazy
+        ),
         policy=policy,
     )
 

@@ -119,7 +119,9 @@ def _severity(image: Image, owner: str | None, one: Needed) -> Severity:
     failure = verdict.failure if verdict is not None else None
     if failure is not None and (failure.path, failure.name) == (one.binary, one.name):
         return "error"
-    known = bool(library(one.name, None, image.catalogue))
+    # What was not read may survive it.
+    is_open = verdict is not None and verdict.is_open
+    known = bool(library(one.name, None, image.catalogue)) and not is_open
     return "error" if known and image.reach.get(one.binary) == "import" else "warning"
 
 

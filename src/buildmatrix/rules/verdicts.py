@@ -22,7 +22,7 @@ from buildmatrix.rules.belonging import title
 from buildmatrix.rules.carried import HELD, Carried, total
 from buildmatrix.rules.failing import absent_links, failure, needs_library
 from buildmatrix.rules.imports import carried
-from buildmatrix.rules.model import Failure, Verdict, VerdictName
+from buildmatrix.rules.model import UNFIT, Failure, Verdict, VerdictName
 from buildmatrix.rules.text import listing, size
 from buildmatrix.rules.tree import Tree, required_by, tree_of
 from buildmatrix.spec.model import Policy
@@ -103,25 +103,25 @@ def _verdict(tree: Tree, item: Distribution, evidence: Sequence[Evidence]) -> Ve
         required=tuple(_foreign_requirements(tree, item)),
     )
     failed = failure(tree, owner, evidence)
-    sure = _broken(failed) or _driver(evidence) or _bloat(tree, match, foreign)
-    is_own = match is not None and match.vendor is not None and not tree.is_foreign(match)
-    held_here = sure or (None if is_own else _likely_bloat(tree, foreign))
+    # An import that was not read may survive the failure.
+    survives = failed is not None and owner in tree.unread_python
+    broken = None if survives else _broken(failed)
+    sure = broken or _driver(evidence) or _bloat(tree, match, foreign)
     verdict, reason = (
-        held_here
+        sure
         or _requires(tree, foreign)
+        or (("optional", failed.reason) if failed is not None else None)
         or _lacking(tree, owner, evidence)
         or _own(tree, match)
         or _optional(tree, item, match, evidence, foreign)
         or ("ok", "nothing foreign is loaded, shipped or required")
     )
     may_be: VerdictName | None = None
-    if sure is None and foreign.heaviest > tree.policy.bloat_threshold and verdict != "bloat":
+    if survives and verdict not in UNFIT:
+        may_be = "broken"
+    elif foreign.heaviest > tree.policy.bloat_threshold and verdict not in UNFIT:
+        # It comes in runs of some hundred pieces: where some was seen, there may well be more.
         may_be = "bloat"
-    elif sure is None and held_here is not None:
-        may_be = "optional"
-    elif failed is not None and owner in tree.unread_python:
-        # An import that was not read may survive the failure.
-        may_be = "optional"
     vendors = {one.vendor for one in strong} | {one.vendor for _, one in foreign.required}
     return Verdict(
         name=item.name,
@@ -132,8 +132,8 @@ def _verdict(tree: Tree, item: Distribution, evidence: Sequence[Evidence]) -> Ve
         foreign_bytes=foreign.size,
         vendors=tuple(sorted(vendor for vendor in vendors if vendor is not None)),
         architectures=_architectures(evidence),
-        by_others=held_here is None and verdict == "bloat",
-        failure=failed,
+        by_others=sure is None and verdict == "bloat",
+        failure=failed if broken is not None else None,
         certain=may_be is None,
         may_be=may_be,
     )
@@ -187,15 +187,6 @@ def _bloat(tree: Tree, match: DistributionMatch | None, foreign: _Foreign) -> _J
 def _requires(tree: Tree, foreign: _Foreign) -> _Judgement | None:
     useless = [name for name, match in foreign.required if _is_useless(tree, name, match)]
     return ("bloat", f"it requires {listing(useless)}") if useless else None
-
-
-def _likely_bloat(tree: Tree, foreign: _Foreign) -> _Judgement | None:
-    """Some foreign device code was seen, and there is room for too much of it.
-
-    It comes in runs of some hundred pieces: "little" would be a guess, and the harmless one.
-    """
-    has_room = foreign.heaviest > tree.policy.bloat_threshold
-    return ("bloat", _share(tree, foreign)) if has_room else None
 
 
 def _share(tree: Tree, foreign: _Foreign) -> str:

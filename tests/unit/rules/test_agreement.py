@@ -13,7 +13,7 @@ import pytest
 from rulecases import SITE, codes, elf, file, hip, image, only, sass
 
 import buildmatrix.catalogue as catalogue_data
-from buildmatrix.inventory.model import Binary, PythonImport, PythonLoad
+from buildmatrix.inventory.model import Binary, ClosedFile, PythonImport, PythonLoad
 from buildmatrix.rules.engine import Judgement
 from buildmatrix.rules.model import Finding, Verdict
 
@@ -91,6 +91,49 @@ def test_files_of_every_kind_are_judged_as_they_are_reported(backend: str) -> No
             assert list(contradictions(said, backend)) == [], files
 
 
+def _in_part(files: Sequence[Binary]) -> Iterator[tuple[Binary, ...]]:
+    """The files as a look sees them that ends before their ends."""
+    for linked in (True, False):
+        for data in (1_000, 200_000_000):
+            yield tuple(
+                replace(
+                    one,
+                    elf=replace(
+                        one.elf,
+                        needed=one.elf.needed if linked else (),
+                        linked_names=() if linked else one.elf.needed,
+                        dynamic_read=linked,
+                        read=100_000,
+                        unread_data=data,
+                    ),
+                )
+                for one in files
+            )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_files_that_were_read_in_part_are_judged_as_they_are_reported(backend: str) -> None:
+    for owner in NAMES:
+        for files in _files(owner):
+            for part in _in_part(files):
+                said = judgement(backend, image(*part, root=False))
+                assert list(contradictions(said, backend)) == [], part
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_files_that_were_not_opened_are_judged_as_they_are_reported(backend: str) -> None:
+    for name in NAMES:
+        owner = "==".join(name.split())
+        for closed in (
+            ClosedFile("d/lib.so", 90_000_000, owner),
+            ClosedFile("d/data", 90_000_000, owner, by="size"),
+            ClosedFile("d/__init__.py", 9_000, owner),
+        ):
+            for files in _files(name):
+                tree = replace(image(*files, root=False), closed=(closed,))
+                assert list(contradictions(judgement(backend, tree), backend)) == [], files
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_is_required_is_judged_as_it_is_reported(backend: str) -> None:
     for line in ("nvidia-nccl-cu12", "torch>=2", "onnxruntime-gpu", "dpcpp-cpp-rt", "mkl"):
@@ -147,6 +190,13 @@ def test_a_library_of_another_line_that_python_opens_fails_the_run() -> None:
     assert the(judgement("cuda", either, "13.0"), "demo")[0].verdict == "ok"
 
 
+def test_a_library_without_a_version_that_an_import_loads_fails_the_run() -> None:
+    # cufile-python 0.2.0: `libcufile = ctypes.CDLL("libcufile.so")` in cufile/bindings.py.
+    tree = replace(image(installed=["demo 1"]), python_loads=(opens(["libcufile.so"]),))
+    verdict, found = the(judgement("cpu", tree), "demo")
+    assert (verdict.verdict, only(found, "BM502").severity) == ("broken", "error")
+
+
 # BM110
 
 
@@ -184,6 +234,19 @@ def test_what_is_expected_here_may_hold_a_little_of_its_vendor() -> None:
 
 
 # Another toolkit line
+
+
+def test_what_is_made_for_another_line_is_of_no_use_as_its_finding_says() -> None:
+    tree = image(installed=["nvidia-cublas-cu12 12.9.1"], root=False)
+    sized = tuple(replace(one, size=600_000_000) for one in tree.distributions)
+    tree = replace(tree, distributions=sized)
+    said = judgement("cuda", tree, "13.0")
+    verdict, found = the(said, "nvidia-cublas-cu12")
+    assert only(found, "BM103").severity == "error"
+    assert (verdict.verdict, verdict.certain, verdict.foreign_bytes) == ("bloat", True, 600_000_000)
+    assert "is for NVIDIA CUDA 12" in verdict.reason
+    assert list(contradictions(said, "cuda")) == []
+    assert the(judgement("cuda", tree, "12.8"), "nvidia-cublas-cu12")[0].verdict == "ok"
 
 
 def of_line(needed: Sequence[str], path: str = "demo/_C.abi3.so", owner: str = "demo 1") -> Binary:

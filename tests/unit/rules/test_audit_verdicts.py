@@ -181,8 +181,8 @@ def test_device_code_of_which_only_the_beginning_was_read_is_no_little_device_co
     demo = opened("demo/lib/libdemo.so", begun, "demo 1.0", size=237_000_000)
     where = subject(CPU, pin("demo 1.0"), files=[demo])
     verdict = judged(where)["demo"]
-    assert (verdict.verdict, verdict.may_be) == ("bloat", "optional")
-    assert verdict.reason == "at least 200.0 kB of it are for NVIDIA CUDA"
+    assert (verdict.verdict, verdict.may_be) == ("optional", "bloat")
+    assert verdict.reason == "at least 200.0 kB of it are foreign"
     assert gained(where) == {"demo==1.0": "amount"}
     # As good as all of it was read, or the file takes little of its wheel: little is little.
     for nearly in (
