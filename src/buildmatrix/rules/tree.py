@@ -179,7 +179,7 @@ def tree_of(
         supplied={
             f"{item.name}=={item.version}": frozenset(
                 match.backend
-                for _, match in required_by(item, installed, catalogue)
+                for _, match in required_by(item, installed, catalogue, is_single=is_single)
                 if match.kind != "pure"
             )
             for item in inventory.distributions
@@ -213,17 +213,18 @@ def is_other_line(name: str, backend: str, line: str | None, catalogue: Catalogu
 
 
 def required_by(
-    item: Distribution, installed: Mapping[str, str], catalogue: Catalogue
+    item: Distribution, installed: Mapping[str, str], catalogue: Catalogue, *, is_single: bool
 ) -> Iterator[tuple[str, DistributionMatch]]:
     """Distributions that `item` requires without condition and that belong to some backend.
 
-    What is installed says what it is. For a wheel alone, the default index would be asked.
+    What is installed says what it is. For a wheel by itself (`is_single`) the default index would
+    be asked.
     """
     for required in requirements(item, catalogue):
         if not required.active:
             continue
         for name in required.brings:
-            if name not in installed and len(installed) > 1:
+            if name not in installed and not is_single:
                 continue
             match = distribution(name, installed.get(name, ""), catalogue)
             if match is None or match.vendor is None:

@@ -228,7 +228,7 @@ def useless_requirements(tree: Tree, item: Distribution) -> Iterator[tuple[str, 
 def _foreign_requirements(
     tree: Tree, item: Distribution
 ) -> Iterator[tuple[str, DistributionMatch]]:
-    for name, match in required_by(item, tree.installed, tree.catalogue):
+    for name, match in required_by(item, tree.installed, tree.catalogue, is_single=tree.is_single):
         if tree.is_foreign(match) and tree.backend not in match.tolerated_in:
             yield name, match
 
