@@ -56,15 +56,20 @@ def _client(host: str, environment: Mapping[str, str]) -> Iterator[DockerClient]
 
 def _remedy(error: BaseException) -> str:
     """What to do about a daemon that failed."""
+    if any(isinstance(cause, PermissionError) for cause in _causes(error)):
+        return (
+            "this user may not use it: run as root, or as a member of the group that owns the "
+            "socket (`sudo usermod -aG docker $USER`, then log in again)"
+        )
+    return "see that it runs"
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error, and those below it."""
     below: BaseException | None = error
     while below is not None:
-        if isinstance(below, PermissionError):
-            return (
-                "this user may not use it: run as root, or as a member of the group that owns the "
-                "socket (`sudo usermod -aG docker $USER`, then log in again)"
-            )
+        yield below
         below = below.__cause__ or below.__context__
-    return "see that it runs"
 
 
 def _cause(error: BaseException) -> str:
@@ -72,11 +77,9 @@ def _cause(error: BaseException) -> str:
 
     requests and urllib3 put the errors below theirs into their texts, as Python shows them.
     """
-    below: BaseException | None = error
-    while below is not None:
-        if isinstance(below, OSError) and below.strerror:
-            return below.strerror[:1].lower() + below.strerror[1:]
-        below = below.__cause__ or below.__context__
+    for cause in _causes(error):
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror[:1].lower() + cause.strerror[1:]
     if isinstance(error, requests.Timeout):
         return f"it gave no answer in {_PATIENCE} s"
     if isinstance(error, requests.ConnectionError | requests.exceptions.ChunkedEncodingError):

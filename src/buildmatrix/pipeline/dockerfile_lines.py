@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 #: Bytes of a Dockerfile that is read.
 LARGEST = 1 << 20
@@ -50,6 +51,15 @@ class _Stage:
     line: int
     name: str | None
     instructions: list[Instruction] = field(default_factory=list)
+
+
+def read(path: Path) -> str | None:
+    """The text of a Dockerfile, up to `LARGEST` bytes; None where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(LARGEST).decode("utf-8", "replace")
+    except OSError:
+        return None
 
 
 def places(dockerfile: str, name: str, told: Sequence[str]) -> tuple[str, ...]:

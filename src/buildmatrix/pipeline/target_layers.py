@@ -18,7 +18,7 @@ import msgspec
 from buildmatrix.engines.model import Engine, ImageFacts
 from buildmatrix.errors import BuildmatrixError, Interrupted, UndecidedError
 from buildmatrix.inventory.model import Inventory, Layer
-from buildmatrix.pipeline.dockerfile_lines import LARGEST, base_layers
+from buildmatrix.pipeline.dockerfile_lines import base_layers, read
 from buildmatrix.pipeline.journal import stored
 from buildmatrix.pipeline.opening import OpenTree, exported
 from buildmatrix.pipeline.state import TargetFiles
@@ -75,10 +75,8 @@ def with_layers(
 
 def _with_base(layers: tuple[Layer, ...], dockerfile: Path) -> tuple[Layer, ...]:
     """`layers`, of which those of the base image say so."""
-    try:
-        with dockerfile.open("rb") as file:
-            text = file.read(LARGEST).decode("utf-8", "replace")
-    except OSError:
+    text = read(dockerfile)
+    if text is None:
         return layers
     count = base_layers(text, [layer.instruction for layer in layers])
     return (*(replace(layer, is_base=True) for layer in layers[:count]), *layers[count:])

@@ -90,15 +90,13 @@ def _places(known: Known, graph: Graph) -> tuple[str, ...]:
     """Where the instructions of the layers stand in the Dockerfile of a target."""
     if known.dockerfile is None or not graph.layers:
         return ()
-    from buildmatrix.pipeline.dockerfile_lines import LARGEST, places
+    from buildmatrix.pipeline.dockerfile_lines import places, read
 
     name, path = known.dockerfile
-    try:
-        with path.open("rb") as file:
-            text = file.read(LARGEST).decode("utf-8", "replace")
-    except OSError:
+    text = read(path)
+    if text is None:
         return ()
-    return places(text, name, [one.instruction for one in graph.layers])
+    return places(text, name, [layer.instruction for layer in graph.layers])
 
 
 def _unread(unread: Sequence[Unread]) -> Iterator[str]:
