@@ -264,7 +264,7 @@ def _is_called(one: Distribution, name: str, version: Version) -> bool:
 
 
 class _LocalWheel(Closing):
-    """A wheel in a file of this machine: an `index.depth.Ranged`."""
+    """A wheel in a file of this machine: an `index.parts.Ranged`."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")

@@ -16,7 +16,7 @@ from test_ending import LIBRARIES, LIBRARY, NAME, deflated, noise, text
 
 from buildmatrix.elf.ending import Sections, read_end, shows
 from buildmatrix.elf.head import HeadReader
-from buildmatrix.index import depth
+from buildmatrix.index import ends
 from buildmatrix.index.amounts import ENDS
 from buildmatrix.index.depth import read_parts
 from buildmatrix.index.ending import Ending, inflate_end, inflate_middle
@@ -125,8 +125,8 @@ def looked_into(tmp_path: Path, library: bytes, most: int) -> Binary:
 def test_a_likely_section_counts_where_device_code_shows_in_the_middle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, is_device_code: bool
 ) -> None:
-    monkeypatch.setattr(depth, "MUCH_DEVICE_CODE", 2 << 20)
-    monkeypatch.setattr(depth, "MIDDLE", 128 << 10)
+    monkeypatch.setattr(ends, "MUCH_DEVICE_CODE", 2 << 20)
+    monkeypatch.setattr(ends, "MIDDLE", 128 << 10)
     parts = (Part(".text", text(1 << 20), flags=6), Part(".nv_fatbin", content))
     library = names_out_of_reach(Image(parts=parts, needed=("libc.so.6",)).build())
     elf = looked_into(tmp_path, library, 1_500_000).elf

@@ -1,0 +1,259 @@
+"""What lies behind the beginnings of binaries: ends, middles, and where it is needed, all of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from buildmatrix.elf.ending import Sections, read_end, shows, with_sections
+from buildmatrix.elf.head import HeadReader, Malformed
+from buildmatrix.elf.model import Section
+from buildmatrix.elf.regions import DEVICE_SECTIONS
+from buildmatrix.index.amounts import ENDS, FIRST_PART, HEAD, MIDDLE, MIDDLES, MOST_ENDS
+from buildmatrix.index.ending import Ending, inflate_end, inflate_middle
+from buildmatrix.index.forward import Forward
+from buildmatrix.index.model import Member
+from buildmatrix.index.parts import LARGEST_HEAD, WheelParts
+from buildmatrix.inventory.collect import Seen, look
+from buildmatrix.trees.base import Unreadable
+from buildmatrix.trees.inflating import Sequential
+from buildmatrix.trees.wheel import opened_member
+from buildmatrix.trees.zipdirectory import DEFLATED
+
+#: Inflated bytes that are searched at a time.
+PIECE = 1 << 20
+#: A binary with no more data than this is not streamed: it is hardly what makes a wheel foreign.
+LITTLE_DATA = 256 << 10
+#: Nor does a verdict hang on it, whatever its end says.
+SOME_DATA = 1 << 20
+#: Device code that decides a verdict however it is packed; where no table of sections says how much
+#: there is, a look goes on until so much has shown.
+MUCH_DEVICE_CODE = 16 << 20
+#: Places in the middle of a binary that have to show device code, where names do not say that a
+#: section is made for it.
+ENOUGH_SHOWN = 2
+
+
+def ends(parts: WheelParts) -> None:
+    """The ends of binaries with much data, and of those whose dynamic section was not read.
+
+    Segments only say what is loaded, and in most libraries that is tables for unwinding and
+    linking. Device code has sections of its own, which say how much of it there is. Linkers
+    put the dynamic section near the end, patchelf its strings.
+    """
+    if parts.left is None:
+        return
+    wanted = dict.fromkeys((*_with_data(parts, SOME_DATA), *_unlinked(parts)))
+    waiting = [path for path in wanted if path in parts.pages][:MOST_ENDS]
+    for length in ENDS:
+        places = {path: _end(parts, path, length) for path in waiting}
+        waiting = [path for path in waiting if parts.affords(places[path][1])]
+        parts.source.load([places[path] for path in waiting])
+        waiting = [path for path in waiting if not _look_at_end(parts, path, length)]
+    for path in _unlinked(parts):
+        end = parts.ends.get(path)
+        if end is not None and end.linking:
+            _link(parts, path, end)
+    for path, end in tuple(parts.ends.items()):
+        likely = max(end.likely, key=lambda one: one.size, default=None)
+        if likely is not None and likely.size > MUCH_DEVICE_CODE:
+            _confirm(parts, path, likely)
+
+
+def _unlinked(parts: WheelParts) -> list[str]:
+    """Binaries whose dynamic section was not read, with its strings."""
+    return [
+        path
+        for path, seen in parts.seen.items()
+        if seen.elf is not None and not seen.elf.dynamic_read
+    ]
+
+
+def _with_data(parts: WheelParts, data: int) -> list[str]:
+    """Binaries with more than so much data that was not read, the most first."""
+    found = {
+        path: seen.elf.unread_data
+        for path, seen in parts.seen.items()
+        if seen.elf is not None and seen.elf.unread_data > data
+    }
+    return sorted(found, key=lambda path: (-found[path], path))
+
+
+def _end(parts: WheelParts, path: str, length: int) -> tuple[int, int]:
+    """Offset and length of the last `length` bytes of a member, as it is in the wheel."""
+    entry, start = parts.tree.place(path)
+    taken = min(length, entry.compressed)
+    return start + entry.compressed - taken, taken
+
+
+def _look_at_end(parts: WheelParts, path: str, length: int) -> bool:
+    """Read the end of a binary; whether that told its sections, with their names."""
+    entry, _ = parts.tree.place(path)
+    data = parts.source.read(*_end(parts, path, length))
+    end = inflate_end(data) if entry.method == DEFLATED else Ending(data, data, data)
+    seen = parts.seen[path].elf
+    told = read_end(parts.pages[path], end, entry.size) if end is not None else None
+    if told is None or seen is None:
+        return False
+    parts.ends[path] = told
+    parts.seen[path] = Seen(elf=with_sections(seen, told))
+    return bool(told.named) and (seen.dynamic_read or not told.is_cut)
+
+
+def _link(parts: WheelParts, path: str, end: Sections) -> None:
+    """Look at a beginning again, now that the end told what the loader links by.
+
+    Where that is but the strings, which patchelf moves, the section itself lies before them.
+    """
+    member = parts.members[path]
+    is_told = any(at < end.dynamic_end <= at + len(data) for at, data in end.linking)
+    cost = HEAD if is_told else min(parts.left or 0, member.compressed // FIRST_PART)
+    if cost < HEAD or (is_told and not parts.affords(HEAD)):
+        parts.limited = True
+        return
+    try:
+        if is_told:
+            reader = HeadReader(member.size)
+            reader.feed(parts.tree.beginning(path, HEAD, LARGEST_HEAD))
+            parts.tell(path, None, reader)
+        else:
+            _stream(parts, member, cost, end.dynamic_end)
+    except (Unreadable, Malformed) as error:
+        parts.seen[path] = Seen(unread=str(error))
+
+
+def _confirm(parts: WheelParts, path: str, likely: Section) -> None:
+    """See whether a section whose name is out of reach holds device code, as all else says.
+
+    Where device code shows at two places of the binary, there is a run of it, and no other
+    section is like those that are made for such runs.
+    """
+    entry, start = parts.tree.place(path)
+    step = entry.compressed // (MIDDLES + 1)
+    shown = 0
+    # What takes most of a file covers its middle.
+    for number in sorted(range(1, MIDDLES + 1), key=lambda at: abs(2 * at - MIDDLES - 1)):
+        if entry.method != DEFLATED or step <= MIDDLE or not parts.affords(MIDDLE):
+            return
+        middle = inflate_middle(parts.source.read(start + number * step, MIDDLE))
+        shown += middle is not None and shows(middle.copies, likely.name)
+        if shown == ENOUGH_SHOWN:
+            break
+    elf = parts.seen[path].elf
+    if shown == ENOUGH_SHOWN and elf is not None:
+        end = parts.ends[path] = replace(parts.ends[path], named=(likely,))
+        parts.seen[path] = Seen(elf=with_sections(elf, end))
+
+
+def links(parts: WheelParts) -> None:
+    """Binaries whose dynamic section was not reached: whole, if all of them can be.
+
+    What they link decides a verdict. A first share is too small for that; what a second look
+    may spend is enough.
+    """
+    waiting = [parts.members[path] for path in _unlinked(parts)]
+    left = parts.left
+    if left is None or sum(one.compressed for one in waiting) > left:
+        parts.limited |= bool(waiting) and left is not None
+        return
+    for member in waiting:
+        parts.spent += member.compressed
+        try:
+            parts.seen[member.path] = _whole(parts, member)
+        except Unreadable as error:
+            parts.seen[member.path] = Seen(unread=str(error))
+
+
+def suspects(parts: WheelParts) -> None:
+    """Binaries from their start on until device code was seen, those with most data first.
+
+    Nothing in a beginning rules it out: static runtimes leave no name there.
+    """
+    if parts.left is None:
+        return
+    waiting = [
+        parts.members[path]
+        for path in _with_data(parts, LITTLE_DATA)
+        if (elf := parts.seen[path].elf) is not None and not elf.device_code
+    ]
+    behind = sum(one.compressed for one in waiting)
+    for member in waiting:
+        left = parts.left or 0
+        is_last = behind == member.compressed
+        enough = is_last or behind <= left
+        limit = left if enough else min(left, member.compressed // FIRST_PART)
+        behind -= member.compressed
+        if limit <= HEAD:
+            parts.limited = True
+            continue
+        try:
+            _stream(parts, member, limit)
+        except (Unreadable, Malformed) as error:
+            parts.seen[member.path] = Seen(unread=str(error))
+
+
+def archives(parts: WheelParts) -> None:
+    """Large files that are nothing but device code, or hold objects: whole, the small first."""
+    if parts.left is None:
+        return
+    for member in sorted(parts.archives, key=lambda one: (one.compressed, one.path)):
+        if not parts.affords(member.compressed):
+            continue
+        try:
+            parts.seen[member.path] = _whole(parts, member)
+            parts.opened.add(member.path)
+        except Unreadable as error:
+            parts.seen[member.path] = Seen(unread=str(error))
+
+
+def _whole(parts: WheelParts, member: Member) -> Seen:
+    """What a member is by all of its bytes, which are read once."""
+    entry, start = parts.tree.place(member.path)
+    streams: list[Forward] = []
+
+    def begin() -> Sequential:
+        if streams:
+            raise Unreadable("a part of it is needed again after it has passed by")
+        forward = Forward(parts.source.stream(start))
+        streams.append(forward)
+        return Sequential(
+            lambda at, length: forward.exactly(min(length, entry.compressed - at)), entry
+        )
+
+    try:
+        return look(opened_member(begin, entry.size), member.path, entry.size)
+    finally:
+        for forward in streams:
+            forward.close()
+
+
+def _is_enough(parts: WheelParts, path: str, reader: HeadReader) -> bool:
+    """Whether device code showed, and something says how much of it there is at least."""
+    seen = reader.device_code_seen
+    end = parts.ends.get(path)
+    is_told = end is not None and any(
+        one.name.startswith(DEVICE_SECTIONS) and not one.nobits for one in end.named
+    )
+    return seen is not None and (is_told or seen >= MUCH_DEVICE_CODE)
+
+
+def _stream(parts: WheelParts, member: Member, limit: int, until: int | None = None) -> None:
+    """Read a binary from its start until device code showed, or up to its byte `until`."""
+    entry, start = parts.tree.place(member.path)
+    forward = Forward(parts.source.stream(start))
+    stream = Sequential(
+        lambda at, length: forward.exactly(min(length, entry.compressed - at)), entry
+    )
+    reader = HeadReader(member.size)
+    try:
+        while stream.taken < limit and not (
+            _is_enough(parts, member.path, reader) if until is None else reader.offset >= until
+        ):
+            data = stream.read(PIECE)
+            if not data:
+                break
+            reader.feed(data)
+    finally:
+        forward.close()
+        parts.spent += stream.taken
+    parts.limited |= stream.given < member.size and reader.device_code_seen is None
+    parts.tell(member.path, None, reader)

@@ -1,0 +1,133 @@
+"""What is known of one wheel so far, and the bytes that may still be spent on it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Protocol
+
+from buildmatrix.elf.ending import Sections, with_sections
+from buildmatrix.elf.head import HeadReader
+from buildmatrix.elf.model import DeviceFile
+from buildmatrix.index.members import LARGEST_PACKED, is_metadata
+from buildmatrix.index.model import Member
+from buildmatrix.inventory.collect import Seen
+from buildmatrix.trees.base import Unreadable
+from buildmatrix.trees.wheel import Packed, WheelTree
+
+#: Bytes around a member's data: its header, with a long name and an extra field.
+AROUND = 1 << 10
+#: Bytes that are asked for at a time, and that are held then.
+BATCH = 2 << 20
+#: What a beginning inflates to at most; a library's inflate to 100 to 500 KiB.
+LARGEST_HEAD = 8 << 20
+
+
+class Ranged(Protocol):
+    """A wheel that can be read by parts: `index.remote.RemoteFile`, or a local file."""
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """`length` bytes from `offset` on."""
+
+    def load(self, parts: Sequence[tuple[int, int]]) -> None:
+        """Bring (offset, length) parts at once, so that `read` finds them."""
+
+    def stream(self, offset: int = 0) -> Iterator[bytes]:
+        """Everything from `offset` on, in order."""
+
+
+class WheelParts:
+    """What is known of one wheel so far."""
+
+    def __init__(self, source: Ranged, tree: WheelTree, most: int | None) -> None:
+        """`most`: bytes that may be spent on more than the listing; None for any number."""
+        self.source = source
+        self.tree = tree
+        self._most = most
+        #: Bytes that were spent.
+        self.spent = 0
+        self.members = {one.path: one for one in tree.members}
+        self.held: dict[str, Packed] = {}
+        self.seen: dict[str, Seen] = {}
+        #: Files that were looked into.
+        self.opened: set[str] = set()
+        #: Files with harmless names that are binaries by their first bytes.
+        self.unmasked: set[str] = set()
+        #: Python files that were not looked into, and that no import runs.
+        self.lazy: Collection[str] = frozenset()
+        #: Whether more would have been read, had more bytes been allowed.
+        self.limited = False
+        #: The first page of those binaries that were read in part, and what their ends said.
+        self.pages: dict[str, bytes] = {}
+        self.ends: dict[str, Sections] = {}
+        #: Large files with device code that are no ELF: all of their bytes say what it is.
+        self.archives: list[Member] = []
+
+    @property
+    def left(self) -> int | None:
+        """Bytes that may still be spent; None for any number."""
+        return None if self._most is None else max(0, self._most - self.spent)
+
+    def affords(self, cost: int) -> bool:
+        """Whether `cost` bytes may be spent; then they are."""
+        left = self.left
+        if left is not None and cost > left:
+            self.limited = True
+            return False
+        self.spent += cost
+        return True
+
+    def batches(self, costs: dict[str, int]) -> Iterator[str]:
+        """The members `costs`, the first bytes of each brought in time, in the wheel's order."""
+        batch: list[tuple[str, tuple[int, int]]] = []
+        taken = 0
+        for path in sorted(costs, key=self.tree.extent):
+            start, end = self.tree.extent(path)
+            length = min(end - start, costs[path] + AROUND + len(path.encode()))
+            if batch and taken + length > BATCH:
+                yield from self._brought(batch)
+                batch, taken = [], 0
+            batch.append((path, (start, length)))
+            taken += length
+        yield from self._brought(batch)
+
+    def _brought(self, batch: list[tuple[str, tuple[int, int]]]) -> Iterator[str]:
+        self.source.load([part for _, part in batch])
+        yield from (path for path, _ in batch)
+
+    def hold(self, costs: dict[str, int]) -> None:
+        """Bring the members `costs` whole."""
+        for path in self.batches(costs):
+            try:
+                self.held[path] = self.tree.packed(path)
+            except Unreadable as error:
+                self.seen[path] = Seen(unread=str(error))
+
+    def tell(self, path: str, kind: str | None, reader: HeadReader) -> None:
+        """Note what the beginning of a binary says; `kind`: of a file that a device is given."""
+        end = self.ends.get(path)
+        if end is not None and reader.offset < self.members[path].size:
+            for start, data in end.linking:
+                reader.lend(start, data)
+        head = reader.head()
+        assert head is not None  # its magic number was seen
+        if kind is None:
+            end = end if head.elf.read is not None else None
+            self.seen[path] = Seen(elf=with_sections(head.elf, end) if end else head.elf)
+        else:
+            device = DeviceFile(kind, head.elf.device_code, unread=head.elf.unread)
+            self.seen[path] = Seen(device=device)
+
+    def listing(self) -> None:
+        """The metadata folder."""
+        self.hold(
+            {
+                one.path: one.compressed
+                for one in self.members.values()
+                if is_metadata(one.path) and one.compressed <= LARGEST_PACKED
+            }
+        )
+        self.opened.update(self.held)

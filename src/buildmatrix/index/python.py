@@ -1,0 +1,60 @@
+"""The Python files of a wheel, as far as an import runs them."""
+
+from __future__ import annotations
+
+from buildmatrix.index.amounts import FEW_PYTHON
+from buildmatrix.index.members import LARGEST_PACKED
+from buildmatrix.index.parts import WheelParts
+from buildmatrix.inventory.collect import Seen
+from buildmatrix.inventory.mattering import may_matter
+from buildmatrix.inventory.python_source import outline
+from buildmatrix.inventory.python_stages import Stages
+from buildmatrix.trees.base import Unreadable
+
+
+def python(parts: WheelParts) -> None:
+    """The Python files: all of them where they are few, else those that an import runs."""
+    costs = {
+        one.path: one.compressed
+        for one in parts.members.values()
+        if one.path.endswith(".py")
+        and may_matter(one.path, one.size)
+        and one.compressed <= LARGEST_PACKED
+    }
+    total = sum(costs.values())
+    left = parts.left
+    if total <= max(FEW_PYTHON, 0 if left is None else left // 4):
+        if parts.affords(total):
+            _read(parts, costs)
+        return
+    stages = Stages(path for path in parts.members if path.endswith(".py"))
+    reached = dict.fromkeys(stages.first())
+    ahead = list(reached)
+    while ahead:
+        stage = {path: costs[path] for path in ahead if path in costs}
+        if not parts.affords(sum(stage.values())):
+            return
+        found = (
+            path for read, source in _read(parts, stage) for path in stages.after(read, source)
+        )
+        ahead = [path for path in dict.fromkeys(found) if path not in reached]
+        reached.update(dict.fromkeys(ahead))
+    parts.lazy = costs.keys() - reached.keys()
+
+
+def _read(parts: WheelParts, costs: dict[str, int]) -> list[tuple[str, bytes]]:
+    """Look into Python files; those that could be read, with their bytes."""
+    parts.hold(costs)
+    read: list[tuple[str, bytes]] = []
+    for path in costs:
+        if path not in parts.held:
+            continue
+        parts.opened.add(path)
+        try:
+            source = parts.held[path].unpack()
+        except Unreadable as error:
+            parts.seen[path] = Seen(unread=str(error))
+            continue
+        parts.seen[path] = Seen(outline=outline(source))
+        read.append((path, source))
+    return read
