@@ -1,0 +1,176 @@
+"""A fake container engine: an image is a folder, and "building" is reading that folder.
+
+Its settings are a JSON file in the working folder, so that a case file can write them:
+
+    {"fails": [TARGET], "interrupts": [TARGET], "roots": {TARGET: FOLDER}, "smoke": {TARGET: CODE},
+     "waits": [TARGET], "push_fails": [TARGET], "unreachable": [TARGET], "raises": TEXT}
+
+What "waits" builds until it is cancelled, and what "fails" does so once all of those have begun.
+Every target has `roots/TARGET` as its root file system unless `roots` names another folder. The
+scanner that buildmatrix generated reads it, in a process of its own, as it would in a builder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from golden_archives import saved_image
+
+from buildmatrix.engines.model import (
+    BuildJob,
+    BuildOutcome,
+    Facilities,
+    ImageFacts,
+    Pushed,
+    RunResult,
+    Surroundings,
+)
+from buildmatrix.errors import BuildError, ComponentError, Interrupted, UndecidedError
+from buildmatrix.progress import Progress
+
+SETTINGS = "engine.json"
+#: Remembers images between commands: reference → root folder.
+_IMAGES = ".fake-images.json"
+#: Seconds until a test that should have been interrupted fails.
+_PATIENCE = 30
+
+
+class FakeEngine:
+    """Does what `buildmatrix.engines.model.Engine` asks for, with folders in place of images."""
+
+    name = "docker"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._settings: Mapping[str, Any] = json.loads((folder / SETTINGS).read_text())
+        self._cancelled = threading.Event()
+        self._lock = threading.Lock()
+        self._waiting = threading.Semaphore(0)
+
+    def _told(self, setting: str, target: str) -> bool:
+        return target in self._settings.get(setting, ())
+
+    def check(self, builder: str | None = None) -> str:
+        if "missing" in self._settings:
+            raise ComponentError(self._settings["missing"])
+        return "docker 28.5.2, buildx v0.29.1"
+
+    def facilities(self) -> Facilities:
+        return Facilities(("runc",), None)
+
+    def build(self, job: BuildJob, surroundings: Surroundings, progress: Progress) -> BuildOutcome:
+        if "raises" in self._settings:
+            raise RuntimeError(self._settings["raises"])
+        progress.step(job.id, "building")
+        job.log.parent.mkdir(parents=True, exist_ok=True)
+        job.log.write_text(f"fake build of {job.id}\n")
+        if self._told("interrupts", job.id):
+            # Ctrl-C arrives at the main thread, and wakes it from its wait.
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            self._until_cancelled()
+        if self._told("waits", job.id):
+            self._waiting.release()
+            self._until_cancelled()
+        if self._told("fails", job.id):
+            for _ in self._settings.get("waits", ()):
+                assert self._waiting.acquire(timeout=_PATIENCE), "nobody began the other build"
+            raise BuildError("RUN pip install failed with exit code 1", log=job.log)
+        root = self._folder / self._settings.get("roots", {}).get(job.id, f"roots/{job.id}")
+        inventory = job.scan_output / "inventory.json"
+        job.scan_output.mkdir(parents=True, exist_ok=True)
+        scanner = job.bake_file.parent / "scan/scan.pyz"
+        subprocess.run([sys.executable, "-I", scanner, root, inventory], check=True)
+        digest = _digest(root)
+        self._remember({job.staged or job.tags[0]: root.name})
+        return BuildOutcome(job.id, digest, inventory, 1.5, digest, True, {"PATH": "/opt/venv/bin"})
+
+    def _until_cancelled(self) -> None:
+        assert self._cancelled.wait(_PATIENCE), "nobody cancelled the build"
+        raise Interrupted("interrupted")
+
+    def release(self, staged: str, tags: Sequence[str]) -> None:
+        images = self._images()
+        self._remember(dict.fromkeys(tags, images[staged]))
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+    def image(self, reference: str) -> ImageFacts | None:
+        root = self._root(reference)
+        if root is None:
+            return None
+        _, layers, history = saved_image(root)
+        digest = _digest(root)
+        return ImageFacts(digest, {"PATH": "/opt/venv/bin"}, {}, 1000, "app", history, layers)
+
+    def present(self, references: Sequence[str]) -> Mapping[str, str]:
+        images = self._images()
+        return {
+            one: _digest(self._folder / "roots" / images[one])
+            for one in references
+            if one in images
+        }
+
+    def unreachable(self, references: Sequence[str], builder: str | None) -> Mapping[str, str]:
+        return {
+            reference: "connection refused"
+            for reference in references
+            if any(name in reference for name in self._settings.get("unreachable", ()))
+        }
+
+    def push(
+        self, jobs: Sequence[BuildJob], surroundings: Surroundings, progress: Progress
+    ) -> Pushed:
+        pushed: dict[str, str] = {}
+        for job in jobs:
+            if self._told("push_fails", job.id):
+                return Pushed(pushed, job.id, BuildError("the registry said 500", log=job.log))
+            pushed[job.id] = job.config or ""
+        return Pushed(pushed)
+
+    def run(self, reference: str, command: Sequence[str], timeout_s: float) -> RunResult:
+        root = self._root(reference)
+        assert root is not None, reference
+        code = self._settings.get("smoke", {}).get(root.name, 0)
+        return RunResult(
+            code, "ModuleNotFoundError: No module named 'inferno'\n" * bool(code), False
+        )
+
+    def scan(self, reference: str, output: Path, scanner: str, surroundings: Surroundings) -> Path:
+        raise UndecidedError(f"the fake engine scans no {reference}")
+
+    @contextmanager
+    def export(self, reference: str) -> Iterator[Iterator[bytes]]:
+        root = self._root(reference)
+        assert root is not None, reference
+        yield iter([saved_image(root)[0]])
+
+    def _images(self) -> dict[str, str]:
+        path = self._folder / _IMAGES
+        with self._lock:
+            return dict(json.loads(path.read_text())) if path.exists() else {}
+
+    def _remember(self, images: Mapping[str, str]) -> None:
+        images = {**self._images(), **images}
+        with self._lock:
+            (self._folder / _IMAGES).write_text(json.dumps(images))
+
+    def _root(self, reference: str) -> Path | None:
+        for name, root in self._images().items():
+            path = self._folder / "roots" / root
+            if reference in (name, _digest(path)):
+                return path
+        return None
+
+
+def _digest(root: Path) -> str:
+    return "sha256:" + hashlib.sha256(root.name.encode()).hexdigest()

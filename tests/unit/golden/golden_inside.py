@@ -1,0 +1,35 @@
+"""The few places where golden tests reach into buildmatrix; a move of these changes this file only.
+
+What they replace is the outside world: the container engine, and the machine that `doctor` sees.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from fake_engine import SETTINGS, FakeEngine
+
+from buildmatrix import __version__
+from buildmatrix.catalogue.load import load
+from buildmatrix.engines import docker
+from buildmatrix.pipeline.doctor import machine
+
+VERSION = __version__
+
+
+def catalogue_date() -> str:
+    """The date that reports name as the catalogue's."""
+    return load().date
+
+
+def replace_the_outside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Show commands an empty machine, and the fake engine where `folder` has settings for it."""
+    real = docker.DockerEngine
+    monkeypatch.setattr(
+        docker,
+        "DockerEngine",
+        lambda: FakeEngine(folder) if (folder / SETTINGS).exists() else real(),
+    )
+    monkeypatch.setattr(machine, "MachineFiles", partial(machine.MachineFiles, folder / "machine"))
