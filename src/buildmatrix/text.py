@@ -30,7 +30,7 @@ _HIDDEN = (
     "\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f"
 )
 _UNSAFE = rf"[{_HIDDEN}]|(?P<margin>^[^\S\n]*):(?=:)|#(?=#\w*\[)"
-#: The styles of `reports.ansi`.
+#: The styles of `reports.terminal`.
 _STYLE = r"\x1b\[(?:0|[12]|3[1-4])(?:;(?:[12]|3[1-4]))*m"
 _PLAIN = re.compile(_UNSAFE, re.MULTILINE)
 _STYLED = re.compile(rf"(?P<style>{_STYLE})|{_UNSAFE}", re.MULTILINE)
@@ -101,7 +101,7 @@ def in_markup(char: str) -> str:
 def guarded(text: str, escape: Escape = visible, *, styled: bool = False) -> str:
     """A whole output without anything that a terminal or a CI runner would obey.
 
-    Lines stay as they are. `styled` lets the styles of `reports.ansi` pass.
+    Lines stay as they are. `styled` lets the styles of `reports.terminal` pass.
     """
 
     def safe(found: re.Match[str]) -> str:

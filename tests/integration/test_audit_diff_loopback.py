@@ -18,10 +18,10 @@ from package_index import PackageIndex
 
 from buildmatrix import cli
 from buildmatrix.pipeline.audit.revision_diff import inputs_at, since
-from buildmatrix.reports import json as as_json
-from buildmatrix.reports import markdown, sarif, table
-from buildmatrix.reports.model import Difference, Report, TargetDifference, exit_code
-from buildmatrix.reports.schema import schema
+from buildmatrix.reports.run import json as as_json
+from buildmatrix.reports.run import markdown, sarif, table
+from buildmatrix.reports.run.model import Difference, Report, TargetDifference, exit_code
+from buildmatrix.reports.run.schema import schema
 
 
 @pytest.fixture

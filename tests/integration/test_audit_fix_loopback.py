@@ -20,10 +20,10 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.pipeline.audit import patches
 from buildmatrix.pipeline.audit.fix import fixed
 from buildmatrix.pipeline.audit.fixing import try_fixes
-from buildmatrix.reports import json as as_json
-from buildmatrix.reports import junit, markdown, sarif, saved, table
-from buildmatrix.reports.model import FixesTried, Report, exit_code
-from buildmatrix.reports.schema import schema
+from buildmatrix.reports.run import json as as_json
+from buildmatrix.reports.run import junit, markdown, sarif, saved, table
+from buildmatrix.reports.run.model import FixesTried, Report, exit_code
+from buildmatrix.reports.run.schema import schema
 from buildmatrix.rules.model import Fix, Trial
 
 

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from buildmatrix.engines.text import plain
-from buildmatrix.reports import comparison_schema
+from buildmatrix.reports.diff import schema as comparison_schema
 
 BASE = "localhost:5000/python:3.11-slim-bookworm"
 MIRROR = BASE.partition("python:")[0]

@@ -11,7 +11,7 @@ from browser import Page, find_browser, opened
 from conftest import missing
 
 from buildmatrix.graph.drawing import Arrow, Box, Drawing
-from buildmatrix.reports import graph_svg
+from buildmatrix.reports.drawings import svg as graph_svg
 
 EVIL = "</title></svg><script>document.documentElement.id='owned'</script><a href='//x.invalid'>"
 #: Distance in pixels that a text may stick out of its box: letters differ from font to font.

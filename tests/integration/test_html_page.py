@@ -9,8 +9,8 @@ from browser import Page, find_browser, opened
 from conftest import missing
 
 from buildmatrix.inventory.model import Inventory, Unread
-from buildmatrix.reports import html
-from buildmatrix.reports.model import assemble
+from buildmatrix.reports.run import html
+from buildmatrix.reports.run.model import assemble
 from buildmatrix.rules.model import Finding, Fix, TargetResult
 
 EVIL = (

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from buildmatrix.cli import group
-from buildmatrix.reports.saved import read
+from buildmatrix.reports.run.saved import read
 from buildmatrix.rules.model import Finding
 from buildmatrix.rules.repeats import without_repeats
 

@@ -91,7 +91,7 @@ def command(
     from buildmatrix.pipeline.audit.reading import Kept
     from buildmatrix.pipeline.audit.session import Inputs, Session
     from buildmatrix.pipeline.audit.subject import check_usable, judge_for
-    from buildmatrix.reports.model import exit_code
+    from buildmatrix.reports.run.model import exit_code
 
     if dry_run and not fix:
         raise UsageError("--dry-run belongs to --fix; give both, or neither")

@@ -29,7 +29,7 @@ from buildmatrix.cli.wheels import cache_folder, wheel_reader
 from buildmatrix.engines.model import Surroundings
 
 if TYPE_CHECKING:
-    from buildmatrix.reports.model import FailOn
+    from buildmatrix.reports.run.model import FailOn
 
 
 @click.command("build", short_help="Run the whole pipeline.")

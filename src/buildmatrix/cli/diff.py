@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from buildmatrix.comparison.drift import Drifts
     from buildmatrix.comparison.model import Comparison
     from buildmatrix.pipeline.diff_settings import Index
-    from buildmatrix.reports.model import FailOn
+    from buildmatrix.reports.run.model import FailOn
     from buildmatrix.spec.model import Spec
 
 FORMATS = ("table", "json", "markdown")
@@ -245,7 +245,7 @@ def _write(
 
 
 def _text(comparison: Comparison, name: str, place: Path | None, every: bool) -> str:
-    module = importlib.import_module(f"buildmatrix.reports.comparison_{name}")
+    module = importlib.import_module(f"buildmatrix.reports.diff.{name}")
     render: Callable[..., str] = module.render
     if name == "json":
         return render(comparison)
@@ -256,7 +256,7 @@ def _text(comparison: Comparison, name: str, place: Path | None, every: bool) ->
 
 
 def _drift_text(drifts: Drifts, name: str, place: Path | None, every: bool) -> str:
-    from buildmatrix.reports import comparison_drift
+    from buildmatrix.reports.diff import drift as comparison_drift
 
     if name == "json":
         return comparison_drift.render_json(drifts)

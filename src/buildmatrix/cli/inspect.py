@@ -127,7 +127,7 @@ def _drawn(known: Known, format_: str) -> str:
     from buildmatrix.text import each_text, shown
 
     it = joined(known)
-    module = importlib.import_module(f"buildmatrix.reports.graph_{format_}")
+    module = importlib.import_module(f"buildmatrix.reports.drawings.{format_}")
     text: str = module.render(each_text(of_libraries(it.source, it.graph, it.evidence), shown))
     return text
 

@@ -12,11 +12,11 @@ import click
 from buildmatrix.cli.console import write
 from buildmatrix.cli.options import formats_option, option, stacked, width_and_color
 from buildmatrix.errors import UsageError
-from buildmatrix.reports.model import Report
+from buildmatrix.reports.run.model import Report
 from buildmatrix.spec.model import Waiver
 from buildmatrix.text import each_text, printable, shown
 
-#: Format → module of `buildmatrix.reports` with a function `render`.
+#: Format → module of `buildmatrix.reports.run` with a function `render`.
 FORMATS = ("table", "json", "sarif", "junit", "markdown", "html", "cyclonedx")
 
 #: Fields of a report whose texts have lines of their own.
@@ -60,7 +60,7 @@ def known_findings(path: Path | None) -> frozenset[str]:
     """The fingerprints of `--baseline`."""
     if path is None:
         return frozenset()
-    from buildmatrix.reports.saved import read
+    from buildmatrix.reports.run.saved import read
 
     return frozenset(one.fingerprint for one in read(path).findings)
 
@@ -123,7 +123,7 @@ def _presentable(report: Report, format_: str) -> Report:
 
 
 def _render(name: str, report: Report, place: Path | None, root: Path) -> str:
-    module = importlib.import_module(f"buildmatrix.reports.{name}")
+    module = importlib.import_module(f"buildmatrix.reports.run.{name}")
     render: Callable[..., str] = module.render
     if name == "sarif":
         absolute = root.resolve()

@@ -39,9 +39,9 @@ def command(
     """
     from datetime import date
 
-    from buildmatrix.reports.acceptance import accept
-    from buildmatrix.reports.model import exit_code
-    from buildmatrix.reports.saved import merge, parse, read
+    from buildmatrix.reports.run.acceptance import accept
+    from buildmatrix.reports.run.model import exit_code
+    from buildmatrix.reports.run.saved import merge, parse, read
 
     pairs = check_formats(formats, output)
     accepted, known = more_waivers(waivers, None), known_findings(baseline)

@@ -23,7 +23,7 @@ from buildmatrix.engines.model import Surroundings
 from buildmatrix.spec.model import DEFAULT_TOOLS
 
 if TYPE_CHECKING:
-    from buildmatrix.reports.model import FailOn
+    from buildmatrix.reports.run.model import FailOn
 
 cache_option = option(
     "--no-cache", is_flag=True, help="Read everything again, and remember nothing."
@@ -72,7 +72,7 @@ def command(
     """
     from buildmatrix.pipeline.scan import scan
     from buildmatrix.pipeline.source import Facts, address_of, parse, read
-    from buildmatrix.reports.model import exit_code
+    from buildmatrix.reports.run.model import exit_code
     from buildmatrix.spec.data_files import read_data_files
 
     pairs = check_formats(formats, output)

@@ -20,9 +20,9 @@ def command(what: str) -> None:
     """
     module, name = {
         "spec": ("spec.schema", "schema"),
-        "report": ("reports.schema", "schema"),
-        "diff": ("reports.comparison_schema", "schema"),
-        "drift": ("reports.comparison_schema", "drift_schema"),
+        "report": ("reports.run.schema", "schema"),
+        "diff": ("reports.diff.schema", "schema"),
+        "drift": ("reports.diff.schema", "drift_schema"),
     }[what]
     schema = getattr(importlib.import_module(f"buildmatrix.{module}"), name)
     say(json.dumps(schema(), indent=2), "json")

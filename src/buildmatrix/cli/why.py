@@ -189,7 +189,7 @@ def specification(settings: Settings) -> Spec | None:
 
 def _render(found: Answer, format_: str, output: Path | None) -> str:
     if format_ in ("text", "json"):
-        module = importlib.import_module(f"buildmatrix.reports.why_{format_}")
+        module = importlib.import_module(f"buildmatrix.reports.why.{format_}")
         if format_ == "json":
             text: str = module.render(found)
             return text
@@ -199,7 +199,7 @@ def _render(found: Answer, format_: str, output: Path | None) -> str:
     from buildmatrix.graph.drawing import of_answer
     from buildmatrix.text import each_text, shown
 
-    text = importlib.import_module(f"buildmatrix.reports.graph_{format_}").render(
+    text = importlib.import_module(f"buildmatrix.reports.drawings.{format_}").render(
         each_text(of_answer(found), shown)
     )
     return text

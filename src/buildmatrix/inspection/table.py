@@ -10,7 +10,7 @@ from buildmatrix.elf.model import Elf
 from buildmatrix.inspection.contents_text import lists
 from buildmatrix.inspection.model import Imports, Inspection
 from buildmatrix.inventory.model import Binary
-from buildmatrix.reports.ansi import Painter, wrapped
+from buildmatrix.reports.terminal import Painter, wrapped
 from buildmatrix.rules.text import count, size
 from buildmatrix.text import printable
 

@@ -37,7 +37,7 @@ from buildmatrix.pipeline.state import FOLDER, State
 from buildmatrix.pipeline.target_layers import with_layers
 from buildmatrix.pipeline.work import Work
 from buildmatrix.progress import Progress
-from buildmatrix.reports.model import Report, assemble, exit_code
+from buildmatrix.reports.run.model import Report, assemble, exit_code
 from buildmatrix.rules.model import Finding, Gate, TargetResult
 from buildmatrix.spec.copies import check_copied
 from buildmatrix.spec.model import Spec, Target

@@ -5,7 +5,7 @@ from __future__ import annotations
 from buildmatrix.comparison.compare import compare
 from buildmatrix.comparison.model import Comparison, FindingChange, Side
 from buildmatrix.errors import EXIT_FINDINGS, UndecidedError, UsageError, most_severe
-from buildmatrix.reports.model import FailOn, fails
+from buildmatrix.reports.run.model import FailOn, fails
 
 
 def compared(before: Side, after: Side) -> Comparison:

@@ -22,7 +22,7 @@ from buildmatrix.pipeline.audit.target import start
 from buildmatrix.pipeline.diff_settings import Index, Settings, with_facts
 from buildmatrix.pipeline.locked import read_wheels, the_one
 from buildmatrix.pipeline.resolved import Resolved, resolve_sources
-from buildmatrix.reports.model import is_undecided
+from buildmatrix.reports.run.model import is_undecided
 from buildmatrix.spec.model import Spec
 from buildmatrix.text import shown
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from buildmatrix.comparison.model import Side
 from buildmatrix.comparison.sides import held_of_verdicts, partial_of
 from buildmatrix.errors import UsageError
-from buildmatrix.reports.model import Report, is_undecided
-from buildmatrix.reports.saved import read
+from buildmatrix.reports.run.model import Report, is_undecided
+from buildmatrix.reports.run.saved import read
 from buildmatrix.rules.model import TargetResult
 from buildmatrix.spec.points import match
 

@@ -16,7 +16,7 @@ from buildmatrix.inventory.model import Inventory
 from buildmatrix.pipeline.known import Machine
 from buildmatrix.pipeline.source import Facts
 from buildmatrix.progress import Progress
-from buildmatrix.reports.model import FailOn
+from buildmatrix.reports.run.model import FailOn
 from buildmatrix.spec.model import Spec, Waiver
 
 if TYPE_CHECKING:

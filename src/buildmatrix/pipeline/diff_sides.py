@@ -23,7 +23,7 @@ from buildmatrix.pipeline.graph_cache import kept
 from buildmatrix.pipeline.kinds import is_declared, report_file
 from buildmatrix.pipeline.known import known_of
 from buildmatrix.pipeline.source import Source, parse
-from buildmatrix.reports.model import Report, assemble, is_undecided
+from buildmatrix.reports.run.model import Report, assemble, is_undecided
 from buildmatrix.rules.engine import judge_image
 from buildmatrix.rules.waivers import apply, check_rules
 from buildmatrix.spec.model import Spec, Target

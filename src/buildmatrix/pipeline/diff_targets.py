@@ -9,7 +9,7 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.comparison.drift import Drifts, drifts
 from buildmatrix.errors import EXIT_FINDINGS, BuildmatrixError, most_severe
 from buildmatrix.pipeline.resolved import Resolved
-from buildmatrix.reports.model import FailOn
+from buildmatrix.reports.run.model import FailOn
 
 
 def drift(found: Sequence[Resolved | BuildmatrixError], catalogue: Sequence[Path] = ()) -> Drifts:

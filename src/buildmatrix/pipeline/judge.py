@@ -10,7 +10,7 @@ from buildmatrix.catalogue.match import evidence
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.lock.model import Lock
-from buildmatrix.reports.model import FailOn, fails, leaves_open
+from buildmatrix.reports.run.model import FailOn, fails, leaves_open
 from buildmatrix.rules import baseline, waivers
 from buildmatrix.rules.certainty import with_unparsed
 from buildmatrix.rules.engine import check_advisories, check_lock, judge_image, judge_wheels

@@ -8,7 +8,7 @@ from datetime import date
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.pipeline.advisories import Asking
 from buildmatrix.pipeline.audit.reading import Reader
-from buildmatrix.reports.model import FailOn
+from buildmatrix.reports.run.model import FailOn
 
 
 @dataclass(frozen=True, slots=True)

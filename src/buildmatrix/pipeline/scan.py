@@ -11,7 +11,7 @@ from buildmatrix.errors import UsageError
 from buildmatrix.pipeline.bare import bare_spec, bare_target
 from buildmatrix.pipeline.judge import Judge
 from buildmatrix.pipeline.source import Facts, Source
-from buildmatrix.reports.model import FailOn, Report, assemble
+from buildmatrix.reports.run.model import FailOn, Report, assemble
 from buildmatrix.rules.model import TargetResult
 from buildmatrix.spec.model import Waiver
 

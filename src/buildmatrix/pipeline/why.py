@@ -117,7 +117,7 @@ def from_report(path: Path, data_files: Sequence[Path] = ()) -> Joined:
     """
     from buildmatrix.catalogue.load import load
     from buildmatrix.graph.saved import from_findings
-    from buildmatrix.reports.saved import read
+    from buildmatrix.reports.run.saved import read
 
     report = read(path)
     graph, found = from_findings(report.findings)

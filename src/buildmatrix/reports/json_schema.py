@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from buildmatrix.reports.json import Json
+from buildmatrix.reports.run.json import Json
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 TEXT: Json = {"type": "string"}

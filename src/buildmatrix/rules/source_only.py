@@ -1,6 +1,7 @@
 """BM107: no wheel of a distribution can be taken, so nothing is known of what it will be.
 
-As long as a finding of this rule is a warning, the run is undecided (`reports.model.leaves_open`).
+As long as a finding of this rule is a warning, the run is undecided
+(`reports.run.model.leaves_open`).
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ import pytest
 
 from buildmatrix import cli
 from buildmatrix.cli.output import FORMATS
-from buildmatrix.reports import json as as_json
-from buildmatrix.reports.model import assemble
+from buildmatrix.reports.run import json as as_json
+from buildmatrix.reports.run.model import assemble
 from buildmatrix.rules.model import Finding, TargetResult, Verdict
 
 WAIVERS = """

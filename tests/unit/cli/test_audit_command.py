@@ -16,7 +16,7 @@ from audit_index import Locked
 from index import IndexServer, answering
 
 from buildmatrix import cli
-from buildmatrix.reports.schema import schema
+from buildmatrix.reports.run.schema import schema
 
 LOCK = "pylock.toml"
 

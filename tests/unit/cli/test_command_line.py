@@ -18,7 +18,7 @@ from buildmatrix.cli.output import check_formats, write_report
 from buildmatrix.cli.progress import PlainLines
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.pipeline import smoke, source
-from buildmatrix.reports.model import Report, assemble
+from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.rules.model import TargetResult
 
 

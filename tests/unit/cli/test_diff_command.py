@@ -15,7 +15,7 @@ import pytest
 from buildmatrix import cli, store
 from buildmatrix.inventory.model import Distribution, Inventory, Stats
 from buildmatrix.pipeline import diff_sides
-from buildmatrix.reports import comparison_schema
+from buildmatrix.reports.diff import schema as comparison_schema
 
 #: A real extension module.
 MODULE = Path(msgspec._core.__file__)

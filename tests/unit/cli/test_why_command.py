@@ -24,8 +24,8 @@ from buildmatrix.inventory.model import Binary, Distribution, Inventory, Unread
 from buildmatrix.pipeline import journal
 from buildmatrix.pipeline.journal import Record
 from buildmatrix.pipeline.state import FOLDER, State
-from buildmatrix.reports import json as report_json
-from buildmatrix.reports.model import assemble
+from buildmatrix.reports.run import json as report_json
+from buildmatrix.reports.run.model import assemble
 from buildmatrix.rules.model import Finding, TargetResult
 
 #: A real extension module: it links libc.so.6, with versioned symbols.

@@ -24,14 +24,12 @@ from buildmatrix.comparison.compare import compare
 from buildmatrix.comparison.drift import Drifts, drifts
 from buildmatrix.comparison.model import Comparison
 from buildmatrix.inventory.model import Layer, Unread
-from buildmatrix.reports import (
-    comparison_drift,
-    comparison_json,
-    comparison_markdown,
-    comparison_schema,
-    comparison_table,
-)
-from buildmatrix.reports.comparison_words import MOST
+from buildmatrix.reports.diff import drift as comparison_drift
+from buildmatrix.reports.diff import json as comparison_json
+from buildmatrix.reports.diff import markdown as comparison_markdown
+from buildmatrix.reports.diff import schema as comparison_schema
+from buildmatrix.reports.diff import table as comparison_table
+from buildmatrix.reports.diff.words import MOST
 
 
 @pytest.fixture

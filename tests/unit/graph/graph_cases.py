@@ -15,7 +15,7 @@ from buildmatrix.graph.question import ask, vendors
 from buildmatrix.inventory.loader import resolve
 from buildmatrix.inventory.model import Binary, Distribution, Inventory
 from buildmatrix.lock.model import Lock, Package
-from buildmatrix.reports import why_text
+from buildmatrix.reports.why import text as why_text
 
 SITE = "lib/python3.11/site-packages"
 

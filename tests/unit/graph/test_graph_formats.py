@@ -17,8 +17,11 @@ from buildmatrix.catalogue.match import evidence
 from buildmatrix.graph.collapsed import of_libraries
 from buildmatrix.graph.drawing import Arrow, Box, Drawing, of_answer
 from buildmatrix.inventory.model import Inventory, Layer
-from buildmatrix.reports import graph_dot, graph_json, graph_mermaid, graph_svg
-from buildmatrix.reports.graph_layout import place
+from buildmatrix.reports.drawings import dot as graph_dot
+from buildmatrix.reports.drawings import json as graph_json
+from buildmatrix.reports.drawings import mermaid as graph_mermaid
+from buildmatrix.reports.drawings import svg as graph_svg
+from buildmatrix.reports.drawings.layout import place
 
 HOSTILE = (
     '</title><script>alert(1)</script>"]; n0 -> x; \\N %%{init}%% --> `$(id)` &amp; \x1b \ud800'

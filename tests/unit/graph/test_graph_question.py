@@ -10,7 +10,7 @@ from graph_cases import SITE, binary, distribution, elf, flat, one, text_of, why
 
 from buildmatrix.elf.model import Section
 from buildmatrix.inventory.model import Buried, Inventory, Layer, Link
-from buildmatrix.reports import why_json
+from buildmatrix.reports.why import json as why_json
 
 CUDART = "nvidia/cuda_runtime/lib/libcudart.so.12"
 

@@ -22,7 +22,7 @@ from buildmatrix.pipeline.audit.subject import judge_for
 from buildmatrix.pipeline.bare import bare_target
 from buildmatrix.pipeline.resolved import Resolved
 from buildmatrix.progress import Silent
-from buildmatrix.reports.model import Report
+from buildmatrix.reports.run.model import Report
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "elf"))
 from elf_images import Image, Part, fat_binary, fat_entry

@@ -23,7 +23,7 @@ from index import (
 from buildmatrix.index.client import Client
 from buildmatrix.index.wheels import WheelReader
 from buildmatrix.pipeline.audit.reading import Kept
-from buildmatrix.reports.model import Report, exit_code
+from buildmatrix.reports.run.model import Report, exit_code
 from buildmatrix.rules.model import Finding, Verdict
 
 

@@ -11,7 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from audit_index import Locked
 
-from buildmatrix.reports.model import exit_code
+from buildmatrix.reports.run.model import exit_code
 from buildmatrix.rules.model import Verdict
 
 LOAD = b"import ctypes\nctypes.CDLL('libcudart.so.12')\n"

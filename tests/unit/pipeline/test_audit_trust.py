@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from audit_index import Locked, library, noise
 
 from buildmatrix.lock.model import Package
-from buildmatrix.reports.model import Report, exit_code
+from buildmatrix.reports.run.model import Report, exit_code
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from elf_images import Image, Part, fat_binary, fat_entry
 from buildmatrix.inventory.collect import collect
 from buildmatrix.pipeline.audit.subject import judge_for
 from buildmatrix.pipeline.bare import bare_target
-from buildmatrix.reports.model import Report
+from buildmatrix.reports.run.model import Report
 from buildmatrix.rules.model import Finding
 from buildmatrix.trees.base import Tree
 from buildmatrix.trees.directory import DirectoryTree

@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_report_formats import finding, report
 
-from buildmatrix.reports import cyclonedx
-from buildmatrix.reports.model import Report
+from buildmatrix.reports.run import cyclonedx
+from buildmatrix.reports.run.model import Report
 from buildmatrix.rules.model import Verdict
 from buildmatrix.vulnerabilities.model import Advisory
 

@@ -12,12 +12,12 @@ import pytest
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.cli.output import write_report
-from buildmatrix.reports import html, markdown, table
-from buildmatrix.reports import json as as_json
-from buildmatrix.reports.cures import cures, headline
-from buildmatrix.reports.groups import groups
-from buildmatrix.reports.model import Report, assemble
-from buildmatrix.reports.saved import read
+from buildmatrix.reports.run import html, markdown, table
+from buildmatrix.reports.run import json as as_json
+from buildmatrix.reports.run.cures import cures, headline
+from buildmatrix.reports.run.groups import groups
+from buildmatrix.reports.run.model import Report, assemble
+from buildmatrix.reports.run.saved import read
 from buildmatrix.rules.model import AuditTotals, Change, Finding, Fix, TargetResult, Trial
 from buildmatrix.rules.repeats import without_repeats
 

@@ -18,8 +18,8 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.cli import group
 from buildmatrix.cli.output import FORMATS, write_report
 from buildmatrix.inventory.model import Inventory, Unread
-from buildmatrix.reports import json as as_json
-from buildmatrix.reports.model import FixesTried, Report, Saved, assemble
+from buildmatrix.reports.run import json as as_json
+from buildmatrix.reports.run.model import FixesTried, Report, Saved, assemble
 from buildmatrix.rules.model import AuditTotals, Finding, Fix, TargetResult, Trial, Verdict
 from buildmatrix.text import each_text, printable
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from test_report_formats import finding, report, result
 
 from buildmatrix.inventory.model import Inventory, Unread
-from buildmatrix.reports import html
+from buildmatrix.reports.run import html
 from buildmatrix.rules.model import AuditTotals, Fix
 from buildmatrix.vulnerabilities.model import Advisory
 

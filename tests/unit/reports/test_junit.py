@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from test_report_formats import finding, report, result
 
 from buildmatrix.inventory.model import Inventory, Unread
-from buildmatrix.reports import junit
-from buildmatrix.reports.model import Report
+from buildmatrix.reports.run import junit
+from buildmatrix.reports.run.model import Report
 from buildmatrix.rules.model import TargetResult
 
 #: Jenkins' junit-10.xsd, as far as it is used here: element -> attributes, children.

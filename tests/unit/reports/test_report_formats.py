@@ -10,10 +10,10 @@ import pytest
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import Inventory, Stats, Unread
-from buildmatrix.reports import json as as_json
-from buildmatrix.reports import markdown, sarif, table
-from buildmatrix.reports.model import Report, assemble, exit_code
-from buildmatrix.reports.schema import schema
+from buildmatrix.reports.run import json as as_json
+from buildmatrix.reports.run import markdown, sarif, table
+from buildmatrix.reports.run.model import Report, assemble, exit_code
+from buildmatrix.reports.run.schema import schema
 from buildmatrix.rules.model import Finding, Fix, TargetResult, Verdict
 
 PATH = "usr/lib/python3.11/site-packages/xgboost/lib/libxgboost.so"

@@ -16,10 +16,10 @@ from buildmatrix.comparison.model import (
     VerdictChange,
 )
 from buildmatrix.errors import UsageError
-from buildmatrix.reports import json as as_json
-from buildmatrix.reports import markdown, table
-from buildmatrix.reports.model import Difference, Report, TargetDifference
-from buildmatrix.reports.saved import merge, read
+from buildmatrix.reports.run import json as as_json
+from buildmatrix.reports.run import markdown, table
+from buildmatrix.reports.run.model import Difference, Report, TargetDifference
+from buildmatrix.reports.run.saved import merge, read
 from buildmatrix.rules.model import AuditTotals
 
 END = End("now", "lock", "", (), None, None, None, 0)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.reports.model import Report, exit_code
+from buildmatrix.reports.run.model import Report, exit_code
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.repeats import without_repeats
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import date
 
-from buildmatrix.reports import json as as_json
-from buildmatrix.reports import junit, table
-from buildmatrix.reports.acceptance import accept
-from buildmatrix.reports.model import assemble, exit_code
+from buildmatrix.reports.run import json as as_json
+from buildmatrix.reports.run import junit, table
+from buildmatrix.reports.run.acceptance import accept
+from buildmatrix.reports.run.model import assemble, exit_code
 from buildmatrix.rules.model import Finding, Fix, TargetResult
 from buildmatrix.rules.stale_lock import merged
 from buildmatrix.spec.model import Position, Waiver

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from buildmatrix.pipeline.audit.patches import Draft, snippet
-from buildmatrix.reports.model import Report
+from buildmatrix.reports.run.model import Report
 from buildmatrix.rules.model import Change, Finding, Fix, Trial
 
 

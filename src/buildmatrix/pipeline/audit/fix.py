@@ -7,7 +7,7 @@ from dataclasses import replace
 from buildmatrix.pipeline.audit.fixing import Outcome, try_fixes
 from buildmatrix.pipeline.audit.patches import write
 from buildmatrix.pipeline.audit.session import Found, Inputs, Session, common_python
-from buildmatrix.reports.model import FixesTried, Report
+from buildmatrix.reports.run.model import FixesTried, Report
 
 
 def fixed(session: Session, found: Found, report: Report, *, dry_run: bool) -> tuple[Found, Report]:

@@ -29,7 +29,7 @@ from buildmatrix.pipeline.audit.session import Found, Session, target_of
 from buildmatrix.pipeline.audit.trying import Attempt, Bench
 from buildmatrix.pipeline.nearest import ask_index
 from buildmatrix.pipeline.resolved import Resolved
-from buildmatrix.reports.model import FixesTried, Report, Saved
+from buildmatrix.reports.run.model import FixesTried, Report, Saved
 from buildmatrix.rules.model import Trial
 from buildmatrix.rules.text import listing
 

@@ -21,7 +21,7 @@ from buildmatrix.pipeline.asked import parse
 from buildmatrix.pipeline.audit.session import Found, Inputs, Session, common_python
 from buildmatrix.pipeline.resolved import Resolved
 from buildmatrix.pipeline.revision import Revision, at_revision, moved
-from buildmatrix.reports.model import Difference, Report, TargetDifference
+from buildmatrix.reports.run.model import Difference, Report, TargetDifference
 from buildmatrix.rules.model import Finding, Severity, Verdict
 from buildmatrix.rules.text import listing
 from buildmatrix.spec.model import Spec

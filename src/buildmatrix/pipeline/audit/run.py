@@ -22,7 +22,7 @@ from buildmatrix.pipeline.audit.target import Merger, Work, judge_target, start
 from buildmatrix.pipeline.judge import Judge
 from buildmatrix.pipeline.resolved import Resolved, Unresolved
 from buildmatrix.progress import Progress
-from buildmatrix.reports.model import Report, assemble, fails
+from buildmatrix.reports.run.model import Report, assemble, fails
 from buildmatrix.rules import stale_lock
 from buildmatrix.rules.certainty import DECISIVE, Gain
 from buildmatrix.rules.model import GATES, AuditTotals, Gate, GateState, TargetResult

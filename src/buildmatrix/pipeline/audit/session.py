@@ -14,7 +14,7 @@ from buildmatrix.pipeline.audit.subject import subject_of
 from buildmatrix.pipeline.judge import Judge
 from buildmatrix.pipeline.resolved import Resolved, Unresolved, resolve_sources
 from buildmatrix.progress import Progress
-from buildmatrix.reports.model import Report
+from buildmatrix.reports.run.model import Report
 from buildmatrix.spec.model import Spec, Target
 
 Found = Sequence[Resolved | BuildmatrixError]

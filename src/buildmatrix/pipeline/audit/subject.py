@@ -10,7 +10,7 @@ from buildmatrix.errors import BuildmatrixError, UsageError
 from buildmatrix.pipeline.bare import bare_spec
 from buildmatrix.pipeline.judge import Judge
 from buildmatrix.pipeline.resolved import Resolved
-from buildmatrix.reports.model import FailOn
+from buildmatrix.reports.run.model import FailOn
 from buildmatrix.spec.model import Spec, Waiver
 from buildmatrix.text import shown
 

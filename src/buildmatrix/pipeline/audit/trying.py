@@ -16,7 +16,7 @@ from buildmatrix.pipeline.audit.overlay import overlay
 from buildmatrix.pipeline.audit.patches import Draft
 from buildmatrix.pipeline.audit.session import Found, Inputs, Session, common_python, target_of
 from buildmatrix.pipeline.resolved import Resolved, Unresolved
-from buildmatrix.reports.model import Report
+from buildmatrix.reports.run.model import Report
 from buildmatrix.rules.model import AuditTotals
 
 

@@ -1,0 +1,1 @@
+"""A comparison (`diff`) and the drift between targets: each format of them."""

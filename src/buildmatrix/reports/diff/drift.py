@@ -1,0 +1,120 @@
+"""Drift between the targets of one specification, in all three formats."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from buildmatrix import __version__
+from buildmatrix.comparison.drift import SCHEMA, Drift, Drifts, Pinned
+from buildmatrix.reports.run.json import Json
+from buildmatrix.reports.run.markdown import plain
+from buildmatrix.reports.run.model import TOOL
+from buildmatrix.reports.terminal import Painter, wrapped
+from buildmatrix.rules.text import count, listing
+from buildmatrix.text import printable
+
+#: Entries of a kind, and targets of one version, that are told without `--all`.
+MOST, MOST_TARGETS = 40, 4
+
+
+def render_json(drifts: Drifts) -> str:
+    """The drift as one JSON document."""
+    document: dict[str, Json] = {
+        "schema": SCHEMA,
+        "tool": {"name": TOOL, "version": __version__},
+        "targets": list(drifts.targets),
+        "same": drifts.same,
+        "drift": [_plain(one) for one in drifts.items if one.reason is None],
+        "explained": [_plain(one) for one in drifts.items if one.reason is not None],
+        "unresolved": list(drifts.unresolved),
+        "stale": list(drifts.stale),
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _plain(one: Drift) -> Json:
+    document: dict[str, Json] = {"name": one.name, "pinned": [asdict(it) for it in one.pinned]}
+    return document if one.reason is None else {**document, "reason": one.reason}
+
+
+def render_table(drifts: Drifts, *, width: int, color: bool, every: bool = False) -> str:
+    """The drift as text, wrapped at `width` columns."""
+    paint, width = Painter(color), max(width, 40)
+    bare = [one for one in drifts.items if one.reason is None]
+    meant = [one for one in drifts.items if one.reason is not None]
+    lines: list[str] = []
+    for one in bare if every else bare[:MOST]:
+        lines += [paint(printable(one.name), "yellow", "bold"), *_versions(one, width, every)]
+    if len(bare) > MOST and not every:
+        lines.append(f"and {len(bare) - MOST} more; --all lists them")
+    if meant:
+        lines += ["", paint("different for a reason", "bold")]
+        for one in meant if every else meant[:MOST]:
+            versions = listing((it.version for it in one.pinned), 99 if every else 4)
+            text = f"{one.name} ({versions}): {one.reason}"
+            lines += wrapped(text, width, "  ")
+        if len(meant) > MOST and not every:
+            lines.append(f"  and {len(meant) - MOST} more; --all lists them")
+    for title, texts in _left_out(drifts):
+        lines += ["", paint(title, "bold")]
+        lines += [line for text in texts for line in wrapped(text, width, "  ")]
+    lines += ["", paint(summary(drifts), "yellow" if bare else "green", "bold")]
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _left_out(drifts: Drifts) -> Iterator[tuple[str, tuple[str, ...]]]:
+    if drifts.unresolved:
+        yield "not resolved, so nothing is known about it", drifts.unresolved
+    if drifts.stale:
+        yield "locks that do not fit their inputs", drifts.stale
+
+
+def _versions(one: Drift, width: int, every: bool) -> Iterator[str]:
+    wide = max(len(it.version) for it in one.pinned)
+    for it in one.pinned:
+        targets = listing(it.targets, len(it.targets) if every else MOST_TARGETS)
+        yield f"  {printable(it.version.ljust(wide))}  {printable(targets)}"
+        yield from wrapped(_chain(it, " -> "), width, " " * (wide + 4))
+
+
+def _chain(it: Pinned, arrow: str) -> str:
+    return arrow.join(it.chain)
+
+
+def summary(drifts: Drifts) -> str:
+    """One sentence about the whole."""
+    bare = sum(one.reason is None for one in drifts.items)
+    parts = [
+        f"{count(bare, 'distribution')} without a reason",
+        f"{len(drifts.items) - bare} with one",
+        f"{drifts.same} the same",
+    ]
+    text = f"{count(len(drifts.targets), 'target')}: {', '.join(parts)}"
+    left = f"; {count(len(drifts.unresolved), 'target')} not resolved" if drifts.unresolved else ""
+    return text + left
+
+
+def render_markdown(drifts: Drifts, *, every: bool = False) -> str:
+    """The drift as GitHub-flavoured Markdown."""
+    bare = [one for one in drifts.items if one.reason is None]
+    meant = [one for one in drifts.items if one.reason is not None]
+    lines = ["## buildmatrix: drift between targets", "", f"{plain(summary(drifts))}.", ""]
+    for one in bare if every else bare[:MOST]:
+        lines.append(f"- **{plain(one.name)}**")
+        for it in one.pinned:
+            targets = listing(it.targets, len(it.targets) if every else MOST_TARGETS)
+            chain = " &rarr; ".join(plain(link) for link in it.chain)
+            lines.append(f"  - {plain(it.version)} on {plain(targets)}: {chain}")
+    if len(bare) > MOST and not every:
+        lines.append(f"- and {len(bare) - MOST} more; `--all` lists them")
+    if meant:
+        lines += ["", f"<details><summary>{len(meant)} different for a reason</summary>", ""]
+        for one in meant:
+            versions = plain(listing((it.version for it in one.pinned), 99))
+            lines.append(f"- {plain(one.name)} ({versions}): {plain(one.reason or '')}")
+        lines += ["", "</details>"]
+    for title, texts in _left_out(drifts):
+        lines += ["", f"{title}:", *(f"- {plain(text)}" for text in texts)]
+    return "\n".join(lines) + "\n"

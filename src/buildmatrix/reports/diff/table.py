@@ -1,0 +1,136 @@
+"""A comparison for a terminal or a CI log: what is new first, then every kind of difference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from buildmatrix.comparison.model import Comparison, FindingChange
+from buildmatrix.reports.diff.words import Block, Row, blocks, end, summary
+from buildmatrix.reports.run.table_states import SIGNS
+from buildmatrix.reports.terminal import Painter, Style, wrapped
+from buildmatrix.rules.model import Finding
+from buildmatrix.text import printable
+
+#: Findings that are told without `--all`.
+MOST_FINDINGS = 20
+_UNREAD = 10
+_WORDS = {"added": "new", "removed": "gone", "changed": "changed"}
+
+
+def render(comparison: Comparison, *, width: int, color: bool, every: bool = False) -> str:
+    """The comparison as text, wrapped at `width` columns."""
+    paint = Painter(color)
+    wide = max(width, 60)
+    sections = [
+        _ends(comparison, paint),
+        *_findings(comparison, wide, paint, every),
+        *(_block(block, wide, paint) for block in blocks(comparison, every=every)),
+        *_unread(comparison, paint, every),
+        *_notes(comparison, wide, paint),
+        [_summary(comparison, paint)],
+    ]
+    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+
+def _ends(it: Comparison, paint: Painter) -> list[str]:
+    return [
+        f"{sign} {paint(printable(side.source), 'bold')}  {printable(end(side))}"
+        for sign, side in (("-", it.before), ("+", it.after))
+    ]
+
+
+def _findings(it: Comparison, width: int, paint: Painter, every: bool) -> Iterator[list[str]]:
+    if not it.findings:
+        return
+    shown = it.findings if every else it.findings[:MOST_FINDINGS]
+    lines = [paint("findings", "bold")]
+    for change in shown:
+        lines += _finding(change, width, paint)
+    if len(it.findings) > len(shown):
+        lines.append(f"  and {len(it.findings) - len(shown)} more; --all lists them")
+    yield lines
+
+
+def _finding(change: FindingChange, width: int, paint: Painter) -> list[str]:
+    one = change.finding
+    word = _WORDS[change.change]
+    style: Style = "dim"
+    if change.change != "removed" and one.waived is None:
+        style = "red" if one.severity == "error" else "yellow"
+    who = " ".join(part for part in (one.distribution, one.version) if part)
+    severity = _severity(change)
+    title = f"  {paint(f'{word} {severity}', style, 'bold')} {one.rule} {one.name}"
+    lines = [f"{title}  {printable(who)}".rstrip()]
+    lines += wrapped(one.message, width, "    ")
+    if change.change != "removed":
+        if one.chain:
+            lines += wrapped(" -> ".join(one.chain), width, "    ")
+        if one.waived is not None:
+            lines += wrapped(f"accepted: {one.waived}", width, "    ")
+        elif one.fix is not None:
+            lines += wrapped(f"fix: {one.fix.text}", width, "    ")
+    return lines
+
+
+def _severity(change: FindingChange) -> str:
+    def told(one: Finding) -> str:
+        return "accepted" if one.waived is not None else one.severity
+
+    if change.before is not None and change.after is not None:
+        return f"{told(change.before)} -> {told(change.after)}"
+    return told(change.finding)
+
+
+def _block(block: Block, width: int, paint: Painter) -> list[str]:
+    lines = [paint(printable(block.title), "bold")]
+    names = max((len(printable(row.what)) for row in block.rows), default=0)
+    for row in block.rows:
+        lines += _row(row, min(names, 40), width, paint)
+    if block.left_out:
+        lines.append(f"  and {block.left_out} more; --all lists them")
+    return lines
+
+
+def _row(row: Row, names: int, width: int, paint: Painter) -> list[str]:
+    sign = paint(row.sign, SIGNS[row.sign])
+    what = printable(row.what)
+    change = printable(row.change)
+    first = f"  {sign} {paint(what, 'bold') if row.is_loud else what}"
+    first += " " * (max(0, names - len(what)) + 2) + change
+    plain = 4 + max(names, len(what)) + 2 + len(change)
+    more = printable(row.more)
+    if not more:
+        return [first.rstrip()]
+    if plain + 3 + len(more) <= width:
+        return [f"{first}   {paint(more, 'dim')}"]
+    return [first.rstrip(), *(paint(line, "dim") for line in wrapped(more, width, " " * 6))]
+
+
+def _unread(it: Comparison, paint: Painter, every: bool) -> Iterator[list[str]]:
+    for side in (it.before, it.after):
+        if not side.unread:
+            continue
+        shown: Sequence[str] = [
+            f"  {printable(item.path)}: {printable(item.why)}"
+            for item in (side.unread if every else side.unread[:_UNREAD])
+        ]
+        more = len(side.unread) - len(shown)
+        yield [
+            paint(f"not read in {printable(side.source)}", "bold"),
+            *shown,
+            *([f"  and {more} more; --all lists them"] if more else []),
+        ]
+
+
+def _notes(it: Comparison, width: int, paint: Painter) -> Iterator[list[str]]:
+    if it.notes:
+        lines = [line for note in it.notes for line in wrapped(note, width, "  ")]
+        yield [paint("not compared", "bold"), *(paint(line, "dim") for line in lines)]
+
+
+def _summary(it: Comparison, paint: Painter) -> str:
+    new = [one for one in it.findings or () if one.change == "added" and one.finding.waived is None]
+    style: Style = "green"
+    if new:
+        style = "red" if any(one.finding.severity == "error" for one in new) else "yellow"
+    return paint(summary(it), style, "bold")

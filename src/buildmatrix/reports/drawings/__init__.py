@@ -1,0 +1,1 @@
+"""Pictures of graphs: what a picture holds, and each format of it."""

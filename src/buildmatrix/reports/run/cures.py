@@ -1,0 +1,70 @@
+"""What to do first: the fixes that make most findings go away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from buildmatrix.reports.run.groups import cure_key, cure_text
+from buildmatrix.rules.model import Finding
+from buildmatrix.rules.text import count
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """One fix, and how many findings it is for."""
+
+    key: str
+    text: str
+    findings: int
+    targets: tuple[str, ...]
+    #: Lines of a specification to write: one under each backend; 0 where it is no such line.
+    lines: int
+    #: Whether it was tried and works.
+    works: bool
+
+
+def cures(
+    findings: Iterable[Finding], targets: Sequence[str], *, audited: bool = True
+) -> tuple[Cure, ...]:
+    """Fixes of open findings, what cures most first; not the advice to accept something.
+
+    `targets` are all targets of the report, in its order.
+    """
+    order = {target: place for place, target in enumerate(targets)}
+    found: dict[str, list[Finding]] = {}
+    for one in sorted(findings, key=lambda one: order.get(one.target, len(order))):
+        if one.waived is None and _is_cure(one):
+            found.setdefault(cure_key(one), []).append(one)
+    made = (_cure(key, alike, audited) for key, alike in found.items())
+    return tuple(sorted(made, key=lambda cure: -cure.findings))
+
+
+def headline(known: Sequence[Cure], findings: int) -> str:
+    """`2 lines cure 27 of 29 findings`: of all open ones; `should` where one was not tried."""
+    cured = sum(cure.findings for cure in known)
+    of_lines = all(cure.lines for cure in known)
+    number = sum(cure.lines for cure in known) if of_lines else len(known)
+    what = count(number, "line" if of_lines else "step")
+    tried = all(cure.works for cure in known)
+    verb = ("cures" if number == 1 else "cure") if tried else "should cure"
+    return f"{what} {verb} {cured} of {count(findings, 'finding')}"
+
+
+def _is_cure(one: Finding) -> bool:
+    return one.fix is not None and one.fix.is_offered and one.fix.kind != "waive"
+
+
+def _cure(key: str, findings: Sequence[Finding], audited: bool) -> Cure:
+    fixes = [one.fix for one in findings if one.fix is not None]
+    is_line = all(
+        fix.patch is not None and fix.kind in ("replace", "remove", "index") for fix in fixes
+    )
+    return Cure(
+        key,
+        cure_text(findings, audited=audited),
+        len(findings),
+        tuple(dict.fromkeys(target for one in findings for target in (one.target, *one.also))),
+        len({one.backend for one in findings}) if is_line else 0,
+        all(fix.tried is not None and fix.tried.works is True for fix in fixes),
+    )

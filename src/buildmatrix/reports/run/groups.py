@@ -1,0 +1,292 @@
+"""Findings that are read as one: what has one cause and one cure, on one target or on several.
+
+One default torch brings fifteen foreign distributions to each of nine targets: that is one thing to
+read, not 135. The table, Markdown and the report of a change all group by this.
+
+Texts of several backends often differ in nothing but the backend's name. They are told once, with
+all the names; where more differs, each text is told with its targets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from buildmatrix.reports.run.fix_words import advice, fix_text
+from buildmatrix.rules.findings import fingerprint
+from buildmatrix.rules.model import Finding, Severity, Verdict
+from buildmatrix.rules.text import listing, size
+
+#: Stand for the name of a backend, and of a distribution, in a text.
+_PLACE, _NAME = "\0", "\1"
+#: Targets that are named; more are counted where they are all.
+_NAMED = 6
+#: Names that are listed where they are not all.
+_LISTED = 24
+_RANK: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A text, and the targets (or backends) that it is about."""
+
+    targets: tuple[str, ...]
+    text: str
+    #: In the text of findings: what the other findings of the group are about, and the bytes of all
+    #: of them; empty for none.
+    more: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Findings with one cause, and with one cure on each target."""
+
+    #: The one that stands for the others: what weighs most.
+    first: Finding
+    findings: tuple[Finding, ...]
+    #: In the order of the report.
+    targets: tuple[str, ...]
+    messages: tuple[Said, ...]
+    #: What the findings are about beside the first, the heaviest first.
+    others: tuple[str, ...]
+    bytes: int
+
+    def cures(self, *, audited: bool, numbers: Mapping[str, int] | None = None) -> tuple[Said, ...]:
+        """What makes the findings go away; empty where nobody knows.
+
+        `numbers`: the fixes that stand above, by their `cure_key`.
+        """
+        above = numbers or {}
+        return _by_text(
+            (
+                targets,
+                one.backend,
+                f"fix: {above[cure_key(one)]} above"
+                if cure_key(one) in above
+                else self._cure(one, fix_text(one.fix, audited=audited)),
+            )
+            for one, targets in _heads(self.findings, self.targets)
+            if one.fix is not None
+        )
+
+    def _cure(self, one: Finding, text: str) -> str:
+        """Advice that names one distribution, for several; other fixes name what they change."""
+        alike = sum(other.target == one.target for other in self.findings)
+        if alike == 1 or one.fix is None or one.fix.kind != "waive":
+            return text
+        return _nameless(text, one).replace(_NAME, "any of these")
+
+
+def groups(findings: Iterable[Finding], targets: Sequence[str] = ()) -> tuple[Group, ...]:
+    """The findings, grouped; the worst first, accepted ones last.
+
+    Among equally severe ones those with one cure stand together, and what weighs most comes first.
+    `targets` are all targets of the report, in its order.
+    """
+    of_targets: dict[tuple[object, ...], list[Finding]] = {}
+    for one in findings:
+        of_targets.setdefault((one.target, *_cause(one)), []).append(one)
+    found: dict[tuple[object, ...], list[Finding]] = {}
+    for alike in of_targets.values():
+        found.setdefault(_about(alike), []).extend(alike)
+    made = [_group(tuple(alike), targets) for alike in found.values()]
+    weights: dict[object, int] = {}
+    for group in made:
+        weights[_place(group)] = weights.get(_place(group), 0) + group.bytes
+
+    def order(group: Group) -> tuple[object, ...]:
+        first, place = group.first, _place(group)
+        about = (first.distribution or "", first.rule, first.path or "")
+        return (*place[:2], -weights[place], place[2], -group.bytes, *about, group.targets)
+
+    return tuple(sorted(made, key=order))
+
+
+def cure_key(one: Finding) -> str:
+    """What findings with one cure have in common, whatever their backend; empty for no cure."""
+    if one.fix is None or one.waived is not None:
+        return ""
+    return f"{one.fix.kind} {_neutral(advice(one.fix, audited=True), one.backend)}"
+
+
+def cure_text(findings: Sequence[Finding], *, audited: bool) -> str:
+    """The fix of findings with one `cure_key`, with the names of all their backends."""
+    first = findings[0]
+    text = advice(first.fix, audited=audited) if first.fix is not None else ""
+    backends = dict.fromkeys(one.backend for one in findings)
+    return _filled(_neutral(text, first.backend), backends)
+
+
+def who(one: Finding) -> str:
+    """The distribution that a finding is about, with its version; empty for none."""
+    return " ".join(part for part in (one.distribution, one.version) if part)
+
+
+def named(targets: Sequence[str], everything: Sequence[str]) -> str:
+    """Targets by their names; `all 9 targets` where they are many and all."""
+    if len(targets) > _NAMED and set(everything) <= set(targets):
+        return f"all {len(everything)} targets"
+    return listing(targets, _LISTED)
+
+
+def enumerated(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *rest, last = names
+    return f"{', '.join(rest)} and {last}" if rest else last
+
+
+def by_text(texts: Iterable[tuple[str, str]]) -> tuple[Said, ...]:
+    """Pairs of a target and a text; each text once, with all its targets."""
+    return _by_text(((target,), "", text) for target, text in texts)
+
+
+def verdicts(them: Iterable[Verdict]) -> Iterator[tuple[Verdict, Said]]:
+    """Verdicts that say the same on several backends: the first of them, and the reason."""
+    found: dict[tuple[str, str, str, str], list[Verdict]] = {}
+    for one in them:
+        key = (one.name, one.version, one.verdict, _neutral(one.reason, one.backend))
+        found.setdefault(key, []).append(one)
+    for (_, _, _, reason), alike in found.items():
+        backends = dict.fromkeys(one.backend for one in alike)
+        yield alike[0], Said(tuple(backends), _filled(reason, backends))
+
+
+# Causes
+
+
+def _cause(one: Finding) -> tuple[object, ...]:
+    """What the findings of one target have in common that are read as one."""
+    about = (one.rule, one.severity, one.vendor, one.waived)
+    kind = one.fix.kind if one.fix is not None else ""
+    if one.rule == "BM101" and one.fix is not None and kind == "waive":
+        # Who brings them is what can be taken out.
+        return (*about, one.chain[:1], _nameless(one.fix.text, one))
+    if (one.rule == "BM101" and kind) or (one.rule == "BM103" and kind == "index"):
+        return (*about, one.chain[:1], cure_key(one))
+    if one.rule in ("BM107", "BM902"):
+        return (*about, one.message.partition(": ")[2])
+    return (*about, one.fingerprint, _identity(one))
+
+
+def _about(alike: Sequence[Finding]) -> tuple[object, ...]:
+    """What such findings of several targets have in common; their cures may differ."""
+    first = alike[0]
+    about = (first.rule, first.severity, first.vendor, first.waived, first.chain[:1])
+    return (*about, frozenset(map(_identity, alike)))
+
+
+def _identity(one: Finding) -> str:
+    """What a finding is about, whatever its backend; the same under two versions of Python."""
+    return fingerprint(one.rule, "", one.distribution, one.path, one.vendor)
+
+
+def _group(alike: tuple[Finding, ...], known: Sequence[str]) -> Group:
+    ordered = tuple(sorted(alike, key=_heaviest))
+    order = {target: place for place, target in enumerate(known)}
+    there = dict.fromkeys(target for one in ordered for target in (one.target, *one.also))
+    targets = tuple(sorted(there, key=lambda target: order.get(target, len(order))))
+    variants: dict[tuple[str, str], tuple[list[str], dict[str, None]]] = {}
+    for first, about in _heads(ordered, targets):
+        of_them = [one for one in ordered if one.target == first.target]
+        key = (_neutral(first.message, first.backend), _with_it(of_them))
+        names, backends = variants.setdefault(key, ([], {}))
+        names.extend(about)
+        backends[first.backend] = None
+    first = ordered[0]
+    others = dict.fromkeys(filter(None, (who(one) or one.path for one in ordered)))
+    others.pop(who(first) or first.path or "", None)
+    return Group(
+        first,
+        ordered,
+        targets,
+        tuple(
+            Said(tuple(names), _filled(text, backends), more)
+            for (text, more), (names, backends) in variants.items()
+        ),
+        tuple(others),
+        max((_bytes(ordered, target) for target in there), default=0),
+    )
+
+
+def _heads(
+    ordered: Sequence[Finding], targets: Sequence[str]
+) -> Iterator[tuple[Finding, tuple[str, ...]]]:
+    """The first finding of each target, and the targets that it is about."""
+    told: set[str] = set()
+    place = {target: at for at, target in enumerate(targets)}
+    for one in sorted(ordered, key=lambda one: place[one.target]):
+        if one.target not in told:
+            told.update((one.target, *one.also))
+            yield one, (one.target, *one.also)
+
+
+def _with_it(of_one_target: Sequence[Finding]) -> str:
+    """`with it (2.2 GB together): a 1, b 2`; empty for one finding."""
+    rest = of_one_target[1:]
+    if not rest:
+        return ""
+    total = sum(map(_weight, of_one_target))
+    together = f" ({size(total)} together)" if total else ""
+    return f"with it{together}: {listing((who(one) or one.path or '' for one in rest), 30)}"
+
+
+def _weight(one: Finding) -> int:
+    return sum(item.size for item in one.evidence)
+
+
+def _bytes(findings: Iterable[Finding], target: str) -> int:
+    return sum(_weight(one) for one in findings if one.target == target)
+
+
+def _heaviest(one: Finding) -> tuple[int, int, str, str]:
+    return -_weight(one), len(one.chain), one.distribution or "", one.path or ""
+
+
+def _place(group: Group) -> tuple[bool, int, str]:
+    cures = sorted({cure_key(one) for one in group.findings})
+    return group.first.waived is not None, _RANK[group.first.severity], "\n".join(cures)
+
+
+# Texts of several backends
+
+
+def _by_text(texts: Iterable[tuple[Sequence[str], str, str]]) -> tuple[Said, ...]:
+    """Targets, their backend and a text; texts that differ in the backend's name are one."""
+    found: dict[str, tuple[list[str], dict[str, None]]] = {}
+    for targets, backend, text in texts:
+        names, backends = found.setdefault(_neutral(text, backend), ([], {}))
+        names.extend(targets)
+        backends[backend] = None
+    return tuple(
+        Said(tuple(names), _filled(text, backends)) for text, (names, backends) in found.items()
+    )
+
+
+def _neutral(text: str, backend: str) -> str:
+    """A text without the name of its backend, where a sentence or a table of TOML has that.
+
+    Not where it is a value (`torch = "cpu"`) or a part of a path.
+    """
+    if not backend:
+        return text
+    name = re.escape(backend)
+    text = re.sub(
+        rf"\b(on|for|that|which|where) {name}(?![\w-]|[./]\w)",
+        lambda match: f"{match[1]} {_PLACE}",
+        text,
+    )
+    return text.replace(f"[backend.{backend}]", f"[backend.{_PLACE}]")
+
+
+def _nameless(text: str, one: Finding) -> str:
+    name = re.escape(one.distribution or "")
+    return re.sub(rf"(?<![\w./-]){name}(?![\w-]|[./]\w)", _NAME, text) if name else text
+
+
+def _filled(text: str, backends: Mapping[str, None]) -> str:
+    names = list(backends)
+    tables = [f"[backend.{name}]" for name in names]
+    return text.replace(f"[backend.{_PLACE}]", enumerated(tables)).replace(
+        _PLACE, enumerated(names)
+    )

@@ -1,0 +1,125 @@
+"""The report as one HTML page that needs nothing else: to keep as an artefact of a CI job.
+
+Names and texts come from images that nobody vouches for. They are escaped by Jinja2, and the page's
+Content-Security-Policy allows no request, and no style and script but its own two, by their hashes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+
+from buildmatrix.reports.run.model import Report, state_of, steps, targets_in
+from buildmatrix.rules.baseline import is_from_baseline
+from buildmatrix.rules.model import Finding, GateState, TargetResult
+from buildmatrix.rules.text import count, size
+from buildmatrix.text import printable
+
+_STATES: Mapping[GateState, str] = {
+    "passed": "passed",
+    "failed": "failed",
+    "undecided": "undecided",
+    "not-run": "not run",
+}
+#: What a finding is filtered by -> the filter's label: open ones by severity, then accepted ones.
+_KINDS = {"error": "errors", "warning": "warnings", "note": "notes", "accepted": "accepted"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The findings of one target, or those of the run for None."""
+
+    target: TargetResult | None
+    name: str
+    findings: Sequence[Finding]
+
+
+def render(report: Report) -> str:
+    """The report as one document; the same report gives the same bytes."""
+    import jinja2
+    from markupsafe import Markup
+
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,
+    )
+    environment.filters["size"] = size
+    folder = resources.files("buildmatrix.reports.run") / "page"
+    style, script, page = (
+        (folder / name).read_text(encoding="utf-8")
+        for name in ("report.css", "report.js", "report.html.j2")
+    )
+    return environment.from_string(page).render(
+        report=report,
+        gates=steps(report.targets),
+        state_of=state_of,
+        states=_STATES,
+        kinds=_KINDS,
+        kind=_kind,
+        counts={kind: sum(_kind(one) == kind for one in report.findings) for kind in _KINDS},
+        totals=_totals(report),
+        groups=_groups(report),
+        audited=any(one.audit is not None for one in report.targets),
+        distributions=[one for one in report.distributions if one.verdict != "ok"],
+        ok=sum(one.verdict == "ok" for one in report.distributions),
+        # Our own files, not the report's content.
+        style=Markup(style),  # noqa: S704
+        script=Markup(script),  # noqa: S704
+        policy="; ".join(
+            (
+                "default-src 'none'",
+                f"style-src '{_digest(style)}'",
+                f"script-src '{_digest(script)}'",
+                "base-uri 'none'",
+                "form-action 'none'",
+            )
+        ),
+    )
+
+
+def _digest(text: str) -> str:
+    """A hash source of CSP level 3, section 2.3.1."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _kind(one: Finding) -> str:
+    return one.severity if one.waived is None else "accepted"
+
+
+def _groups(report: Report) -> list[_Group]:
+    known = {target.id for target in report.targets}
+    order = list(_KINDS)
+    findings = sorted(report.findings, key=lambda one: order.index(_kind(one)))
+    groups = [
+        _Group(target, target.id, [one for one in findings if one.target == target.id])
+        for target in report.targets
+    ]
+    rest = dict.fromkeys(one.target for one in report.findings if one.target not in known)
+    groups += [
+        _Group(None, name or "this run", [one for one in findings if one.target == name])
+        for name in rest
+    ]
+    return [group for group in groups if group.findings or (group.target and group.target.error)]
+
+
+def _totals(report: Report) -> str:
+    """One sentence about the whole."""
+    parts = []
+    if report.targets:
+        bad = targets_in(report.targets, "failed")
+        unknown = targets_in(report.targets, "undecided")
+        parts.append(f"{count(len(report.targets), 'target')}, {bad} failed")
+        if unknown:
+            parts.append(f"{unknown} undecided")
+    known = sum(is_from_baseline(one) for one in report.findings)
+    if known:
+        parts.append(f"{count(known, 'finding')} of the baseline")
+    if report.unread:
+        parts.append(f"{len(report.unread)} not read")
+    return ", ".join(parts)

@@ -1,0 +1,277 @@
+"""The report as Markdown, for the summary of a CI job or a comment on a pull request.
+
+It starts with what to do. What does not fit into the first 60 lines is folded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from buildmatrix.reports.run.cures import Cure, cures, headline
+from buildmatrix.reports.run.fix_words import saved
+from buildmatrix.reports.run.groups import Group, Said, by_text, cure_key, enumerated, groups, named
+from buildmatrix.reports.run.model import FixesTried, Report, left_out, state_of, steps
+from buildmatrix.reports.run.summary import summary, unsettled
+from buildmatrix.reports.run.wasted import in_vain, uncertain
+from buildmatrix.rules.model import GateState, TargetResult, Trial
+from buildmatrix.rules.text import bounded, count, listing, size
+from buildmatrix.text import printable
+
+_STATES: dict[GateState, str] = {
+    "passed": "ok",
+    "failed": "**failed**",
+    "undecided": "**undecided**",
+    "not-run": "not run",
+}
+_MARKUP = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#&~$"})
+#: What GitHub and GitLab make links of, up to where they stop to do so: `@name`, `#12`, `https://`.
+_CALLS = re.compile(r"((?<!\w)@(?=\w)|#(?=\d)|(?<=\w):(?=//)|(?<!\w)www(?=\.))")
+
+#: Code in a sentence. Nothing in it would be obeyed either, but some look for that in the source.
+_CODE = re.compile(r"`([^`<&@|\\]{1,200})`")
+#: Lines that are open; the rest is folded. Some of them are for what says that there is a rest.
+_OPEN = 60
+_TAIL = 4
+#: Lines of the table of targets, with its head, that are open.
+_ROWS = 22
+#: Lines of an error that stand before the findings.
+_ERROR = 12
+#: Fixes that are listed first.
+_CURES = 8
+
+
+def render(report: Report) -> str:
+    """The report as GitHub-flavoured Markdown."""
+    return "\n".join([f"## buildmatrix: {plain(report.subject)}", "", *_body(report)]) + "\n"
+
+
+def _body(report: Report) -> Iterator[str]:
+    if report.difference is not None:
+        from buildmatrix.reports.run import revision_markdown
+
+        yield from revision_markdown.body(report)
+        return
+    ids = [one.id for one in report.targets]
+    known = groups(report.findings, ids)
+    audited = any(one.audit is not None for one in report.targets)
+    found = cures(report.findings, ids, audited=audited)
+    number = {cure.key: place for place, cure in enumerate(found[:_CURES], 1)}
+    start = [f"**{summary(report, known)}**", "", *_to_do(report, found)]
+    yield from start
+    table = list(_targets(report))
+    items = [list(lines) for lines in _items(report, known, number)]
+    room = _OPEN - len(start) - _TAIL
+    shown = min(len(table), _ROWS) if len(table) > _ROWS else len(table)
+    yield from table[:shown]
+    if len(table) > shown:
+        yield from fold(f"{len(table) - shown} more targets")
+        yield from (*table[:2], *table[shown:])
+        yield from end()
+    else:
+        yield ""
+    room -= shown
+    if not report.findings:
+        yield "No findings."
+    while items and len(items[0]) <= room:
+        room -= len(items[0])
+        yield from items.pop(0)
+    if items:
+        yield from fold(f"{len(items)} more")
+        for lines in items:
+            yield from lines
+        yield from end()
+    if report.fixes is not None:
+        yield from _fixes(report.fixes)
+
+
+def _to_do(report: Report, known: Sequence[Cure]) -> Iterator[str]:
+    """What to write first: a sentence, then the fixes, numbered."""
+    if not known:
+        return
+    untried = any(not cure.works for cure in known) and report.fixes is None
+    audited = any(one.audit is not None for one in report.targets)
+    hint = "; `audit --fix --dry-run` tries the fixes" if untried and audited else ""
+    ids = [one.id for one in report.targets]
+    yield f"**{headline(known, len(unsettled(report)))}**{hint}"
+    yield ""
+    for place, cure in enumerate(known[:_CURES], 1):
+        where = f": {plain(named(cure.targets, ids))}" if len(ids) > 1 else ""
+        yield f"{place}. {rich(cure.text)} ({count(cure.findings, 'finding')}{where})"
+    yield ""
+    if len(known) > _CURES:
+        yield f"and {len(known) - _CURES} more, each beside its finding"
+        yield ""
+
+
+def _targets(report: Report) -> Iterator[str]:
+    if any(one.audit is not None for one in report.targets):
+        yield from _audited(report)
+    elif report.targets:
+        columns = steps(report.targets)
+        yield f"| target | {' | '.join(columns)} | size |"
+        yield "|---" * (len(columns) + 2) + "|"
+        for one in _failed_first(report.targets):
+            gates = " | ".join(_STATES[state_of(one, step)] for step in columns)
+            there = size(one.size) if one.size is not None else ""
+            yield f"| {plain(one.id)} | {gates} | {there} |"
+
+
+def _failed_first(targets: Sequence[TargetResult]) -> list[TargetResult]:
+    """In their order, unless some do not fit into the open part: then what failed comes first."""
+    if len(targets) + 2 <= _ROWS:
+        return list(targets)
+    return sorted(
+        targets, key=lambda one: not {"failed", "undecided"} & {*one.gates.values(), one.push}
+    )
+
+
+def _items(
+    report: Report, known: Sequence[Group], number: Mapping[str, int]
+) -> Iterator[Iterable[str]]:
+    """Everything below the table, one item of the list at a time, the worst first."""
+    audited = any(one.audit is not None for one in report.targets)
+    ids = [one.id for one in report.targets]
+    errors = by_text((one.id, one.error) for one in report.targets if one.error is not None)
+    for said in errors:
+        yield _error(said, ids, _ERROR)
+    for group in known:
+        yield group_lines(group, ids, audited=audited, number=number)
+    for said in in_vain(report) if audited else ():
+        yield (f"- {plain(named(said.targets, ids))}: {plain(said.text)}",)
+    for item in report.unread:
+        yield (f"- not read: {plain(item.path)}: {plain(item.why)}",)
+    for text in left_out(report):
+        yield (f"- {plain(text)}",)
+    left = uncertain(report)
+    if left:
+        names = listing((plain(f"{one.name} {one.version}") for one in left), 12)
+        yield (f"- judged by a part of their files: {names}; `audit --deep` reads the rest",)
+    for said in errors:
+        if said.text.count("\n") > _ERROR:
+            yield _error(said, ids, None)
+
+
+def _error(said: Said, targets: Sequence[str], most: int | None) -> list[str]:
+    """Why targets failed, with the last lines of what a command printed."""
+    first, *rest = (line.strip() for line in said.text.split("\n"))
+    rest = [line for line in rest if line]
+    left_over = len(rest) - most if most is not None and len(rest) > most else 0
+    note = f" (the last {most} of {len(rest)} lines; all of them stand below)" if left_over else ""
+    return [
+        f"- {plain(named(said.targets, targets))}: {plain(first)}{note}",
+        *(f"  <br>{plain(line)}" for line in rest[left_over:]),
+    ]
+
+
+def _audited(report: Report) -> Iterator[str]:
+    yield "| target | audit | download | in vain | installed | in vain |"
+    yield "|---|---|---:|---:|---:|---:|"
+    for one in _failed_first(report.targets):
+        totals = one.audit
+        cells = (
+            (
+                size(totals.download),
+                bounded(totals.foreign_download, at_least=totals.foreign_at_least),
+                size(totals.installed),
+                bounded(totals.foreign_installed, at_least=totals.foreign_at_least),
+            )
+            if totals is not None and one.error is None
+            else ()
+        )
+        state = _STATES[one.gates.get("lock", "not-run")]
+        sizes = " | ".join(cells) or " | | |"
+        yield f"| {plain(one.id)} | {state} | {sizes} |"
+
+
+def _fixes(fixes: FixesTried) -> Iterator[str]:
+    if fixes.patch:
+        verb = "fixed" if fixes.written else "`audit --fix` would change"
+        yield ""
+        yield f"**{verb} {plain(', '.join(fixes.files))}**"
+        for one in fixes.saved:
+            trial = Trial(True, "", one.download, one.installed)
+            yield f"- {plain(one.target)}: {plain(saved(trial))}"
+        # Longer than any fence within it.
+        fence = "`" * (3 + fixes.patch.count("`"))
+        yield from ("", f"{fence}diff", fixes.patch.rstrip("\n"), fence, "")
+    yield from (f"- {plain(note)}" for note in fixes.notes)
+
+
+def group_lines(
+    group: Group,
+    targets: Sequence[str],
+    *,
+    audited: bool,
+    number: Mapping[str, int] | None = None,
+) -> Iterator[str]:
+    """Findings with one cause as an item of a list.
+
+    `targets` are all targets of the report, and `number` has the fixes that stand above.
+    """
+    one = group.first
+    word = "waived" if one.waived is not None else one.severity
+    where = f" in {plain(named(group.targets, targets))}"
+    is_said = not any(group.targets) or (len(targets) == 1 and set(targets) == set(group.targets))
+    head = f"- **{word} {plain(one.rule)}** {plain(one.name)}"
+    yield f"{head}{'' if is_said else where}" + (
+        f": {rich(group.messages[0].text)}" if len(group.messages) == 1 else ""
+    )
+    for said in group.messages:
+        if len(group.messages) > 1:
+            yield f"  <br>{_of(said, targets)}{rich(said.text)}"
+        if said.more:
+            yield f"  <br>{plain(said.more)}"
+    if one.chain:
+        yield f"  <br>{' &rarr; '.join(plain(link) for link in one.chain)}"
+    if one.waived is not None:
+        yield f"  <br>accepted: {plain(one.waived)}"
+        return
+    above = sorted({(number or {}).get(cure_key(finding), 0) for finding in group.findings})
+    if all(above):
+        yield f"  <br>fix: {enumerated([*map(str, above)])} above"
+        return
+    texts = group.cures(audited=audited, numbers=number)
+    for said in texts:
+        yield f"  <br>{_of(said, targets) if len(texts) > 1 else ''}{rich(said.text)}"
+
+
+def _of(said: Said, targets: Sequence[str]) -> str:
+    return f"{plain(named(said.targets, targets))}: "
+
+
+def fold(title: str) -> Iterator[str]:
+    """Begins a part that is closed until somebody opens it. `title` is plain text."""
+    text = title.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    yield from ("", f"<details><summary>{text}</summary>", "")
+
+
+def end() -> Iterator[str]:
+    """Ends what `fold` began."""
+    yield from ("", "</details>", "")
+
+
+def rich(text: str) -> str:
+    """A sentence of ours: what stands between backticks is code, the rest is taken literally.
+
+    In code nothing is interpreted either. Whoever has backticks in a name gets code, no more.
+    """
+    return "".join(
+        f"`{printable(part)}`" if is_code else plain(part) for part, is_code in _parts(text)
+    )
+
+
+def _parts(text: str) -> Iterator[tuple[str, bool]]:
+    *pieces, last = _CODE.split(text)
+    for place, piece in enumerate(pieces):
+        yield piece, place % 2 == 1
+    yield last, False
+
+
+def plain(text: str) -> str:
+    """Text that Markdown takes literally: names come from images that nobody vouches for.
+
+    Nor does it call anybody or become a link, as `@types` in a path would in a comment: whoever
+    looks for those looks at the text between tags and comments.
+    """
+    return _CALLS.sub(r"\1<!-- -->", printable(text).translate(_MARKUP))

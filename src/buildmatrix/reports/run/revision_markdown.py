@@ -1,0 +1,66 @@
+"""What a change brings (`audit --diff`), as a comment on a pull request: the rest is folded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from buildmatrix.reports.run.groups import groups
+from buildmatrix.reports.run.markdown import end, fold, group_lines, plain, rich
+from buildmatrix.reports.run.model import Report
+from buildmatrix.reports.run.revision_words import COLUMNS, alike, gone, row, summary
+from buildmatrix.rules.text import count, listing
+
+#: Findings that are told before the fold.
+_OPEN = 5
+
+
+def body(report: Report) -> Iterator[str]:
+    """A sentence, a line per target, the worst findings; then what came and went, folded."""
+    it = report.difference
+    assert it is not None
+    yield f"**{plain(summary(it))}**, compared with {plain(it.ref)} ({it.commit[:12]})"
+    yield ""
+    yield f"| target | {' | '.join(COLUMNS)} |"
+    yield "|---" + "|---:" * len(COLUMNS) + "|"
+    for target in it.targets:
+        yield f"| {plain(target.target)} | {' | '.join(plain(cell) for cell in row(target))} |"
+    yield ""
+    for result in report.targets:
+        if result.error is not None:
+            yield f"- {plain(result.id)}: {plain(result.error.splitlines()[0])}"
+    ids = [target.target for target in it.targets]
+    known = groups(report.findings, ids)
+    loud = [g for g in known if g.first.waived is None and g.first.severity != "note"][:_OPEN]
+    for group in loud:
+        yield from group_lines(group, ids, audited=True)
+    rest = [group for group in known if group not in loud]
+    if rest:
+        yield from fold(f"{len(rest)} more")
+        for group in rest:
+            yield from group_lines(group, ids, audited=True)
+        yield from end()
+    for changes in alike(it):
+        block = changes.block
+        yield from fold(f"{block.title}: {listing(changes.targets, 8)}")
+        yield "| | | | |"
+        yield "|---|---|---|---|"
+        for line in block.rows:
+            cells = (line.sign, line.what, line.change, line.more)
+            yield f"| {' | '.join(plain(cell) for cell in cells)} |"
+        if block.left_out:
+            yield f"| | and {block.left_out} more | | |"
+        yield from end()
+    lost = gone(it)
+    if lost:
+        yield from fold(f"{count(len(lost), 'finding')} gone")
+        for group in lost:
+            for said in group.messages:
+                where = plain(listing(said.targets, 8))
+                yield f"- {group.first.rule} {group.first.name}: {rich(said.text)} ({where})"
+                if said.more:
+                    yield f"  <br>{plain(said.more)}"
+        yield from end()
+    for item in report.unread:
+        yield f"- not read: {plain(item.path)}: {plain(item.why)}"
+    for note in it.notes:
+        yield f"- {plain(note)}"

@@ -1,0 +1,64 @@
+"""The parts of the table that `audit --diff` has: what a change brings, and what it takes away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from buildmatrix.reports.run.groups import Group
+from buildmatrix.reports.run.model import Difference
+from buildmatrix.reports.run.revision_words import COLUMNS, alike, gone, row, summary
+from buildmatrix.reports.run.table_states import SIGNS, STATES
+from buildmatrix.reports.terminal import Painter, wrapped
+from buildmatrix.rules.model import TargetResult
+from buildmatrix.rules.text import listing
+from buildmatrix.text import printable
+
+
+def targets(difference: Difference, results: Sequence[TargetResult], paint: Painter) -> list[str]:
+    """One line per target."""
+    states = {one.id: STATES[one.gates.get("lock", "not-run")][0] for one in results}
+    rows = [
+        (printable(one.target), states.get(one.target, ""), *row(one)) for one in difference.targets
+    ]
+    head = ("target", "audit", *COLUMNS)
+    widths = [max(len(line[n]) for line in (head, *rows)) for n in range(len(head))]
+
+    def line(cells: tuple[str, ...]) -> str:
+        first = cells[0].ljust(widths[0])
+        return "  ".join([first, *(c.rjust(w) for c, w in zip(cells[1:], widths[1:], strict=True))])
+
+    return [paint(line(head).rstrip(), "bold"), *(line(cells).rstrip() for cells in rows)]
+
+
+def changes(difference: Difference, width: int, paint: Painter) -> Iterator[list[str]]:
+    """Distributions and verdicts that differ, then findings that are gone, then notes."""
+    for group in alike(difference):
+        names = listing(group.targets, 8)
+        lines = [paint(printable(f"{group.block.title}: {names}"), "bold")]
+        for one in group.block.rows:
+            text = "  ".join(part for part in (one.what, one.change) if part)
+            more = f"  ({one.more})" if one.more else ""
+            lines.append(f"  {paint(one.sign, SIGNS[one.sign])} {printable(text + more)}")
+        if group.block.left_out:
+            lines.append(f"    and {group.block.left_out} more; --format json has them all")
+        yield lines
+    lost = gone(difference)
+    if lost:
+        yield [
+            paint("gone", "bold"),
+            *(line for one in lost for line in wrapped(_gone(one), width, "  ", "    ")),
+        ]
+    if difference.notes:
+        yield [
+            paint("to know", "bold"),
+            *(line for note in difference.notes for line in wrapped(note, width, "  ", "    ")),
+        ]
+    yield [paint(printable(f"since {difference.ref}: {summary(difference)}"), "bold")]
+
+
+def _gone(one: Group) -> str:
+    others = f", and with it {listing(one.others)}" if one.others else ""
+    return "; ".join(
+        f"{one.first.rule} {said.text}{others} ({listing(said.targets, 8)})"
+        for said in one.messages
+    )

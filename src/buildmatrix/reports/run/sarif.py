@@ -1,0 +1,91 @@
+"""The report as SARIF 2.1.0 (OASIS), which code hosts show beside the lines of a change.
+
+A finding is placed at its requirement line where the chain has one, else at the specification.
+Paths inside an image are no files of the repository: they stand in the message. Files of the
+repository are named as seen from its root, which code hosts ask for (`%SRCROOT%`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from os.path import normpath
+from pathlib import Path, PurePath
+from urllib.parse import quote
+
+from buildmatrix.reports.run.json import Json
+from buildmatrix.reports.run.model import TOOL, Report, requirement_line
+from buildmatrix.rules.model import Finding, Severity
+from buildmatrix.rules.registry import BY_CODE, RULES
+
+_LEVELS: dict[Severity, str] = {"error": "error", "warning": "warning", "note": "note"}
+_NO_FILE = "buildmatrix.toml"
+
+
+def render(report: Report, *, root: PurePath | None = None, top: PurePath | None = None) -> str:
+    """The report as one SARIF log with one run.
+
+    Args:
+        report: what to render.
+        root: the folder that the paths in it start from; absolute.
+        top: the root of the repository; None where there is none: paths stay as they are.
+    """
+    codes = list(BY_CODE)
+    log: Json = {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {
+                    "driver": {
+                        "name": TOOL,
+                        "version": report.version,
+                        "rules": [
+                            {
+                                "id": rule.code,
+                                "name": rule.name,
+                                "shortDescription": {"text": rule.summary},
+                                "defaultConfiguration": {"level": _LEVELS[rule.severity]},
+                            }
+                            for rule in RULES
+                        ],
+                    }
+                },
+                "results": [_result(one, codes, root, top) for one in report.findings],
+            }
+        ],
+    }
+    return json.dumps(log, indent=2, ensure_ascii=False) + "\n"
+
+
+def _result(
+    one: Finding, codes: Sequence[str], root: PurePath | None, top: PurePath | None
+) -> Json:
+    file, line = requirement_line(one) or (_NO_FILE, None)
+    region: dict[str, Json] = {"region": {"startLine": line}} if line is not None else {}
+    place: dict[str, Json] = {"artifactLocation": _uri(file, root, top), **region}
+    text = one.message
+    if one.fix is not None and one.fix.is_offered:
+        text += f". Fix: {one.fix.text}"
+    result: dict[str, Json] = {
+        "ruleId": one.rule,
+        # 3.27.6: -1 for a rule that is not listed, as of a later version.
+        "ruleIndex": codes.index(one.rule) if one.rule in codes else -1,
+        "level": _LEVELS[one.severity],
+        "message": {"text": f"{one.target}: {text}" if one.target else text},
+        "locations": [{"physicalLocation": place}],
+        "partialFingerprints": {"buildmatrix/v1": f"{one.target}/{one.fingerprint}"},
+    }
+    if one.waived is not None:
+        result["suppressions"] = [{"kind": "external", "justification": one.waived}]
+    return result
+
+
+def _uri(name: str, root: PurePath | None, top: PurePath | None) -> dict[str, Json]:
+    """An artifactLocation (3.4): relative to the repository for what is in it."""
+    path = Path(normpath(root / name)) if root is not None else Path(name)
+    if top is not None and path.is_relative_to(top):
+        name = path.relative_to(top).as_posix()
+    elif path.is_absolute() and (top is not None or Path(name).is_absolute()):
+        return {"uri": path.as_uri()}
+    return {"uri": quote(name), "uriBaseId": "%SRCROOT%"}

@@ -1,0 +1,46 @@
+"""The last line of a table and the first one of Markdown: what a report counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from buildmatrix.reports.run.groups import Group
+from buildmatrix.reports.run.model import Report, targets_in
+from buildmatrix.rules.baseline import is_from_baseline
+from buildmatrix.rules.model import Finding, Severity
+from buildmatrix.rules.text import count
+
+_SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+
+
+def unsettled(report: Report) -> tuple[Finding, ...]:
+    """The findings that nobody accepted."""
+    return tuple(one for one in report.findings if one.waived is None)
+
+
+def summary(report: Report, groups: Sequence[Group]) -> str:
+    """Targets and findings by number; `groups` are those that the format shows."""
+    left = unsettled(report)
+    parts = [
+        count(sum(one.severity == severity for one in left), severity) for severity in _SEVERITIES
+    ]
+    known = sum(is_from_baseline(one) for one in report.findings)
+    waived = len(report.findings) - len(left) - known
+    if waived:
+        parts.append(f"{waived} waived")
+    if known:
+        parts.append(f"{known} in the baseline")
+    if report.unread:
+        parts.append(f"{len(report.unread)} not read")
+    text = ", ".join(parts)
+    if len(groups) < len(report.findings):
+        text += f" ({count(len(report.findings), 'finding')} in {count(len(groups), 'group')})"
+    if report.targets:
+        bad = targets_in(report.targets, "failed")
+        unknown = targets_in(report.targets, "undecided")
+        text = (
+            f"{count(len(report.targets), 'target')}: {bad} failed"
+            + (f", {unknown} undecided" if unknown else "")
+            + f"; {text}"
+        )
+    return text

@@ -1,0 +1,247 @@
+"""The report for a terminal or a CI log: all targets with their gates, then what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+
+from buildmatrix.reports.run import revision_table, table_audit, table_fixes
+from buildmatrix.reports.run.groups import Group, Said, groups, named, verdicts, who
+from buildmatrix.reports.run.model import Report, left_out, state_of, steps
+from buildmatrix.reports.run.summary import summary, unsettled
+from buildmatrix.reports.run.table_states import STATES
+from buildmatrix.reports.run.wasted import in_vain
+from buildmatrix.reports.terminal import Painter, Style, wrapped
+from buildmatrix.rules.model import Severity, TargetResult, Verdict
+from buildmatrix.rules.text import size
+from buildmatrix.text import printable
+
+_INDENT = "  "
+#: Margin of the lines that a failed command printed, in an error.
+_QUOTED = "  | "
+_SEVERITIES: dict[Severity, Style] = {"error": "red", "warning": "yellow", "note": "blue"}
+#: Files that could not be read, and are listed one by one.
+_SHOWN_UNREAD = 10
+
+
+def render(report: Report, *, width: int, color: bool) -> str:
+    """The report as text, wrapped at `width` columns; chains and names are never cut."""
+    paint = Painter(color)
+    known = groups(report.findings, [one.id for one in report.targets])
+    blocks = [
+        *([_targets(report, paint)] if report.targets else []),
+        *_findings(report, known, max(width, 40), paint),
+        *_bad_distributions(report, max(width, 40), paint),
+        *_unread(report, paint),
+        _smoke_not_run(report, max(width, 40), paint),
+        wrapped(table_audit.not_certain(report) or "", max(width, 40)),
+        [line for text in left_out(report) for line in wrapped(text, max(width, 40))],
+        *table_fixes.fixes(report, max(width, 40), paint),
+        [_summary(report, known, paint)],
+        *(
+            revision_table.changes(report.difference, max(width, 40), paint)
+            if report.difference is not None
+            else ()
+        ),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
+
+
+# Targets
+
+
+def _targets(report: Report, paint: Painter) -> list[str]:
+    targets = report.targets
+    if report.difference is not None:
+        return revision_table.targets(report.difference, targets, paint)
+    if any(one.audit is not None for one in targets):
+        return table_audit.targets(targets, paint)
+    names = [printable(one.id) for one in targets]
+    name_width = max(map(len, ("target", *names)))
+    columns = steps(targets)
+    head = [*(step.ljust(6) for step in columns), "time".rjust(7), "size".rjust(8)]
+    lines = [paint("  ".join(["target".ljust(name_width), *head]), "bold")]
+    for name, one in zip(names, targets, strict=True):
+        cells = [name.ljust(name_width)]
+        for step in columns:
+            text, style = STATES[state_of(one, step)]
+            cells.append(paint(text.ljust(6), style))
+        cells.append(("cached" if one.cached else _seconds(one.seconds)).rjust(7))
+        cells.append((size(one.size) if one.size is not None else "").rjust(8))
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02} m"
+
+
+# Findings
+
+
+def _findings(
+    report: Report, known: Sequence[Group], width: int, paint: Painter
+) -> Iterator[list[str]]:
+    """What is said of the same targets stands together, what is about most of them first."""
+    audited = any(one.audit is not None for one in report.targets)
+    ids = [one.id for one in report.targets]
+    about: dict[tuple[str, ...], list[str]] = {}
+    for brought in in_vain(report) if audited else ():
+        about.setdefault(brought.targets, []).extend(wrapped(brought.text, width, _INDENT))
+    for one in report.targets:
+        if one.error is not None:
+            about.setdefault((one.id,), []).extend(_error(one, width, paint))
+    blocks: dict[tuple[str, ...], list[Group]] = {}
+    for group in known:
+        blocks.setdefault(group.targets, []).append(group)
+    for targets, same in blocks.items():
+        lines = about.setdefault(targets, [])
+        for group, after in zip_longest(same, same[1:]):
+            lines += _block(group, after, ids, width, paint, audited=audited)
+
+    def place(targets: tuple[str, ...]) -> tuple[int, int]:
+        return -len(targets), ids.index(targets[0]) if targets[0] in ids else len(ids)
+
+    for targets in sorted(about, key=place):
+        title = wrapped(named(targets, ids), width) or ["this run"]
+        yield [*(paint(line, "bold") for line in title), *about[targets]]
+
+
+def _error(target: TargetResult, width: int, paint: Painter) -> list[str]:
+    lines = [part for line in (target.error or "").split("\n") for part in _error_line(line, width)]
+    if target.log is not None:
+        lines.append(f"{_INDENT}log: {printable(target.log)}")
+    return [paint(line, "red") for line in lines]
+
+
+def _error_line(line: str, width: int) -> list[str]:
+    """One line of an error, wrapped; what a command printed keeps its margin `  | `."""
+    margin = _QUOTED if line.startswith(_QUOTED) else ""
+    return wrapped(line.removeprefix(margin), width, _INDENT + margin) or [_INDENT + margin]
+
+
+def _block(
+    group: Group,
+    after: Group | None,
+    ids: Sequence[str],
+    width: int,
+    paint: Painter,
+    *,
+    audited: bool,
+) -> list[str]:
+    """One finding, or several alike. A cure that the next block has too is only written there."""
+    first = group.first
+    inner = _INDENT * 2
+    word = "waived" if first.waived is not None else first.severity
+    style: Style = "dim" if first.waived is not None else _SEVERITIES[first.severity]
+    title = f"{_INDENT}{paint(word, style, 'bold')} {first.rule} {paint(first.name, 'bold')}"
+    lines = [f"{title}  {printable(who(first))}".rstrip()]
+    for said in group.messages:
+        lines += wrapped(_of(said, group.messages, ids) + said.text, width, inner)
+        lines += wrapped(said.more, width, inner)
+    if first.severity == "note" and first.waived is None:
+        return lines
+    if first.chain:
+        lines += [paint(line, "dim") for line in _chain(first.chain, width, inner)]
+    if first.waived is not None:
+        lines += wrapped(f"accepted: {first.waived}", width, inner)
+    elif not (after and _is_same_cure(group, after)):
+        cures = group.cures(audited=audited)
+        for said in cures:
+            lines += wrapped(_of(said, cures, ids) + said.text, width, inner)
+    return lines
+
+
+def _of(said: Said, texts: Sequence[Said], ids: Sequence[str]) -> str:
+    """Where targets differ: which of them a text is about."""
+    return f"{named(said.targets, ids)}: " if len(texts) > 1 else ""
+
+
+def _is_same_cure(group: Group, after: Group) -> bool:
+    if after.first.waived is not None or after.first.severity == "note":
+        return False
+    return group.cures(audited=True) == after.cures(audited=True)
+
+
+def _chain(chain: Sequence[str], width: int, indent: str) -> list[str]:
+    """`a -> b -> c`, broken only at the arrows."""
+    lines = [indent + printable(chain[0])]
+    for link in map(printable, chain[1:]):
+        if len(lines[-1]) + len(" -> ") + len(link) <= width:
+            lines[-1] += f" -> {link}"
+        else:
+            lines.append(f"{indent}  -> {link}")
+    return lines
+
+
+# The rest
+
+
+def _bad_distributions(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
+    """Verdicts other than `ok`; single wheels have no targets, and these are their result.
+
+    Where an audit has a finding about a distribution, that says the same.
+    """
+    told = {
+        (one.distribution, one.version, one.backend)
+        for one in report.findings
+        if one.severity != "note"
+    }
+    audited = any(one.audit is not None for one in report.targets)
+    bad = [
+        one
+        for one in report.distributions
+        if one.verdict != "ok" and not (audited and (one.name, one.version, one.backend) in told)
+    ]
+    if not bad:
+        return
+    yield [
+        paint("distributions", "bold"),
+        *(line for one, reason in verdicts(bad) for line in _verdict(one, reason, width, paint)),
+    ]
+
+
+def _verdict(one: Verdict, reason: Said, width: int, paint: Painter) -> list[str]:
+    style: Style = "red" if one.verdict == "broken" else "yellow"
+    head = printable(f"{one.name} {one.version} on {', '.join(reason.targets)}: ")
+    lines = wrapped(f"{head}{one.verdict}, {reason.text}", width, _INDENT)
+    return [lines[0].replace(one.verdict, paint(one.verdict, style), 1), *lines[1:]]
+
+
+def _unread(report: Report, paint: Painter) -> Iterator[list[str]]:
+    if not report.unread:
+        return
+    lines = [
+        f"{_INDENT}{printable(item.path)}: {printable(item.why)}"
+        for item in report.unread[:_SHOWN_UNREAD]
+    ]
+    more = len(report.unread) - _SHOWN_UNREAD
+    yield [
+        paint("not read, so nothing is known about it", "bold"),
+        *lines,
+        *([f"{_INDENT}and {more} more"] if more > 0 else []),
+    ]
+
+
+def _smoke_not_run(report: Report, width: int, paint: Painter) -> list[str]:
+    """What a green smoke gate does not vouch for."""
+    targets: dict[tuple[str, ...], list[str]] = {}
+    for one in report.targets:
+        if one.smoke_not_run:
+            targets.setdefault(one.smoke_not_run, []).append(one.id)
+    return [
+        paint(line, "dim")
+        for names, ids in targets.items()
+        for line in wrapped(
+            f"not run for want of a device: smoke {', '.join(names)} of {', '.join(ids)}",
+            width,
+        )
+    ]
+
+
+def _summary(report: Report, known: Sequence[Group], paint: Painter) -> str:
+    failed = any(one.severity == "error" for one in unsettled(report))
+    return paint(summary(report, known), "red" if failed else "green", "bold")

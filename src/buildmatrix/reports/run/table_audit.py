@@ -1,0 +1,52 @@
+"""The parts of the table that only an audit has: totals, and what is open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from buildmatrix.reports.run.model import Report
+from buildmatrix.reports.run.table_states import STATES
+from buildmatrix.reports.run.wasted import uncertain
+from buildmatrix.reports.terminal import Painter
+from buildmatrix.rules.model import AuditTotals, TargetResult
+from buildmatrix.rules.text import bounded, listing, size
+from buildmatrix.text import printable
+
+_WIDTHS = (9, 9, 10, 9)
+
+
+def targets(results: Sequence[TargetResult], paint: Painter) -> list[str]:
+    """One line per target: its verdict, what it downloads and installs, and how much in vain."""
+    width = max(len("target"), *(len(one.id) for one in results))
+    names = ("download", "in vain", "installed", "in vain")
+    head = [text.rjust(columns) for text, columns in zip(names, _WIDTHS, strict=True)]
+    lines = [paint("  ".join(["target".ljust(width), "audit ", *head]), "bold")]
+    for one in results:
+        text, style = STATES[one.gates.get("lock", "not-run")]
+        cells = [printable(one.id).ljust(width), paint(text.ljust(6), style)]
+        if one.audit is not None and one.error is None:
+            cells += _cells(one.audit)
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _cells(totals: AuditTotals) -> list[str]:
+    texts = (
+        size(totals.download),
+        bounded(totals.foreign_download, at_least=totals.foreign_at_least),
+        size(totals.installed),
+        bounded(totals.foreign_installed, at_least=totals.foreign_at_least),
+    )
+    return [text.rjust(width) for text, width in zip(texts, _WIDTHS, strict=True)]
+
+
+def not_certain(report: Report) -> str | None:
+    """One sentence about verdicts that rest on a part of the files."""
+    left = uncertain(report)
+    if not left:
+        return None
+    names = listing((f"{one.name} {one.version}" for one in left), 12)
+    return (
+        f"judged by a part of their files: {names}. What was not read can still change these "
+        "verdicts; `audit --deep` reads it."
+    )

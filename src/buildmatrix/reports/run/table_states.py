@@ -1,0 +1,16 @@
+"""How tables write the state of a gate, and the sign of a difference."""
+
+from __future__ import annotations
+
+from buildmatrix.reports.terminal import Style
+from buildmatrix.rules.model import GateState
+
+#: State → word of at most six letters, and its style.
+STATES: dict[GateState, tuple[str, Style]] = {
+    "passed": ("ok", "green"),
+    "failed": ("FAILED", "red"),
+    "undecided": ("open", "yellow"),
+    "not-run": ("-", "dim"),
+}
+#: What came, what went, what changed.
+SIGNS: dict[str, Style] = {"+": "green", "-": "red", "~": "yellow"}

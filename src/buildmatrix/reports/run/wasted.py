@@ -1,0 +1,77 @@
+"""What an audit found to be in vain: bytes that nothing on the backend can use, and who asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from buildmatrix.reports.run.groups import Said, by_text
+from buildmatrix.reports.run.model import Report
+from buildmatrix.rules.model import Verdict
+from buildmatrix.rules.text import count, size
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What one requirement line brings into one target in vain."""
+
+    #: `requirements.in:3`, and the distribution that it names.
+    line: str
+    asker: str
+    #: Foreign distributions, and bytes of theirs.
+    distributions: int
+    download: int
+    installed: int
+    #: Whether the bytes are a lower bound: not all of those distributions was read.
+    at_least: bool = False
+
+
+def brought(report: Report, target: str) -> tuple[Brought, ...]:
+    """What each requirement line brings in vain, the most first.
+
+    A distribution that several lines ask for counts where its chain begins, so the sums add up.
+    """
+    verdicts = {(one.name, one.version, one.backend): one for one in report.distributions}
+    lines: dict[tuple[str, str], dict[str, Verdict]] = {}
+    for finding in report.findings:
+        known = verdicts.get((finding.distribution or "", finding.version or "", finding.backend))
+        if finding.target != target or finding.waived is not None or known is None:
+            continue
+        if known.verdict == "ok" or not (known.foreign_download or known.foreign_bytes):
+            continue
+        if finding.chain:
+            first, *rest = finding.chain
+            asker = rest[0] if rest and ":" in first else first
+            lines.setdefault((first, asker), {})[known.name] = known
+    found = [
+        Brought(
+            line,
+            asker,
+            len(there),
+            sum(one.foreign_download or 0 for one in there.values()),
+            sum(one.foreign_bytes for one in there.values()),
+            any(one.foreign_at_least for one in there.values()),
+        )
+        for (line, asker), there in lines.items()
+    ]
+    return tuple(sorted(found, key=lambda one: (-one.download, -one.installed, one.line)))
+
+
+def in_vain(report: Report) -> tuple[Said, ...]:
+    """Which requirement line brings what in vain, for which targets."""
+    return by_text(
+        (
+            target.id,
+            f"{one.line}{f' {one.asker}' if one.asker != one.line else ''}: "
+            f"{'at least ' if one.at_least else ''}{size(one.download)} to download and "
+            f"{size(one.installed)} installed in vain, in "
+            f"{count(one.distributions, 'distribution')}",
+        )
+        for target in report.targets
+        for one in brought(report, target.id)
+    )
+
+
+def uncertain(report: Report) -> tuple[Verdict, ...]:
+    """Verdicts that a deeper look could change, each distribution once."""
+    found = {(one.name, one.version): one for one in report.distributions if one.is_open}
+    return tuple(found.values())

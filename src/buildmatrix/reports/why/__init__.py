@@ -1,0 +1,1 @@
+"""The answer of `why`: each format of it."""

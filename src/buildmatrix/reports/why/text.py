@@ -1,0 +1,315 @@
+"""The answer of `why` as text for a terminal."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from buildmatrix.graph import words
+from buildmatrix.graph.answer import Answer, Subject, Use
+from buildmatrix.graph.chains import Chain
+from buildmatrix.graph.model import Node
+from buildmatrix.graph.question import other_names
+from buildmatrix.reports.terminal import Painter, wrapped
+from buildmatrix.rules.text import count, listing, size
+from buildmatrix.text import printable
+
+_INDENT = "  "
+#: Names of one list that are shown; JSON has them all.
+_SHOWN = 6
+
+#: A word that nobody reads to its end; JSON has all of it.
+_LONG = re.compile(r"(\S{120})\S{80,}(\S{120})")
+
+_KINDS = {
+    "backend": "everything of the backend",
+    "vendor": "everything of the vendor",
+    "path": "the path",
+    "glob": "the pattern",
+    "distribution": "the distribution",
+    "name": "the name",
+}
+
+
+def render(answer: Answer, *, width: int, color: bool) -> str:
+    """The answer, wrapped at `width` columns."""
+    return "\n".join(_Writer(answer, max(width, 40), Painter(color)).lines()) + "\n"
+
+
+class _Writer:
+    def __init__(self, answer: Answer, width: int, paint: Painter) -> None:
+        self._answer = answer
+        self._graph = answer.graph
+        self._width = width
+        self._paint = paint
+        self._site = _site(answer)
+
+    def lines(self) -> Iterator[str]:
+        answer = self._answer
+        if answer.subjects:
+            yield from self._wrapped(self._summary(), "")
+            if self._site:
+                yield from self._wrapped(f"… is {self._site.rstrip('/')}", "")
+        else:
+            yield from self._nothing()
+        for subject in answer.subjects:
+            yield ""
+            yield from self._subject(subject)
+        if answer.left_out:
+            yield ""
+            yield from self._rest(answer.left_out)
+        for one in answer.question.buried[:_SHOWN]:
+            yield ""
+            text = words.buried(self._graph, one, size(one.size))
+            yield from self._wrapped(self._short(f"Hidden: {text}"), "", _INDENT)
+        if len(answer.question.buried) > _SHOWN:
+            yield f"and {len(answer.question.buried) - _SHOWN} more that layers hide"
+        for note in answer.notes:
+            yield ""
+            yield from self._wrapped(f"Not known: {note}", "")
+
+    def _summary(self) -> str:
+        question = self._answer.question
+        kinds = Counter(node.kind for node in question.nodes)
+        names = {
+            "file": "file",
+            "library": "name without a file",
+            "embedded": "copy inside of a file",
+        }
+        parts = []
+        for kind, number in kinds.items():
+            noun = names.get(kind, kind)
+            plural = {
+                "name without a file": "names without a file",
+                "copy inside of a file": "copies inside of files",
+            }.get(noun, f"{noun}s")
+            parts.append(f"{number} {noun if number == 1 else plural}")
+        what = _KINDS[question.kind]
+        return f"{question.text} ({what}) in {self._answer.source}: {', '.join(parts)}"
+
+    def _nothing(self) -> Iterator[str]:
+        answer = self._answer
+        text, source = answer.question.text, answer.source
+        if answer.graph.is_partial:
+            said = f"No finding of {source} is about {text}."
+        elif answer.question.kind in ("backend", "vendor"):
+            said = f"Nothing in {source} belongs to {text}."
+        else:
+            said = f"Nothing in {source} is called {text}, and nothing links or opens it."
+        yield from self._wrapped(said, "")
+        if answer.question.near:
+            yield from self._wrapped(f"Nearly: {', '.join(answer.question.near)}", "")
+
+    # One node
+
+    def _subject(self, subject: Subject) -> Iterator[str]:
+        node = subject.node
+        head = self._paint(_cut(self._short(node.label)), "bold")
+        yield head + (f"  {size(node.size)}" if node.size else "")
+        others = other_names(self._answer.question, node)
+        if others:
+            yield from self._field("by a link or its SONAME it is also", listing(others, _SHOWN))
+        yield from self._wrapped(self._state(subject), _INDENT)
+        for chain in subject.chains:
+            yield from self._chain(chain)
+        if not subject.chains:
+            yield from self._wrapped("no chain leads to it", _INDENT)
+        yield from self._others(subject)
+        if node.embedded is not None:
+            yield from self._field("copy", words.copy(node.embedded, size(node.embedded.size)))
+        if subject.use is not None:
+            yield from self._field("symbols", _symbols(subject.use))
+        yield from self._linkers(subject)
+        if subject.state in ("missing", "unfound") and not node.text and not self._graph.is_partial:
+            for edge in subject.links[:1]:
+                yield from self._field("searched", words.searched(edge))
+        if subject.state in ("present", "opened") and node.kind == "file":
+            openers = [self._short(self._graph.nodes[edge.source].label) for edge in subject.opens]
+            if len(openers) > 1 or (openers and subject.state == "present"):
+                yield from self._field("opened by", listing(openers, _SHOWN))
+        begins = any(chain.start.id == node.id for chain in subject.chains)
+        if node.kind == "file" and node.text and node.owner is None and not begins:
+            yield from self._field("brought by", node.text)
+        if subject.brought is not None:
+            yield from self._field("brought by", self._line(subject.brought))
+        if subject.claims:
+            names = listing((one.label for one in subject.claims), _SHOWN)
+            yield from self._field(
+                "also listed by", f"{names}: what was installed last overwrote the other's file"
+            )
+        put = words.layer(self._graph, node)
+        if put is not None:
+            yield from self._field("put there by", put)
+
+    def _state(self, subject: Subject) -> str:
+        node = subject.node
+        links = len(
+            {edge.source for edge in subject.links if edge.certain or subject.state == "unfound"}
+        )
+        opens = len({edge.source for edge in subject.opens})
+        match subject.state:
+            case "linked":
+                return f"linked by {count(links, 'file')}, the shortest chain is:"
+            case "unfound":
+                return (
+                    f"linked by {count(links, 'file')}, and the loader does not find it for them; "
+                    "the shortest chain is:"
+                )
+            case "missing" if self._graph.is_partial:
+                return (
+                    f"linked by {count(links, 'file')}; whether a file has that name the report "
+                    "does not say:"
+                )
+            case "missing" if node.text:
+                return f"linked by {count(links, 'file')}; no file has this name: it is {node.text}"
+            case "missing":
+                where = (
+                    ""
+                    if self._graph.is_root
+                    else " (the system may have it: this is a part of one)"
+                )
+                return f"linked by {count(links, 'file')}, and not found by the loader{where}:"
+            case "opened":
+                return f"nothing links it; {count(opens, 'file')} may open it by its name:"
+            case "absent" if self._graph.is_partial:
+                return f"no finding links it; {count(opens, 'file')} may open it:"
+            case "absent":
+                it = (
+                    f"no file has this name (it is {node.text})"
+                    if node.text
+                    else "no file has this name"
+                )
+                return f"{it}, nothing links it; {count(opens, 'file')} may open it:"
+            case "embedded":
+                return "a copy inside of a file, which no loader sees:"
+            case "installed":
+                return "installed because of:"
+            case "present":
+                return "it lies there; nothing is seen to link or to name it:"
+
+    def _others(self, subject: Subject) -> Iterator[str]:
+        others = subject.count - len(subject.chains)
+        if others <= 0 and not subject.more:
+            return
+        least = "more than " if subject.more else ""
+        hint = " (--all prints them)" if len(subject.chains) == 1 else " (--format json has more)"
+        yield from self._wrapped(f"and {least}{count(others, 'other chain')}{hint}", _INDENT)
+
+    def _linkers(self, subject: Subject) -> Iterator[str]:
+        """The other files that link it; first those that take the most from it."""
+        told = {id for chain in subject.chains for id in chain.ids}
+        names = {
+            self._graph.nodes[edge.source].label: None
+            for edge in subject.links
+            if edge.source not in told and (edge.certain or subject.state == "unfound")
+        }
+        uses = {use.binary: use for use in subject.uses if use.binary in names}
+        ordered = sorted(names, key=lambda name: -uses[name].count if name in uses else 0)
+        if not ordered:
+            return
+        most = max(uses.values(), key=lambda use: use.count, default=None)
+        if most is not None and most.count and subject.use is not None and not subject.use.count:
+            yield from self._field("used by", f"{most.binary}: {_symbols(most)}")
+        labels = (
+            name.rpartition("/")[2] + (f" ({_taken(uses[name])})" if name in uses else "")
+            for name in ordered
+        )
+        yield from self._field("also linked by", listing(labels, _SHOWN))
+
+    def _chain(self, chain: Chain) -> Iterator[str]:
+        why = words.beginning(self._graph, chain.start)
+        text = (
+            f"{chain.start.label}: {chain.start.text}"
+            if chain.start.kind == "line" and chain.start.text
+            else chain.start.label
+        )
+        yield from self._hop(0, text, why, None if chain.start.kind == "line" else chain.start)
+        for depth, edge in enumerate(chain.edges, 1):
+            node = self._graph.nodes[edge.target]
+            # What a copy is stands below the chain, and a line is told with its text.
+            said = edge.kind == "embeds" or (chain.start.text and edge.kind == "asks")
+            why = "" if said else words.reason(edge)
+            yield from self._hop(depth, node.label, why, node)
+
+    def _hop(self, depth: int, label: str, why: str, node: Node | None) -> Iterator[str]:
+        lead = _INDENT * (depth + 1) + ("└ " if depth else "")
+        text = self._short(label) + (f"  ({self._short(why)})" if why else "")
+        lines = self._wrapped(text, lead, " " * len(lead) + _INDENT)
+        yield from lines
+
+    def _line(self, chain: Chain) -> str:
+        names = [chain.start.label, *(self._graph.nodes[edge.target].label for edge in chain.edges)]
+        return " → ".join(names[:-1])
+
+    # Many nodes
+
+    def _rest(self, nodes: tuple[Node, ...]) -> Iterator[str]:
+        yield from self._wrapped(
+            f"and {len(nodes)} more (--all tells their chains, a narrower LIBRARY is shorter):",
+            "",
+        )
+        holders: dict[str, list[Node]] = {}
+        for node in nodes:
+            holder = self._graph.nodes.get(node.owner or "")
+            owner = holder.label if holder is not None else ""
+            holders.setdefault(owner, []).append(node)
+        for owner, some in sorted(holders.items(), key=lambda item: (-len(item[1]), item[0])):
+            names = listing((_name(node) for node in some), _SHOWN)
+            yield from self._field(owner or "of no distribution", names)
+
+    # Lines
+
+    def _short(self, text: str) -> str:
+        """`text` with … for the folder that most paths begin with."""
+        if not self._site:
+            return text
+        return text.replace(f"/{self._site}", "…/").replace(self._site, "…/")
+
+    def _field(self, name: str, text: str) -> Iterator[str]:
+        yield from self._wrapped(f"{name}: {self._short(text)}", _INDENT)
+
+    def _wrapped(self, text: str, indent: str, further: str | None = None) -> list[str]:
+        return wrapped(
+            _cut(text), self._width, indent, indent + _INDENT if further is None else further
+        )
+
+
+def _cut(text: str) -> str:
+    return _LONG.sub(r"\1…\2", printable(text))
+
+
+def _site(answer: Answer) -> str:
+    """The folder for packages that most of the told files lie in, with a slash at its end."""
+    found: Counter[str] = Counter()
+    for subject in answer.subjects:
+        ids = [subject.node.id, *(id for chain in subject.chains for id in chain.ids)]
+        for id in ids:
+            path = answer.graph.nodes[id].label
+            for name in ("site-packages/", "dist-packages/"):
+                at = path.find(f"/{name}")
+                if at >= 0 and answer.graph.nodes[id].kind in ("file", "python"):
+                    found[path[: at + 1 + len(name)]] += 1
+    return found.most_common(1)[0][0] if found else ""
+
+
+def _name(node: Node) -> str:
+    """What is said of a node in a list: for a copy the file that holds it."""
+    return node.embedded.path.rpartition("/")[2] if node.embedded else node.label.rpartition("/")[2]
+
+
+def _taken(use: Use) -> str:
+    """How much a link is used: `41 symbols`."""
+    if use.unread is not None:
+        return "symbols not known"
+    return count(use.count, "symbol") if use.count else "for nothing"
+
+
+def _symbols(use: Use) -> str:
+    if use.unread is not None:
+        return f"not known: {use.unread}"
+    if not use.count:
+        return f"none: {use.binary} does not use its link to {use.name}"
+    return listing(use.symbols[:_SHOWN], _SHOWN) + (
+        f" and {use.count - _SHOWN} more" if use.count > _SHOWN else ""
+    )
