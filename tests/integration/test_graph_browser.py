@@ -10,8 +10,8 @@ import pytest
 from browser import Page, find_browser, opened
 from conftest import missing
 
-from buildmatrix.graph.drawing import Arrow, Box, Drawing
 from buildmatrix.reports.drawings import svg as graph_svg
+from buildmatrix.reports.drawings.drawing import Arrow, Box, Drawing
 
 EVIL = "</title></svg><script>document.documentElement.id='owned'</script><a href='//x.invalid'>"
 #: Distance in pixels that a text may stick out of its box: letters differ from font to font.

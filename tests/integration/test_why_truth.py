@@ -17,10 +17,10 @@ from loader_roots import PROGRAM, Object, Root, Toolchain
 from loader_roots import toolchain as toolchain  # a fixture
 
 from buildmatrix.graph.join import join
-from buildmatrix.graph.model import Edge, Graph
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.loader import resolve
 from buildmatrix.lock.uv import find_uv
+from buildmatrix.reports.why.graph import Edge, Graph
 from buildmatrix.trees.directory import DirectoryTree
 
 #: An image of the test stack that has a shell and a Python.
@@ -49,7 +49,7 @@ def root(tmp_path: Path, toolchain: Toolchain) -> Root:
 class Search:
     """How ld.so came to one library."""
 
-    #: As in `graph.model.Edge.rule`; what is inherited is told by `by`.
+    #: As in `reports.why.graph.Edge.rule`; what is inherited is told by `by`.
     rule: str
     by: str | None
     found: str

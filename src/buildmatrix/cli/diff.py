@@ -28,9 +28,9 @@ from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import UsageError
 
 if TYPE_CHECKING:
-    from buildmatrix.comparison.drift import Drifts
-    from buildmatrix.comparison.model import Comparison
     from buildmatrix.pipeline.diff_settings import Index
+    from buildmatrix.reports.diff.drifts import Drifts
+    from buildmatrix.reports.diff.model import Comparison
     from buildmatrix.reports.run.model import FailOn
     from buildmatrix.spec.model import Spec
 

@@ -25,9 +25,9 @@ from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
 
 if TYPE_CHECKING:
-    from buildmatrix.graph.answer import Answer
     from buildmatrix.pipeline.known import Known
     from buildmatrix.pipeline.opening import OpenTree
+    from buildmatrix.reports.why.model import Answer
     from buildmatrix.spec.model import Spec
 
 index_options = stacked(
@@ -196,7 +196,7 @@ def _render(found: Answer, format_: str, output: Path | None) -> str:
         width, color = width_and_color(output)
         text = module.render(found, width=width, color=color)
         return text
-    from buildmatrix.graph.drawing import of_answer
+    from buildmatrix.reports.drawings.drawing import of_answer
     from buildmatrix.text import each_text, shown
 
     text = importlib.import_module(f"buildmatrix.reports.drawings.{format_}").render(

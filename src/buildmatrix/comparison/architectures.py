@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.comparison.model import ArchitectureChange
 from buildmatrix.parsing import natural
+from buildmatrix.reports.diff.model import ArchitectureChange
 
 Architectures = Mapping[tuple[str, str], frozenset[str]]
 

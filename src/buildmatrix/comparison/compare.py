@@ -10,19 +10,19 @@ from buildmatrix.comparison.distributions import compare_distributions
 from buildmatrix.comparison.image import compare_environment, compare_layers
 from buildmatrix.comparison.judged import compare_findings, compare_verdicts
 from buildmatrix.comparison.libraries import compare_libraries
-from buildmatrix.comparison.model import (
+from buildmatrix.comparison.model import Side
+from buildmatrix.comparison.sides import architectures_of
+from buildmatrix.reports.diff.model import (
     ArchitectureChange,
     Comparison,
     End,
     FindingChange,
     LayersChange,
     LibraryChange,
-    Side,
     VariableChange,
     VendorChange,
     VerdictChange,
 )
-from buildmatrix.comparison.sides import architectures_of
 from buildmatrix.rules.text import listing
 
 #: The rule that judges what only layers tell.

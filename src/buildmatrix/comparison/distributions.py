@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from packaging.version import InvalidVersion
 
-from buildmatrix.comparison.model import Change, DistributionChange, Held, Side
+from buildmatrix.comparison.model import Held, Side
 from buildmatrix.parsing import parse_version
+from buildmatrix.reports.diff.model import Change, DistributionChange
 from buildmatrix.rules.text import count, listing, size
 
 #: Names of the first parts of a release (PEP 440), the most important first.

@@ -20,52 +20,14 @@ from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import DistributionMatch
 from buildmatrix.lock.model import Lock, Package
 from buildmatrix.parsing import parse_requirement, parse_version
+from buildmatrix.reports.diff.drifts import Drift, Drifts, Pinned
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.subject import Subject, locked
 from buildmatrix.rules.text import listing
 from buildmatrix.spec.model import Policy, Target
 
-SCHEMA = "buildmatrix/drift/1"
 #: Kinds of distributions of which each version is made for the backend that it belongs to.
 _OWN = ("native", "pure", "meta", "embedded")
-
-
-@dataclass(frozen=True, slots=True)
-class Pinned:
-    """One version of a distribution, and the targets that have it."""
-
-    version: str
-    index: str | None
-    targets: tuple[str, ...]
-    #: From the requirement line down to it, on the first of the targets; by way of who asks for it
-    #: there and not where the version is another, if somebody does.
-    chain: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """A distribution that is not the same in all targets that have it."""
-
-    name: str
-    #: The one that most targets have comes first.
-    pinned: tuple[Pinned, ...]
-    #: Why that is meant; None where nothing says so.
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Drifts:
-    """What differs between targets."""
-
-    targets: tuple[str, ...]
-    #: Drift first, then what has a reason; by name.
-    items: tuple[Drift, ...]
-    #: Distributions that have one version everywhere.
-    same: int = 0
-    #: Targets that nothing is known of, and why.
-    unresolved: tuple[str, ...] = ()
-    #: Locks that do not fit their inputs any more.
-    stale: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 
-from buildmatrix.comparison.model import Change, LayerChange, LayersChange, VariableChange
 from buildmatrix.inventory.model import Layer
+from buildmatrix.reports.diff.model import Change, LayerChange, LayersChange, VariableChange
 
 #: Layers of an image: overlay file systems end at about 500.
 _MOST = 1000

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from buildmatrix.comparison.model import FindingChange, Side, VerdictChange
+from buildmatrix.comparison.model import Side
+from buildmatrix.reports.diff.model import FindingChange, VerdictChange
 from buildmatrix.rules.model import Finding, Severity, Verdict, VerdictName
 
 _BADNESS: dict[VerdictName, int] = {"ok": 0, "optional": 1, "bloat": 2, "broken": 3}

@@ -14,8 +14,9 @@ from buildmatrix.catalogue.files import FOLDER_ROLE
 from buildmatrix.catalogue.match import PACKAGE_ROLE
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle, version_of
-from buildmatrix.comparison.model import Change, Library, LibraryChange, VersionOf
+from buildmatrix.comparison.model import Library
 from buildmatrix.inventory.model import Inventory
+from buildmatrix.reports.diff.model import Change, LibraryChange, VersionOf
 
 #: Role of files of which only the folder says whose they are.
 #: Paths that one change names.

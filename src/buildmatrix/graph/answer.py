@@ -3,79 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Literal
 
-from buildmatrix.graph.chains import Chain, Chains, Ways
-from buildmatrix.graph.model import LINKS, OPENS, Edge, Graph, Node
-from buildmatrix.graph.question import Question
+from buildmatrix.graph.chains import Chains, Ways
+from buildmatrix.reports.why.graph import LINKS, OPENS, Edge, Graph, Node
+from buildmatrix.reports.why.model import Answer, Chain, Question, State, Subject
 
 #: Nodes of one answer that chains are looked for: a pattern may mean thousands.
 MOST_SUBJECTS = 200
 #: Others that link or open one node, that are told by name.
 MOST_ASKERS = 1000
-
-#: `linked` the loader gets to it; `unfound` something links it, and the loader finds no file in
-#: the places it searches, although the tree has one; `missing` something links it, and there is no
-#: such file that its processes would have; `opened` a program may open it by its name; `absent` so
-#: too, and there is no such file; `embedded` a copy inside of another file; `installed` a
-#: distribution; `present` it lies there, and nothing leads to it.
-State = Literal[
-    "linked", "unfound", "missing", "opened", "absent", "embedded", "installed", "present"
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """What the link of one binary to a library is good for."""
-
-    #: Path of the binary, and its NEEDED entry.
-    binary: str
-    name: str
-    #: Symbols that the binary imports and the library defines, as people write them; sorted.
-    symbols: tuple[str, ...] = ()
-    #: How many there are; `symbols` may hold the first of them only.
-    count: int = 0
-    #: Why it is not known.
-    unread: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """One node that was asked about."""
-
-    node: Node
-    state: State
-    #: The shortest chains that make it so, and whether there are more.
-    chains: tuple[Chain, ...]
-    more: bool = False
-    #: How many chains were found in all; a lower bound where `more` is true.
-    count: int = 0
-    #: The shortest chain of distributions to whoever holds it, where `chains` go another way.
-    brought: Chain | None = None
-    #: Distributions beside its owner whose RECORD lists it too; one of them was overwritten.
-    claims: tuple[Node, ...] = ()
-    #: Edges by which something links it, and those by which something may open it.
-    links: tuple[Edge, ...] = ()
-    opens: tuple[Edge, ...] = ()
-    #: What the link of the shortest chain is good for.
-    use: Use | None = None
-    #: What other links to it are good for; not all of them may have been looked at.
-    uses: tuple[Use, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Everything that `why` says."""
-
-    source: str
-    question: Question
-    subjects: tuple[Subject, ...]
-    graph: Graph
-    #: Nodes that were asked about and are not in `subjects`.
-    left_out: tuple[Node, ...] = ()
-    #: What the answer cannot say, and why.
-    notes: tuple[str, ...] = ()
 
 
 def answer(

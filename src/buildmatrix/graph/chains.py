@@ -13,7 +13,8 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from buildmatrix.graph.model import Edge, Graph, Node
+from buildmatrix.reports.why.graph import Edge, Graph
+from buildmatrix.reports.why.model import Chain
 
 #: What a hop counts: to a file that an import loads; one that is taken; one to what the process has
 #: already; one that only a run may take.
@@ -24,24 +25,6 @@ MOST_CHAINS = 1000
 MOST_STEPS = 100_000
 
 Usable = Callable[[Edge], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """One way: a node to begin with, and the edges that lead from it."""
-
-    start: Node
-    edges: tuple[Edge, ...]
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """All nodes, from the start to the end."""
-        return (self.start.id, *(edge.target for edge in self.edges))
-
-    @property
-    def certain(self) -> bool:
-        """Whether every hop is taken, whatever a run does."""
-        return all(edge.certain for edge in self.edges)
 
 
 @dataclass(frozen=True, slots=True)

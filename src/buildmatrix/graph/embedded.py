@@ -8,8 +8,8 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.elf.model import Section
 from buildmatrix.graph.files import file_id
-from buildmatrix.graph.model import Edge, Embedded, Node, node_id
 from buildmatrix.inventory.model import Inventory
+from buildmatrix.reports.why.graph import Edge, Embedded, Node, node_id
 
 
 def embedded(

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from buildmatrix.catalogue.names import demangle, opened_library
-from buildmatrix.graph.model import Edge, Node, node_id
 from buildmatrix.inventory.model import Binary, Inventory, PythonLoad, Reach
 from buildmatrix.inventory.paths import Paths
+from buildmatrix.reports.why.graph import Edge, Node, node_id
 
 if TYPE_CHECKING:
     from buildmatrix.inventory.loader import Needed, Resolution

@@ -11,11 +11,11 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.graph.embedded import embedded
 from buildmatrix.graph.files import files, library_id
-from buildmatrix.graph.model import Edge, Graph, Node
 from buildmatrix.graph.packages import imports, packages
 from buildmatrix.inventory.loader import Resolution
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.lock.model import Lock
+from buildmatrix.reports.why.graph import Edge, Graph, Node
 
 #: What is said of a library that no image should have.
 OF_THE_HOST = "a part of the host's driver, which the container runtime brings in"

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from buildmatrix.graph.model import Edge, Node, node_id
 from buildmatrix.graph.requires import requirement_edges
 from buildmatrix.inventory.model import Distribution, PythonImport, SystemPackage
 from buildmatrix.lock.model import Lock
 from buildmatrix.lock.requires import extras_asked, metadata_of, requirements
+from buildmatrix.reports.why.graph import Edge, Node, node_id
 
 
 @dataclass(frozen=True, slots=True)

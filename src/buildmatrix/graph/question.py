@@ -9,15 +9,16 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle, matches
 from buildmatrix.graph.files import file_id, library_id
-from buildmatrix.graph.model import Graph, Node, node_id
 from buildmatrix.inventory.model import Buried
 from buildmatrix.inventory.names import distribution_name
+from buildmatrix.reports.why.graph import Graph, Node, node_id
+from buildmatrix.reports.why.model import Question
+from buildmatrix.reports.why.words import library_stem
 
 if TYPE_CHECKING:
     from buildmatrix.catalogue.load import Catalogue
@@ -32,21 +33,6 @@ _GLOB = re.compile(r"[*?\[]")
 _VERSION = re.compile(r"-[0-9][0-9.]*\.so\b")
 #: Order of answers: what is loaded, what would be, what holds a copy, what only has the name.
 _ORDER = ("file", "library", "embedded", "distribution", "python", "line")
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What was asked, and what that is in this graph."""
-
-    text: str
-    #: `backend`, `vendor`, `path`, `glob`, `distribution` or `name`.
-    kind: str
-    #: In the order in which answers are told.
-    nodes: tuple[Node, ...]
-    #: Names that nearly match, where nothing does.
-    near: tuple[str, ...] = ()
-    #: What has the name and is hidden by a later layer; not looked for by backend or vendor.
-    buried: tuple[Buried, ...] = ()
 
 
 def ask(graph: Graph, text: str, evidence: Iterable[Evidence], known: Vendors) -> Question:
@@ -180,7 +166,7 @@ def _ordered(graph: Graph, ids: Iterable[str]) -> tuple[Node, ...]:
 
 def _near(graph: Graph, word: str) -> tuple[str, ...]:
     """Names that contain the word's own part, then those that are spelled alike."""
-    core = _stem(word)
+    core = library_stem(word)
     names: Mapping[str, None] = {
         name: None
         for node in graph.nodes.values()
@@ -190,21 +176,8 @@ def _near(graph: Graph, word: str) -> tuple[str, ...]:
     inside = [name for name in names if len(core) >= 3 and core in name.lower()]
     stems: dict[str, list[str]] = {}
     for name in names:
-        stems.setdefault(_stem(name), []).append(name)
-    close = difflib.get_close_matches(_stem(word), list(stems), MOST_NEAR, 0.7)
+        stems.setdefault(library_stem(name), []).append(name)
+    close = difflib.get_close_matches(library_stem(word), list(stems), MOST_NEAR, 0.7)
     alike = [name for stem in close for name in stems[stem]]
     inside.sort(key=lambda name: (len(name), name))
     return tuple(dict.fromkeys((*inside[:MOST_NEAR], *alike)))[:MOST_NEAR]
-
-
-def other_names(question: Question, node: Node) -> tuple[str, ...]:
-    """By what names a file is meant whose own name does not show it: links, and its SONAME."""
-    core = _stem(question.text)
-    if node.kind != "file" or question.kind != "name" or core in node.label.lower():
-        return ()
-    return tuple(name for name in node.names if core in name.lower())
-
-
-def _stem(name: str) -> str:
-    """`cudart` of `libcudart.so.12`, in lower case."""
-    return re.sub(r"^lib|[*?]|\.so.*$", "", name.rpartition("/")[2]).lower()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from buildmatrix.graph.model import Edge, node_id
 from buildmatrix.lock.requires import Requires
+from buildmatrix.reports.why.graph import Edge, node_id
 
 
 def requirement_edges(

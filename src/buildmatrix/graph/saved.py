@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle
 from buildmatrix.graph.files import file_id, library_id
-from buildmatrix.graph.model import Edge, EdgeKind, Embedded, Graph, Node, NodeKind, node_id
 from buildmatrix.inventory.names import distribution_name
+from buildmatrix.reports.why.graph import Edge, EdgeKind, Embedded, Graph, Node, NodeKind, node_id
 from buildmatrix.rules.model import Finding
 
 #: What every answer from a report has to say.

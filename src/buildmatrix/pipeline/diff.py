@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from buildmatrix.comparison.compare import compare
-from buildmatrix.comparison.model import Comparison, FindingChange, Side
+from buildmatrix.comparison.model import Side
 from buildmatrix.errors import EXIT_FINDINGS, UndecidedError, UsageError, most_severe
+from buildmatrix.reports.diff.model import Comparison, FindingChange
 from buildmatrix.reports.run.model import FailOn, fails
 
 

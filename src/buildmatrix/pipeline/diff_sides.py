@@ -13,7 +13,7 @@ from pathlib import Path
 from buildmatrix.catalogue.leftovers import apart
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.comparison.model import Held, Kind, Side
+from buildmatrix.comparison.model import Held, Side
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.lock.model import Lock
@@ -23,6 +23,7 @@ from buildmatrix.pipeline.graph_cache import kept
 from buildmatrix.pipeline.kinds import is_declared, report_file
 from buildmatrix.pipeline.known import known_of
 from buildmatrix.pipeline.source import Source, parse
+from buildmatrix.reports.diff.model import Kind
 from buildmatrix.reports.run.model import Report, assemble, is_undecided
 from buildmatrix.rules.engine import judge_image
 from buildmatrix.rules.waivers import apply, check_rules

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.comparison.drift import Drifts, drifts
+from buildmatrix.comparison.drift import drifts
 from buildmatrix.errors import EXIT_FINDINGS, BuildmatrixError, most_severe
 from buildmatrix.pipeline.resolved import Resolved
+from buildmatrix.reports.diff.drifts import Drifts
 from buildmatrix.reports.run.model import FailOn
 
 

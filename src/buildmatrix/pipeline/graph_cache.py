@@ -17,9 +17,9 @@ import msgspec
 
 import buildmatrix
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.graph.model import Graph
 from buildmatrix.graph.question import Vendors
 from buildmatrix.inventory.model import Unread
+from buildmatrix.reports.why.graph import Graph
 
 T = TypeVar("T")
 Stamp = tuple[str, int, int, int, int, int]

@@ -9,9 +9,9 @@ from buildmatrix.elf.headers import Malformed
 from buildmatrix.elf.model import Symbols
 from buildmatrix.elf.symbols import read_symbols
 from buildmatrix.errors import BuildmatrixError
-from buildmatrix.graph.answer import Answer, Subject, Use
-from buildmatrix.graph.model import Edge, Graph
 from buildmatrix.pipeline.opening import OpenTree
+from buildmatrix.reports.why.graph import Edge, Graph
+from buildmatrix.reports.why.model import Answer, Subject, Use
 from buildmatrix.trees.base import Tree, reason
 
 #: Symbols of one link that an answer keeps.

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from buildmatrix.graph.answer import Answer, answer
-from buildmatrix.graph.model import Graph
+from buildmatrix.graph.answer import answer
 from buildmatrix.graph.question import ask, vendors
 from buildmatrix.inventory.model import Unread
 from buildmatrix.pipeline.graph_cache import Joined, kept, unchanged
@@ -16,6 +15,8 @@ from buildmatrix.pipeline.known import Known, Machine
 from buildmatrix.pipeline.opening import OpenTree
 from buildmatrix.pipeline.state import FOLDER, State
 from buildmatrix.pipeline.target_layers import image_tree
+from buildmatrix.reports.why.graph import Graph
+from buildmatrix.reports.why.model import Answer
 
 #: Files of a target's state folder that its graph is kept in: with its layers, and without them.
 GRAPH, BARE_GRAPH = "graph.msgpack", "graph-bare.msgpack"

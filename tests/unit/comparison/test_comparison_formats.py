@@ -21,14 +21,15 @@ from comparison_cases import (
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.comparison.compare import compare
-from buildmatrix.comparison.drift import Drifts, drifts
-from buildmatrix.comparison.model import Comparison
+from buildmatrix.comparison.drift import drifts
 from buildmatrix.inventory.model import Layer, Unread
 from buildmatrix.reports.diff import drift as comparison_drift
 from buildmatrix.reports.diff import json as comparison_json
 from buildmatrix.reports.diff import markdown as comparison_markdown
 from buildmatrix.reports.diff import schema as comparison_schema
 from buildmatrix.reports.diff import table as comparison_table
+from buildmatrix.reports.diff.drifts import Drifts
+from buildmatrix.reports.diff.model import Comparison
 from buildmatrix.reports.diff.words import MOST
 
 

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.graph.collapsed import of_libraries
-from buildmatrix.graph.drawing import Arrow, Box, Drawing, of_answer
 from buildmatrix.inventory.model import Inventory, Layer
 from buildmatrix.reports.drawings import dot as graph_dot
 from buildmatrix.reports.drawings import json as graph_json
 from buildmatrix.reports.drawings import mermaid as graph_mermaid
 from buildmatrix.reports.drawings import svg as graph_svg
+from buildmatrix.reports.drawings.drawing import Arrow, Box, Drawing, of_answer
 from buildmatrix.reports.drawings.layout import place
 
 HOSTILE = (

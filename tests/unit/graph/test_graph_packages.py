@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from graph_cases import binary, distribution, elf, flat, graph_of, labels, lock, one, why
 
-from buildmatrix.graph.words import reason
 from buildmatrix.inventory.model import Inventory, Layer, PythonImport, SystemPackage
+from buildmatrix.reports.why.words import reason
 
 
 def test_a_chain_begins_with_the_line_that_the_lock_names() -> None:

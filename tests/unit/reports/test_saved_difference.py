@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from test_report_formats import finding, report, result
 
-from buildmatrix.comparison.model import (
+from buildmatrix.errors import UsageError
+from buildmatrix.reports.diff.model import (
     Comparison,
     DistributionChange,
     End,
     FindingChange,
     VerdictChange,
 )
-from buildmatrix.errors import UsageError
 from buildmatrix.reports.run import json as as_json
 from buildmatrix.reports.run import markdown, table
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from buildmatrix.comparison.compare import compare
-from buildmatrix.comparison.model import FindingChange, Held, Side
+from buildmatrix.comparison.model import Held, Side
 from buildmatrix.comparison.sides import with_lock
 from buildmatrix.errors import BuildmatrixError, UsageError
 from buildmatrix.lock.choose import choose
@@ -21,6 +21,7 @@ from buildmatrix.pipeline.asked import parse
 from buildmatrix.pipeline.audit.session import Found, Inputs, Session, common_python
 from buildmatrix.pipeline.resolved import Resolved
 from buildmatrix.pipeline.revision import Revision, at_revision, moved
+from buildmatrix.reports.diff.model import FindingChange
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference
 from buildmatrix.rules.model import Finding, Severity, Verdict
 from buildmatrix.rules.text import listing

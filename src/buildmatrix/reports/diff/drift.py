@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from buildmatrix import __version__
-from buildmatrix.comparison.drift import SCHEMA, Drift, Drifts, Pinned
+from buildmatrix.reports.diff.drifts import SCHEMA, Drift, Drifts, Pinned
 from buildmatrix.reports.run.json import Json
 from buildmatrix.reports.run.markdown import plain
 from buildmatrix.reports.run.model import TOOL

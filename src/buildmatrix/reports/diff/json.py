@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from buildmatrix import __version__
-from buildmatrix.comparison.model import SCHEMA, Comparison, FindingChange
+from buildmatrix.reports.diff.model import SCHEMA, Comparison, FindingChange
 from buildmatrix.reports.run.json import Json, finding
 from buildmatrix.reports.run.model import TOOL
 

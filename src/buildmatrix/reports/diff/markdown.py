@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from buildmatrix.comparison.model import Comparison, FindingChange
+from buildmatrix.reports.diff.model import Comparison, FindingChange
 from buildmatrix.reports.diff.words import Block, blocks, end, summary
 from buildmatrix.reports.run.markdown import plain
 

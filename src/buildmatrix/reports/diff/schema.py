@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import get_args
 
-from buildmatrix.comparison import drift
-from buildmatrix.comparison.model import SCHEMA, Change, Kind, VersionOf
+from buildmatrix.reports.diff import drifts
+from buildmatrix.reports.diff.model import SCHEMA, Change, Kind, VersionOf
 from buildmatrix.reports.json_schema import (
     COUNT,
     DRAFT,
@@ -150,7 +150,7 @@ def drift_schema() -> dict[str, Json]:
         "$schema": DRAFT,
         "title": "Drift between the targets of buildmatrix",
         **closed(
-            schema={"const": drift.SCHEMA},
+            schema={"const": drifts.SCHEMA},
             tool=closed(name={"const": TOOL}, version=TEXT),
             targets=_TEXTS,
             same=COUNT,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from buildmatrix.comparison.model import Comparison, FindingChange
+from buildmatrix.reports.diff.model import Comparison, FindingChange
 from buildmatrix.reports.diff.words import Block, Row, blocks, end, summary
 from buildmatrix.reports.run.table_states import SIGNS
 from buildmatrix.reports.terminal import Painter, Style, wrapped

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from buildmatrix.comparison.model import (
+from buildmatrix.reports.diff.model import (
     ArchitectureChange,
     Change,
     Comparison,

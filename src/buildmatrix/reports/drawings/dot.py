@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from buildmatrix.graph.drawing import Drawing
+from buildmatrix.reports.drawings.drawing import Drawing
 from buildmatrix.reports.drawings.style import FILLS, OTHER, short
 
 _SHAPES = {"line": "note", "library": "ellipse", "layer": "cylinder", "embedded": "component"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from buildmatrix.graph.drawing import Drawing
+from buildmatrix.reports.drawings.drawing import Drawing
 
 SCHEMA = "buildmatrix/graph/1"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from buildmatrix.graph.drawing import Drawing
+from buildmatrix.reports.drawings.drawing import Drawing
 from buildmatrix.reports.drawings.style import FILLS, short
 
 _SHAPES = {"line": ("[/", "/]"), "library": ("([", "])"), "layer": ("[(", ")]")}

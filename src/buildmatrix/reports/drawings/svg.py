@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from xml.sax.saxutils import escape
 
-from buildmatrix.graph.drawing import Arrow, Box, Drawing
+from buildmatrix.reports.drawings.drawing import Arrow, Box, Drawing
 from buildmatrix.reports.drawings.layout import Placed, place
 from buildmatrix.reports.drawings.style import FILLS, NAMES, OTHER, short
 from buildmatrix.text import printable

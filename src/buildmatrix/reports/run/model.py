@@ -24,7 +24,7 @@ from buildmatrix.rules.model import (
 )
 
 if TYPE_CHECKING:
-    from buildmatrix.comparison.model import Comparison
+    from buildmatrix.reports.diff.model import Comparison
 
 SCHEMA = "buildmatrix/report/1"
 TOOL = "buildmatrix"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from buildmatrix.comparison.model import (
+from buildmatrix.errors import UsageError
+from buildmatrix.reports.diff.model import (
     Comparison,
     DistributionChange,
     End,
     FindingChange,
     VerdictChange,
 )
-from buildmatrix.errors import UsageError
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference
 from buildmatrix.rules.model import AuditTotals, Finding
 

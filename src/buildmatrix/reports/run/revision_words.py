@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from buildmatrix.comparison.model import Comparison
+from buildmatrix.reports.diff.model import Comparison
 from buildmatrix.reports.diff.words import Block, blocks, signed
 from buildmatrix.reports.run.groups import Group, groups
 from buildmatrix.reports.run.model import Difference, TargetDifference

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 
-from buildmatrix.graph import words
-from buildmatrix.graph.answer import Answer, Subject, Use
-from buildmatrix.graph.chains import Chain
-from buildmatrix.graph.model import Edge, Graph, Node
+from buildmatrix.reports.why import words
+from buildmatrix.reports.why.graph import Edge, Graph, Node
+from buildmatrix.reports.why.model import Answer, Chain, Subject, Use
 
 SCHEMA = "buildmatrix/why/1"
 

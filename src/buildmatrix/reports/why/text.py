@@ -6,12 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from buildmatrix.graph import words
-from buildmatrix.graph.answer import Answer, Subject, Use
-from buildmatrix.graph.chains import Chain
-from buildmatrix.graph.model import Node
-from buildmatrix.graph.question import other_names
 from buildmatrix.reports.terminal import Painter, wrapped
+from buildmatrix.reports.why import words
+from buildmatrix.reports.why.graph import Node
+from buildmatrix.reports.why.model import Answer, Chain, Subject, Use
+from buildmatrix.reports.why.words import other_names
 from buildmatrix.rules.text import count, listing, size
 from buildmatrix.text import printable
 

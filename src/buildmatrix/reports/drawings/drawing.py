@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from buildmatrix.graph import words
-from buildmatrix.graph.answer import Answer
-from buildmatrix.graph.chains import Chain
-from buildmatrix.graph.model import Edge, Node
+from buildmatrix.reports.why import words
+from buildmatrix.reports.why.graph import Edge, Node
+from buildmatrix.reports.why.model import Answer, Chain
 
 #: Boxes of one picture.
 MOST_BOXES = 400

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import posixpath
+import re
 
-from buildmatrix.graph.model import Edge, Embedded, Graph, Node
 from buildmatrix.inventory.model import Buried
+from buildmatrix.reports.why.graph import Edge, Embedded, Graph, Node
+from buildmatrix.reports.why.model import Question
 
 #: Folders of a failed search that are told.
 MOST_SEARCHED = 6
@@ -174,3 +176,16 @@ def _free(graph: Graph, node: Node) -> str:
                 f"{graph.nodes[edge.source].label} with {edge.condition or 'an extra'}"
             )
     return "no other distribution requires it"
+
+
+def other_names(question: Question, node: Node) -> tuple[str, ...]:
+    """By what names a file is meant whose own name does not show it: links, and its SONAME."""
+    core = library_stem(question.text)
+    if node.kind != "file" or question.kind != "name" or core in node.label.lower():
+        return ()
+    return tuple(name for name in node.names if core in name.lower())
+
+
+def library_stem(name: str) -> str:
+    """`cudart` of `libcudart.so.12`, in lower case."""
+    return re.sub(r"^lib|[*?]|\.so.*$", "", name.rpartition("/")[2]).lower()

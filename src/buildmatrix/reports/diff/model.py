@@ -1,0 +1,196 @@
+"""What differs between two sides, as data; its formats are pure functions of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from buildmatrix.inventory.model import Unread
+from buildmatrix.rules.model import Finding, VerdictName
+
+SCHEMA = "buildmatrix/diff/1"
+
+
+#: `image` also for a saved one; `tree` is a folder.
+Kind = Literal["image", "tree", "wheel", "lock", "report"]
+
+
+Change = Literal["added", "removed", "changed"]
+
+
+#: Where the version of a library comes from: the version in its SONAME or in its file's name, the
+#: version of the distribution that ships it, or the toolkit that its SONAME belongs to.
+VersionOf = Literal["soname", "file name", "distribution", "toolkit", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One side, as the result names it."""
+
+    source: str
+    kind: Kind
+    subject: str
+    backends: tuple[str, ...]
+    size: int | None
+    base: str | None
+    digest: str | None
+    distributions: int
+    unread: tuple[Unread, ...] = ()
+    is_undecided: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DistributionChange:
+    """A distribution that only one side has, or that is another one there."""
+
+    change: Change
+    name: str
+    backend: str
+    #: Versions on each side; several where it is there more than once.
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    size_before: int | None = None
+    size_after: int | None = None
+    #: `major`, `minor`, `patch`, `local`, or `bytes` where the version is the same.
+    step: str = ""
+    is_downgrade: bool = False
+    #: What differs beside version and size, in words: another index, another wheel, other bytes.
+    details: tuple[str, ...] = ()
+    requires_added: tuple[str, ...] = ()
+    requires_removed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryChange:
+    """A vendor's library that came, went, or has another version."""
+
+    change: Change
+    name: str
+    vendor: str
+    backend: str
+    role: str
+    #: Versions on each side, each copy's own; empty where a copy does not tell one.
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    version_of: VersionOf = ""
+    #: Distributions that ship it, on the side that has it last.
+    distributions: tuple[str, ...] = ()
+    #: What the major change is of: `12 -> 13`; empty where there is none.
+    major: str = ""
+    size_before: int = 0
+    size_after: int = 0
+    paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ArchitectureChange:
+    """Device code for architectures that came or went."""
+
+    #: None for everything together; empty for files that no distribution owns.
+    distribution: str | None
+    vendor: str
+    gained: tuple[str, ...]
+    lost: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VendorChange:
+    """Bytes of one vendor."""
+
+    vendor: str
+    backend: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class LayerChange:
+    """A layer of an image that the other one has not, or that holds other bytes."""
+
+    change: Change
+    #: Position from the bottom, from 0, where it is: of `after` unless it was removed.
+    index: int
+    instruction: str
+    size_before: int | None
+    size_after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LayersChange:
+    """The layers of two images."""
+
+    before: int
+    after: int
+    #: How many are the same, from the bottom.
+    same: int
+    #: Bytes that layers hold and containers do not see.
+    hidden_before: int
+    hidden_after: int
+    changes: tuple[LayerChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VariableChange:
+    """An environment variable of the image's configuration."""
+
+    change: Change
+    name: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FindingChange:
+    """A finding that only one side has, or that counts otherwise there."""
+
+    change: Change
+    #: As it was; None for a new one.
+    before: Finding | None
+    #: As it is; None for one that is gone.
+    after: Finding | None
+
+    @property
+    def finding(self) -> Finding:
+        """The latest that is known of it."""
+        found = self.after or self.before
+        assert found is not None
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictChange:
+    """A distribution that is judged otherwise, or is there only once; `ok` ones are not told."""
+
+    name: str
+    backend: str
+    before: VerdictName | None
+    after: VerdictName | None
+    #: Why it is what it is now; why it was, for one that is gone.
+    reason: str
+    foreign_before: int = 0
+    foreign_after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Everything that differs between two sides. None stands for what was not compared."""
+
+    before: End
+    after: End
+    #: Each difference once, in an order that does not depend on the run.
+    distributions: tuple[DistributionChange, ...] = ()
+    #: Distributions that are the same on both sides, as far as both tell.
+    same_distributions: int = 0
+    libraries: tuple[LibraryChange, ...] | None = None
+    architectures: tuple[ArchitectureChange, ...] | None = None
+    vendors: tuple[VendorChange, ...] | None = None
+    layers: LayersChange | None = None
+    environment: tuple[VariableChange, ...] | None = None
+    #: Identifiers of targets that only one of two reports has.
+    targets_added: tuple[str, ...] = ()
+    targets_removed: tuple[str, ...] = ()
+    findings: tuple[FindingChange, ...] | None = None
+    same_findings: int = 0
+    verdicts: tuple[VerdictChange, ...] | None = None
+    #: What was not compared, and why; one sentence each.
+    notes: tuple[str, ...] = ()
