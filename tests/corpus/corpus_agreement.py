@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.pipeline.bare import bare_target
 from buildmatrix.rules.engine import Judgement, judge_image
+from buildmatrix.spec.bare import bare_target
 from buildmatrix.spec.model import Policy
 
 #: Verdicts of what fails a run.

@@ -24,17 +24,17 @@ from corpus_fetch import fetch, wheel_folder
 from corpus_truth import BACKENDS, read_truth
 from packaging.utils import parse_wheel_filename
 
+from buildmatrix.audit.subject import judge_for
+from buildmatrix.audit.target import Merger, judge_target, start
+from buildmatrix.index.budget import Need
+from buildmatrix.index.reading import Readings, Wanted
 from buildmatrix.index.wheels import WheelReader
 from buildmatrix.lock.model import Lock, Package, Wheel
-from buildmatrix.pipeline.audit.budget import Need
-from buildmatrix.pipeline.audit.reading import Readings, Wanted
-from buildmatrix.pipeline.audit.subject import judge_for
-from buildmatrix.pipeline.audit.target import Merger, judge_target, start
-from buildmatrix.pipeline.bare import bare_target
-from buildmatrix.pipeline.resolved import Resolved
 from buildmatrix.progress import Silent
 from buildmatrix.rules.engine import Judgement
 from buildmatrix.rules.model import Finding, Verdict
+from buildmatrix.sources.resolution.resolved import Resolved
+from buildmatrix.spec.bare import bare_target
 
 #: Bytes of a small share: the first binaries, and not all that a look can use.
 SMALL_SHARE = 300_000

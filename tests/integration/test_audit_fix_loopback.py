@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit/pipeline"))
 from fix_project import SPEC, package_index, session, write
 from package_index import PackageIndex
 
+from buildmatrix.audit import patches
+from buildmatrix.audit.fix import fixed
+from buildmatrix.audit.fixing import try_fixes
 from buildmatrix.errors import UndecidedError
-from buildmatrix.pipeline.audit import patches
-from buildmatrix.pipeline.audit.fix import fixed
-from buildmatrix.pipeline.audit.fixing import try_fixes
 from buildmatrix.reports.run import json as as_json
 from buildmatrix.reports.run import junit, markdown, sarif, saved, table
 from buildmatrix.reports.run.model import FixesTried, Report, exit_code
@@ -367,7 +367,7 @@ def test_a_file_that_changes_meanwhile_is_left_alone(
         (root / "base.in").write_text("scipy\n")
         return real(texts)
 
-    monkeypatch.setattr("buildmatrix.pipeline.audit.fix.write", write_late)
+    monkeypatch.setattr("buildmatrix.audit.fix.write", write_late)
     with pytest.raises(UndecidedError, match=r"base\.in changed while"):
         on_cpu(root, dry_run=False)
     assert (root / "base.in").read_text() == "scipy\n"

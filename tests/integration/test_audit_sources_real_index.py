@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.lock.choose import choose
-from buildmatrix.pipeline.resolved import Resolved, resolve_sources
 from buildmatrix.progress import Silent
+from buildmatrix.sources.resolution.resolved import Resolved, resolve_sources
 
 pytestmark = pytest.mark.network
 

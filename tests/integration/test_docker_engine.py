@@ -523,8 +523,8 @@ from pathlib import Path
 from buildmatrix.engines.docker import DockerEngine
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import BuildmatrixError
-from buildmatrix.pipeline.build import build
-from buildmatrix.pipeline.options import Options
+from buildmatrix.build.run import build
+from buildmatrix.build.options import Options
 from buildmatrix.spec.load import load_spec
 
 class Lines:

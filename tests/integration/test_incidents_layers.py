@@ -12,7 +12,7 @@ import pytest
 from buildmatrix.engines.docker import DockerEngine
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.engines.text import plain
-from buildmatrix.pipeline.source import Facts, parse, read
+from buildmatrix.sources.source import Facts, parse, read
 from buildmatrix.store.facts import FactCache
 
 pytestmark = pytest.mark.engine

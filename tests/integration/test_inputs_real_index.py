@@ -13,8 +13,8 @@ from packaging.utils import canonicalize_name
 from buildmatrix.cli import main
 from buildmatrix.lock.platform import marker_environment
 from buildmatrix.lock.uv import find_uv
-from buildmatrix.pipeline.resolved import Resolved, resolve_sources
 from buildmatrix.progress import Silent
+from buildmatrix.sources.resolution.resolved import Resolved, resolve_sources
 
 pytestmark = pytest.mark.network
 

@@ -16,8 +16,8 @@ import pytest
 from buildmatrix.engines.model import Engine, Surroundings
 from buildmatrix.errors import BuildmatrixError, ComponentError, UndecidedError, UsageError
 from buildmatrix.inventory.model import Inventory, Stats
-from buildmatrix.pipeline.environments import system_packages
-from buildmatrix.pipeline.source import Facts, parse, read
+from buildmatrix.sources.environments import system_packages
+from buildmatrix.sources.source import Facts, parse, read
 from buildmatrix.store.facts import SETTLED_NS, FactCache
 
 #: An image of the test stack that has a shell and a Python.

@@ -12,9 +12,9 @@ from conftest import Buildmatrix
 from osv import OsvServer, osv_server
 
 from buildmatrix.lock.model import Lock, Package
-from buildmatrix.pipeline.advisories import Asking, asked
 from buildmatrix.progress import Silent
 from buildmatrix.spec.model import Policy, VulnerabilityPolicy
+from buildmatrix.vulnerabilities.advisories import Asking, asked
 from buildmatrix.vulnerabilities.check import Limits, check
 from buildmatrix.vulnerabilities.model import Advisories
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from buildmatrix.crew import Crew, side_by_side
+from buildmatrix.threads import Crew, side_by_side
 
 
 def test_answers_come_in_the_order_of_the_items() -> None:
@@ -96,7 +96,7 @@ def test_a_crew_that_is_sent_home_still_delivers_what_had_begun() -> None:
 PROGRAM = """
 import signal, threading, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from buildmatrix.crew import Crew
+from buildmatrix.threads import Crew
 print("ready", flush=True)
 try:
     for _ in Crew(lambda number: time.sleep(0.001), 4, "t").answers(range(4000)):

@@ -29,9 +29,9 @@ from buildmatrix.cli.wheels import cache_folder, wheel_reader
 from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError, most_severe
 
 if TYPE_CHECKING:
-    from buildmatrix.pipeline.audit.session import Found, Session
-    from buildmatrix.pipeline.judge import Judge
-    from buildmatrix.pipeline.revision import Revision
+    from buildmatrix.audit.session import Found, Session
+    from buildmatrix.diff.git_revision import Revision
+    from buildmatrix.judge import Judge
     from buildmatrix.spec.model import Spec
 
 
@@ -87,10 +87,10 @@ def command(
     """
     from datetime import date
 
-    from buildmatrix.pipeline.audit.memory import share_one_heap
-    from buildmatrix.pipeline.audit.reading import Kept
-    from buildmatrix.pipeline.audit.session import Inputs, Session
-    from buildmatrix.pipeline.audit.subject import check_usable, judge_for
+    from buildmatrix.audit.malloc import share_one_heap
+    from buildmatrix.audit.session import Inputs, Session
+    from buildmatrix.audit.subject import check_usable, judge_for
+    from buildmatrix.index.reading import Kept
     from buildmatrix.reports.run.model import exit_code
 
     if dry_run and not fix:
@@ -133,11 +133,11 @@ def command(
         check_usable(found)
         report = session.report(found)
         if fix:
-            from buildmatrix.pipeline.audit.fix import fixed
+            from buildmatrix.audit.fix import fixed
 
             found, report = fixed(session, found, report, dry_run=dry_run)
         if ref is not None and then is not None:
-            from buildmatrix.pipeline.audit.revision_diff import since
+            from buildmatrix.diff.revision import since
 
             report = since(session, found, report, ref, then)
     write_report(report, pairs, output, session.inputs.root)
@@ -154,6 +154,6 @@ def _spec(settings: Settings, has_sources: bool) -> Spec | None:
 
 
 def _inputs_at(session: Session, ref: str) -> AbstractContextManager[Revision]:
-    from buildmatrix.pipeline.audit.revision_diff import inputs_at
+    from buildmatrix.diff.revision import inputs_at
 
     return inputs_at(session.inputs, ref)

@@ -72,8 +72,8 @@ def command(
 
     A target that fails costs no other. What is done and unchanged is not built again.
     """
-    from buildmatrix.pipeline.build import build
-    from buildmatrix.pipeline.options import Options
+    from buildmatrix.build.options import Options
+    from buildmatrix.build.run import build
 
     pairs = check_formats(formats, output)
     spec, targets = load_targets(settings, globs, subset)

@@ -28,7 +28,7 @@ from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import UsageError
 
 if TYPE_CHECKING:
-    from buildmatrix.pipeline.diff_settings import Index
+    from buildmatrix.diff.settings import Index
     from buildmatrix.reports.diff.drifts import Drifts
     from buildmatrix.reports.diff.model import Comparison
     from buildmatrix.reports.run.model import FailOn
@@ -125,10 +125,10 @@ def command(
     from datetime import date
 
     from buildmatrix.cli.why import specification
-    from buildmatrix.pipeline import diff
-    from buildmatrix.pipeline.diff_settings import Settings as Reading
-    from buildmatrix.pipeline.diff_sides import is_wheel, sides_of
-    from buildmatrix.pipeline.known import Machine
+    from buildmatrix.diff import run as diff
+    from buildmatrix.diff.settings import Settings as Reading
+    from buildmatrix.diff.source_side import is_wheel, sides_of
+    from buildmatrix.sources.known import Machine
     from buildmatrix.spec.data_files import read_data_files
 
     diff.check_kinds(*((source, is_wheel(source)) for source in sources))
@@ -183,7 +183,7 @@ def _index(online: _Online) -> Iterator[Callable[[], Index]]:
 
 def _open(online: _Online, stack: ExitStack) -> Index:
     from buildmatrix.cli.progress import progress
-    from buildmatrix.pipeline.diff_settings import Index
+    from buildmatrix.diff.settings import Index
 
     folder = cache_folder(online.no_cache)
     display = stack.enter_context(progress(online.settings))
@@ -202,8 +202,8 @@ def _drift(
     fail_on: FailOn,
 ) -> tuple[Drifts, int]:
     from buildmatrix.cli.progress import progress
-    from buildmatrix.pipeline.diff_targets import drift, exit_code
-    from buildmatrix.pipeline.resolved import resolve_sources
+    from buildmatrix.diff.targets import drift, exit_code
+    from buildmatrix.sources.resolution.resolved import resolve_sources
 
     if len(sources) > 1:
         raise UsageError(

@@ -14,7 +14,7 @@ from buildmatrix.errors import EXIT_OK, ComponentError, SpecError, UndecidedErro
 from buildmatrix.text import printable
 
 if TYPE_CHECKING:
-    from buildmatrix.pipeline.doctor.checks import Line, State
+    from buildmatrix.doctor.checks import Line, State
     from buildmatrix.spec.model import Spec
 
 #: What a state says about the runs to come. Devices and disks decide nothing: no command needs a
@@ -29,10 +29,10 @@ _WIDTH = 8
 
 def _lines(settings: Settings, builder: str | None, offline: bool) -> Iterator[Line]:
     from buildmatrix.cli.wheels import cache_folder
+    from buildmatrix.doctor import examine
+    from buildmatrix.doctor.checks import Line
+    from buildmatrix.doctor.machine import MachineFiles
     from buildmatrix.lock.where import default_indexes
-    from buildmatrix.pipeline.doctor import examine
-    from buildmatrix.pipeline.doctor.checks import Line
-    from buildmatrix.pipeline.doctor.machine import MachineFiles
     from buildmatrix.spec.data_files import read_data_files
 
     line, facilities = examine.engine_line(engine(), builder)

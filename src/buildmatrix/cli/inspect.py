@@ -23,8 +23,8 @@ from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
 
 if TYPE_CHECKING:
-    from buildmatrix.inspection.model import Inspection, Machines
-    from buildmatrix.pipeline.known import Known, Machine
+    from buildmatrix.reports.inspect.model import Inspection, Machines
+    from buildmatrix.sources.known import Known, Machine
 
 #: Formats that draw the graph of libraries.
 _DRAWN = ("dot", "mermaid", "svg")
@@ -69,9 +69,9 @@ def command(
     vendor, distribution, layer and architecture. Nothing of it is executed.
     """
     from buildmatrix.cli.why import data_files, note, read_on_index, specification
-    from buildmatrix.pipeline.kinds import is_declared
-    from buildmatrix.pipeline.known import Machine, known_of
-    from buildmatrix.pipeline.machines import machines_of
+    from buildmatrix.inspect.machines import machines_of
+    from buildmatrix.sources.kinds import is_declared
+    from buildmatrix.sources.known import Machine, known_of
 
     machine = Machine(
         engine,
@@ -106,14 +106,14 @@ def _inspection(
     source: str, machine: Machine, known: Callable[[str], Known], machines: Machines | None
 ) -> Inspection:
     from buildmatrix.catalogue.load import load
-    from buildmatrix.inspection.look import inspect, inspect_tree
-    from buildmatrix.pipeline.kinds import is_declared
-    from buildmatrix.pipeline.known import is_file
+    from buildmatrix.inspect.look import inspect, inspect_tree
+    from buildmatrix.sources.kinds import is_declared
+    from buildmatrix.sources.known import is_file
 
     path = None if is_declared(source) else is_file(source)
     if path is not None:
         return inspect(path, load(machine.data_files()), machine.cache(), machines)
-    from buildmatrix.pipeline.machines import machines_of_target
+    from buildmatrix.inspect.machines import machines_of_target
 
     it = known(source)
     if machines is None and it.target is not None:
@@ -122,9 +122,9 @@ def _inspection(
 
 
 def _drawn(known: Known, format_: str) -> str:
-    from buildmatrix.graph.collapsed import of_libraries
-    from buildmatrix.pipeline.why import joined
+    from buildmatrix.inspect.library_graph import of_libraries
     from buildmatrix.text import each_text, shown
+    from buildmatrix.why.joined import joined
 
     it = joined(known)
     module = importlib.import_module(f"buildmatrix.reports.drawings.{format_}")
@@ -133,7 +133,7 @@ def _drawn(known: Known, format_: str) -> str:
 
 
 def _render(inspections: list[Inspection], format_: str, output: Path | None) -> str:
-    from buildmatrix.inspection import json, table
+    from buildmatrix.reports.inspect import json, table
 
     if format_ == "json":
         return json.render(inspections)

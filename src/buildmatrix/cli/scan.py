@@ -70,9 +70,9 @@ def command(
     `oci:LAYOUT`; without a prefix it is recognised, and the interpreter of a virtual environment
     stands for it.
     """
-    from buildmatrix.pipeline.scan import scan
-    from buildmatrix.pipeline.source import Facts, address_of, parse, read
     from buildmatrix.reports.run.model import exit_code
+    from buildmatrix.scan import scan
+    from buildmatrix.sources.source import Facts, address_of, parse, read
     from buildmatrix.spec.data_files import read_data_files
 
     pairs = check_formats(formats, output)

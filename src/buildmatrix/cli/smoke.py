@@ -27,10 +27,10 @@ def command(settings: Settings, pattern: str) -> int:
 
     Levels that need a device are named and not run; they never count as passed.
     """
+    from buildmatrix.build.smoke import not_run_here, run
     from buildmatrix.catalogue.load import load as load_catalogue
-    from buildmatrix.pipeline.journal import stored
-    from buildmatrix.pipeline.smoke import not_run_here, run
-    from buildmatrix.pipeline.state import FOLDER, State
+    from buildmatrix.state.folder import FOLDER, State
+    from buildmatrix.state.journal import stored
 
     spec, targets = load_targets(settings, (pattern,), None)
     docker, backends = engine(), load_catalogue(spec.catalogue_files).backends

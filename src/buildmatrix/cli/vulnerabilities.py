@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from buildmatrix.cli.options import option
 
 if TYPE_CHECKING:
-    from buildmatrix.pipeline.advisories import Asking
+    from buildmatrix.vulnerabilities.advisories import Asking
 
 vulnerabilities_option = option(
     "--no-vulnerabilities", is_flag=True, help="Ask nobody about known vulnerabilities."
@@ -17,8 +17,8 @@ vulnerabilities_option = option(
 
 def asking(no_vulnerabilities: bool, offline: bool, no_cache: bool = False) -> Asking | None:
     """How to ask for advisories; None for not at all."""
-    from buildmatrix.pipeline.advisories import Asking
     from buildmatrix.store.facts import default_folder
+    from buildmatrix.vulnerabilities.advisories import Asking
 
     if no_vulnerabilities:
         return None

@@ -25,9 +25,9 @@ from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
 
 if TYPE_CHECKING:
-    from buildmatrix.pipeline.known import Known
-    from buildmatrix.pipeline.opening import OpenTree
     from buildmatrix.reports.why.model import Answer
+    from buildmatrix.sources.known import Known
+    from buildmatrix.sources.opening import OpenTree
     from buildmatrix.spec.model import Spec
 
 index_options = stacked(
@@ -98,9 +98,9 @@ def command(
     The exit code is 0 also where nothing matches: that is an answer. It is 3 where nothing matches
     and something could not be read.
     """
-    from buildmatrix.pipeline.kinds import is_declared, report_file
-    from buildmatrix.pipeline.known import Machine, known_of
-    from buildmatrix.pipeline.why import from_report, joined, kept_target, why
+    from buildmatrix.sources.kinds import is_declared, report_file
+    from buildmatrix.sources.known import Machine, known_of
+    from buildmatrix.why.joined import from_report, joined, kept_target, why
 
     if not library.strip():
         raise UsageError("LIBRARY is empty; name a library, a distribution, a path or a backend")
@@ -144,7 +144,7 @@ def _with_symbols(found: Answer, tree: OpenTree | None, wanted: bool, every: boo
             "--symbols reads whole files, and of this SOURCE only their facts are known; name an "
             "image, a folder, a wheel or a target"
         )
-    from buildmatrix.pipeline.uses import with_symbols
+    from buildmatrix.why.uses import with_symbols
 
     return with_symbols(found, tree, every=every)
 
@@ -160,7 +160,7 @@ def read_on_index(
 ) -> Known:
     """What the wheels of a lock, a requirements file or one distribution hold."""
     from buildmatrix.cli.progress import progress
-    from buildmatrix.pipeline.locked import Wish, known_lock
+    from buildmatrix.sources.locked import Wish, known_lock
 
     folder = cache_folder(no_cache)
     spec = specification(settings)

@@ -10,7 +10,6 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from buildmatrix import toml
-from buildmatrix.crew import side_by_side
 from buildmatrix.errors import BuildmatrixError, SpecError, UndecidedError
 from buildmatrix.lock.compile import TWINS, Compiler
 from buildmatrix.lock.document import Origin, document
@@ -30,6 +29,7 @@ from buildmatrix.progress import Progress
 from buildmatrix.scratch import scratch
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.text import shown
+from buildmatrix.threads import side_by_side
 
 #: Real targets need one to three.
 _ROUNDS = 10

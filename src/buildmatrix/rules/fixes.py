@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import Replacement
-from buildmatrix.compat.releases import Gap, gap
-from buildmatrix.compat.runtimes import built_for, toolkit_line
+from buildmatrix.catalogue.releases import Gap, gap
+from buildmatrix.catalogue.runtimes import built_for, toolkit_line
 from buildmatrix.rules.model import Change, Fix
 from buildmatrix.rules.subject import Subject
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from buildmatrix.catalogue.architectures import support
 from buildmatrix.catalogue.files import LINKED_ROLE
-from buildmatrix.compat.architectures import support
 from buildmatrix.rules.findings import by_owner, chain_to_file, finding, holder, split_owner
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.subject import Image

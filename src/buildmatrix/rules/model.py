@@ -35,7 +35,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of a fix when it was resolved and audited; see `pipeline.audit.fixing`."""
+    """What came of a fix when it was resolved and audited; see `audit.fixing`."""
 
     #: Whether the finding is gone, and nothing new came; None where it could not be tried.
     works: bool | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from buildmatrix.compat.releases import Gap, gap
+from buildmatrix.catalogue.releases import Gap, gap
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.declared import declaration
 from buildmatrix.rules.findings import finding

@@ -11,7 +11,7 @@ from buildmatrix.catalogue.leftovers import Leftover
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
-from buildmatrix.compat.runtimes import built_for, toolkit_line
+from buildmatrix.catalogue.runtimes import built_for, toolkit_line
 from buildmatrix.inventory.loader import Resolution, resolve
 from buildmatrix.inventory.model import Inventory, Reach
 from buildmatrix.lock.model import Lock, Package, Wheel

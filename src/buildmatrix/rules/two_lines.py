@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
-from buildmatrix.compat.runtimes import toolkit_line
+from buildmatrix.catalogue.runtimes import toolkit_line
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.declared import declaration
 from buildmatrix.rules.findings import finding

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle
-from buildmatrix.compat.runtimes import toolkit_line
+from buildmatrix.catalogue.runtimes import toolkit_line
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.findings import chain_to_file, finding, split_owner
 from buildmatrix.rules.fixes import line_fix

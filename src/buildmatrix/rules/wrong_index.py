@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from buildmatrix.catalogue.model import DistributionMatch
-from buildmatrix.compat.runtimes import built_for
+from buildmatrix.catalogue.runtimes import built_for
 from buildmatrix.lock.plan import index_of
 from buildmatrix.rules import default_build, foreign_local_version
 from buildmatrix.rules.declared import declaration, sized

@@ -17,7 +17,7 @@ from typing import Literal
 SmokeLevel = Literal["import", "device", "batch"]
 Severity = Literal["error", "warning", "note"]
 
-#: Folder of what belongs to one machine (`pipeline.state`), and that of generated files where
+#: Folder of what belongs to one machine (`state.folder`), and that of generated files where
 #: `[generate]` says nothing; relative to the specification.
 STATE = ".buildmatrix/state"
 DEFAULT_OUTPUT = ".buildmatrix/generated"

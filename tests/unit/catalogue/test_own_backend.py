@@ -14,7 +14,7 @@ from buildmatrix.catalogue.load import load as load_catalogue
 from buildmatrix.elf.model import Elf
 from buildmatrix.errors import SpecError
 from buildmatrix.inventory.model import Binary, Distribution, Inventory
-from buildmatrix.pipeline.judge import Judge
+from buildmatrix.judge import Judge
 from buildmatrix.spec.load import load_spec
 from buildmatrix.spec.model import Spec
 

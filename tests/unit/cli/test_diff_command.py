@@ -13,8 +13,8 @@ import msgspec._core
 import pytest
 
 from buildmatrix import cli, store
+from buildmatrix.diff import source_side as diff_sides
 from buildmatrix.inventory.model import Distribution, Inventory, Stats
-from buildmatrix.pipeline import diff_sides
 from buildmatrix.reports.diff import schema as comparison_schema
 
 #: A real extension module.

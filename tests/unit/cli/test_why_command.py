@@ -21,12 +21,12 @@ from buildmatrix import cli, store
 from buildmatrix.elf.model import Elf
 from buildmatrix.engines.model import ImageFacts
 from buildmatrix.inventory.model import Binary, Distribution, Inventory, Unread
-from buildmatrix.pipeline import journal
-from buildmatrix.pipeline.journal import Record
-from buildmatrix.pipeline.state import FOLDER, State
 from buildmatrix.reports.run import json as report_json
 from buildmatrix.reports.run.model import assemble
 from buildmatrix.rules.model import Finding, TargetResult
+from buildmatrix.state import journal
+from buildmatrix.state.folder import FOLDER, State
+from buildmatrix.state.journal import Record
 
 #: A real extension module: it links libc.so.6, with versioned symbols.
 MODULE = Path(msgspec._core.__file__)

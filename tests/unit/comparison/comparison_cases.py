@@ -8,15 +8,15 @@ from pathlib import Path
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.comparison.compare import compare
-from buildmatrix.comparison.model import Side
-from buildmatrix.comparison.sides import with_inventory
+from buildmatrix.diff.compare import compare
+from buildmatrix.diff.model import Side
+from buildmatrix.diff.sides import with_inventory
 from buildmatrix.elf.model import DeviceCode, Elf
 from buildmatrix.inventory.model import Binary, Distribution, Inventory, Layer, Stats
 from buildmatrix.lock.model import Lock, Package, Wheel
-from buildmatrix.pipeline.bare import bare_target
 from buildmatrix.reports.diff.model import Comparison, Kind
 from buildmatrix.rules.model import Finding, Severity, Verdict, VerdictName
+from buildmatrix.spec.bare import bare_target
 from buildmatrix.spec.model import Target
 
 SITE = "opt/venv/lib/python3.11/site-packages"

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from comparison_cases import difference, finding, installed, judged, side, tree, verdict
 
-from buildmatrix.comparison.compare import compare
-from buildmatrix.comparison.model import Side
+from buildmatrix.diff.compare import compare
+from buildmatrix.diff.model import Side
+from buildmatrix.diff.run import compared as checked
+from buildmatrix.diff.run import exit_code
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.model import Layer
-from buildmatrix.pipeline.diff import compared as checked
-from buildmatrix.pipeline.diff import exit_code
 
 CPU = {"docker:demo:1": "cpu"}
 

@@ -10,10 +10,10 @@ import pytest
 from comparison_cases import difference, installed, library, pin, side, tree
 from comparison_cases import lock as locked
 
-from buildmatrix.comparison.compare import compare
-from buildmatrix.comparison.image import HIDDEN
-from buildmatrix.comparison.model import Held, Side
-from buildmatrix.comparison.sides import with_lock
+from buildmatrix.diff.compare import compare
+from buildmatrix.diff.image import HIDDEN
+from buildmatrix.diff.model import Held, Side
+from buildmatrix.diff.sides import with_lock
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import ClosedFile, Inventory, Layer
 from buildmatrix.trees.directory import DirectoryTree

@@ -20,8 +20,8 @@ from comparison_cases import (
 )
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.comparison.compare import compare
-from buildmatrix.comparison.drift import drifts
+from buildmatrix.diff.compare import compare
+from buildmatrix.diff.drift import drifts
 from buildmatrix.inventory.model import Layer, Unread
 from buildmatrix.reports.diff import drift as comparison_drift
 from buildmatrix.reports.diff import json as comparison_json

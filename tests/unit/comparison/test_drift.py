@@ -7,9 +7,9 @@ from dataclasses import replace
 from comparison_cases import lock, pin, target
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.comparison.drift import drifts
+from buildmatrix.diff.drift import drifts
+from buildmatrix.diff.targets import exit_code
 from buildmatrix.lock.model import Lock
-from buildmatrix.pipeline.diff_targets import exit_code
 from buildmatrix.reports.diff.drifts import Drift, Drifts
 from buildmatrix.spec.model import Target
 

@@ -13,8 +13,8 @@ from fake_engine import SETTINGS, FakeEngine
 
 from buildmatrix import __version__
 from buildmatrix.catalogue.load import load
+from buildmatrix.doctor import machine
 from buildmatrix.engines import docker
-from buildmatrix.pipeline.doctor import machine
 
 VERSION = __version__
 

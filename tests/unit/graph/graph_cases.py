@@ -8,15 +8,15 @@ from pathlib import Path
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.elf.model import Elf, Literal, Mark
-from buildmatrix.graph.answer import answer
-from buildmatrix.graph.join import join
-from buildmatrix.graph.question import ask, vendors
 from buildmatrix.inventory.loader import resolve
 from buildmatrix.inventory.model import Binary, Distribution, Inventory
 from buildmatrix.lock.model import Lock, Package
 from buildmatrix.reports.why import text as why_text
 from buildmatrix.reports.why.graph import Graph
 from buildmatrix.reports.why.model import Answer, Subject
+from buildmatrix.why.answer import answer
+from buildmatrix.why.join import join
+from buildmatrix.why.question import ask, vendors
 
 SITE = "lib/python3.11/site-packages"
 

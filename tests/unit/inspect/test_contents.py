@@ -10,10 +10,10 @@ import pytest
 from buildmatrix import cli, store
 from buildmatrix.catalogue.load import load
 from buildmatrix.elf.model import DeviceCode, Elf
-from buildmatrix.inspection import table
-from buildmatrix.inspection.look import inspect_tree
-from buildmatrix.inspection.model import Machines
+from buildmatrix.inspect.look import inspect_tree
 from buildmatrix.inventory.model import Binary, Distribution, Inventory, Layer, Stats
+from buildmatrix.reports.inspect import table
+from buildmatrix.reports.inspect.model import Machines
 
 SITE = "usr/lib/python3.11/site-packages"
 CORE, CUDART = f"{SITE}/acme/core.so", f"{SITE}/nvidia/lib/libcudart.so.12"

@@ -17,10 +17,11 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.cli import inspect as cli
 from buildmatrix.cli.options import Settings
 from buildmatrix.errors import UsageError
-from buildmatrix.inspection import symbols, table
-from buildmatrix.inspection.look import inspect
-from buildmatrix.inspection.model import Inspection
-from buildmatrix.inspection.symbols import SymbolsUnread, imports
+from buildmatrix.inspect.look import inspect
+from buildmatrix.reports.inspect import table
+from buildmatrix.reports.inspect.model import Inspection
+from buildmatrix.symbols import imported as symbols
+from buildmatrix.symbols.imported import SymbolsUnread, imports
 
 #: A real extension module, with versioned and unversioned imports.
 MODULE = Path(msgspec._core.__file__)

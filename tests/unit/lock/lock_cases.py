@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from buildmatrix.pipeline.bare import bare_spec, bare_target
+from buildmatrix.spec.bare import bare_spec, bare_target
 from buildmatrix.spec.model import Spec, Target
 
 CPU = dataclasses.replace(

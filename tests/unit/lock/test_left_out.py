@@ -12,7 +12,7 @@ from buildmatrix.errors import SpecError
 from buildmatrix.lock.ask import Ask
 from buildmatrix.lock.committed import read_committed
 from buildmatrix.lock.model import LeftOut, Lock
-from buildmatrix.pipeline.asked import parse, parts_left_out
+from buildmatrix.sources.asked import parse, parts_left_out
 
 DATA = Path(__file__).parent / "data"
 

@@ -15,8 +15,8 @@ from buildmatrix.lock.committed import read_committed
 from buildmatrix.lock.model import Lock
 from buildmatrix.lock.platform import marker_environment
 from buildmatrix.lock.requires import with_askers
-from buildmatrix.pipeline.requirement_lines import requirement_lines
 from buildmatrix.rules.subject import locked
+from buildmatrix.sources.requirement_lines import requirement_lines
 from buildmatrix.spec.model import Policy
 
 #: `Requires-Dist` of the real releases, as far as it names what the locks below hold.

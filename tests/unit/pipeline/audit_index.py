@@ -13,16 +13,16 @@ from pathlib import Path
 
 from index import IndexServer
 
+from buildmatrix.audit.run import audit
+from buildmatrix.audit.subject import judge_for
 from buildmatrix.index.client import Client
 from buildmatrix.index.patience import Patience
 from buildmatrix.index.wheels import WheelReader
 from buildmatrix.lock.model import Lock, Package, Wheel
-from buildmatrix.pipeline.audit import audit
-from buildmatrix.pipeline.audit.subject import judge_for
-from buildmatrix.pipeline.bare import bare_target
-from buildmatrix.pipeline.resolved import Resolved
 from buildmatrix.progress import Silent
 from buildmatrix.reports.run.model import Report
+from buildmatrix.sources.resolution.resolved import Resolved
+from buildmatrix.spec.bare import bare_target
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "elf"))
 from elf_images import Image, Part, fat_binary, fat_entry

@@ -17,11 +17,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "lock"))
 
 from package_index import PackageIndex, serve
 
+from buildmatrix.audit.session import Inputs, Session
+from buildmatrix.audit.subject import judge_for
 from buildmatrix.index.client import Client
+from buildmatrix.index.reading import Kept
 from buildmatrix.index.wheels import WheelReader
-from buildmatrix.pipeline.audit.reading import Kept
-from buildmatrix.pipeline.audit.session import Inputs, Session
-from buildmatrix.pipeline.audit.subject import judge_for
 from buildmatrix.progress import Silent
 from buildmatrix.spec.load import load_spec
 

@@ -21,8 +21,8 @@ from index import (
 )
 
 from buildmatrix.index.client import Client
+from buildmatrix.index.reading import Kept
 from buildmatrix.index.wheels import WheelReader
-from buildmatrix.pipeline.audit.reading import Kept
 from buildmatrix.reports.run.model import Report, exit_code
 from buildmatrix.rules.model import Finding, Verdict
 
@@ -128,7 +128,7 @@ def test_device_code_behind_most_of_a_file_is_found_where_there_is_enough_to_spe
 
 
 def test_what_was_not_reached_leaves_a_verdict_open(locked: Locked, monkeypatch) -> None:
-    monkeypatch.setattr("buildmatrix.pipeline.audit.budget.FLOOR", 20_000_000)
+    monkeypatch.setattr("buildmatrix.index.budget.FLOOR", 20_000_000)
     locked.add("demo 1.0", files={"demo/libdemo.so": embedded(before=16_000_000)})
     report = locked.audit("cpu")
     found = verdicts(report)["demo"]
@@ -140,7 +140,7 @@ def test_what_was_not_reached_leaves_a_verdict_open(locked: Locked, monkeypatch)
 def test_a_strict_audit_reads_until_it_is_certain_and_no_further(
     locked: Locked, monkeypatch
 ) -> None:
-    monkeypatch.setattr("buildmatrix.pipeline.audit.budget.FLOOR", 300_000)
+    monkeypatch.setattr("buildmatrix.index.budget.FLOOR", 300_000)
     clean = Image(parts=(Part(".data", noise(9_000_000)),)).build()
     locked.add("clean 1.0", files={"clean/lib.so": clean})
     locked.add("pure 1.0")
@@ -174,7 +174,7 @@ def test_what_an_installer_adds_to_pinned_requirements_is_undecided_and_named(
 def test_a_strict_audit_does_not_read_on_where_a_finding_fails_already(
     locked: Locked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("buildmatrix.pipeline.audit.budget.FLOOR", 300_000)
+    monkeypatch.setattr("buildmatrix.index.budget.FLOOR", 300_000)
     for number, name in enumerate(("one", "two", "three")):
         data = Image(parts=(Part(".data", noise(9_000_000, number)),)).build()
         shared = {"shared/data.so": library(size=1000 + number)} if name != "three" else {}
@@ -406,12 +406,12 @@ def test_a_target_that_could_not_be_resolved_is_undecided_beside_one_that_was(
 ) -> None:
     from datetime import date
 
+    from buildmatrix.audit.run import audit
+    from buildmatrix.audit.subject import judge_for
     from buildmatrix.errors import UndecidedError
-    from buildmatrix.pipeline.audit import audit
-    from buildmatrix.pipeline.audit.subject import judge_for
-    from buildmatrix.pipeline.bare import bare_target
-    from buildmatrix.pipeline.resolved import Resolved, Unresolved
     from buildmatrix.progress import Silent
+    from buildmatrix.sources.resolution.resolved import Resolved, Unresolved
+    from buildmatrix.spec.bare import bare_target
 
     class NoReader:
         """Nothing has to be read."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from buildmatrix.index.amounts import HEAD, MOST_SNIFFED, SNIFF
+from buildmatrix.index.budget import LEAST_OF_ONE, Need, most, rest, shares
 from buildmatrix.index.model import Member
-from buildmatrix.pipeline.audit.budget import LEAST_OF_ONE, Need, most, rest, shares
 
 MB = 1_000_000
 GB = 1000 * MB

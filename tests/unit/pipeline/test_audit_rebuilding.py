@@ -10,10 +10,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "rules"))
 from rulecases import lock, pin, target
 
+from buildmatrix.audit.rebuilding import look_up
 from buildmatrix.errors import UndecidedError
-from buildmatrix.pipeline.audit.rebuilding import look_up
-from buildmatrix.pipeline.resolved import Resolved
 from buildmatrix.rules.model import Finding, Fix, Trial
+from buildmatrix.sources.resolution.resolved import Resolved
 
 WHERE = target("rocm")
 FIX = Fix("rebuild", "build it from source")

@@ -8,7 +8,7 @@ import pytest
 
 from buildmatrix.errors import SpecError, UsageError
 from buildmatrix.lock.wanted import read_wanted
-from buildmatrix.pipeline.asked import parse
+from buildmatrix.sources.asked import parse
 
 
 @pytest.mark.parametrize(

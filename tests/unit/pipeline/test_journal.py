@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from buildmatrix.build.digests import Digests
 from buildmatrix.errors import SpecError
-from buildmatrix.pipeline import journal
-from buildmatrix.pipeline.digests import Digests
-from buildmatrix.pipeline.journal import Record
-from buildmatrix.pipeline.state import TargetFiles
+from buildmatrix.state import journal
+from buildmatrix.state.folder import TargetFiles
+from buildmatrix.state.journal import Record
 
 KEY = "k" * 64
 

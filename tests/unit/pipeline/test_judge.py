@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.errors import SpecError
-from buildmatrix.pipeline.judge import Judge
+from buildmatrix.judge import Judge
 from buildmatrix.spec.load import load_spec
 
 SPEC = """

@@ -15,8 +15,8 @@ from package_index import PackageIndex, serve, wheel_bytes
 
 from buildmatrix.lock.model import Package
 from buildmatrix.lock.resolve import lock_targets
-from buildmatrix.pipeline.resolved import Resolved, Unresolved, resolve_sources
 from buildmatrix.progress import Silent
+from buildmatrix.sources.resolution.resolved import Resolved, Unresolved, resolve_sources
 
 #: The public index, and the private one, have both a package of this name.
 NAME = "company-tool"

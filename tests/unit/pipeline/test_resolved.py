@@ -17,8 +17,8 @@ from package_index import PackageIndex, serve
 from buildmatrix.errors import UsageError
 from buildmatrix.lock.choose import refusal
 from buildmatrix.lock.model import Package
-from buildmatrix.pipeline.resolved import Resolved, Unresolved, resolve_sources
 from buildmatrix.progress import Silent
+from buildmatrix.sources.resolution.resolved import Resolved, Unresolved, resolve_sources
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix.diff.git_revision import at_revision, moved
 from buildmatrix.errors import ComponentError, UsageError
-from buildmatrix.pipeline.revision import at_revision, moved
 
 
 def git(folder: Path, *arguments: str) -> None:

@@ -15,11 +15,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from audit_index import CUDART, Locked, noise
 from elf_images import Image, Part, fat_binary, fat_entry
 
+from buildmatrix.audit.subject import judge_for
 from buildmatrix.inventory.collect import collect
-from buildmatrix.pipeline.audit.subject import judge_for
-from buildmatrix.pipeline.bare import bare_target
 from buildmatrix.reports.run.model import Report
 from buildmatrix.rules.model import Finding
+from buildmatrix.spec.bare import bare_target
 from buildmatrix.trees.base import Tree
 from buildmatrix.trees.directory import DirectoryTree
 from buildmatrix.trees.wheel import WheelTree
@@ -123,10 +123,10 @@ def test_the_same_files_are_judged_alike_wherever_they_lie(
     with zipfile.ZipFile(path) as wheel:
         wheel.extractall(site)
     reports = {"heads": locked.audit(*BACKENDS), "whole": locked.audit(*BACKENDS, deep=True)}
-    monkeypatch.setattr("buildmatrix.pipeline.audit.budget.FLOOR", 100_000)
+    monkeypatch.setattr("buildmatrix.index.budget.FLOOR", 100_000)
     reports["some"] = locked.audit(*BACKENDS)
-    monkeypatch.setattr("buildmatrix.pipeline.audit.budget.FLOOR", 0)
-    monkeypatch.setattr("buildmatrix.pipeline.audit.budget.PART_OF_ALL", 1 << 40)
+    monkeypatch.setattr("buildmatrix.index.budget.FLOOR", 0)
+    monkeypatch.setattr("buildmatrix.index.budget.PART_OF_ALL", 1 << 40)
     reports["listing"] = locked.audit(*BACKENDS)
     for backend in BACKENDS:
         with WheelTree(path) as wheel_tree:
@@ -148,8 +148,8 @@ def test_the_same_files_are_judged_alike_wherever_they_lie(
 def test_a_list_of_files_says_that_large_ones_with_harmless_names_were_not_opened(
     locked: Locked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("buildmatrix.pipeline.audit.budget.FLOOR", 0)
-    monkeypatch.setattr("buildmatrix.pipeline.audit.budget.PART_OF_ALL", 1 << 40)
+    monkeypatch.setattr("buildmatrix.index.budget.FLOOR", 0)
+    monkeypatch.setattr("buildmatrix.index.budget.PART_OF_ALL", 1 << 40)
     locked.add("demo 1.0", files={"demo/__init__.py": b"", **CONTENTS["readme"]})
     (verdict,) = locked.audit("cpu").distributions
     assert (verdict.depth, verdict.certain, verdict.may_be) == ("listing", False, "broken")

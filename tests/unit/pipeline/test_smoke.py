@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from buildmatrix.build import smoke
 from buildmatrix.engines.model import RunResult
-from buildmatrix.pipeline import smoke
 from buildmatrix.progress import Silent
 from buildmatrix.spec.model import Base, Position, Smoke, SmokeLevel, Target, User
 

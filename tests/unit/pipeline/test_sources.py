@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.errors import UsageError
-from buildmatrix.pipeline.kinds import is_declared, report_file
-from buildmatrix.pipeline.locked import own_target
-from buildmatrix.pipeline.source import Source, parse
+from buildmatrix.sources.kinds import is_declared, report_file
+from buildmatrix.sources.locked import own_target
+from buildmatrix.sources.source import Source, parse
 from buildmatrix.spec.load import load_spec
 
 SPEC = """\

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.errors import BuildError
-from buildmatrix.pipeline.state import State
 from buildmatrix.progress import Silent
+from buildmatrix.state.folder import State
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from buildmatrix.pipeline.state import State
+from buildmatrix.state.folder import State
 from buildmatrix.progress import Silent
 with State(Path(sys.argv[1])).held(Silent()):
     print("held", flush=True)

@@ -16,9 +16,9 @@ from buildmatrix import store
 from buildmatrix.engines.model import ImageFacts
 from buildmatrix.errors import ComponentError, Interrupted
 from buildmatrix.inventory.model import Distribution, Inventory
-from buildmatrix.pipeline import journal
-from buildmatrix.pipeline.state import TargetFiles
-from buildmatrix.pipeline.target_layers import with_layers
+from buildmatrix.state import journal
+from buildmatrix.state.folder import TargetFiles
+from buildmatrix.state.target_layers import with_layers
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 STEPS = ("ADD root.tar /", "COPY /opt/venv /opt/venv")

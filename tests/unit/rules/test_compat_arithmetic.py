@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from buildmatrix.compat.architectures import support
-from buildmatrix.compat.runtimes import built_for, toolkit_line
+from buildmatrix.catalogue.architectures import support
+from buildmatrix.catalogue.runtimes import built_for, toolkit_line
 
 
 @pytest.mark.parametrize(

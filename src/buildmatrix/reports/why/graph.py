@@ -1,4 +1,4 @@
-"""Nodes and edges of the joined graph. Immutable; built by `graph.join`.
+"""Nodes and edges of the joined graph. Immutable; built by `why.join`.
 
 Every edge leads from what wants something to what it gets: a requirement line to a distribution, a
 distribution to its files, a file to the library that it links. Cycles are real: distributions

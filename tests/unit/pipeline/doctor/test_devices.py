@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.catalogue.load import Catalogue, load
+from buildmatrix.doctor.checks import LITTLE, disk
+from buildmatrix.doctor.examine import device_lines
+from buildmatrix.doctor.machine import LARGEST, MachineFiles
 from buildmatrix.engines.model import Facilities
 from buildmatrix.errors import SpecError
-from buildmatrix.pipeline.doctor.checks import LITTLE, disk
-from buildmatrix.pipeline.doctor.examine import device_lines
-from buildmatrix.pipeline.doctor.machine import LARGEST, MachineFiles
 
 Generate = Callable[[Mapping[str, str]], MachineFiles]
 

@@ -1,0 +1,54 @@
+"""`audit --fix`: fixes tried, those that work written, and the outcome audited."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from buildmatrix.audit.fixing import Outcome, try_fixes
+from buildmatrix.audit.patches import write
+from buildmatrix.audit.session import Found, Inputs, Session, common_python
+from buildmatrix.reports.run.model import FixesTried, Report
+
+
+def fixed(session: Session, found: Found, report: Report, *, dry_run: bool) -> tuple[Found, Report]:
+    """Try the fixes of `report`, which is the audit of `found`, and write those that work.
+
+    Returns what is there afterwards, and its audit; with `dry_run`, or where nothing can be
+    written, the same as before with what came of the tries. Raises `UndecidedError` when a file
+    changed meanwhile; then nothing was written.
+    """
+    outcome = try_fixes(session, found, report)
+    if dry_run or outcome.draft is None or not outcome.draft.texts:
+        return found, outcome.report
+    return _written(session, found, outcome)
+
+
+def _written(session: Session, found: Found, outcome: Outcome) -> tuple[Found, Report]:
+    assert outcome.draft is not None
+    write(outcome.draft.texts.values())
+    known = outcome.report.fixes or FixesTried()
+    notes = list(known.notes)
+    inputs = session.inputs
+    if not inputs.sources and inputs.spec is not None:
+        inputs = Inputs((), session.load(inputs.spec.path), inputs.root)
+        spec = inputs.spec
+        if spec is not None and any((spec.root / one.lock).exists() for one in spec.targets):
+            notes.append(
+                f"this is what the locks will be: they are older than {spec.path.name} now, so "
+                "run `buildmatrix lock`"
+            )
+    again = session.resolve(
+        inputs,
+        python=common_python(found) if inputs.sources else None,
+        relock=not inputs.sources,
+    )
+    report = session.report(again)
+    tried = {(one.target, one.fingerprint): one.fix for one in outcome.report.findings}
+    return again, replace(
+        report,
+        findings=tuple(
+            replace(one, fix=tried.get((one.target, one.fingerprint)) or one.fix)
+            for one in report.findings
+        ),
+        fixes=replace(known, written=True, notes=tuple(notes)),
+    )

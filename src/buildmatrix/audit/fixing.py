@@ -1,0 +1,357 @@
+"""Fixes of findings, each tried: put into the inputs, resolved again, audited again.
+
+A fix works when its finding, and every other one with the same fix, is gone and nothing new came.
+Those that work are put together, tried once more as a whole, and offered as one patch. Nothing is
+written here.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from buildmatrix.audit.cases import Case, Tried, Way, said, with_trials
+from buildmatrix.audit.modules import Change
+from buildmatrix.audit.patches import (
+    CannotWrite,
+    Draft,
+    in_source,
+    in_spec,
+    snippet,
+    unwritable,
+)
+from buildmatrix.audit.rebuilding import look_up
+from buildmatrix.audit.session import Found, Session, target_of
+from buildmatrix.audit.trying import Attempt, Bench
+from buildmatrix.lock.model import Lock
+from buildmatrix.reports.run.model import FixesTried, Report, Saved
+from buildmatrix.rules.model import Trial
+from buildmatrix.rules.text import listing
+from buildmatrix.sources.asked import parse
+from buildmatrix.sources.resolution.nearest import ask_index
+from buildmatrix.sources.resolution.resolved import Resolved
+
+#: Fixes that are tried, and seconds after which no further try is begun.
+MOST = 10
+SECONDS = 120.0
+#: Rules about advisories: no try asks for them.
+_ADVISORIES = "BM8"
+_STEP = "fixes"
+#: A range that allows one version only.
+_PIN = re.compile(r"===?([^*,]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The audit with what came of its fixes, and all that work together."""
+
+    report: Report
+    draft: Draft | None
+
+
+def try_fixes(
+    session: Session,
+    found: Found,
+    report: Report,
+    *,
+    most: int = MOST,
+    seconds: float = SECONDS,
+) -> Outcome:
+    """Try the fixes of `report`, which is the audit of `found`.
+
+    What was not tried, and why, is in the notes of `Report.fixes`.
+    """
+    bench = Bench(session, found, report)
+    return _Fixing(bench, session, found, report, most, time.monotonic() + seconds).run()
+
+
+@dataclass(slots=True)
+class _Fixing:
+    bench: Bench
+    session: Session
+    found: Found
+    report: Report
+    most: int
+    until: float
+    notes: list[str] = field(default_factory=list)
+    _tries: int = 0
+
+    def run(self) -> Outcome:
+        cases = list(self._cases())
+        done: dict[Way, Tried] = {}
+        left_out: set[Way] = set()
+        pending = cases
+        while pending:
+            groups: dict[Way, list[Case]] = {}
+            for case in pending:
+                groups.setdefault(case.way, []).append(case)
+            for way, mine in groups.items():
+                if way in done or way in left_out:
+                    continue
+                if self._tries >= self.most or time.monotonic() > self.until:
+                    left_out.add(way)
+                    continue
+                done[way] = self._try(way, mine)
+            pending = [case for case in pending if self._goes_on(case, done)]
+        if left_out:
+            names = listing((said(way.change) for way in left_out), 5)
+            self.notes.append(f"not tried, since enough was tried already: {names}")
+        draft, saved = self._together([one for one in done.values() if one.draft is not None])
+        ask = None if self.session.offline else ask_index
+        findings = look_up(with_trials(self.report, cases, done), self.found, ask)
+        return Outcome(
+            replace(
+                self.report,
+                findings=findings,
+                fixes=FixesTried(
+                    patch=draft.patch if draft is not None else "",
+                    files=tuple(sorted(one.label for one in draft.texts.values()))
+                    if draft is not None
+                    else (),
+                    saved=tuple(Saved(id, *saved[id]) for id in sorted(saved)),
+                    notes=tuple(dict.fromkeys(self.notes)),
+                ),
+            ),
+            draft,
+        )
+
+    # What there is to try
+
+    def _cases(self) -> Iterator[Case]:
+        targets = [target_of(one) for one in self.found]
+        per_source = len(self.found) // max(1, len(self.session.inputs.sources))
+        numbers = {
+            target.id: number // per_source if self.session.inputs.sources else None
+            for number, target in enumerate(targets)
+            if target is not None
+        }
+        for one in self.report.findings:
+            if one.fix is None or not one.fix.changes or one.waived is not None:
+                continue
+            if one.severity == "note" or one.target not in numbers:
+                continue
+            source = numbers[one.target]
+            backend = one.backend if source is None else ""
+            ways = tuple(Way(source, backend, change) for change in one.fix.changes)
+            yield Case(one.target, one, ways)
+
+    @staticmethod
+    def _goes_on(case: Case, done: Mapping[Way, Tried]) -> bool:
+        """Whether a way does not work and another one is left, whose turn it is then."""
+        tried = done.get(case.way)
+        trial = tried.trial.get(case.target) if tried is not None else None
+        if trial is None or trial.works is not False or case.turn + 1 == len(case.ways):
+            return False
+        case.turn += 1
+        return True
+
+    # One way
+
+    def _try(self, way: Way, cases: Sequence[Case]) -> Tried:
+        ids = frozenset(case.target for case in cases)
+        why = self._impossible(way)
+        if why is not None:
+            self.notes.append(f"not tried: {said(way.change)}: {why}")
+            return Tried(way, {})
+        self._tries += 1
+        self.session.progress.step(_STEP, f"trying: {said(way.change)}")
+        gone = frozenset((case.target, case.finding.fingerprint) for case in cases)
+        tried = self._attempt(way, ids, gone, None)
+        first = tried
+        nearest = ""
+        for only in self._other_ranges(tried):
+            again = self._attempt(way, ids, gone, only)
+            version = _version_of(again, way.change.value)
+            if version is not None:
+                tried = self._attempt(way, ids, gone, f"=={version}")
+                nearest = f"{way.change.value} {version} is the nearest to what is pinned"
+                break
+        if not tried.works and first.is_known and first.draft.texts:
+            tried = self._as_an_entry(way, ids, gone, first)
+        told = self._told(way, ids, tried if tried.works else first, nearest)
+        return replace(told, gone=gone)
+
+    def _as_an_entry(
+        self, way: Way, ids: frozenset[str], gone: frozenset[tuple[str, str]], line: Attempt
+    ) -> Attempt:
+        """The change as a specification says it, which holds for whoever asks; `line` failed."""
+        askers = {
+            asker
+            for one in line.found
+            if isinstance(one, Resolved)
+            for package in one.lock.packages
+            if package.name == way.change.name
+            for asker in package.via
+        }
+        why = (
+            f"{listing(sorted(askers))} {'asks' if len(askers) == 1 else 'ask'} for "
+            f"{way.change.name} too, so a changed line does not do"
+            if askers
+            else f"a changed line does not do: {line.failure}"
+        )
+        self._tries += 1
+        draft = Draft(self.session.inputs, hooks=[(ids, way.change)])
+        return self.bench.attempt(draft, self._touched(way, ids), gone, why)
+
+    def _impossible(self, way: Way) -> str | None:
+        if way.source is None:
+            return None
+        root = self.session.inputs.root
+        asked = parse(self.session.inputs.sources[way.source], root)
+        if asked.kind == "pypi":
+            return None
+        return unwritable(asked, root / asked.name, asked.name)
+
+    def _attempt(
+        self, way: Way, ids: Collection[str], gone: Collection[tuple[str, str]], only: str | None
+    ) -> Attempt:
+        draft = Draft(self.session.inputs)
+        why = ""
+        try:
+            _put(draft, way, only)
+        except CannotWrite as error:
+            why = str(error)
+            draft = Draft(self.session.inputs, hooks=[(frozenset(ids), way.change)])
+        tried = self.bench.attempt(draft, self._touched(way, ids), gone, why)
+        return replace(tried, only=only)
+
+    def _touched(self, way: Way, ids: Collection[str]) -> frozenset[str]:
+        """The targets that a change is looked at for: an entry of a backend is for all of its."""
+        if way.source is not None:
+            return frozenset(ids)
+        known = (target_of(one) for one in self.found)
+        return frozenset(
+            target.id for target in known if target is not None and target.backend == way.backend
+        )
+
+    def _other_ranges(self, tried: Attempt) -> Iterator[str]:
+        """Ranges for a twin that does not have the version that the original is pinned to.
+
+        What a person said otherwise (`>=2`) is a wish that a fix does not overrule.
+        """
+        pins = {_PIN.fullmatch(one) for one in tried.draft.ranges}
+        if tried.has_no_solution and len(pins) == 1 and (pin := pins.pop()) is not None:
+            yield f"<={pin[1]}"
+            yield f">={pin[1]}"
+
+    def _told(self, way: Way, ids: frozenset[str], tried: Attempt, nearest: str) -> Tried:
+        why = tried.why_not_written
+        if tried.works and tried.draft.texts:
+            why = self._opposed(way, ids) or self._breaks(way, tried) or ""
+        if tried.works and why:
+            self.notes.append(self._by_hand(way, ids, why))
+        works = tried.works if tried.is_known else None
+        saved = tried.saved if works else {}
+        told = [nearest, f"not written: {why}" if why else ""] if works else [tried.failure or ""]
+        outcome = "; ".join(part for part in told if part)
+        trial = {id: Trial(works, outcome, *saved.get(id, (0, 0))) for id in ids}
+        is_written = tried.works and not why and bool(tried.draft.texts)
+        draft = tried.draft if is_written else None
+        return Tried(way, trial, draft=draft, only=tried.only)
+
+    def _opposed(self, way: Way, ids: Collection[str]) -> str | None:
+        """Why a change that is right for some targets is not for the others of a SOURCE."""
+        if way.source is None:
+            return None
+        per_source = len(self.found) // len(self.session.inputs.sources)
+        mine = self.found[way.source * per_source : (way.source + 1) * per_source]
+        others = []
+        for one in mine:
+            target = target_of(one)
+            if target is None or target.id in ids:
+                continue
+            if not isinstance(one, Resolved) or _has(one.lock, way.change.name):
+                others.append(target.backend)
+        if not others:
+            return None
+        name = parse(self.session.inputs.sources[way.source], self.session.inputs.root).name
+        return f"{name} is shared with {listing(dict.fromkeys(others))}, where it is wrong"
+
+    def _breaks(self, way: Way, tried: Attempt) -> str | None:
+        """Why code would fail after a change that takes modules away; None where nobody sees it."""
+        before = {one.target.id: one for one in self.found if isinstance(one, Resolved)}
+        for one in tried.found:
+            if not isinstance(one, Resolved) or one.target.id not in before:
+                continue
+            change = Change(before[one.target.id], one, self.session.reader)
+            if way.change.key == "replace" and (module := change.loses_all(way.change.name)):
+                return (
+                    f"{way.change.value} has no module `{module}`, so code that imports it has to "
+                    "change as well"
+                )
+            if (importer := change.importer(self.session.inputs.root)) is not None:
+                return f"{importer[0]} imports `{importer[1]}`, which would be gone"
+        return None
+
+    def _by_hand(self, way: Way, ids: Collection[str], why: str) -> str:
+        backends = {
+            target.backend: None
+            for target in map(target_of, self.found)
+            if target is not None and target.id in ids
+        }
+        line = snippet(way.change, "").partition("\n")[2]
+        where = " and ".join(f"[backend.{backend}]" for backend in backends)
+        return (
+            f"{said(way.change)} works and is not written: {why}; write `{line}` under {where} of "
+            "a specification, which has an entry for each backend"
+        )
+
+    # All of them
+
+    def _together(
+        self, works: Sequence[Tried]
+    ) -> tuple[Draft | None, Mapping[str, tuple[int, int]]]:
+        """One draft of all that go together, and the bytes that targets save by it."""
+        chosen = list(works)
+        while chosen:
+            draft = Draft(self.session.inputs)
+            try:
+                for one in chosen:
+                    _put(draft, one.way, one.only)
+            except CannotWrite as error:
+                last = chosen.pop()
+                self.notes.append(f"{said(last.way.change)} is not written: {error}")
+                continue
+            if len(chosen) == 1:
+                (one,) = chosen
+                return draft, {
+                    id: (trial.saved_download, trial.saved_installed)
+                    for id, trial in one.trial.items()
+                }
+            self.session.progress.step(_STEP, f"trying all {len(chosen)} together")
+            ids = frozenset().union(*(self._touched(one.way, one.trial.keys()) for one in chosen))
+            gone = frozenset().union(*(one.gone for one in chosen))
+            tried = self.bench.attempt(draft, ids, gone)
+            if tried.works:
+                return draft, tried.saved
+            last = chosen.pop()
+            self.notes.append(
+                f"{said(last.way.change)} works alone and not with the others: {tried.failure}"
+            )
+        return None, {}
+
+
+def _put(draft: Draft, way: Way, only: str | None) -> None:
+    if way.source is None:
+        in_spec(draft, way.change, way.backend)
+    else:
+        in_source(draft, way.source, way.change, only)
+
+
+def _has(lock: Lock, name: str) -> bool:
+    return any(package.name == name for package in lock.packages)
+
+
+def _version_of(attempt: Attempt, twin: str) -> str | None:
+    if not attempt.works:
+        return None
+    versions = {
+        package.version
+        for one in attempt.found
+        if isinstance(one, Resolved)
+        for package in one.lock.packages
+        if package.name == twin
+    }
+    return versions.pop() if len(versions) == 1 else None

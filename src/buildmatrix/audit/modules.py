@@ -1,0 +1,148 @@
+"""Modules that a change takes away, and who imports them: such a change is advice, and not written.
+
+Names of modules come from the lists of files of wheels. What imports them is read in the sources of
+the project, by their import statements, and in the Python code of the wheels that remain.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from buildmatrix.errors import UndecidedError
+from buildmatrix.index.model import WheelFacts
+from buildmatrix.index.reading import Reader
+from buildmatrix.lock.choose import choose
+from buildmatrix.lock.model import Package
+from buildmatrix.sources.resolution.resolved import Resolved
+
+#: Bytes of one wheel that may be read for its imports.
+MOST_OF_ONE = 5_000_000
+#: Source files of a project that are looked at, bytes of one, and folders that hold none of its.
+MOST_FILES = 5_000
+LARGEST = 1 << 20
+_SKIPPED = frozenset({"node_modules", "site-packages", "__pycache__", "build", "dist"})
+_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b|import[ \t]+([^#\n;]+))", re.M)
+
+
+def modules(facts: WheelFacts) -> frozenset[str]:
+    """The modules that a wheel brings: at the top, and those of namespaces below it."""
+    paths = [_installed(member.path) for member in facts.members]
+    python = [path for path in paths if path is not None and path.endswith((".py", ".so", ".pyd"))]
+    packages = {path.removesuffix("/__init__.py") for path in python if "/__init__." in path}
+    found: set[str] = set()
+    for path in python:
+        parts = path.split("/")
+        if len(parts) == 1:
+            found.add(parts[0].partition(".")[0])
+        elif parts[0] in packages or len(parts) == 2:
+            found.add(parts[0])
+        else:
+            # A namespace: `nvidia.nccl`, `google.protobuf`.
+            found.add(f"{parts[0]}.{parts[1]}")
+    return frozenset(name for name in found if all(map(str.isidentifier, name.split("."))))
+
+
+def _installed(path: str) -> str | None:
+    """Where a member lies below site-packages; None for what lies elsewhere."""
+    top, slash, rest = path.partition("/")
+    if top.endswith(".dist-info"):
+        return None
+    if top.endswith(".data"):
+        kind, _, rest = rest.partition("/")
+        return rest if kind in ("purelib", "platlib") else None
+    return path if slash or "." in top else None
+
+
+class Change:
+    """One target before and after a change."""
+
+    def __init__(self, before: Resolved, after: Resolved, reader: Reader) -> None:
+        """`reader` has read the wheels of both already."""
+        self._reader = reader
+        self._target = before.target
+        self._after = after.lock.packages
+        remaining = {package.name for package in after.lock.packages}
+        removed = [one for one in before.lock.packages if one.name not in remaining]
+        self._removed = {one.name: one for one in removed}
+        still = frozenset[str]().union(*(self._modules(one) for one in after.lock.packages))
+        #: Distribution that goes → its modules that nothing else brings.
+        self.lost = {one.name: self._modules(one) - still for one in removed}
+        self._had = {one.name: self._modules(one) for one in removed}
+
+    def loses_all(self, name: str) -> str | None:
+        """A module of a distribution that goes, where none of them remains."""
+        lost = self.lost.get(name, frozenset())
+        return min(lost) if lost and lost == self._had[name] else None
+
+    def importer(self, root: Path) -> tuple[str, str] | None:
+        """Who imports a lost module, and which; None where nobody is known to."""
+        lost = frozenset[str]().union(*self.lost.values())
+        if not lost:
+            return None
+        return next(self._in_wheels(lost), None) or next(_in_sources(root, lost), None)
+
+    def _in_wheels(self, lost: frozenset[str]) -> Iterator[tuple[str, str]]:
+        askers = {name for one in self._removed.values() for name in one.via}
+        for package in self._after:
+            facts = self._facts(package, deeper=package.name in askers)
+            for statement in facts.inventory.python_imports if facts is not None else ():
+                if statement.how != "tried" and (name := _of(statement.module, lost)):
+                    yield f"{package.name} {package.version}", name
+
+    def _modules(self, package: Package) -> frozenset[str]:
+        facts = self._facts(package)
+        return modules(facts) if facts is not None else frozenset()
+
+    def _facts(self, package: Package, *, deeper: bool = False) -> WheelFacts | None:
+        wheel = choose(package, self._target)
+        if wheel is None or not wheel.url:
+            return None
+        try:
+            if deeper:
+                return self._reader.read(wheel, "heads", most=MOST_OF_ONE)
+            return self._reader.remembered(wheel, "listing")
+        except UndecidedError:
+            return None
+
+
+def _in_sources(root: Path, lost: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Places of a project's sources that import one of the modules `lost`."""
+    for count, path in enumerate(_sources(root)):
+        if count == MOST_FILES:
+            return
+        try:
+            with path.open("rb") as file:
+                text = file.read(LARGEST).decode("utf-8", "replace")
+        except OSError:
+            continue
+        for found in _IMPORT.finditer(text):
+            for name in _named(found):
+                if module := _of(name, lost):
+                    line = text.count("\n", 0, found.start()) + 1
+                    yield f"{path.relative_to(root).as_posix()}:{line}", module
+
+
+def _sources(root: Path) -> Iterator[Path]:
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith(".")
+            and name not in _SKIPPED
+            and not Path(folder, name, "pyvenv.cfg").exists()
+        )
+        yield from (Path(folder, name) for name in sorted(files) if name.endswith(".py"))
+
+
+def _named(found: re.Match[str]) -> Sequence[str]:
+    if found[1]:
+        return (found[1],)
+    return [name.strip().partition(" ")[0] for name in found[2].split(",")]
+
+
+def _of(dotted: str, names: Iterable[str]) -> str | None:
+    """Which of `names` a dotted name is, or lies below."""
+    return next((name for name in names if f"{dotted}.".startswith(f"{name}.")), None)

@@ -1,0 +1,301 @@
+"""A fix as text: which file says it, and what that file says then.
+
+Nothing here touches the user's files until `write` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from buildmatrix.audit.session import Inputs
+from buildmatrix.errors import SpecError, UndecidedError
+from buildmatrix.lock.amend import CannotAmend, amended
+from buildmatrix.lock.committed import is_lock
+from buildmatrix.lock.pinned import is_pinned
+from buildmatrix.lock.projects import read_project
+from buildmatrix.lock.rewrite import CannotRewrite, renamed_line, renamed_string, unified
+from buildmatrix.lock.wanted import read_wanted
+from buildmatrix.parsing import parse_requirement
+from buildmatrix.rules.model import Change
+from buildmatrix.sources.asked import Asked, label_of, parse
+from buildmatrix.spec.model import Target
+
+_BOM = "\ufeff"
+
+
+class CannotWrite(Exception):
+    """No file can say this change; the message says why, as the end of a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A file as it is and as it would be."""
+
+    #: Where it is written, and where it is read: a link may lie between the two.
+    path: Path
+    at: Path
+    #: As seen from the folder that sources start from.
+    label: str
+    before: str
+    after: str
+
+    @property
+    def patch(self) -> str:
+        """The difference, for `git apply`."""
+        return unified(self.label, self.before, self.after)
+
+
+@dataclass(slots=True)
+class Draft:
+    """Inputs with changes in them that are not written."""
+
+    inputs: Inputs
+    texts: dict[Path, Text] = field(default_factory=dict)
+    #: Files that were read on the way, and include others.
+    beside: set[Path] = field(default_factory=set)
+    #: SOURCEs, some of them changed (`pypi:xgboost-cpu==3.4.1`).
+    sources: list[str] = field(default_factory=list)
+    #: Ranges of the requirements that were changed.
+    ranges: set[str] = field(default_factory=set)
+    #: What no file says: made to targets, by identifier.
+    hooks: list[tuple[frozenset[str], Change]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Begin with what is there."""
+        self.sources = self.sources or list(self.inputs.sources)
+
+    @property
+    def patch(self) -> str:
+        """The difference of all files."""
+        changed = sorted(self.texts.values(), key=lambda one: one.label)
+        return "".join(one.patch for one in changed)
+
+    def edit(self, path: Path) -> Text:
+        """The file as it is in this draft. Raises `CannotWrite`."""
+        place = path.resolve()
+        if place not in self.texts:
+            try:
+                text = place.read_bytes().decode()
+            except (OSError, UnicodeDecodeError) as error:
+                raise CannotWrite(f"{path} cannot be read as text") from error
+            label = label_of(str(place), self.inputs.root.resolve())
+            return Text(place, path, label, text, text)
+        return self.texts[place]
+
+    def put(self, text: Text, after: str) -> None:
+        """Give a file other content."""
+        if after != text.before:
+            self.texts[text.path] = replace(text, after=after)
+
+    def hooked(self, target: Target) -> Target:
+        """A target with the changes that no file says."""
+        for ids, change in self.hooks:
+            if any(id == target.id or id.startswith(f"{target.id}:") for id in ids):
+                target = changed(target, change)
+        return target
+
+
+def changed(target: Target, change: Change) -> Target:
+    """The target as its specification would make it with `change`."""
+    match change.key:
+        case "replace":
+            return replace(target, replace={**target.replace, change.name: change.value})
+        case "drop":
+            return replace(target, drop=(*target.drop, change.name))
+        case "torch":
+            return replace(target, torch=change.value)
+        case _:
+            return replace(target, no_binary=(*target.no_binary, change.name))
+
+
+def entry(change: Change) -> Mapping[str, object]:
+    """The change as keys of `[backend.NAME]`."""
+    match change.key:
+        case "replace":
+            return {"replace": {change.name: change.value}}
+        case "torch":
+            return {"torch": change.value}
+        case _:
+            return {change.key: [change.name]}
+
+
+def snippet(change: Change, backend: str) -> str:
+    """The change for a person who writes a specification."""
+    said = {
+        "replace": f'replace = {{ {change.name} = "{change.value}" }}',
+        "torch": f'torch = "{change.value}"',
+    }
+    return f"[backend.{backend}]\n" + said.get(change.key, f'{change.key} = ["{change.name}"]')
+
+
+def in_spec(draft: Draft, change: Change, backend: str) -> None:
+    """Write a change into the specification. Raises `CannotWrite`."""
+    spec = draft.inputs.spec
+    assert spec is not None
+    text = draft.edit(spec.path)
+    draft.beside |= {spec.root / name for name in spec.catalogue}
+    draft.beside |= {
+        spec.root / name for target in spec.targets for name in target.requirements if name
+    }
+    try:
+        draft.put(text, amended(text.after, {"backend": {backend: entry(change)}}))
+    except CannotAmend as error:
+        raise CannotWrite(f"{text.label} is not changed: {error}") from error
+
+
+def in_source(draft: Draft, number: int, change: Change, only: str | None = None) -> None:
+    """Write a change into what a SOURCE names; `only` is the range to ask for.
+
+    Raises `CannotWrite` where it has no place for it.
+    """
+    root = draft.inputs.root
+    asked = parse(draft.sources[number], root)
+    if asked.kind == "pypi":
+        _in_wish(draft, number, asked, change, only)
+        return
+    path, label = root / asked.name, label_of(asked.name, root)
+    why = unwritable(asked, path, label)
+    if why is not None:
+        raise CannotWrite(why)
+    if asked.kind == "pyproject" and change.key == "drop":
+        _in_uv_settings(draft, path.parent, change)
+    elif change.key != "replace":
+        what = "which index torch comes from" if change.key == "torch" else "what to leave out"
+        raise CannotWrite(f"{label} has no line that says {what}")
+    elif asked.kind == "pyproject":
+        _in_project(draft, asked, path, label, change, only)
+    else:
+        _in_requirements(draft, path, label, change, only)
+
+
+def unwritable(asked: Asked, path: Path, label: str) -> str | None:
+    """Why nothing can be written into a SOURCE, whatever it is."""
+    if not asked.is_file or asked.kind == "wheel":
+        return f"{asked} is no file that asks for anything"
+    if asked.kind == "lock" or is_lock(path.name):
+        return f"{label} is a lock: change what it was made from, and lock again"
+    try:
+        if asked.kind == "requirements" and is_pinned(path, label):
+            return f"{label} is the output of a tool: change its input, and run the tool again"
+    except SpecError as error:
+        return str(error)
+    return None
+
+
+def _in_wish(draft: Draft, number: int, asked: Asked, change: Change, only: str | None) -> None:
+    wish = parse_requirement(asked.name)
+    if change.key != "replace" or canonicalize_name(wish.name) != change.name:
+        raise CannotWrite(f"{asked} is no file")
+    extras = f"[{','.join(sorted(wish.extras))}]" if wish.extras else ""
+    ranged = str(wish.specifier) if only is None else only
+    draft.ranges.add(str(wish.specifier))
+    draft.sources[number] = f"pypi:{change.value}{extras}{ranged}"
+
+
+def _in_requirements(
+    draft: Draft, path: Path, label: str, change: Change, only: str | None
+) -> None:
+    wanted = read_wanted(path, label)
+    places = {file: path.parent / _from(label, file) for file in wanted.files}
+    draft.beside |= {*places.values()}
+    lines = [line for line in wanted.lines if line.name == change.name and line.requirement]
+    # A limit of the old name says nothing about its twin, which would come in any version.
+    limits = [line for line in wanted.constraints if line.name == change.name and line.requirement]
+    for line in (*lines, *limits) if lines else ():
+        if line.requirement.url is not None:
+            raise CannotWrite(f"{line} gives {change.name} by its address")
+        text = draft.edit(places[line.file])
+        head, body = _without_bom(text.after)
+        if _line(text.after, line.line) != _line(text.before, line.line):
+            continue  # Another SOURCE includes the same file.
+        try:
+            anew = renamed_line(body, line.line, change.name, change.value, only)
+        except CannotRewrite as error:
+            raise CannotWrite(f"{line} is not changed: {error}") from error
+        draft.ranges.add(str(line.requirement.specifier))
+        draft.put(text, head + anew)
+    if not lines:
+        raise CannotWrite(f"no line of {label} names {change.name}")
+
+
+def _from(label: str, file: str) -> str:
+    """`file` as seen from the folder of `label`; both start from the same one."""
+    import os
+    import posixpath
+
+    return os.path.relpath(file, posixpath.dirname(label) or ".")
+
+
+def _in_project(
+    draft: Draft, asked: Asked, path: Path, label: str, change: Change, only: str | None
+) -> None:
+    parts = {"", *asked.extras, *(f":{group}" for group in asked.groups)}
+    mine = [
+        one
+        for one in read_project(path, label).said
+        if one.name == change.name and one.part in parts
+    ]
+    for one in {(one.line, one.text): one for one in mine}.values():
+        text = draft.edit(path)
+        head, body = _without_bom(text.after)
+        try:
+            anew = renamed_string(body, one.line, one.text, change.name, change.value, only)
+        except CannotRewrite as error:
+            raise CannotWrite(f"{label}:{one.line} is not changed: {error}") from error
+        draft.ranges.add(str(one.requirement.specifier))
+        draft.put(text, head + anew)
+    if not mine:
+        raise CannotWrite(f"no line of {label} names {change.name}")
+
+
+def _in_uv_settings(draft: Draft, folder: Path, change: Change) -> None:
+    """Leave a distribution out, as uv's settings say it."""
+    own = folder / "uv.toml"
+    path = own if own.is_file() else folder / "pyproject.toml"
+    entries = {"exclude-dependencies": [change.name]}
+    text = draft.edit(path)
+    wanted = entries if path == own else {"tool": {"uv": entries}}
+    try:
+        draft.put(text, amended(text.after, wanted))
+    except CannotAmend as error:
+        raise CannotWrite(f"{text.label} is not changed: {error}") from error
+
+
+def _line(text: str, number: int) -> str:
+    return text.splitlines()[number - 1]
+
+
+def _without_bom(text: str) -> tuple[str, str]:
+    return (_BOM, text[1:]) if text.startswith(_BOM) else ("", text)
+
+
+def write(texts: Iterable[Text]) -> tuple[str, ...]:
+    """Write files; their labels. Raises `UndecidedError` when one is not what it was, or cannot be.
+
+    Nothing is written unless all of them are as they were.
+    """
+    from buildmatrix.lock.files import write_changed
+
+    files: Collection[Text] = sorted(texts, key=lambda one: one.label)
+    for one in files:
+        try:
+            same = one.path.read_bytes().decode() == one.before
+        except (OSError, UnicodeDecodeError):
+            same = False
+        if not same:
+            raise UndecidedError(
+                f"{one.label} changed while its fix was tried, so nothing was written; run this "
+                "again."
+            )
+    for one in files:
+        mode = one.path.stat().st_mode & 0o7777
+        write_changed(one.path, one.after.encode())
+        try:
+            one.path.chmod(mode)
+        except OSError as error:
+            raise UndecidedError(f"{one.label} cannot be made what it was: {error}") from error
+    return tuple(one.label for one in files)

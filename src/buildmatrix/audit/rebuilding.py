@@ -1,0 +1,90 @@
+"""Fixes that build a distribution from source: looked up, and never tried.
+
+A build runs the code of the package, from an index, on the machine that audits; nothing is built
+here. What can be told without it is whether there is a source at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from packaging.utils import InvalidSdistFilename
+from packaging.version import InvalidVersion
+
+from buildmatrix.audit.session import Found
+from buildmatrix.errors import UndecidedError
+from buildmatrix.lock.model import Package
+from buildmatrix.lock.where import configured
+from buildmatrix.parsing import parse_sdist_name, parse_version
+from buildmatrix.rules.model import Finding, Fix, Trial
+from buildmatrix.sources.resolution.nearest import Listing
+from buildmatrix.sources.resolution.resolved import Resolved
+
+#: `Fix.kind` of those.
+KIND = "rebuild"
+
+
+def look_up(
+    findings: Iterable[Finding], found: Found, listing: Listing | None
+) -> tuple[Finding, ...]:
+    """The findings, with what is known of the sources that their fixes would build.
+
+    `listing` asks an index; None asks none.
+    """
+    packages = {
+        (one.target.id, package.name): package
+        for one in found
+        if isinstance(one, Resolved)
+        for package in one.lock.packages
+    }
+    known: dict[tuple[str, str], Trial] = {}
+
+    def told(one: Finding, fix: Fix) -> Finding:
+        package = packages.get((one.target, one.distribution or ""))
+        if package is None:
+            return one
+        key = package.name, package.version
+        if key not in known:
+            known[key] = _trial(package, listing)
+        return replace(one, fix=replace(fix, tried=known[key]))
+
+    return tuple(
+        told(one, one.fix)
+        if one.fix is not None and one.fix.kind == KIND and one.waived is None
+        else one
+        for one in findings
+    )
+
+
+def _trial(package: Package, listing: Listing | None) -> Trial:
+    what = f"{package.name} {package.version}"
+    if listing is None:
+        return Trial(None, f"whether there is a source of {what} is not known offline")
+    indexes = [package.index] if package.index else [one.url for one in configured(os.environ)]
+    failure = ""
+    for index in indexes:
+        try:
+            files = listing(index, package.name)
+        except UndecidedError as error:
+            failure = error.message
+            continue
+        source = next(_sources(files, package.version), None)
+        if source is not None:
+            return Trial(
+                None, f"{source} is there, and building it runs its code, which is not done here"
+            )
+    if failure:
+        return Trial(None, f"whether there is a source of {what} is not known: {failure}")
+    return Trial(False, f"there is no source of {what} on its index")
+
+
+def _sources(files: Iterable[str], version: str) -> Iterator[str]:
+    for name in files:
+        try:
+            _, found = parse_sdist_name(name)
+            if found.public == parse_version(version).public:
+                yield name
+        except (InvalidSdistFilename, InvalidVersion):
+            continue

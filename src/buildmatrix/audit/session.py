@@ -1,0 +1,112 @@
+"""One audit as the command line asked for it, which can be made again with other inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from buildmatrix.audit.run import audit
+from buildmatrix.audit.subject import subject_of
+from buildmatrix.errors import BuildmatrixError
+from buildmatrix.index.reading import Reader
+from buildmatrix.judge import Judge
+from buildmatrix.progress import Progress
+from buildmatrix.reports.run.model import Report
+from buildmatrix.sources.resolution.resolved import Resolved, Unresolved, resolve_sources
+from buildmatrix.spec.model import Spec, Target
+from buildmatrix.vulnerabilities.advisories import Asking
+
+Found = Sequence[Resolved | BuildmatrixError]
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What is audited; relative sources start from `root`."""
+
+    sources: tuple[str, ...]
+    spec: Spec | None
+    root: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Everything that stays the same when other inputs are audited."""
+
+    inputs: Inputs
+    reader: Reader
+    judge: Judge
+    progress: Progress
+    #: Reads a specification, and checks it against the catalogue.
+    load: Callable[[Path], Spec]
+    #: Rules with the policy and the waivers of a specification, or of none.
+    judge_of: Callable[[Spec | None], Judge]
+    backends: tuple[str, ...] = ()
+    globs: tuple[str, ...] = ()
+    subset: str | None = None
+    python: str | None = None
+    platform: str | None = None
+    cache: Path | None = None
+    offline: bool = False
+    deep: bool = False
+    strict: bool = False
+    asking: Asking | None = None
+
+    def resolve(
+        self,
+        inputs: Inputs | None = None,
+        *,
+        globs: Sequence[str] | None = None,
+        python: str | None = None,
+        missing_ok: bool = False,
+        relock: bool = False,
+        change: Callable[[Target], Target] | None = None,
+    ) -> tuple[Resolved | BuildmatrixError, ...]:
+        """What the inputs come to; see `resolve_sources`, also for what it raises.
+
+        `globs` choose other targets, `python` is used where the command line names none.
+        """
+        inputs = inputs or self.inputs
+        return resolve_sources(
+            inputs.sources,
+            inputs.spec,
+            # Targets that are named one by one need no narrowing.
+            backends=self.backends if globs is None else (),
+            globs=self.globs if globs is None else globs,
+            subset=self.subset if globs is None else None,
+            python=self.python or python,
+            platform=self.platform,
+            root=inputs.root,
+            cache=self.cache,
+            offline=self.offline,
+            missing_ok=missing_ok,
+            relock=relock,
+            change=change,
+            progress=self.progress,
+        )
+
+    def report(
+        self, found: Found, *, judge: Judge | None = None, advisories: bool = True
+    ) -> Report:
+        """The audit of what was resolved."""
+        return audit(
+            subject_of(self.inputs.sources, self.inputs.spec),
+            found,
+            self.reader,
+            judge or self.judge,
+            self.progress,
+            deep=self.deep,
+            strict=self.strict,
+            asking=self.asking if advisories else None,
+        )
+
+
+def common_python(found: Found) -> str | None:
+    """The Python that all targets were looked at with, where it is one."""
+    pythons = {target.python for target in map(target_of, found) if target is not None}
+    return pythons.pop() if len(pythons) == 1 else None
+
+
+def target_of(one: Resolved | BuildmatrixError) -> Target | None:
+    """The target that a result is about."""
+    return one.target if isinstance(one, Resolved | Unresolved) else None

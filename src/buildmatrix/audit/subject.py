@@ -1,0 +1,51 @@
+"""What an audit is about, and by what it is judged, with a specification and without one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import date
+
+from buildmatrix.errors import BuildmatrixError, UsageError
+from buildmatrix.judge import Judge
+from buildmatrix.reports.run.model import FailOn
+from buildmatrix.sources.resolution.resolved import Resolved
+from buildmatrix.spec.bare import bare_spec
+from buildmatrix.spec.model import Spec, Waiver
+from buildmatrix.text import shown
+
+
+def judge_for(
+    spec: Spec | None,
+    accepted: Sequence[Waiver],
+    fail_on: FailOn,
+    today: date,
+    known: Collection[str],
+) -> Judge:
+    """The rules with the policy and the waivers of `spec`, and with those that are `accepted`.
+
+    `known` are fingerprints of the baseline.
+    """
+    base = spec if spec is not None else bare_spec()
+    return Judge(
+        replace(base, waivers=(*base.waivers, *accepted)),
+        fail_on,
+        today,
+        known,
+    )
+
+
+def check_usable(found: Sequence[Resolved | BuildmatrixError]) -> None:
+    """Raise `UsageError` with each reason once, when wrong input leaves no target to look at."""
+    wrong = [
+        one
+        for one in found
+        if isinstance(one, BuildmatrixError) and one.exit_code == UsageError.exit_code
+    ]
+    if wrong and len(wrong) == len(found):
+        raise UsageError("\n".join(dict.fromkeys(one.message for one in wrong)))
+
+
+def subject_of(sources: Sequence[str], spec: Spec | None) -> str:
+    """What the report says that it is about."""
+    return shown(", ".join(sources)) or (spec.path.name if spec is not None else "")

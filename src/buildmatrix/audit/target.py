@@ -1,0 +1,202 @@
+"""One target of an audit: its wheels, what was said of them, and what could still be said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from buildmatrix.audit.bytes import weigh
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.index.model import WheelFacts
+from buildmatrix.index.reading import Readings, key
+from buildmatrix.inventory.loader import Resolution
+from buildmatrix.inventory.merge import Paths, merge
+from buildmatrix.inventory.model import Inventory, Unread
+from buildmatrix.judge import Judge
+from buildmatrix.lock.choose import choose, is_of, refusal
+from buildmatrix.lock.model import Wheel
+from buildmatrix.lock.platform import marker_environment
+from buildmatrix.lock.requires import lacking, with_askers
+from buildmatrix.rules.certainty import (
+    Gain,
+    Unopened,
+    gains,
+    may_be,
+    unopened,
+    what_stays_open,
+    with_unparsed,
+)
+from buildmatrix.rules.model import AuditTotals, Finding, Verdict
+from buildmatrix.rules.text import listing
+from buildmatrix.rules.wheels import resolved, wheels
+from buildmatrix.sources.resolution.resolved import Resolved
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A set of wheels as they would be installed, and what no backend changes about it."""
+
+    inventory: Inventory
+    evidence: tuple[Evidence, ...]
+    resolution: Resolution
+
+
+@dataclass(slots=True)
+class Work:
+    """One target on its way through an audit."""
+
+    resolved: Resolved
+    #: The wheel that an installer takes, by distribution; why none is taken, for the others.
+    wheels: Mapping[str, Wheel]
+    without_wheel: Mapping[str, str]
+    findings: tuple[Finding, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    totals: AuditTotals = field(default_factory=AuditTotals)
+    #: What an installer adds to it, as nobody read that.
+    added: tuple[Unread, ...] = ()
+    #: Distributions of which more could be known.
+    gains: Mapping[str, Gain] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What its wheels are known by."""
+        return tuple(key(wheel) for wheel in self.wheels.values())
+
+
+def start(resolved: Resolved) -> Work:
+    """Choose the wheels of a lock for its target."""
+    chosen: dict[str, Wheel] = {}
+    without: dict[str, str] = {}
+    for package in resolved.lock.packages:
+        wheel = choose(package, resolved.target)
+        if wheel is None or not wheel.url:
+            why = refusal(package, resolved.target) if wheel is None else None
+            without[package.name] = why or "its lock does not say where its wheel is"
+        elif not is_of(wheel, package):
+            without[package.name] = (
+                f"its lock names {wheel.filename}, which is no file of this version"
+            )
+        else:
+            chosen[package.name] = wheel
+    return Work(resolved, chosen, without)
+
+
+class Merger:
+    """Merges wheels, once per set of them: most backends share theirs."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._known: dict[tuple[tuple[str, str], ...], Merged] = {}
+        self._paths: dict[tuple[str, ...], Paths] = {}
+
+    def merged(self, work: Work, readings: Readings) -> Merged:
+        """The wheels of a target, as far as they were read."""
+        names = [one for one in work.keys if one in readings.facts]
+        parts = [readings.facts[one] for one in names]
+        identity = tuple((name, readings.facts[name].depth) for name in names)
+        unread = tuple(
+            Unread(wheel.filename, readings.failures[key(wheel)])
+            for wheel in work.wheels.values()
+            if key(wheel) in readings.failures
+        )
+        known = self._known.get(identity)
+        if known is None:
+            paths = self._paths.setdefault(tuple(names), Paths())
+            inventory = merge(
+                [one.inventory for one in parts], [one.members for one in parts], paths
+            )
+            known = Merged(inventory, self._judge.evidence(inventory), resolved(inventory))
+            self._known[identity] = known
+        if not unread:
+            return known
+        return replace(
+            known,
+            inventory=replace(known.inventory, unread=(*known.inventory.unread, *unread)),
+        )
+
+    def forget(self) -> None:
+        """Free what is about to be read deeper."""
+        self._known.clear()
+
+
+def judge_target(work: Work, readings: Readings, merger: Merger, judge: Judge) -> None:
+    """Say what is to be said of a target, with what was read until now."""
+    target, lock = work.resolved.target, work.resolved.lock
+    facts = {
+        name: readings.facts[key(wheel)]
+        for name, wheel in work.wheels.items()
+        if key(wheel) in readings.facts
+    }
+    unread = {
+        name: wheel.size
+        for name, wheel in work.wheels.items()
+        if name not in facts and wheel.size is not None
+    }
+    merged = merger.merged(work, readings)
+    environment = marker_environment(target)
+    lock = with_askers(lock, merged.inventory.distributions, environment)
+    if lock.is_completed:
+        work.added = _added(lacking(lock, merged.inventory.distributions, environment))
+        known_unread = merged.inventory.unread
+        merged = replace(
+            merged, inventory=replace(merged.inventory, unread=(*known_unread, *work.added))
+        )
+    work.resolved = replace(work.resolved, lock=lock)
+    subject = wheels(
+        target,
+        merged.inventory,
+        merged.evidence,
+        lock,
+        judge.catalogue,
+        judge.policy,
+        downloads=unread | {name: one.size for name, one in facts.items()},
+        stale=work.resolved.stale,
+        without_wheel=work.without_wheel,
+        resolution=merged.resolution,
+    )
+    work.findings, found = judge.wheels(subject)
+    left_open = unopened(subject)
+    work.gains = gains(subject, {one.name: one for one in found}, left_open)
+    known = with_unparsed(
+        (_with_depth(one, left_open, work.gains, facts) for one in found), merged.inventory
+    )
+    work.verdicts, work.totals = weigh(subject, known, facts, unread)
+
+
+def _added(missing: Mapping[str, tuple[str, ...]]) -> tuple[Unread, ...]:
+    """What an installer adds to pinned requirements, which nobody judged, as unread."""
+    return tuple(
+        Unread(
+            name,
+            f"it requires {listing(required)}, which the file does not pin for this platform: an "
+            "installer adds them, and they were not judged; pin the file again for this platform",
+        )
+        for name, required in missing.items()
+    )
+
+
+def _with_depth(
+    one: Verdict,
+    left_open: Mapping[str, Unopened],
+    known: Mapping[str, Gain],
+    facts: Mapping[str, WheelFacts],
+) -> Verdict:
+    """The verdict with what it rests on, and with what stayed open."""
+    owner = f"{one.name}=={one.version}"
+    read = facts.get(one.name)
+    gain = known.get(owner)
+    left = left_open.get(owner)
+    if read is None:
+        return one
+    # A name that says all needs no look, and nothing is open about it.
+    looked = gain is not None or read.depth == "heads"
+    other = may_be(one, left, gain)
+    return replace(
+        one,
+        depth=read.depth,
+        open=what_stays_open(left, gain, read.size) if left is not None and looked else None,
+        certain=other is None,
+        may_be=other,
+        foreign_at_least=left is not None and left.has_more and looked,
+        sha256=read.sha256,
+    )

@@ -1,0 +1,202 @@
+"""One try of a change: the inputs with it in them, resolved and audited again, and compared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from buildmatrix.audit.overlay import overlay
+from buildmatrix.audit.patches import Draft
+from buildmatrix.audit.session import Found, Inputs, Session, common_python, target_of
+from buildmatrix.errors import BuildmatrixError, UsageError
+from buildmatrix.inventory.model import Unread
+from buildmatrix.lock.explain import NoSolution
+from buildmatrix.reports.run.model import Report
+from buildmatrix.rules.model import AuditTotals
+from buildmatrix.sources.asked import parse
+from buildmatrix.sources.resolution.resolved import Resolved, Unresolved
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One resolution and audit with a change."""
+
+    draft: Draft
+    why_not_written: str = ""
+    #: Why it does not work; None where it does.
+    failure: str | None = None
+    #: False where it could not be tried at all.
+    is_known: bool = True
+    found: Found = ()
+    has_no_solution: bool = False
+    #: Target -> bytes that it downloads and installs less.
+    saved: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    only: str | None = None
+
+    @property
+    def works(self) -> bool:
+        """Whether it does what it is for, and nothing else."""
+        return self.failure is None
+
+
+@dataclass(slots=True)
+class Bench:
+    """Where drafts are tried: everything is compared with the audit of what is there."""
+
+    session: Session
+    found: Found
+    report: Report
+    #: What the locks would be, for a draft makes other ones in any case.
+    _as_if_unlocked: Report | None = None
+    #: Where the last try had its files.
+    _place: Path | None = None
+
+    def attempt(
+        self,
+        draft: Draft,
+        ids: frozenset[str],
+        gone: Collection[tuple[str, str]],
+        why: str = "",
+    ) -> Attempt:
+        """Audit a draft for the targets `ids`, and look whether the findings `gone` are gone.
+
+        `gone` are targets and fingerprints; `why` is why no file says what the draft changes.
+        """
+        try:
+            found = self._resolve(draft, ids)
+        except BuildmatrixError as error:
+            known = isinstance(error, UsageError)
+            return Attempt(draft, why, self.short(error), is_known=known)
+        for one in found:
+            if isinstance(one, BuildmatrixError):
+                reason = one.error if isinstance(one, Unresolved) else one
+                is_known = isinstance(reason, NoSolution | UsageError)
+                return Attempt(
+                    draft, why, self.short(one), is_known=is_known, has_no_solution=is_known
+                )
+        after = self.session.report(found, advisories=False)
+        before = self._before(ids) if not self.session.inputs.sources else self.report
+        return Attempt(
+            draft,
+            why,
+            _failure(before, after, ids, gone),
+            is_known=not _unread(before, after),
+            found=tuple(found),
+            saved=_differences(before, after, ids),
+        )
+
+    def _resolve(self, draft: Draft, ids: frozenset[str]) -> Found:
+        inputs = self.session.inputs
+        is_spec = not inputs.sources
+        with ExitStack() as stack:
+            root, spec = inputs.root, inputs.spec
+            if draft.texts:
+                contents = {one.at: one.after.encode() for one in draft.texts.values()}
+                root = stack.enter_context(overlay(inputs.root, contents, draft.beside))
+                self._place = root
+                if spec is not None and any(
+                    one.path == spec.path.resolve() for one in draft.texts.values()
+                ):
+                    place = root / _below(spec.path, inputs.root)
+                    spec = self.session.load(place)
+            sources = tuple(_relative(source, inputs.root) for source in draft.sources)
+            found = self.session.resolve(
+                Inputs(sources, spec, root),
+                globs=sorted(ids) if is_spec else None,
+                python=common_python(self.found) if inputs.sources else None,
+                relock=is_spec,
+                change=draft.hooked if draft.hooks else None,
+            )
+        if inputs.sources:
+            # Names of targets have those of their sources in them.
+            found = tuple(map(_called, found, self.found))
+        return [one for one in found if (known := target_of(one)) is None or known.id in ids]
+
+    def _before(self, ids: frozenset[str]) -> Report:
+        """The audit to compare with: a lock would be another one after a change in any case."""
+        spec = self.session.inputs.spec
+        assert spec is not None
+        if not any((spec.root / target.lock).exists() for target in spec.targets):
+            return self.report
+        if self._as_if_unlocked is None:
+            all_ids = [target.id for target in map(target_of, self.found) if target is not None]
+            found = self.session.resolve(globs=all_ids, relock=True)
+            self._as_if_unlocked = self.session.report(found, advisories=False)
+        return self._as_if_unlocked
+
+    def short(self, error: BuildmatrixError) -> str:
+        """What went wrong, in one line, with the names that the user's files have."""
+        target = target_of(error)
+        first = error.message.removeprefix(f"{target.id}: " if target else "").splitlines()[0]
+        return first.replace(f"{self._place}/", "") if self._place is not None else first
+
+
+def _failure(
+    before: Report, after: Report, ids: Collection[str], gone: Collection[tuple[str, str]]
+) -> str | None:
+    """Why an audit is not what was hoped for; None where it is."""
+    for target in after.targets:
+        if target.error is not None:
+            return target.error.splitlines()[0]
+    for item in _unread(before, after):
+        return f"{item.path} could not be read: {item.why}"
+    known = {(one.target, one.fingerprint) for one in before.findings}
+    for one in after.findings:
+        if one.waived is not None or one.target not in ids:
+            continue
+        if (one.target, one.fingerprint) in gone:
+            return f"the finding stays: {one.message}"
+        if (one.target, one.fingerprint) not in known and one.severity != "note":
+            return f"it brings something new: {one.rule} {one.message}"
+    return None
+
+
+def _unread(before: Report, after: Report) -> tuple[Unread, ...]:
+    """What a try could not read, beside what could not be read before."""
+    known = {one.path for one in before.unread}
+    return tuple(one for one in after.unread if one.path not in known)
+
+
+def _differences(
+    before: Report, after: Report, ids: Collection[str]
+) -> Mapping[str, tuple[int, int]]:
+    old = {one.id: one.audit or AuditTotals() for one in before.targets}
+    new = {one.id: one.audit or AuditTotals() for one in after.targets}
+    return {
+        id: (old[id].download - new[id].download, old[id].installed - new[id].installed)
+        for id in ids
+        if id in old and id in new
+    }
+
+
+def _called(one: Resolved | BuildmatrixError, as_before: object) -> Resolved | BuildmatrixError:
+    """A result under the name that its target had before the change."""
+    target = target_of(one)
+    before = as_before.target if isinstance(as_before, Resolved | Unresolved) else None
+    if target is None or before is None:
+        return one
+    named = replace(target, id=before.id)
+    if isinstance(one, Unresolved):
+        return Unresolved(named, one.error)
+    assert isinstance(one, Resolved)
+    return replace(one, target=named, lock=replace(one.lock, target=named.id))
+
+
+def _relative(source: str, root: Path) -> str:
+    """A SOURCE that holds in an overlay of `root` too."""
+    asked = parse(source, root)
+    if not asked.is_file or not Path(asked.name).is_absolute():
+        return source
+    name = os.path.relpath(
+        Path(asked.name).parent.resolve() / Path(asked.name).name, root.resolve()
+    )
+    extras = f"[{','.join(sorted(asked.extras))}]" if asked.extras else ""
+    groups = f":{','.join(sorted(asked.groups))}" if asked.groups else ""
+    return f"{asked.kind}:{name}{extras}{groups}"
+
+
+def _below(path: Path, root: Path) -> Path:
+    return Path(os.path.relpath(path.resolve(), root.resolve()))

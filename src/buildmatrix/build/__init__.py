@@ -1,0 +1,1 @@
+"""`build`: lock, audit, render, build, scan, smoke, report, push."""

@@ -1,0 +1,42 @@
+"""What a caller of the pipeline can choose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import date
+
+from buildmatrix.engines.model import Surroundings
+from buildmatrix.index.reading import Reader
+from buildmatrix.reports.run.model import FailOn
+from buildmatrix.vulnerabilities.advisories import Asking
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How `build` runs."""
+
+    surroundings: Surroundings = field(default_factory=Surroundings)
+    #: Targets that are locked, built or judged at the same time.
+    jobs: int = 3
+    #: Stop everything at the first target that is not green.
+    fail_fast: bool = False
+    #: Findings of this severity or above fail a gate.
+    fail_on: FailOn = "error"
+    #: What is undecided counts as a finding.
+    strict: bool = False
+    #: A lock that is missing or stale fails its target, instead of being made.
+    locked: bool = False
+    #: Resolve from what is on this machine.
+    offline: bool = False
+    #: Build again whatever the journal says; the builder's own cache still counts.
+    rebuild: bool = False
+    smoke: bool = True
+    push: bool = False
+    #: How to ask for advisories; None for not at all.
+    asking: Asking | None = None
+    #: Reads locked wheels on their index, to know before the build what they bring; None for not.
+    reader: Reader | None = None
+    #: Fingerprints of findings that a baseline has.
+    known: frozenset[str] = frozenset()
+    #: The day that waivers are held against.
+    today: date = field(default_factory=date.today)

@@ -1,0 +1,85 @@
+"""Smoke commands: what must succeed inside an image before it counts as good.
+
+Level `import` runs anywhere. The levels `device` and `batch` need a machine of a node class that
+has the device, unless the backend has none (cpu): here they are not run, and what was not run
+never counts as passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from buildmatrix.engines.model import Engine
+from buildmatrix.engines.text import shorten
+from buildmatrix.progress import Progress
+from buildmatrix.rules.model import GateState
+from buildmatrix.spec.model import Smoke, Target
+from buildmatrix.state import journal
+
+#: Lines of a failed command's output in the message.
+SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SmokeOutcome:
+    """How the smoke gate of one target ended."""
+
+    state: GateState
+    #: Digests of the commands that this image has passed, now or earlier.
+    passed: tuple[str, ...] = ()
+    #: What failed, where something did.
+    error: str | None = None
+
+
+def runs_here(target: Target, has_device: bool) -> tuple[Smoke, ...]:
+    """The smoke commands of a target that need no device; `has_device` is about its backend."""
+    return tuple(smoke for smoke in target.smoke if smoke.level == "import" or not has_device)
+
+
+def not_run_here(target: Target, has_device: bool) -> tuple[Smoke, ...]:
+    """The smoke commands of a target that only a machine with the device can run."""
+    return tuple(smoke for smoke in target.smoke if smoke.level != "import" and has_device)
+
+
+def run(
+    target: Target,
+    has_device: bool,
+    reference: str,
+    config: str,
+    known: Iterable[str],
+    engine: Engine,
+    progress: Progress,
+) -> SmokeOutcome:
+    """Run the commands that can run here and are not `known` to pass in this image.
+
+    `config` identifies the image. Stops at the first command that fails.
+    """
+    commands = runs_here(target, has_device)
+    if not commands:
+        return SmokeOutcome("not-run")
+    known = set(known)
+    passed: list[str] = []
+    for smoke in commands:
+        digest = journal.key({"image": config, "command": smoke.command})
+        if digest not in known:
+            progress.step(target.id, f"smoke {smoke.name}")
+            result = engine.run(reference, smoke.command, smoke.timeout_s)
+            if result.timed_out or result.exit_code != 0:
+                how = (
+                    f"did not end within {smoke.timeout_s:g} s"
+                    if result.timed_out
+                    else f"failed with exit code {result.exit_code}"
+                )
+                lines = [f"\n  | {shorten(line, 300)}" for line in _tail(result.output)]
+                return SmokeOutcome(
+                    "failed",
+                    tuple(passed),
+                    f"smoke command {smoke.name!r} ({smoke.position}) {how}" + "".join(lines),
+                )
+        passed.append(digest)
+    return SmokeOutcome("passed", tuple(passed))
+
+
+def _tail(output: str) -> list[str]:
+    return [line for line in output.splitlines() if line.strip()][-SHOWN:]

@@ -1,0 +1,97 @@
+"""One target on its way through the gates of a build: what came of it so far, and what is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from buildmatrix.engines.model import BuildJob
+from buildmatrix.errors import BuildError, BuildmatrixError, UndecidedError
+from buildmatrix.inventory.model import Inventory
+from buildmatrix.lock.model import Lock
+from buildmatrix.rules.model import GATES, Finding, Gate, GateState, TargetResult, Verdict
+from buildmatrix.spec.model import Target
+from buildmatrix.state.folder import TargetFiles
+from buildmatrix.state.journal import Record
+
+
+@dataclass(slots=True)
+class Work:
+    """One target on its way through the gates."""
+
+    target: Target
+    files: TargetFiles
+    lock: Lock | None = None
+    job: BuildJob | None = None
+    key: str = ""
+    record: Record | None = None
+    cached: bool = False
+    #: What of its inventory goes into the report: inventories are large, and there are many.
+    scanned: Inventory | None = None
+    gates: dict[Gate, GateState] = field(default_factory=lambda: dict.fromkeys(GATES, "not-run"))
+    findings: tuple[Finding, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    #: Why gates did not hold, where it is no finding, and exit codes that only this says.
+    errors: list[str] = field(default_factory=list)
+    codes: list[int] = field(default_factory=list)
+    #: Where publishing was asked for: how it went, and the digest in the registry.
+    push: GateState | None = None
+    pushed: str | None = None
+
+    def fail(self, gate: Gate, error: BuildmatrixError) -> None:
+        """Note why a gate did not hold."""
+        decided = isinstance(error, BuildError) or error.exit_code == 2
+        self.gates[gate] = "failed" if decided else "undecided"
+        self.errors.append(error.message)
+        if not isinstance(error, UndecidedError):
+            self.codes.append(error.exit_code)
+
+    @property
+    def green(self) -> bool:
+        """Whether all gates held; smoke may not have run."""
+        held = all(self.gates[gate] == "passed" for gate in ("lock", "build", "scan"))
+        return held and self.gates["smoke"] in {"passed", "not-run"}
+
+    @property
+    def red(self) -> bool:
+        """Whether a gate did not hold: what has not run yet still may."""
+        return any(state in {"failed", "undecided"} for state in self.gates.values())
+
+    @property
+    def _image(self) -> str:
+        """The image on this machine by its name there, else the name that it would get."""
+        if self.record is not None and self.record.loaded and self.record.tags:
+            return self.record.tags[0]
+        return self.target.references[0] if self.target.tags else self.target.image
+
+    def outcome(self) -> str:
+        """One line for the progress display."""
+        if self.errors:
+            return self.errors[0].splitlines()[0]
+        if not self.green:
+            gate = next(gate for gate in GATES if self.gates[gate] != "passed")
+            findings = sum(finding.waived is None for finding in self.findings)
+            many = "1 finding" if findings == 1 else f"{findings} findings"
+            return f"{gate} {self.gates[gate]}, {many}"
+        return "nothing to do" if self.cached else "built"
+
+    def result(self, root: Path, smoke_not_run: tuple[str, ...]) -> TargetResult:
+        """What the report says of it; paths are relative to the specification's folder `root`."""
+        record, target = self.record, self.target
+        # A log of an earlier run says nothing of this one.
+        log = self.files.log if self.gates["build"] != "not-run" else None
+        return TargetResult(
+            id=target.id,
+            backend=target.backend,
+            gates=dict(self.gates),
+            image=self._image,
+            digest=self.pushed or (record.digest if record else None),
+            size=self.scanned.stats.bytes_total if self.scanned else None,
+            log=log.relative_to(root).as_posix() if log and log.is_file() else None,
+            error="\n".join(self.errors) or None,
+            seconds=record.seconds if record and not self.cached else 0.0,
+            cached=self.cached,
+            smoke_not_run=smoke_not_run,
+            push=self.push,
+            bases=record.bases if record else {},
+        )

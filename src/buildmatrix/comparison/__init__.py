@@ -1,1 +1,0 @@
-"""What differs between two sides, and between the targets of one specification."""

@@ -1,1 +1,0 @@
-"""Driver, runtime and GPU architecture arithmetic."""

@@ -1,0 +1,173 @@
+"""Two sides → everything that differs between them, and what could not be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from buildmatrix.diff.architectures import compare_architectures
+from buildmatrix.diff.distributions import compare_distributions
+from buildmatrix.diff.image import compare_environment, compare_layers
+from buildmatrix.diff.judged import compare_findings, compare_verdicts
+from buildmatrix.diff.libraries import compare_libraries
+from buildmatrix.diff.model import Side
+from buildmatrix.diff.sides import architectures_of
+from buildmatrix.reports.diff.model import (
+    ArchitectureChange,
+    Comparison,
+    End,
+    FindingChange,
+    LayersChange,
+    LibraryChange,
+    VariableChange,
+    VendorChange,
+    VerdictChange,
+)
+from buildmatrix.rules.text import listing
+
+#: The rule that judges what only layers tell.
+_HIDDEN = "BM604"
+#: Distributions that a note names.
+_NAMED = 6
+
+
+def compare(before: Side, after: Side) -> Comparison:
+    """Everything that differs between two sides, in an order that depends on nothing else."""
+    notes: list[str] = []
+    distributions, same = compare_distributions(before, after)
+    findings, same_findings, verdicts = _judged(before, after, notes)
+    ids, other_ids = before.targets, after.targets
+    several = len(ids) > 1 or len(other_ids) > 1
+    return Comparison(
+        _end(before),
+        _end(after),
+        distributions,
+        same,
+        _libraries(before, after, notes),
+        _architectures(before, after, notes),
+        _vendors(before, after),
+        _layers(before, after, notes),
+        _environment(before, after, notes),
+        tuple(id for id in other_ids if id not in ids) if several else (),
+        tuple(id for id in ids if id not in other_ids) if several else (),
+        findings,
+        same_findings,
+        verdicts,
+        tuple(notes),
+    )
+
+
+def _end(side: Side) -> End:
+    return End(
+        side.source,
+        side.kind,
+        side.subject,
+        side.backends,
+        side.size,
+        side.base,
+        side.digest,
+        len(side.held),
+        side.unread,
+        side.is_undecided,
+    )
+
+
+def _judged(
+    before: Side, after: Side, notes: list[str]
+) -> tuple[tuple[FindingChange, ...] | None, int, tuple[VerdictChange, ...] | None]:
+    what = "findings and verdicts are not compared"
+    for side in (before, after):
+        if side.findings is None:
+            notes.append(f"{what}: nothing says which backend {side.source} is for; give --backend")
+            return None, 0, None
+    if not set(before.backends) & set(after.backends) and before.backends and after.backends:
+        notes.append(
+            f"{what}: {before.source} is for {listing(before.backends)} and {after.source} for "
+            f"{listing(after.backends)}; --backend judges both for one"
+        )
+        return None, 0, None
+    changes, same = compare_findings(*_both_read(before, after, notes))
+    return changes, same, compare_verdicts(before, after)
+
+
+def _both_read(before: Side, after: Side, notes: list[str]) -> tuple[Side, Side]:
+    """The sides without findings that only the layers of an image tell, where one has none read."""
+    unread = [side.source for side in (before, after) if side.kind == "image" and not side.layers]
+    told = [one for side in (before, after) for one in side.findings or () if one.rule == _HIDDEN]
+    if not unread or not told:
+        return before, after
+    notes.append(
+        f"{_HIDDEN} (what later layers hide) is not compared: the layers of {listing(unread)} were "
+        "not read; --layers reads them"
+    )
+    return _without_hidden(before), _without_hidden(after)
+
+
+def _without_hidden(side: Side) -> Side:
+    return replace(side, findings=tuple(one for one in side.findings or () if one.rule != _HIDDEN))
+
+
+def _libraries(before: Side, after: Side, notes: list[str]) -> tuple[LibraryChange, ...] | None:
+    if before.libraries is None or after.libraries is None:
+        notes.append(
+            "libraries, their versions, and bytes by vendor are not compared: "
+            f"{_who(before, after)} only what rules found"
+        )
+        return None
+    return compare_libraries(before.libraries, after.libraries)
+
+
+def _who(before: Side, after: Side) -> str:
+    names = dict.fromkeys(side.source for side in (before, after) if side.libraries is None)
+    return f"{' and '.join(names)} {'tells' if len(names) == 1 else 'tell'}"
+
+
+def _architectures(
+    before: Side, after: Side, notes: list[str]
+) -> tuple[ArchitectureChange, ...] | None:
+    old, new = before.architectures, after.architectures
+    whole = not before.partial and not after.partial
+    if old is None or new is None:
+        if before.verdicts is None or after.verdicts is None:
+            return None
+        old, new = architectures_of(before.verdicts), architectures_of(after.verdicts)
+        # Verdicts say nothing of files that no distribution owns.
+        whole = False
+    partial = before.partial | after.partial
+    names = {one.name for one in before.held} & {one.name for one in after.held}
+    unknown = sorted({key[0] for key in (*old, *new)} & partial & names)
+    if unknown:
+        notes.append(
+            f"architectures of {listing(unknown, _NAMED)} are not compared, and bytes by vendor "
+            "count only what was read of them: not all of their files were; --deep reads them"
+        )
+    return compare_architectures(old, new, {"", *names} - partial, whole=whole)
+
+
+def _vendors(before: Side, after: Side) -> tuple[VendorChange, ...] | None:
+    old, new = before.vendors, after.vendors
+    if old is None or new is None:
+        return None
+    return tuple(
+        VendorChange(*key, old.get(key, 0), new.get(key, 0)) for key in sorted({*old, *new})
+    )
+
+
+def _layers(before: Side, after: Side, notes: list[str]) -> LayersChange | None:
+    if before.kind != "image" or after.kind != "image":
+        return None
+    if before.layers is None or after.layers is None:
+        unknown = [side.source for side in (before, after) if side.layers is None]
+        notes.append(f"layers are not compared: those of {listing(unknown)} were not read")
+        return None
+    return compare_layers(before.layers, after.layers)
+
+
+def _environment(before: Side, after: Side, notes: list[str]) -> tuple[VariableChange, ...] | None:
+    old: Mapping[str, str] | None = before.environment
+    new: Mapping[str, str] | None = after.environment
+    if old is None or new is None:
+        if (before.kind == "image") != (after.kind == "image"):
+            notes.append("layers and environment are not compared: only one side is an image")
+        return None
+    return compare_environment(old, new)

@@ -1,0 +1,247 @@
+"""The inputs of an audit as they were at a git revision.
+
+git's objects are read with `ls-tree` and `cat-file`: nothing is checked out, so no hook, no filter
+and no attribute of the repository takes effect, and the work tree stays as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import shutil
+import subprocess
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from buildmatrix.errors import ComponentError, UndecidedError, UsageError
+from buildmatrix.scratch import scratch
+from buildmatrix.sources.asked import parse
+
+#: What can be an input: requirements, constraints, projects, locks, settings and templates.
+_SUFFIXES = (".txt", ".in", ".toml", ".lock", ".cfg", ".j2")
+_NAMES = ("Pipfile",)
+#: Bytes of one file, bytes and number of all files that are taken at most, and links in a row.
+_LARGEST = 64 * 1024 * 1024
+_ALL_BYTES = 256 * 1024 * 1024
+_ALL_FILES = 20_000
+_LINKS = 8
+#: Bytes of git's list of all files; a million of them come to some 100 MB.
+_LIST = 512 * 1024 * 1024
+_SECONDS = 120
+_REGULAR, _LINK = ("100644", "100755"), "120000"
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """A folder with the inputs of a revision."""
+
+    #: What the folder that was asked for held at that revision; may not exist.
+    folder: Path
+    #: Full name of the commit.
+    commit: str
+    #: Files that could be inputs and were not taken: too large, or too many.
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    mode: str
+    object: str
+    size: int
+
+
+@contextmanager
+def at_revision(root: Path, ref: str, also: Collection[str] = ()) -> Iterator[Revision]:
+    """The inputs below the repository of `root` at `ref`, in a folder that is removed afterwards.
+
+    `also` are files, as seen from `root`, that are inputs whatever they are called.
+
+    Raises `ComponentError` without git, `UsageError` where `root` is in no repository or git knows
+    no such revision, `UndecidedError` where git cannot read its objects.
+    """
+    if not ref or ref.startswith("-") or "\0" in ref or "\n" in ref:
+        raise UsageError(f"{ref!r} is no revision; write a branch, a tag or a commit")
+    git = shutil.which("git")
+    if git is None:
+        raise ComponentError("git was not found, and --diff needs it; install git.")
+    prefix = _prefix(git, root, ref)
+    commit = _commit(git, root, ref)
+    entries = _entries(git, root, commit)
+    with scratch("revision") as top:
+        named = {posixpath.normpath(posixpath.join(prefix, name)) for name in also}
+        left_out = _write(git, root, entries, top, named)
+        yield Revision(top / prefix, commit, left_out)
+
+
+def moved(sources: Sequence[str], root: Path) -> tuple[str, ...]:
+    """SOURCEs with absolute paths below `root` made relative to it, so that they hold in another.
+
+    Raises `UsageError` for what is no SOURCE.
+    """
+    return tuple(_moved(source, root.resolve()) for source in sources)
+
+
+def _moved(source: str, root: Path) -> str:
+    asked = parse(source, root)
+    if not asked.is_file or not Path(asked.name).is_absolute():
+        return source
+    try:
+        name = Path(asked.name).resolve().relative_to(root)
+    except ValueError:
+        return source
+    extras = f"[{','.join(sorted(asked.extras))}]" if asked.extras else ""
+    groups = f":{','.join(sorted(asked.groups))}" if asked.groups else ""
+    return f"{asked.kind}:{name.as_posix()}{extras}{groups}"
+
+
+def _prefix(git: str, root: Path, ref: str) -> str:
+    done = _run(git, root, "rev-parse", "--show-prefix")
+    if done.returncode == 0:
+        return done.stdout.decode(errors="surrogateescape").rstrip("\n")
+    said = done.stderr.decode(errors="replace")
+    if "dubious ownership" in said:
+        raise UsageError(
+            f"the repository of {root} belongs to another user, so git does not read it; "
+            f"run `git config --global --add safe.directory {root.resolve()}`"
+        )
+    raise UsageError(f"{root} is in no git repository, so there is no {ref} to compare with")
+
+
+def _commit(git: str, root: Path, ref: str) -> str:
+    done = _run(git, root, "rev-parse", "--verify", "--end-of-options", f"{ref}^{{commit}}")
+    if done.returncode != 0:
+        raise UsageError(
+            f"git knows no revision {ref!r} here; fetch it first (in CI, a shallow clone has only "
+            "the newest commit)"
+        )
+    return done.stdout.decode().strip()
+
+
+def _entries(git: str, root: Path, commit: str) -> Mapping[str, _Entry]:
+    """Path → entry, for all files of a commit."""
+    done = _run(git, root, "ls-tree", "-r", "-z", "-l", "--full-tree", commit)
+    if done.returncode != 0 or len(done.stdout) > _LIST:
+        raise UndecidedError(f"git cannot list the files of {commit[:12]}: {_said(done)}.")
+    entries: dict[str, _Entry] = {}
+    for line in done.stdout.split(b"\0"):
+        about, _, name = line.partition(b"\t")
+        fields = about.decode().split()
+        if len(fields) == 4 and fields[1] == "blob":
+            path = name.decode(errors="surrogateescape")
+            entries[path] = _Entry(fields[0], fields[2], int(fields[3]))
+    return entries
+
+
+def _write(
+    git: str, root: Path, entries: Mapping[str, _Entry], top: Path, named: Collection[str]
+) -> tuple[str, ...]:
+    """Write what can be an input below `top`; the paths that had to be left out."""
+    left_out: list[str] = []
+    taken = total = 0
+    with _Objects(git, root) as objects:
+        # Those near the top first: deep below lie data sets, which have text files too.
+        for path in sorted(entries, key=lambda path: (path.count("/"), path)):
+            if not _is_input(path, named):
+                continue
+            entry = _target(path, entries, objects)
+            if entry is None:
+                continue
+            if entry.size > _LARGEST or total + entry.size > _ALL_BYTES or taken >= _ALL_FILES:
+                left_out.append(path)
+                continue
+            taken, total = taken + 1, total + entry.size
+            place = top / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(objects.read(entry))
+    return tuple(left_out)
+
+
+def _is_input(path: str, named: Collection[str]) -> bool:
+    parts = path.split("/")
+    if any(part in ("", ".", "..") for part in parts):
+        return False  # git writes no such tree; somebody else may have.
+    return parts[-1].endswith(_SUFFIXES) or parts[-1] in _NAMES or path in named
+
+
+def _target(path: str, entries: Mapping[str, _Entry], objects: _Objects) -> _Entry | None:
+    """The file that a path leads to within the repository; None where it leads to none."""
+    for _ in range(_LINKS):
+        entry = entries.get(path)
+        if entry is None or entry.mode in _REGULAR:
+            return entry
+        if entry.mode != _LINK or entry.size > 4096:
+            return None
+        link = objects.read(entry).decode(errors="surrogateescape")
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(path), link))
+    return None
+
+
+class _Objects:
+    """One `git cat-file --batch`, which hands out the bytes of objects."""
+
+    def __init__(self, git: str, root: Path) -> None:
+        self._process = subprocess.Popen(
+            [git, "cat-file", "--batch"],
+            cwd=root,
+            env=_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def __enter__(self) -> _Objects:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+
+    def read(self, entry: _Entry) -> bytes:
+        """The bytes of a file, or the target of a link."""
+        source, answers = self._process.stdin, self._process.stdout
+        assert source is not None and answers is not None
+        try:
+            source.write(f"{entry.object}\n".encode())
+            source.flush()
+            header = answers.readline().split()
+            if len(header) == 3 and header[1] == b"blob" and int(header[2]) == entry.size:
+                data = answers.read(entry.size)
+                if len(data) == entry.size and answers.read(1) == b"\n":
+                    return data
+        except BrokenPipeError:
+            pass
+        what = entry.object[:12]
+        raise UndecidedError(f"git cannot read the object {what}: is this a partial clone?")
+
+
+def _run(git: str, root: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(
+            [git, "--no-pager", *arguments],
+            cwd=root,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=_SECONDS,
+        )
+    except OSError as error:
+        raise UsageError(f"{root} is no folder that can be entered") from error
+    except subprocess.TimeoutExpired as error:
+        raise UndecidedError(f"git gave no answer within {_SECONDS} seconds.") from error
+
+
+def _environment() -> dict[str, str]:
+    # A partial clone would fetch what it lacks, from wherever its settings say.
+    return os.environ | {
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_TERMINAL_PROMPT": "0",
+        "LC_ALL": "C",
+    }
+
+
+def _said(done: subprocess.CompletedProcess[bytes]) -> str:
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1].removeprefix("fatal: ") if lines else "it says nothing"

@@ -1,0 +1,106 @@
+"""Findings and verdicts of two sides that were judged for the same backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from buildmatrix.diff.model import Side
+from buildmatrix.reports.diff.model import FindingChange, VerdictChange
+from buildmatrix.rules.model import Finding, Severity, Verdict, VerdictName
+
+_BADNESS: dict[VerdictName, int] = {"ok": 0, "optional": 1, "bloat": 2, "broken": 3}
+_RANK: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
+
+_Key = tuple[str, str]
+
+
+def pairs(before: Side, after: Side) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Target → what it is called in the comparison, for either side.
+
+    Where each side has one target, they are compared whatever they are called.
+    """
+    if len(before.targets) == len(after.targets) == 1:
+        return dict.fromkeys(before.targets, ""), dict.fromkeys(after.targets, "")
+    return {id: id for id in before.targets}, {id: id for id in after.targets}
+
+
+def compare_findings(before: Side, after: Side) -> tuple[tuple[FindingChange, ...], int]:
+    """Findings that are new, gone, or count otherwise, the new and severe first; how many stay.
+
+    A finding is the same where its fingerprint is, on the same target: it outlives an upgrade of
+    the distribution that it is about.
+    """
+    names = pairs(before, after)
+    old = _by_key(before.findings or (), names[0])
+    new = _by_key(after.findings or (), names[1])
+    changes: list[FindingChange] = []
+    same = 0
+    for key in sorted({*old, *new}):
+        one, other = old.get(key), new.get(key)
+        if one is None:
+            changes.append(FindingChange("added", None, other))
+        elif other is None:
+            changes.append(FindingChange("removed", one, None))
+        elif (one.severity, one.waived is None) != (other.severity, other.waived is None):
+            changes.append(FindingChange("changed", one, other))
+        else:
+            same += 1
+    return tuple(sorted(changes, key=_order)), same
+
+
+def _by_key(findings: Iterable[Finding], names: Mapping[str, str]) -> dict[_Key, Finding]:
+    found: dict[_Key, Finding] = {}
+    for one in findings:
+        found.setdefault((names.get(one.target, one.target), one.fingerprint), one)
+    return found
+
+
+def _order(change: FindingChange) -> tuple[int, bool, int, str, str, str, str, str]:
+    one = change.finding
+    group = {"added": 0, "changed": 1, "removed": 2}[change.change]
+    return (
+        group,
+        one.waived is not None,
+        _RANK[one.severity],
+        one.target,
+        one.rule,
+        one.distribution or "",
+        one.path or "",
+        one.fingerprint,
+    )
+
+
+def compare_verdicts(before: Side, after: Side) -> tuple[VerdictChange, ...]:
+    """Verdicts that differ, the worst of now first."""
+    old, new = _worst(before.verdicts or ()), _worst(after.verdicts or ())
+    changes = []
+    for key in sorted({*old, *new}):
+        one, other = old.get(key), new.get(key)
+        told = (one.verdict if one else None), (other.verdict if other else None)
+        if told[0] == told[1] or not {*told} - {None, "ok"}:
+            continue
+        latest = other or one
+        assert latest is not None
+        changes.append(
+            VerdictChange(
+                *key,
+                *told,
+                latest.reason,
+                one.foreign_bytes if one else 0,
+                other.foreign_bytes if other else 0,
+            )
+        )
+    return tuple(sorted(changes, key=lambda one: (-_badness(one.after), one.name, one.backend)))
+
+
+def _worst(verdicts: Iterable[Verdict]) -> dict[_Key, Verdict]:
+    found: dict[_Key, Verdict] = {}
+    for one in verdicts:
+        known = found.setdefault((one.name, one.backend), one)
+        if _BADNESS[one.verdict] > _BADNESS[known.verdict]:
+            found[one.name, one.backend] = one
+    return found
+
+
+def _badness(verdict: VerdictName | None) -> int:
+    return -1 if verdict is None else _BADNESS[verdict]

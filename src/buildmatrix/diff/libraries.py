@@ -1,0 +1,161 @@
+"""Vendor libraries: which a side holds, of what version, and what changed about them.
+
+No source tells the version of a library in all cases, so the most exact one wins: the version of
+the vendor's own distribution that ships it, then the longer of the versions in its SONAME and in
+its file's name, then the toolkit that the catalogue gives to the SONAME. What is used is told.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from buildmatrix.catalogue.files import FOLDER_ROLE
+from buildmatrix.catalogue.match import PACKAGE_ROLE
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.catalogue.names import demangle, version_of
+from buildmatrix.diff.model import Library
+from buildmatrix.inventory.model import Inventory
+from buildmatrix.reports.diff.model import Change, LibraryChange, VersionOf
+
+#: Role of files of which only the folder says whose they are.
+#: Paths that one change names.
+_PATHS = 20
+
+
+def libraries(inventory: Inventory, evidence: Iterable[Evidence]) -> tuple[Library, ...]:
+    """The copies of vendor libraries in a tree, the statically linked ones too; sorted."""
+    seen = tuple(evidence)
+    sonames = {binary.path: binary.elf.soname or "" for binary in inventory.binaries}
+    theirs: Collection[tuple[str | None, str]] = {
+        (item.distribution, item.backend)
+        for item in seen
+        if item.kind == "declared"
+        and item.role == PACKAGE_ROLE
+        and item.distribution
+        # A build for a vendor's devices (torchvision, torch+cu128) has a version of its own.
+        and item.weight == "strong"
+        and "+" not in item.distribution
+    }
+    found = dict.fromkeys(
+        _library(item, sonames.get(item.path, ""), theirs)
+        for item in seen
+        if item.kind == "static" or (item.kind == "bundled" and item.role != FOLDER_ROLE)
+    )
+    return tuple(sorted(found, key=lambda one: (one.backend, one.name, one.path, one.is_static)))
+
+
+def _library(item: Evidence, soname: str, theirs: Collection[tuple[str | None, str]]) -> Library:
+    owner, _, owner_version = (item.distribution or "").partition("==")
+    if item.kind == "static":
+        return Library(
+            name=item.detail.partition(" (")[0],
+            vendor=item.vendor,
+            backend=item.backend,
+            role=item.role,
+            path=item.path,
+            version=item.toolkit or "",
+            version_of="toolkit" if item.toolkit else "",
+            toolkit=item.toolkit or "",
+            distribution=owner,
+            is_static=True,
+        )
+    file = demangle(item.path.rpartition("/")[2])
+    versions: list[tuple[str, VersionOf]] = [
+        (version_of(soname), "soname"),
+        (version_of(file), "file name"),
+    ]
+    version, told_by = max(versions, key=lambda one: len(one[0].split(".")) if one[0] else 0)
+    if (item.distribution, item.backend) in theirs and owner_version:
+        version, told_by = owner_version, "distribution"
+    elif not version and item.toolkit:
+        version, told_by = item.toolkit, "toolkit"
+    return Library(
+        name=_stem(demangle(soname) or file),
+        vendor=item.vendor,
+        backend=item.backend,
+        role=item.role,
+        path=item.path,
+        version=version,
+        version_of=told_by if version else "",
+        major=(version_of(soname) or version_of(file)).partition(".")[0],
+        toolkit=item.toolkit or "",
+        distribution=owner,
+        size=item.size,
+    )
+
+
+def _stem(name: str) -> str:
+    """`libcudnn_ops` of `libcudnn_ops.so.9`."""
+    return name.partition(".so")[0].removesuffix(".a")
+
+
+_Key = tuple[str, str, bool]
+
+
+def compare_libraries(
+    before: Sequence[Library], after: Sequence[Library]
+) -> tuple[LibraryChange, ...]:
+    """What came, went or changed, by backend and name."""
+    old, new = _by_key(before), _by_key(after)
+    found = (_compared(key, old.get(key, []), new.get(key, [])) for key in sorted({*old, *new}))
+    return tuple(change for change in found if change is not None)
+
+
+def _by_key(found: Iterable[Library]) -> Mapping[_Key, list[Library]]:
+    by_key: dict[_Key, list[Library]] = {}
+    for one in found:
+        by_key.setdefault((one.backend, one.name, one.is_static), []).append(one)
+    return by_key
+
+
+def _compared(key: _Key, old: Sequence[Library], new: Sequence[Library]) -> LibraryChange | None:
+    # Copies are told apart by version and owner; where a file lies may differ with the Python.
+    told = [Counter((one.version, one.distribution) for one in side) for side in (old, new)]
+    major = _major(old, new) if old and new else ""
+    if told[0] == told[1] and not major:
+        return None
+    change: Change = "changed" if old and new else "removed" if old else "added"
+    latest = new or old
+    _, name, is_static = key
+    first = latest[0]
+    return LibraryChange(
+        change,
+        f"{name} (static)" if is_static else name,
+        first.vendor,
+        first.backend,
+        first.role,
+        tuple(sorted(one.version for one in old)),
+        tuple(sorted(one.version for one in new)),
+        first.version_of,
+        tuple(sorted({one.distribution for one in latest if one.distribution})),
+        major,
+        sum(one.size for one in old),
+        sum(one.size for one in new),
+        tuple(sorted(one.path for one in latest))[:_PATHS],
+    )
+
+
+def _major(old: Sequence[Library], new: Sequence[Library]) -> str:
+    """`8 -> 9`, where a copy has a major number that none had before."""
+    for numbers in (_majors, _toolkits, _versions):
+        before, after = set(numbers(old)), set(numbers(new))
+        if before and after:
+            return f"{_joined(before)} -> {_joined(after)}" if after - before else ""
+    return ""
+
+
+def _majors(found: Iterable[Library]) -> Iterator[str]:
+    return (one.major for one in found if one.major)
+
+
+def _toolkits(found: Iterable[Library]) -> Iterator[str]:
+    return (one.toolkit for one in found if one.toolkit)
+
+
+def _versions(found: Iterable[Library]) -> Iterator[str]:
+    return (one.version.partition(".")[0] for one in found if one.version)
+
+
+def _joined(numbers: Iterable[str]) -> str:
+    return "/".join(sorted(numbers))

@@ -1,0 +1,120 @@
+"""A lock, or what would be locked, as one side of a comparison: its wheels, read on their index."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from buildmatrix.audit.run import audit
+from buildmatrix.audit.subject import judge_for
+from buildmatrix.audit.target import start
+from buildmatrix.catalogue.load import load
+from buildmatrix.catalogue.match import evidence
+from buildmatrix.diff.model import Side
+from buildmatrix.diff.settings import Index, Settings, with_facts
+from buildmatrix.diff.sides import with_lock
+from buildmatrix.errors import UndecidedError
+from buildmatrix.index.reading import Kept, Reader, key
+from buildmatrix.inventory.merge import merge
+from buildmatrix.inventory.model import Inventory, Unread
+from buildmatrix.lock.choose import choose
+from buildmatrix.reports.run.model import is_undecided
+from buildmatrix.sources.locked import read_wheels, the_one
+from buildmatrix.sources.resolution.resolved import Resolved, resolve_sources
+from buildmatrix.spec.model import Spec
+from buildmatrix.text import shown
+
+#: The backend, and its runtime, in the identifier of a target.
+_BEGINNING = re.compile(r"([a-z][a-z-]*?)([0-9.]*)(-|$)")
+
+
+def side_of_lock(text: str, settings: Settings) -> Side:
+    """Read what a lock or requirements come to, and judge it where a backend is known.
+
+    Raises what resolving raises, and `UsageError` where nothing says which target is meant.
+    """
+    index, spec = settings.index(), settings.spec()
+    globs, backends = _meant(text, spec, settings)
+    found = resolve_sources(
+        [text],
+        spec,
+        backends=backends,
+        globs=globs,
+        python=index.python,
+        cache=index.cache,
+        offline=index.offline,
+        progress=index.progress,
+    )
+    one = the_one(text, found)
+    reader = Kept(index.reader)
+    side = Side(shown(text if ":" in text else f"lock:{text}"), "lock")
+    if globs or backends:
+        side = _judged(side, one, reader, spec, settings, index)
+        inventory = _audited(one, reader, side)
+    else:
+        inventory = _read(text, one, reader, index)
+    side = with_facts(side, inventory, evidence(inventory, load(settings.data_files)))
+    return replace(
+        with_lock(side, one.lock, lambda package: choose(package, one.target)),
+        is_undecided=side.is_undecided or bool(inventory.unread),
+    )
+
+
+def _meant(text: str, spec: Spec | None, settings: Settings) -> tuple[Sequence[str], Sequence[str]]:
+    """Targets of the specification, or backends, that a source is read for."""
+    if spec is not None and settings.globs:
+        return settings.globs, ()
+    if settings.backend is not None:
+        return (), (f"{settings.backend}{settings.runtime or ''}",)
+    nothing: tuple[Sequence[str], Sequence[str]]
+    nothing = (), (settings.fallback,) if settings.fallback is not None else ()
+    path = Path(text.removeprefix("lock:"))
+    if not path.name.startswith("pylock") or not path.is_file():
+        return nothing
+    from buildmatrix.lock.read import read_lock
+
+    id = read_lock(path).target
+    if spec is not None and any(target.id == id for target in spec.targets):
+        return (id,), ()
+    found = _BEGINNING.match(id)
+    if found is None or found[1] not in load(settings.data_files).backends:
+        return nothing
+    return (), (f"{found[1]}{found[2]}",)
+
+
+def _judged(
+    side: Side,
+    one: Resolved,
+    reader: Reader,
+    spec: Spec | None,
+    settings: Settings,
+    index: Index,
+) -> Side:
+    judge = judge_for(spec, settings.waivers, settings.fail_on, settings.today, ())
+    report = audit(side.source, [one], reader, judge, index.progress, deep=index.deep)
+    return replace(
+        side,
+        targets={one.target.id: one.target.backend},
+        findings=report.findings,
+        verdicts=report.distributions,
+        unread=report.unread,
+        is_undecided=is_undecided(report),
+    )
+
+
+def _audited(one: Resolved, reader: Kept, side: Side) -> Inventory:
+    """What the audit read: it knows best what has to be read deep."""
+    keys = [key(wheel) for wheel in start(one).wheels.values()]
+    parts = [reader.known[it] for it in keys if it in reader.known]
+    found = merge([it.inventory for it in parts], [it.members for it in parts])
+    return replace(found, unread=side.unread)
+
+
+def _read(text: str, one: Resolved, reader: Reader, index: Index) -> Inventory:
+    try:
+        return read_wheels(start(one), reader, index.deep, index.progress)
+    except UndecidedError as error:
+        # The lock itself still says which versions and which wheels there are.
+        return Inventory(unread=(Unread(text, error.message),))

@@ -1,0 +1,275 @@
+"""`audit --diff REF`: only what a change brings, in and out, for each target.
+
+The same sources are audited as they were at a git revision. A finding is new where its fingerprint
+was not there before: an upgrade of a distribution that was foreign already brings none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from buildmatrix.audit.session import Found, Inputs, Session, common_python
+from buildmatrix.diff.compare import compare
+from buildmatrix.diff.git_revision import Revision, at_revision, moved
+from buildmatrix.diff.model import Held, Side
+from buildmatrix.diff.sides import with_lock
+from buildmatrix.errors import BuildmatrixError, UsageError
+from buildmatrix.lock.choose import choose
+from buildmatrix.reports.diff.model import FindingChange
+from buildmatrix.reports.run.model import Difference, Report, TargetDifference
+from buildmatrix.rules.model import Finding, Severity, Verdict
+from buildmatrix.rules.text import listing
+from buildmatrix.sources.asked import parse
+from buildmatrix.sources.resolution.resolved import Resolved
+from buildmatrix.spec.model import Spec
+
+_RANK: Mapping[Severity, int] = {"note": 0, "warning": 1, "error": 2}
+_NAMED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The inputs of a session at a revision."""
+
+    ref: str
+    revision: Revision
+    #: None where nothing was there that could be audited.
+    inputs: Inputs | None
+    notes: tuple[str, ...] = ()
+
+
+@contextmanager
+def inputs_at(inputs: Inputs, ref: str) -> Iterator[Revision]:
+    """The files of `inputs` as they were at `ref`; see `at_revision` for what it raises."""
+    with at_revision(inputs.root, ref, tuple(_names(inputs))) as revision:
+        yield revision
+
+
+def _names(inputs: Inputs) -> Iterator[str]:
+    """Files that are inputs now, as seen from the root: they may be called anything."""
+    for source in moved(inputs.sources, inputs.root):
+        asked = parse(source, inputs.root)
+        if asked.is_file and not Path(asked.name).is_absolute():
+            yield asked.name
+    if inputs.spec is not None:
+        names = [inputs.spec.path.name, *inputs.spec.catalogue]
+        for target in inputs.spec.targets:
+            names += [*target.requirements, target.pyproject or "", target.template, target.lock]
+        below = os.path.relpath(inputs.spec.root.resolve(), inputs.root.resolve())
+        yield from (f"{below}/{name}" for name in names if name)
+
+
+def since(session: Session, found: Found, report: Report, ref: str, revision: Revision) -> Report:
+    """What is new in `report`, which is the audit of `found`, since `revision`."""
+    session.progress.note(f"auditing the same at {ref} ({revision.commit[:12]})")
+    before = _before(session, ref, revision)
+    notes = [*before.notes]
+    then: Found = ()
+    if before.inputs is not None:
+        try:
+            then = _resolve(session, before.inputs, found)
+        except UsageError as error:
+            # Targets that were chosen and did not exist then: all of them are new.
+            notes.append(f"at {ref}: {error.message.splitlines()[0]}")
+    judge = session.judge_of(before.inputs.spec if before.inputs is not None else None)
+    old = session.report(then, judge=judge)
+    return _compared(session, found, report, then, old, ref, revision, notes)
+
+
+def _resolve(session: Session, inputs: Inputs, found: Found) -> Found:
+    """What the inputs came to then, with the Python of now where that is possible."""
+    python = common_python(found) if inputs.sources else None
+    then = session.resolve(inputs, python=python, missing_ok=True)
+    if python is None or all(isinstance(one, Resolved) for one in then):
+        return then
+    other = session.resolve(inputs, missing_ok=True)
+    return [one if isinstance(one, Resolved) else two for one, two in zip(then, other, strict=True)]
+
+
+def _before(session: Session, ref: str, revision: Revision) -> Before:
+    now = session.inputs
+    notes = []
+    if revision.left_out:
+        notes.append(
+            f"not read at {ref}, since they are too large or too many: "
+            f"{listing(revision.left_out, _NAMED)}"
+        )
+    sources = moved(now.sources, now.root)
+    for source in sources:
+        asked = parse(source, now.root)
+        if not asked.is_file:
+            continue
+        if Path(asked.name).is_absolute():
+            notes.append(f"{asked.name} is not in this repository: it is the same on both sides")
+        elif not (revision.folder / asked.name).exists():
+            notes.append(f"{asked.name} is not there at {ref}: everything in it is new")
+    spec = now.spec
+    if spec is not None:
+        spec, note = _spec_at(session, spec, ref, revision, bool(sources))
+        notes += [note] if note else []
+    if not sources and spec is None:
+        return Before(ref, revision, None, tuple(notes))
+    return Before(ref, revision, Inputs(sources, spec, revision.folder), tuple(notes))
+
+
+def _spec_at(
+    session: Session, spec: Spec, ref: str, revision: Revision, has_sources: bool
+) -> tuple[Spec | None, str]:
+    """The specification then, and what is to be said about it."""
+    below = os.path.relpath(spec.path.resolve(), session.inputs.root.resolve())
+    path = revision.folder / below
+    instead = spec if has_sources else None
+    if not path.is_file():
+        return (
+            instead,
+            "" if has_sources else f"{spec.path} is not there at {ref}: all of it is new",
+        )
+    try:
+        return session.load(path), ""
+    except BuildmatrixError as error:
+        first = error.message.splitlines()[0].removeprefix(f"{path}:")
+        what = "today's is taken for both sides" if has_sources else "everything counts as new"
+        return instead, f"{spec.path} at {ref} is wrong ({first.strip()}): {what}"
+
+
+def _compared(
+    session: Session,
+    found: Found,
+    report: Report,
+    then: Found,
+    old: Report,
+    ref: str,
+    revision: Revision,
+    notes: list[str],
+) -> Report:
+    locks = {one.target.id: one for one in found if isinstance(one, Resolved)}
+    old_locks = {one.target.id: one for one in then if isinstance(one, Resolved)}
+    old_targets = {one.id: one for one in old.targets}
+    differences = []
+    new: list[Finding] = []
+    for target in report.targets:
+        was = old_targets.get(target.id)
+        if was is not None and was.error is not None:
+            notes.append(
+                f"{target.id} could not be looked at as it was at {ref}, so all of it counts as "
+                f"new: {was.error.splitlines()[0]}"
+            )
+        notes += _pythons(ref, old_locks.get(target.id), locks.get(target.id))
+        comparison = compare(
+            _side(ref, target.id, target.backend, old, old_locks.get(target.id)),
+            _side("now", target.id, target.backend, report, locks.get(target.id)),
+        )
+        # A lock has no layers and no environment, and its libraries are in its distributions.
+        comparison = replace(comparison, notes=())
+        new += [
+            change.after
+            for change in comparison.findings or ()
+            if change.after is not None and _is_worse(change)
+        ]
+        differences.append(
+            TargetDifference(
+                target.id,
+                target.backend,
+                comparison,
+                was.audit if was is not None and was.error is None else None,
+                target.audit if target.error is None else None,
+            )
+        )
+    gone = [one.id for one in old.targets if one.id not in {two.id for two in report.targets}]
+    if gone:
+        notes.append(f"no target any more: {listing(gone, _NAMED)}")
+    known = {(one.target, one.fingerprint) for one in old.findings}
+    ids = {one.id for one in report.targets}
+    new += [
+        one
+        for one in report.findings
+        if one.target not in ids and (one.target, one.fingerprint) not in known
+    ]
+    unread = {(one.path, one.why) for one in old.unread}
+    for path in sorted({path for path, _ in unread}):
+        notes.append(f"{path} could not be read at {ref}: what it held then is not known")
+    kept = {id(one) for one in new}
+    findings = tuple(one for one in report.findings if id(one) in kept)
+    return replace(
+        report,
+        subject=f"{report.subject}, what is new since {ref}",
+        findings=findings,
+        distributions=tuple(_told(report.distributions, differences)),
+        unread=tuple(one for one in report.unread if (one.path, one.why) not in unread),
+        targets=tuple(
+            replace(
+                one,
+                gates={
+                    **one.gates,
+                    "lock": session.judge.gate([f for f in findings if f.is_about(one.id)]),
+                },
+            )
+            if one.error is None
+            else one
+            for one in report.targets
+        ),
+        difference=Difference(ref, revision.commit, tuple(differences), tuple(notes)),
+    )
+
+
+def _pythons(ref: str, then: Resolved | None, now: Resolved | None) -> Iterator[str]:
+    """That a target had another Python, which changes versions and wheels too."""
+    if then is None or now is None or then.target.python == now.target.python:
+        return
+    yield (
+        f"{now.target.id} is looked at with Python {now.target.python}, and at {ref} with "
+        f"{then.target.python}: some versions differ for that alone"
+    )
+
+
+def _side(source: str, id: str, backend: str, report: Report, one: Resolved | None) -> Side:
+    """One target of an audit; nothing where it was not there or could not be resolved."""
+    side = Side(source, "lock", targets={id: backend}, findings=(), verdicts=())
+    if one is None:
+        return side
+    verdicts = {(v.name, v.version): v for v in report.distributions if v.backend == backend}
+    mine = tuple(
+        verdicts[package.name, package.version]
+        for package in one.lock.packages
+        if (package.name, package.version) in verdicts
+    )
+    side = with_lock(side, one.lock, lambda package: choose(package, one.target))
+    totals = next((t.audit for t in report.targets if t.id == id), None)
+    return replace(
+        side,
+        held=tuple(_sized(held, verdicts.get((held.name, held.version))) for held in side.held),
+        size=totals.installed if totals is not None else None,
+        findings=tuple(f for f in report.findings if f.target == id),
+        verdicts=mine,
+        unread=(),
+    )
+
+
+def _sized(held: Held, verdict: Verdict | None) -> Held:
+    """Locks do not always say how large a wheel is; who read it knows."""
+    if verdict is None or held.download is not None:
+        return held
+    return replace(held, download=verdict.download)
+
+
+def _is_worse(change: FindingChange) -> bool:
+    """Whether a finding is new, not accepted any more, or more severe than it was."""
+    before, after = change.before, change.after
+    if after is None or before is None:
+        return after is not None
+    if after.waived is not None:
+        return False
+    return before.waived is not None or _RANK[after.severity] > _RANK[before.severity]
+
+
+def _told(verdicts: tuple[Verdict, ...], changes: list[TargetDifference]) -> Iterator[Verdict]:
+    """Verdicts of the distributions that came, or that are judged otherwise."""
+    names: set[tuple[str, str]] = set()
+    for change in changes:
+        names |= {(one.name, change.backend) for one in change.comparison.distributions}
+        names |= {(one.name, change.backend) for one in change.comparison.verdicts or ()}
+    return (one for one in verdicts if (one.name, one.backend) in names)

@@ -1,0 +1,114 @@
+"""Inventories, verdicts and locks → sides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.diff.architectures import architectures
+from buildmatrix.diff.libraries import libraries
+from buildmatrix.diff.model import Held, Side
+from buildmatrix.inventory.model import Inventory
+from buildmatrix.lock.model import Lock, Package, Wheel
+from buildmatrix.rules.model import Verdict
+
+
+def with_inventory(side: Side, inventory: Inventory, evidence: Iterable[Evidence]) -> Side:
+    """`side` with everything that the facts of a tree tell."""
+    seen = tuple(evidence)
+    return replace(
+        side,
+        held=held_of(inventory),
+        libraries=libraries(inventory, seen),
+        architectures=architectures(seen),
+        partial=_partial(inventory),
+        size=inventory.stats.bytes_total,
+        layers=inventory.layers or None,
+        environment=inventory.environment if side.kind == "image" else None,
+        unread=inventory.unread,
+    )
+
+
+def held_of(inventory: Inventory) -> tuple[Held, ...]:
+    """The distributions of a tree."""
+    binaries: dict[str, dict[str, tuple[int, str]]] = {}
+    for binary in inventory.binaries:
+        if binary.owner is not None:
+            files = binaries.setdefault(binary.owner, {})
+            files[_inside(binary.path)] = binary.size, binary.elf.build_id or ""
+    for file in inventory.closed:
+        if file.owner is not None:
+            binaries.setdefault(file.owner, {})[_inside(file.path)] = file.size, ""
+    return tuple(
+        Held(
+            one.name,
+            one.version,
+            size=one.size if one.has_record else None,
+            record=one.record,
+            requires=one.requires,
+            binaries=binaries.get(f"{one.name}=={one.version}", {}),
+        )
+        for one in inventory.distributions
+    )
+
+
+def _partial(inventory: Inventory) -> frozenset[str]:
+    """Distributions with files that were read in part, or not at all."""
+    owners = [one.owner for one in inventory.binaries if one.elf.read is not None]
+    owners += [one.owner for one in inventory.closed]
+    return frozenset(owner.partition("==")[0] for owner in owners if owner is not None)
+
+
+def _inside(path: str) -> str:
+    """The path as seen from site-packages, which lies elsewhere with another Python."""
+    for folder in ("/site-packages/", "/dist-packages/"):
+        if folder in path:
+            return path.rpartition(folder)[2]
+    return path
+
+
+def held_of_verdicts(verdicts: Iterable[Verdict]) -> tuple[Held, ...]:
+    """The distributions that a report is about."""
+    return tuple(
+        Held(one.name, one.version, backend=one.backend, download=one.download, sha256=one.sha256)
+        for one in verdicts
+    )
+
+
+def architectures_of(verdicts: Iterable[Verdict]) -> Mapping[tuple[str, str], frozenset[str]]:
+    """Distribution and vendor → architectures, which is all that a report tells of them."""
+    found: dict[tuple[str, str], frozenset[str]] = {}
+    for one in verdicts:
+        for vendor, names in one.architectures.items():
+            key = one.name, vendor
+            found[key] = found.get(key, frozenset()) | frozenset(names)
+    return found
+
+
+def partial_of(verdicts: Iterable[Verdict]) -> frozenset[str]:
+    """Distributions that an audit judged by a part of their files."""
+    return frozenset(one.name for one in verdicts if one.depth not in (None, "whole"))
+
+
+def with_lock(side: Side, lock: Lock, chosen: Callable[[Package], Wheel | None]) -> Side:
+    """`side` with what a lock says: which wheel of which index an installer takes."""
+    known = {(one.name, one.version): one for one in side.held}
+    return replace(
+        side,
+        held=tuple(
+            _locked(package, chosen(package), known.get((package.name, package.version)))
+            for package in lock.packages
+        ),
+    )
+
+
+def _locked(package: Package, wheel: Wheel | None, read: Held | None) -> Held:
+    one = read or Held(package.name, package.version)
+    return replace(
+        one,
+        download=wheel.size if wheel is not None else None,
+        wheel=wheel.filename if wheel is not None else None,
+        sha256=(wheel.sha256 or None) if wheel is not None else None,
+        index=package.index,
+    )

@@ -1,0 +1,105 @@
+"""What was seen of a machine → what a person is told, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from buildmatrix.catalogue.format import Host
+from buildmatrix.doctor.machine import Seen
+
+#: `ok`; `none`: not here, and nothing that stops a run; `low`: there, but scarce; `partly`: there,
+#: but not usable as it is; `missing`: a run needs it; `wrong`: the user wrote something that cannot
+#: be; `unknown`: could not be found out.
+State = Literal["ok", "none", "low", "partly", "missing", "wrong", "unknown"]
+
+#: Bytes of a disk below which a build of an accelerator's image is likely to fill it: the build and
+#: the final stage of one CUDA image, and the download cache.
+LITTLE = 20_000_000_000
+#: Names in one line.
+_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thing that was checked."""
+
+    state: State
+    subject: str
+    text: str
+
+
+def devices(seen: Sequence[Seen], hosts: Sequence[Host]) -> Line:
+    """What one backend has here; a catalogue may describe it in several ways, one after another."""
+    best = next((one for one in seen if one.anything), seen[0])
+    host = hosts[seen.index(best)]
+    subject = f"devices {best.backend}"
+    troubles = list(_troubles(best, host))
+    if not best.nodes and not troubles:
+        looked = " ".join(pattern for one in hosts for pattern in one.nodes)
+        whose = f" of PCI vendor {host.pci_vendor}" if host.pci_vendor else ""
+        return Line("none", subject, f"none here (no {looked}{whose}); building needs none")
+    parts = [_count(best.nodes)] if best.nodes else []
+    parts.append(f"driver {best.driver}" if best.driver else "driver not seen")
+    parts.append(_access(best, host))
+    text = "; ".join(filter(None, parts))
+    if troubles:
+        return Line("partly", subject, f"{text}. {' '.join(troubles)}")
+    return Line("ok", subject, text)
+
+
+def _troubles(seen: Seen, host: Host) -> Iterator[str]:
+    wanted = " ".join(host.nodes)
+    if not seen.nodes:
+        if seen.driver is not None and host.pci_vendor is None:
+            yield (
+                f"The driver is loaded, and there is no {wanted}: it makes them when a device is "
+                "found; in a container they have to be handed in."
+            )
+        for kind, file in seen.cdi.items():
+            yield f"{file} offers {kind} to containers, and there is no {wanted}: make it again."
+        return
+    if seen.missing:
+        yield f"{_listed(seen.missing)} not there: programs cannot open a device without."
+    if seen.closed:
+        groups = sorted({number for number in seen.closed.values() if number is not None})
+        numbers = " ".join(map(str, groups))
+        yield (
+            f"This user may not open {_listed(tuple(seen.closed))}: add the user to the group "
+            f"{numbers}, and start containers with --group-add {numbers}."
+        )
+
+
+def _access(seen: Seen, host: Host) -> str:
+    ways = [f"CDI {kind} ({file})" for kind, file in seen.cdi.items()]
+    ways += [f"Docker runtime {name}" for name in seen.runtimes]
+    if ways:
+        return f"for containers: {', '.join(ways)}"
+    wanted = [
+        *(f"CDI {kind}" for kind in host.cdi),
+        *(f"Docker runtime {n}" for n in host.runtimes),
+    ]
+    return f"nothing hands them to containers ({', '.join(wanted)})" if wanted else ""
+
+
+def _count(nodes: Sequence[str]) -> str:
+    return f"{len(nodes)} device{'s' if len(nodes) > 1 else ''} ({_listed(nodes)})"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return " ".join(names[:_SHOWN]) + more
+
+
+def absent(backends: Collection[str]) -> Line:
+    """Backends that nobody asked for and of which there is no sign."""
+    return Line("none", "devices", f"of {', '.join(sorted(backends))}: none here")
+
+
+def disk(what: str, place: str, free: int, total: int) -> Line:
+    """The room where something is written."""
+    text = f"{place} has {free / 1e9:.1f} GB free of {total / 1e9:.1f} GB ({what})"
+    if free < LITTLE:
+        return Line("low", "disk", f"{text}; a build may need {LITTLE / 1e9:.0f} GB")
+    return Line("ok", "disk", text)

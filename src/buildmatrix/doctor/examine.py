@@ -1,0 +1,126 @@
+"""All that `doctor` looks at, in order: engine, resolver, catalogue, disks, indexes, devices."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+
+from buildmatrix.catalogue.load import Catalogue, load
+from buildmatrix.doctor.checks import Line, absent, devices, disk
+from buildmatrix.doctor.machine import MachineFiles, Seen, look
+from buildmatrix.engines.model import Engine, Facilities
+from buildmatrix.errors import BuildmatrixError, ComponentError, SpecError
+from buildmatrix.spec.model import Spec
+
+#: A project that every index may be asked for: the answer "not here" is an answer, too.
+ASKED_FOR = "pip"
+
+
+def engine_line(engine: Engine, builder: str | None) -> tuple[Line, Facilities | None]:
+    """The engine, and what it says of its machine; None where it cannot be asked."""
+    try:
+        version = engine.check(builder)
+    except BuildmatrixError as error:
+        return Line("missing", "engine", error.message), None
+    try:
+        return Line("ok", "engine", version), engine.facilities()
+    except BuildmatrixError:
+        # A builder elsewhere does without the daemon here.
+        return Line("ok", "engine", version), None
+
+
+def resolver_line() -> Line:
+    """The resolver."""
+    from buildmatrix.lock.uv import find_uv
+
+    try:
+        return Line("ok", "resolver", f"uv {find_uv().version}")
+    except ComponentError as error:
+        return Line("missing", "resolver", error.message)
+
+
+def catalogue_line(read: Callable[[], tuple[Path, ...]]) -> tuple[Line, Catalogue]:
+    """The catalogue with the user's data files; where one of these is wrong, without them."""
+    lost = ""
+    try:
+        files = read()
+    except SpecError:
+        # What is wrong is said of the specification.
+        files, lost = (), "; files that the specification adds are not known"
+    try:
+        catalogue = load(files)
+    except SpecError as error:
+        return Line("wrong", "catalogue", error.message), load()
+    text = f"of {catalogue.date}, backends {', '.join(sorted(catalogue.backends))}{lost}"
+    return Line("ok", "catalogue", text), catalogue
+
+
+def specification_line(read: Callable[[], Spec | None]) -> tuple[Line, Spec | None]:
+    """The specification, where there is one; it says which indexes and devices matter."""
+    try:
+        spec = read()
+    except SpecError as error:
+        return Line("wrong", "specification", error.message), None
+    if spec is None:
+        return Line("none", "specification", "none here; `buildmatrix init` writes one"), None
+    count = len(spec.targets)
+    backends = ", ".join(dict.fromkeys(target.backend for target in spec.targets))
+    text = f"{spec.path}, {count} target{'s' if count != 1 else ''} for {backends}"
+    return Line("ok", "specification", text), spec
+
+
+def disk_lines(places: Mapping[str, Path]) -> Iterator[Line]:
+    """The room at `places`, what is written there → folder; of one disk once."""
+    disks: dict[int, tuple[list[str], Path]] = {}
+    for what, folder in places.items():
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        disks.setdefault(there.stat().st_dev, ([], there))[0].append(what)
+    for words, there in disks.values():
+        usage = shutil.disk_usage(there)
+        yield disk(", ".join(words), os.fspath(there), usage.free, usage.total)
+
+
+def index_lines(urls: Collection[str]) -> Iterator[Line]:
+    """Whether the package indexes answer."""
+    from buildmatrix.index.client import Client
+    from buildmatrix.index.patience import Patience
+    from buildmatrix.text import shown
+
+    with Client(patience=Patience(tries=1, connect=5.0, silence=10.0, request=15.0)) as client:
+        for url in urls:
+            try:
+                client.project(url, ASKED_FOR)
+            except BuildmatrixError as error:
+                yield Line("unknown", "index", f"{shown(url)}: {shown(error.message)}")
+            else:
+                yield Line("ok", "index", f"{shown(url)} answers")
+
+
+def device_lines(
+    machine: MachineFiles,
+    catalogue: Catalogue,
+    wanted: Collection[str],
+    facilities: Facilities | None,
+) -> Iterator[Line]:
+    """The devices of the backends that are `wanted`, and of those of which there is a sign."""
+    runtimes = facilities.runtimes if facilities is not None else ()
+    silent = []
+    for backend in sorted({one.backend for one in catalogue.hosts}):
+        hosts = [one.entry for one in catalogue.hosts if one.backend == backend]
+        seen: list[Seen] = [look(machine, backend, host, runtimes) for host in hosts]
+        if backend in wanted or any(one.anything for one in seen):
+            yield devices(seen, hosts)
+        else:
+            silent.append(backend)
+    known = {one.backend for one in catalogue.hosts}
+    for backend in sorted(set(wanted) - known):
+        if catalogue.backends[backend].vendor is not None:
+            text = (
+                "not looked for: the catalogue does not say how its devices show; a data file can "
+                "say it in [[hosts]]"
+            )
+            yield Line("none", f"devices {backend}", text)
+    if silent:
+        yield absent(silent)

@@ -1,0 +1,182 @@
+"""Reads the wheels of all locks, each once, as deep as it is asked to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from buildmatrix.errors import BuildmatrixError, UndecidedError
+from buildmatrix.index.model import DEPTHS, Depth, WheelFacts
+from buildmatrix.lock.model import Wheel
+from buildmatrix.progress import Progress
+from buildmatrix.rules.text import size
+from buildmatrix.threads import Crew
+from buildmatrix.trees.base import defect
+
+#: What progress is about; no target has a name like this.
+STEP = "wheels"
+#: Wheels that are read whole at the same time: that waits for no server. Large libraries take up to
+#: 100 MB each while they pass by.
+MOST_WHOLE = 2
+#: Bytes of a wheel that is read whole alone.
+LARGE = 100_000_000
+
+
+class Reader(Protocol):
+    """Gives the facts of wheels: `index.wheels.WheelReader`; called from several threads."""
+
+    def read(self, wheel: Wheel, depth: Depth, *, most: int | None = None) -> WheelFacts:
+        """The facts of a wheel. Raises `UndecidedError`."""
+
+    def remembered(
+        self, wheel: Wheel, depth: Depth, *, most: int | None = None
+    ) -> WheelFacts | None:
+        """What `read` would give, where it need not be asked for; quick."""
+
+
+class Kept:
+    """A reader that answers a second question about a wheel from memory."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        #: By `key`.
+        self.known: dict[str, WheelFacts] = {}
+        #: The bytes that were allowed for each.
+        self._most: dict[str, int | None] = {}
+
+    def read(self, wheel: Wheel, depth: Depth, *, most: int | None = None) -> WheelFacts:
+        """The facts of a wheel, at least as deep as asked for. Raises `UndecidedError`."""
+        found = self._known(wheel, depth, most)
+        return found or self._keep(wheel, self._reader.read(wheel, depth, most=most), most)
+
+    def remembered(
+        self, wheel: Wheel, depth: Depth, *, most: int | None = None
+    ) -> WheelFacts | None:
+        """See `Reader.remembered`."""
+        found = self._known(wheel, depth, most)
+        if found is None:
+            found = self._reader.remembered(wheel, depth, most=most)
+            return None if found is None else self._keep(wheel, found, most)
+        return found
+
+    def _known(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts | None:
+        found = self.known.get(key(wheel))
+        if found is None or DEPTHS.index(found.depth) < DEPTHS.index(depth):
+            return None
+        if found.depth == depth == "heads" and (most or 0) > (self._most[key(wheel)] or 0):
+            return None
+        return replace(found, bytes_read=0)
+
+    def _keep(self, wheel: Wheel, found: WheelFacts, most: int | None) -> WheelFacts:
+        self.known[key(wheel)] = found
+        self._most[key(wheel)] = most
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A wheel that is to be read, how deep, and how many bytes that may cost."""
+
+    wheel: Wheel
+    depth: Depth
+    most: int | None = None
+
+
+def key(wheel: Wheel) -> str:
+    """What a wheel is known by in one run: what it is called, and where it is.
+
+    Not by its hash alone: a lock claims that, and another lock of the run may claim the same of
+    another wheel.
+    """
+    return f"{wheel.filename} {wheel.sha256} {wheel.url}"
+
+
+class Readings:
+    """What was read so far, and what it cost."""
+
+    def __init__(self, reader: Reader, jobs: int, progress: Progress) -> None:
+        self._reader = reader
+        self._jobs = max(1, jobs)
+        self._progress = progress
+        #: By `key`.
+        self.facts: dict[str, WheelFacts] = {}
+        #: Why a wheel could not be read, by `key`.
+        self.failures: dict[str, str] = {}
+        #: Bytes that came over the network, and wheels for which none had to.
+        self.bytes_read = 0
+        self._fetched: set[str] = set()
+
+    @property
+    def cached(self) -> int:
+        """Wheels of which everything was known before this run."""
+        return sum(one not in self._fetched for one in self.facts)
+
+    def read(self, wanted: Iterable[Wanted], what: str) -> None:
+        """Read wheels side by side; one that cannot be read costs no other."""
+        work = {key(one.wheel): one for one in wanted}
+        if not work:
+            return
+        number = len(work)
+        self._progress.step(STEP, f"{what} of {number}")
+        for name, one in list(work.items()):
+            known = self._reader.remembered(one.wheel, one.depth, most=one.most)
+            if known is not None:
+                self.facts[name] = known
+                del work[name]
+        large = {
+            name: one
+            for name, one in work.items()
+            if one.depth == "whole" and name in self.facts and self.facts[name].size > LARGE
+        }
+        for name in large:
+            del work[name]
+            self._fetch({name: large[name]})
+        if work:
+            self._fetch(work)
+        self._progress.step(STEP, f"{what} of {number}: {size(self.bytes_read)} read so far")
+
+    def recall(self, wheels: Iterable[Wheel]) -> None:
+        """Take what is kept of wheels from earlier looks: the rest may be out of reach now."""
+        for wheel in wheels:
+            known = self._reader.remembered(wheel, "heads", most=0)
+            if known is not None:
+                self.facts[key(wheel)] = known
+
+    def _fetch(self, work: Mapping[str, Wanted]) -> None:
+        whole = any(one.depth == "whole" for one in work.values())
+        jobs = min(self._jobs, MOST_WHOLE) if whole else self._jobs
+        for (name, one), facts in Crew(self._one, jobs, "wheel").answers(list(work.items())):
+            self._take(name, one, facts)
+
+    def _one(self, work: tuple[str, Wanted]) -> WheelFacts | UndecidedError:
+        _, one = work
+        try:
+            return self._reader.read(one.wheel, one.depth, most=one.most)
+        except UndecidedError as error:
+            return error
+        except BuildmatrixError:
+            raise
+        # Whatever one wheel holds costs no other.
+        except Exception as error:
+            return UndecidedError(f"{one.wheel.filename} cannot be read: {defect(error)}")
+
+    def _take(self, name: str, one: Wanted, facts: WheelFacts | UndecidedError) -> None:
+        if isinstance(facts, UndecidedError):
+            # What is known from a shallower reading stays; that there is more to know is said.
+            self.failures[name] = _without_subject(facts.message, one.wheel)
+            self._progress.output(STEP, f"{one.wheel.filename}: {self.failures[name]}")
+            return
+        self.facts[name] = facts
+        self.bytes_read += facts.bytes_read
+        if facts.bytes_read:
+            self._fetched.add(name)
+        self._progress.output(STEP, one.wheel.filename)
+
+
+def _without_subject(message: str, wheel: Wheel) -> str:
+    """A message about a wheel where the wheel is named already."""
+    for name in (wheel.url, wheel.filename):
+        if message.startswith(f"{name} "):
+            return f"it {message.removeprefix(name).lstrip()}"
+    return message

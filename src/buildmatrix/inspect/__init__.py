@@ -1,0 +1,1 @@
+"""`inspect`: what one file says, and what a tree holds."""

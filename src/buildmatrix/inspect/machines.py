@@ -1,0 +1,45 @@
+"""What a target has to run on, for `inspect`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from buildmatrix.catalogue.load import load
+from buildmatrix.errors import UsageError
+from buildmatrix.reports.inspect.model import Machines
+from buildmatrix.spec.model import Spec, Target
+
+
+def machines_of(spec: Spec, targets: Sequence[Target], select: str) -> Machines:
+    """The GPU architectures of the node classes that a target runs on, else those of the target.
+
+    Raises `UsageError` when `select` means several targets, or nothing says which GPUs there are.
+    """
+    if len(targets) > 1:
+        names = ", ".join(target.id for target in targets)
+        raise UsageError(f"--select {select} means several targets ({names}); name one")
+    target = targets[0]
+    found = machines_of_target(target, spec)
+    if found is None:
+        raise UsageError(
+            f"nothing says which GPUs {target.id} runs on; give it `archs`, or a node class with "
+            "`archs` in the specification"
+        )
+    return found
+
+
+def machines_of_target(target: Target, spec: Spec) -> Machines | None:
+    """The same for a target that is known; None where nothing says which GPUs there are."""
+    nodes = [
+        node
+        for node in spec.node_classes
+        if node.backend == target.backend and any(fnmatchcase(target.id, g) for g in node.runs)
+    ]
+    archs = tuple(dict.fromkeys(arch for node in nodes for arch in node.archs)) or target.archs
+    has_device = load(spec.catalogue_files).backends[target.backend].vendor is not None
+    if not archs and has_device:
+        return None
+    names = ", ".join(node.name for node in nodes)
+    where = f"{target.id} ({names or 'its archs'}: {' '.join(archs)})" if archs else target.id
+    return Machines(where, target.backend, archs)

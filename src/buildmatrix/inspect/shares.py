@@ -1,0 +1,42 @@
+"""What each vendor has in each role, added up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from buildmatrix.catalogue.match import PACKAGE_ROLE
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.reports.inspect.model import Share
+
+#: What makes a file, or a part of one, a vendor's; the other kinds only ask for something.
+_HOLDS = ("bundled", "tool", "device-code", "static")
+
+
+def shares(found: Iterable[Evidence]) -> tuple[Share, ...]:
+    """What each vendor has in each role; a file's bytes count once for a vendor.
+
+    A file that is the vendor's as a whole counts as that, not for the device code in it.
+    """
+    order = {kind: number for number, kind in enumerate(_HOLDS)}
+    groups: dict[tuple[str, str, str], list[Evidence]] = {}
+    homes: dict[tuple[str, str], str] = {}
+    for item in sorted(
+        (item for item in found if item.kind in order and item.role != PACKAGE_ROLE),
+        key=lambda item: order[item.kind],
+    ):
+        # What was linked in statically has no size of its own: it is told beside the rest.
+        role = item.role
+        if item.kind != "static":
+            role = homes.setdefault((item.vendor, item.path), role)
+        groups.setdefault((item.vendor, item.backend, role), []).append(item)
+    shares = []
+    for (vendor, backend, role), items in groups.items():
+        sizes: dict[str, int] = {}
+        for item in items:
+            sizes.setdefault(item.path, item.size)
+        architectures = {name for item in items for name in item.architectures}
+        shares.append(
+            Share(vendor, backend, role, sum(sizes.values()), len(sizes),
+                  tuple(sorted(architectures)))
+        )  # fmt: skip
+    return tuple(sorted(shares, key=lambda one: (-one.size, one.vendor, one.backend, one.role)))

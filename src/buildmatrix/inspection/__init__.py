@@ -1,1 +1,0 @@
-"""What one file says, told to a person: `buildmatrix inspect`."""

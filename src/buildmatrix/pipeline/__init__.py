@@ -1,1 +1,0 @@
-"""The order of `build`: lock, audit, render, build, scan, smoke, report, push; the journal."""

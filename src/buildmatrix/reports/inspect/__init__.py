@@ -1,0 +1,1 @@
+"""What `inspect` shows: its data, and each format of it."""

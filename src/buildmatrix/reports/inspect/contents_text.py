@@ -1,0 +1,92 @@
+"""What something holds, as lists of lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from buildmatrix.reports.inspect.model import Architecture, Contents, Share
+from buildmatrix.rules.text import count, size
+
+#: Distributions that are told by name; JSON has all.
+_SHOWN = 20
+#: Architectures of a vendor's share that stand in its line; the list of them has all.
+_ARCHITECTURES = 12
+#: Characters of an instruction.
+_INSTRUCTION = 120
+
+
+def lists(one: Contents) -> Iterator[tuple[str, list[str]]]:
+    """Titles and lines; what there is nothing of is left out."""
+    yield (
+        "by vendor and role",
+        [share_line(share) for share in one.shares] or ["nothing of a vendor"],
+    )
+    if len(one.distributions) > 1:
+        yield "by distribution", list(_distributions(one))
+    if one.layers:
+        yield "by layer", list(_layers(one))
+    if one.architectures:
+        yield _title(one), list(_architectures(one))
+
+
+def share_line(share: Share) -> str:
+    """One vendor in one role."""
+    names = share.architectures[:_ARCHITECTURES]
+    more = len(share.architectures) - len(names)
+    return (
+        f"{share.vendor} {share.role} ({share.backend}): "
+        + (f"{size(share.size)} in " if share.size else "linked statically into ")
+        + count(share.files, "file")
+        + (f"; {' '.join(names)}" if names else "")
+        + (f" and {more} more" if more > 0 else "")
+    )
+
+
+def _distributions(one: Contents) -> Iterator[str]:
+    for item in one.distributions[:_SHOWN]:
+        name = f"{item.name} {item.version}" if item.name else "owned by no distribution"
+        yield f"{name}  {size(item.size)}{_backends(item.backends)}"
+    rest = one.distributions[_SHOWN:]
+    if rest:
+        yield f"and {len(rest)} more with {size(sum(item.size for item in rest))}"
+
+
+def _layers(one: Contents) -> Iterator[str]:
+    for number, layer in enumerate(one.layers, 1):
+        text = " ".join(layer.instruction.split()) or "an instruction that the image does not tell"
+        text = text if len(text) <= _INSTRUCTION else text[: _INSTRUCTION - 4] + " ..."
+        hidden = f", {size(layer.hidden)} of it hidden by later layers" if layer.hidden else ""
+        yield f"{number}  {size(layer.size)}{hidden}{_backends(layer.backends)}: {text}"
+
+
+def _backends(backends: Mapping[str, int]) -> str:
+    parts = [f"{name} {size(bytes_)}" for name, bytes_ in backends.items() if bytes_]
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _title(one: Contents) -> str:
+    title = "device code by architecture"
+    return title if one.machines is None else f"{title}, for {one.machines.name}"
+
+
+def _architectures(one: Contents) -> Iterator[str]:
+    useless = sum(item.size for item in one.architectures if item.use == "none")
+    for item in one.architectures:
+        use = _LINKED if item.use == "jit" and item.kind == "lto-ir" else _USE[item.use]
+        yield f"{_arch(item)}  {size(item.size)} in {count(item.files, 'file')}{use}"
+    if useless:
+        yield f"in all {size(useless)} of no use there"
+
+
+_USE = {
+    "": "",
+    "native": "",
+    "jit": ": compiled by the driver when a program starts",
+    "none": ": of no use there",
+}
+#: Intermediate code of link-time optimisation, which the driver itself does not compile.
+_LINKED = ": compiled when a program links it at run time"
+
+
+def _arch(item: Architecture) -> str:
+    return f"{item.backend} {item.arch or 'architecture unknown'} {item.kind}"

@@ -1,0 +1,204 @@
+"""Inspections as text for a terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.elf.model import Elf
+from buildmatrix.inventory.model import Binary
+from buildmatrix.reports.inspect.contents_text import lists
+from buildmatrix.reports.inspect.model import Imports, Inspection
+from buildmatrix.reports.terminal import Painter, wrapped
+from buildmatrix.rules.text import count, size
+from buildmatrix.text import printable
+
+_INDENT = "  "
+#: Sections that are shown although the catalogue is silent about them: the largest.
+_LARGEST_SECTIONS = 6
+#: Items of one list that are shown; JSON has them all.
+_SHOWN = 12
+#: Sections that say something whatever they hold.
+_TELLING = (".note.dlopen", ".gnu_debugdata", ".nv_fatbin", ".hip_fatbin", "__nv_relfatbin")
+# DT_FLAGS_1, as binutils spells them.
+_FLAGS = {0x1: "NOW", 0x8: "NODELETE", 0x20: "NOOPEN", 0x80: "ORIGIN", 0x800: "NODEFLIB",
+          0x08000000: "PIE"}  # fmt: skip
+
+
+def render(inspections: Sequence[Inspection], *, width: int, color: bool) -> str:
+    """The inspections one after the other, wrapped at `width` columns."""
+    writer = _Writer(max(width, 40), Painter(color))
+    return "\n".join("\n".join(writer.told(one)) + "\n" for one in inspections)
+
+
+class _Writer:
+    def __init__(self, width: int, paint: Painter) -> None:
+        self._width = width
+        self._paint = paint
+
+    def told(self, one: Inspection) -> Iterator[str]:
+        head = f"{self._paint(printable(one.path), 'bold')}  {size(one.size)}"
+        if one.kind == "elf":
+            elf = one.binaries[0].elf
+            yield f"{head}, {_format(elf)}"
+            yield from self._elf(elf, one)
+        elif one.kind == "archive":
+            yield f"{head}, archive"
+            yield from self._list("binaries", map(_binary, _by_size(one.binaries)))
+        elif one.kind == "wheel":
+            yield f"{head}, wheel"
+            yield from self._wheel(one)
+        elif one.kind == "tree" and one.contents is not None:
+            files, binaries = one.contents.files, one.contents.binaries
+            yield f"{head}, {count(files, 'file')}, {binaries} of them ELF"
+            for title, lines in lists(one.contents):
+                yield from self._list(title, lines, most=None)
+        else:
+            yield f"{head}, {one.kind}"
+        if one.kind != "tree":
+            yield from self._opinion(one)
+        unread = [f"{item.why}" if one.kind not in ("wheel", "tree") else f"{item.path}: {item.why}"
+                  for item in one.unread]  # fmt: skip
+        yield from self._list("not read", unread, most=None)
+
+    # One ELF object
+
+    def _elf(self, elf: Elf, one: Inspection) -> Iterator[str]:
+        yield from self._fields(
+            ("soname", elf.soname),
+            ("build-id", elf.build_id),
+            ("interpreter", elf.interpreter),
+            ("RPATH", ":".join(elf.rpath) if elf.rpath else None),
+            ("RUNPATH", ":".join(elf.runpath) if elf.runpath else None),
+            ("flags", " ".join(name for bit, name in _FLAGS.items() if elf.flags_1 & bit)),
+            ("ABI tag", elf.abi_tag),
+        )
+        yield from self._imports(elf, one.imports)
+        yield from self._list(
+            "version needs",
+            (f"{need.library}: {', '.join(need.versions)}" for need in elf.version_needs),
+            most=None,
+        )
+        yield from self._list("sections", self._sections(elf))
+        yield from self._list("device code", _device_code(elf), most=None)
+        yield from self._list(
+            "declared dlopen",
+            (f"{' or '.join(note.sonames)} ({note.priority})" for note in elf.dlopen_notes),
+        )
+        names = dict.fromkeys(literal.text for literal in elf.literals)
+        yield from self._list("names of libraries in its data", names)
+        yield from self._list("marks of static libraries", (mark.name for mark in elf.marks))
+
+    def _imports(self, elf: Elf, imports: Sequence[Imports]) -> Iterator[str]:
+        by_library = {one.library: one.symbols for one in imports}
+        if elf.needed or imports:
+            yield self._title("NEEDED, with the symbols imported by version")
+        for library in dict.fromkeys((*elf.needed, *(one.library for one in imports))):
+            symbols = by_library.get(library, ())
+            name = "of no certain library (no version)" if library is None else printable(library)
+            yield f"{_INDENT * 2}{name}" + (f"  {count(len(symbols), 'symbol')}" if symbols else "")
+            if symbols:
+                yield from self._wrapped(_some(symbols), _INDENT * 3)
+
+    def _sections(self, elf: Elf) -> Iterator[str]:
+        on_disk = [section for section in elf.sections if not section.nobits]
+        largest = sorted(on_disk, key=lambda section: -section.size)[:_LARGEST_SECTIONS]
+        coded = {code.section for code in elf.device_code}
+        for section in elf.sections:
+            if section in largest or section.name in coded or section.name in _TELLING:
+                yield f"{section.name}  {size(section.size)} at {section.offset:#x}"
+
+    # A wheel
+
+    def _wheel(self, one: Inspection) -> Iterator[str]:
+        for item in one.distributions:
+            yield from self._fields(
+                ("distribution", f"{item.name} {item.version}"),
+                ("installed", f"{count(item.files, 'file')}, {size(item.size)}"),
+            )
+            yield from self._list("requires", item.requires)
+        for title, lines in lists(one.contents) if one.contents is not None else ():
+            yield from self._list(title, lines, most=None)
+        yield from self._list("binaries", map(_binary, _by_size(one.binaries)))
+        kinds = Counter(artefact.kind for artefact in one.artefacts)
+        yield from self._list(
+            "other files of compilers and devices",
+            (f"{number} {kind}" for kind, number in kinds.items()),
+        )
+
+    # Both
+
+    def _opinion(self, one: Inspection) -> Iterator[str]:
+        if one.kind in ("wheel", "archive"):
+            lines = _together(one.evidence)
+        else:
+            lines = [_said(item) for item in one.evidence]
+        nothing = ["nothing in it belongs to a vendor"]
+        yield from self._list("the catalogue's opinion", lines or nothing, most=None)
+
+    def _title(self, text: str) -> str:
+        return _INDENT + self._paint(text, "bold")
+
+    def _fields(self, *fields: tuple[str, str | None]) -> Iterator[str]:
+        for name, value in fields:
+            if value:
+                yield from self._wrapped(f"{name}: {value}", _INDENT)
+
+    def _list(self, title: str, items: Iterable[str], most: int | None = _SHOWN) -> Iterator[str]:
+        lines = list(items)
+        if not lines:
+            return
+        yield self._title(title)
+        for line in lines[:most]:
+            yield from self._wrapped(line, _INDENT * 2)
+        if most is not None and len(lines) > most:
+            yield f"{_INDENT * 2}and {len(lines) - most} more (--format json has all)"
+
+    def _wrapped(self, text: str, indent: str) -> list[str]:
+        return wrapped(text, self._width, indent, indent + _INDENT)
+
+
+def _format(elf: Elf) -> str:
+    order = "little" if elf.little_endian else "big"
+    return f"ELF {elf.bits}-bit {order}-endian {elf.machine} {elf.type}"
+
+
+def _device_code(elf: Elf) -> Iterator[str]:
+    for code in elf.device_code:
+        arch = code.arch or f"architecture unknown ({code.note or 'the bytes do not say'})"
+        packed = f", {code.compressed} compressed" if code.compressed else ""
+        where = f" in {code.section}" if code.section else ""
+        yield f"{code.format} {code.kind} {arch}: {code.count} x, {size(code.size)}{packed}{where}"
+
+
+def _binary(binary: Binary) -> str:
+    needed = ", ".join(binary.elf.needed) or "nothing"
+    return f"{binary.path}  {size(binary.size)}; needs {needed}"
+
+
+def _by_size(binaries: Iterable[Binary]) -> list[Binary]:
+    return sorted(binaries, key=lambda binary: (-binary.size, binary.path))
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _said(item: Evidence) -> str:
+    return (
+        f"{item.vendor} ({item.backend}) {item.role}, {item.kind}: {item.detail} "
+        f"[{item.weight}, confidence {item.confidence}]"
+    )
+
+
+def _together(found: Sequence[Evidence]) -> list[str]:
+    """Evidence that many files give is told once."""
+    groups: dict[str, list[str]] = {}
+    for item in found:
+        groups.setdefault(_said(item), []).append(item.path)
+    return [
+        f"{said} {paths[0]}" + (f" and {count(len(paths) - 1, 'more file')}" if paths[1:] else "")
+        for said, paths in groups.items()
+    ]

@@ -1,0 +1,70 @@
+"""`scan`: judge what lies in a source that no specification describes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+from buildmatrix.errors import UsageError
+from buildmatrix.judge import Judge
+from buildmatrix.reports.run.model import FailOn, Report, assemble
+from buildmatrix.rules.model import TargetResult
+from buildmatrix.sources.source import Facts, Source
+from buildmatrix.spec.bare import bare_spec, bare_target
+from buildmatrix.spec.model import Waiver
+
+
+def scan(
+    source: Source,
+    facts: Facts,
+    backend: str | None,
+    runtime: str,
+    fail_on: FailOn,
+    today: date,
+    waivers: Sequence[Waiver] = (),
+    baseline: Collection[str] = (),
+    data_files: Sequence[Path] = (),
+) -> Report:
+    """Judge the facts of a source against a backend.
+
+    `backend` None means: the one that the image says it is for. `runtime` is `any` where it is not
+    known. `waivers`, and the fingerprints of a `baseline`, accept findings. `data_files` add to the
+    catalogue. Raises `UsageError` when nothing says which backend is meant.
+    """
+    chosen = backend or facts.backend
+    if chosen is None:
+        raise UsageError(f"{source} does not say which backend it is for; give --backend")
+    target = bare_target(str(source), chosen, runtime)
+    spec = replace(
+        bare_spec(target),
+        waivers=tuple(waivers),
+        catalogue=tuple(str(path.absolute()) for path in data_files),
+    )
+    judge = Judge(spec, fail_on, today, baseline)
+    if chosen not in judge.backends:
+        known = ", ".join(sorted(judge.backends))
+        raise UsageError(f"there is no backend {chosen!r}; the catalogue knows {known}")
+    findings, verdicts = judge.image(target, facts.inventory, None)
+    result = TargetResult(
+        id=target.id,
+        backend=chosen,
+        gates={
+            "lock": "not-run",
+            "build": "not-run",
+            "scan": judge.gate(findings),
+            "smoke": "not-run",
+        },
+        image=source.name if source.kind == "docker" else None,
+        size=facts.inventory.stats.bytes_total,
+        seconds=facts.inventory.stats.seconds,
+    )
+    return assemble(
+        str(source),
+        judge.catalogue_date,
+        targets=[result],
+        findings=(*findings, *judge.stale_waivers(findings, ())),
+        verdicts=verdicts,
+        inventories=[facts.inventory],
+    )

@@ -1,0 +1,1 @@
+"""What SOURCE means: where something to judge is, its facts, and how its files are opened again."""

@@ -1,0 +1,154 @@
+"""What a lock (or a requirements file) would install, read on the index: a source for `why`.
+
+Nothing is installed and no wheel is downloaded as a whole, unless that is asked for: lists of
+files, then the beginnings of binaries within the budget of an audit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from buildmatrix.audit.target import Work, start
+from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError
+from buildmatrix.index.budget import Need, shares
+from buildmatrix.index.model import WheelFacts
+from buildmatrix.index.reading import Reader, Readings, Wanted, key
+from buildmatrix.inventory.merge import merge
+from buildmatrix.inventory.model import Inventory, Unread
+from buildmatrix.lock.platform import marker_environment
+from buildmatrix.lock.requires import with_askers
+from buildmatrix.progress import Progress
+from buildmatrix.rules.text import count
+from buildmatrix.sources.known import Known, with_lines
+from buildmatrix.sources.resolution.resolved import Resolved, resolve_sources
+from buildmatrix.spec.model import Spec
+from buildmatrix.text import shown
+
+#: Wheels that are read at the same time.
+JOBS = 16
+#: What the answer has to say when wheels were not read whole.
+SHALLOW = (
+    "of large binaries only the beginnings were read: links and copies further in may be missing "
+    "(--deep reads everything)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Which of the targets that a source can be for is meant, and how deep it is read."""
+
+    backend: str | None = None
+    select: str | None = None
+    python: str | None = None
+    offline: bool = False
+    deep: bool = False
+
+
+def known_lock(
+    text: str,
+    spec: Spec | None,
+    wish: Wish,
+    reader: Reader,
+    progress: Progress,
+    cache: Path | None = None,
+) -> Known:
+    """Read the wheels that `text` comes to for one target.
+
+    Raises `UsageError` where it comes to different things for several targets and nothing says
+    which is meant, and whatever resolving it raises.
+    """
+    select = wish.select or (None if wish.backend else own_target(text, spec))
+    found = resolve_sources(
+        [text],
+        spec,
+        backends=[wish.backend] if wish.backend else [],
+        globs=[select] if select else [],
+        python=wish.python,
+        cache=cache,
+        offline=wish.offline,
+        progress=progress,
+    )
+    one = the_one(text, found)
+    inventory = read_wheels(start(one), reader, wish.deep, progress)
+    environment = marker_environment(one.target)
+    lock = with_askers(one.lock, inventory.distributions, environment)
+    root = spec.root if spec is not None else Path()
+    return Known(
+        shown(f"{text}, for {_whose(one, found)}" if one.target.id not in text else text),
+        lambda: with_lines(inventory, lock, root),
+        environment,
+        notes=() if wish.deep or not _is_shallow(inventory) else (SHALLOW,),
+        catalogue=spec.catalogue_files if spec is not None else (),
+        target=(one.target, spec) if spec is not None and one.target in spec.targets else None,
+    )
+
+
+def own_target(text: str, spec: Spec | None) -> str | None:
+    """The target of `spec` that a lock says it is of; None where it says nothing."""
+    path = Path(text.removeprefix("lock:"))
+    if spec is None or not path.name.startswith("pylock") or not path.is_file():
+        return None
+    from buildmatrix.lock.read import read_lock
+
+    id = read_lock(path).target
+    return id if any(target.id == id for target in spec.targets) else None
+
+
+def _whose(one: Resolved, found: Sequence[Resolved | BuildmatrixError]) -> str:
+    """The target, and how many others get the same."""
+    others = len(found) - 1
+    return f"{one.target.id}" + (f" and {count(others, 'other target')} alike" if others else "")
+
+
+def the_one(text: str, found: Sequence[Resolved | BuildmatrixError]) -> Resolved:
+    """What `text` comes to, where that is the same for all targets that it was resolved for.
+
+    Raises `UsageError` where it is not, and what resolving raised where nothing was found.
+    """
+    resolved = [one for one in found if isinstance(one, Resolved)]
+    errors = [one for one in found if isinstance(one, BuildmatrixError)]
+    if not resolved:
+        raise errors[0] if errors else UndecidedError(f"{text} comes to nothing")
+    wheels = {tuple(sorted(map(key, start(one).wheels.values()))) for one in resolved}
+    if len(wheels) > 1 or (errors and len(resolved) > 1):
+        names = ", ".join(one.target.id for one in resolved)
+        raise UsageError(
+            f"{text} is not the same for every target ({names}); say which one with --backend or "
+            "--select"
+        )
+    return resolved[0]
+
+
+def read_wheels(work: Work, reader: Reader, deep: bool, progress: Progress) -> Inventory:
+    """The site-packages that the wheels of one target would become, as far as they are read."""
+    readings = Readings(reader, JOBS, progress)
+    wheels = {key(wheel): wheel for wheel in work.wheels.values()}
+    if deep:
+        readings.read([Wanted(wheel, "whole") for wheel in wheels.values()], "contents")
+    else:
+        readings.read([Wanted(wheel, "listing") for wheel in wheels.values()], "file lists")
+        needs = {
+            name: Need.of(one.size, one.members)
+            for name, one in readings.facts.items()
+            if one.inventory.closed
+        }
+        budget = shares([needs], sum(one.size for one in readings.facts.values()))
+        further = [Wanted(wheels[name], "heads", most) for name, most in sorted(budget.items())]
+        readings.read(further, "beginnings of binaries")
+    parts: list[WheelFacts] = [readings.facts[one] for one in wheels if one in readings.facts]
+    if not parts and work.resolved.lock.packages:
+        why = next(iter([*readings.failures.values(), *work.without_wheel.values()]), "no wheels")
+        raise UndecidedError(f"none of the locked wheels could be read: {why}")
+    inventory = merge([one.inventory for one in parts], [one.members for one in parts])
+    unread = (
+        *(Unread(wheel.filename, readings.failures[name]) for name, wheel in wheels.items()
+          if name in readings.failures),
+        *(Unread(name, why) for name, why in work.without_wheel.items()),
+    )  # fmt: skip
+    return replace(inventory, unread=(*inventory.unread, *unread))
+
+
+def _is_shallow(inventory: Inventory) -> bool:
+    return bool(inventory.closed) or any(one.elf.read is not None for one in inventory.binaries)

@@ -1,0 +1,1 @@
+"""What a lock or a requirements file would install, for each target."""

@@ -1,0 +1,103 @@
+"""Why a routed family cannot be resolved: the release has no build there, and which one has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from buildmatrix.catalogue.load import Catalogue, load
+from buildmatrix.catalogue.releases import gap
+from buildmatrix.catalogue.runtimes import built_for, toolkit_line
+from buildmatrix.errors import UndecidedError
+from buildmatrix.index.client import Client
+from buildmatrix.lock.choose import nearest_build
+from buildmatrix.lock.lines import Line
+from buildmatrix.lock.plan import TORCH_FAMILY, index_of
+from buildmatrix.lock.platform import marker_environment
+from buildmatrix.lock.wanted import applies
+from buildmatrix.spec.bare import ANY
+from buildmatrix.spec.model import Target
+from buildmatrix.text import shown
+
+#: Names of the files that an index has of a distribution; raises `UndecidedError`.
+Listing = Callable[[str, str], Iterable[str]]
+
+
+def ask_index(index: str, name: str) -> tuple[str, ...]:
+    """A `Listing` that asks the index itself."""
+    with Client() as client:
+        return tuple(file.filename for file in client.project(index, name))
+
+
+def without_build(target: Target, lines: Iterable[Line], listing: Listing | None) -> str:
+    """What is missing for pinned members of a family that `target` takes from somewhere.
+
+    Empty where that is not the reason, or where nobody knows. Without a `listing` no index is
+    asked.
+    """
+    environment = marker_environment(target)
+    found = (
+        sentence
+        for line in lines
+        if applies(line, environment) and (version := _pin(line)) is not None
+        for sentence in _missing(target, line.name, version, listing, load())
+    )
+    return " ".join(dict.fromkeys(found))
+
+
+def _missing(
+    target: Target, name: str, version: str, listing: Listing | None, catalogue: Catalogue
+) -> Iterator[str]:
+    wanted = target.backend if target.runtime in ("", ANY) else f"{target.backend} {target.runtime}"
+    index = index_of(name, target)
+    if index is None:
+        missing = None
+        if target.torch is not None and name in TORCH_FAMILY:
+            missing = gap(name, version, target.backend, target.runtime, catalogue)
+        if missing is not None:
+            instead = missing.nearest
+            yield _sentence(
+                f"{name} {missing.release}",
+                wanted,
+                f"{instead.release}, from {instead.route}" if instead is not None else None,
+            )
+        return
+    if listing is None:
+        return
+    try:
+        files = listing(index, name)
+    except UndecidedError:
+        return
+    release = version.partition("+")[0]
+    nearest = nearest_build(version, target, files, _marks(target, catalogue))
+    if nearest is None or nearest.version.partition("+")[0] == release:
+        return
+    yield _sentence(f"{name} {release}", f"{wanted} on {shown(index)}", nearest.version)
+
+
+def _sentence(what: str, where: str, nearest: str | None) -> str:
+    instead = f"the nearest that has one is {nearest}" if nearest else "no release has one"
+    return f"{what} has no build for {where}; {instead}."
+
+
+def _marks(target: Target, catalogue: Catalogue) -> list[str]:
+    """Starts of local versions that stand for a build for the target, the best one first."""
+    entry = catalogue.backends.get(target.backend)
+    routes = [route.name for route in entry.indexes] if entry is not None else []
+    if target.runtime in ("", ANY):
+        return [*routes, target.backend]
+    line = toolkit_line(target.runtime)
+    exact = [one for one in routes if built_for(one) == target.runtime]
+    near = [
+        one for one in routes if line is not None and toolkit_line(built_for(one) or "") == line
+    ]
+    any_runtime = [one for one in routes if built_for(one) is None]
+    own = f"{target.backend}{target.runtime}"
+    return list(dict.fromkeys([*exact, own, *reversed(near), *any_runtime]))
+
+
+def _pin(line: Line) -> str | None:
+    """The one version that a line allows."""
+    said = list(line.requirement.specifier)
+    if len(said) != 1 or said[0].operator not in ("==", "===") or said[0].version.endswith(".*"):
+        return None
+    return said[0].version

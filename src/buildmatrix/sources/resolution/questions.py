@@ -1,0 +1,234 @@
+"""What is to be asked of the index, for one target, before it is known what that target gets."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import posixpath
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from packaging.utils import InvalidWheelFilename, canonicalize_name
+from packaging.version import InvalidVersion
+
+from buildmatrix.lock.ask import Ask
+from buildmatrix.lock.committed import is_lock, read_committed
+from buildmatrix.lock.explain import NoSolution
+from buildmatrix.lock.lookup import Pins, find_files, lacks_files
+from buildmatrix.lock.model import LeftOut, Lock
+from buildmatrix.lock.pinned import is_pinned
+from buildmatrix.lock.preview import Resolution, request_of, resolve
+from buildmatrix.lock.previewed import packages_of
+from buildmatrix.lock.recent import Recent
+from buildmatrix.lock.status import staleness
+from buildmatrix.lock.urls import path_in
+from buildmatrix.lock.uv import Uv
+from buildmatrix.lock.uvsettings import settings_of
+from buildmatrix.lock.wanted import Wanted, add_file, add_line
+from buildmatrix.lock.wanted_project import add_project
+from buildmatrix.parsing import parse_wheel_name
+from buildmatrix.progress import Progress
+from buildmatrix.rules.text import listing
+from buildmatrix.sources.asked import Asked, label_of
+from buildmatrix.spec.model import Spec, Target
+from buildmatrix.text import shown
+
+#: How files say which Pythons they are for.
+_PYTHON = re.compile(
+    r"""^\s*(?:requires-python|python-versions|"python_version":)\s*=?\s*"([^"]*)"|"""
+    r"""^\#.*with\ Python\ ([0-9.]+)""",
+    re.MULTILINE | re.VERBOSE,
+)
+#: How uv's account, in terms of the target, names what a line asks for.
+_REQUIRED = re.compile(r"\b(?=(?:you require|and) ([A-Za-z0-9][A-Za-z0-9._-]*)[=<>!~\[ ,.])")
+_LARGEST = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One target, and how to learn what it gets."""
+
+    target: Target
+    #: Questions with the same key have the same answer.
+    key: str
+    ask: Callable[[], object]
+    #: The lock that an answer makes for this target.
+    finish: Callable[[object], Lock]
+    stale: str | None
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """Makes the questions of one run."""
+
+    uv: Uv
+    spec: Spec | None
+    root: Path
+    recent: Recent
+    progress: Progress
+    jobs: int
+    offline: bool
+    missing_ok: bool
+    relock: bool = False
+
+    def of_target(self, target: Target) -> Question:
+        """A target of the specification: its lock as it is, or what it would be."""
+        assert self.spec is not None
+        root = self.spec.root
+        if not self.relock and (root / target.lock).exists():
+            ask = Ask(root / target.lock, target.lock, target)
+            pins, _ = read_committed(ask)
+            return self._locked(target, pins, staleness(self.spec, target), target.lock)
+        wanted = Wanted(settings=settings_of(root), tolerant=self.missing_ok)
+        for file in target.requirements:
+            label = posixpath.normpath(file)
+            add_file(wanted, root / file, label)
+        if target.pyproject is not None:
+            extras = frozenset(map(canonicalize_name, target.extras))
+            label = posixpath.normpath(target.pyproject)
+            add_project(wanted, Ask(root / target.pyproject, label, target, extras))
+            wanted.left_out = LeftOut()  # The specification says which parts a target gets.
+        return self._unlocked(target, wanted, f"resolved from {', '.join(wanted.files)}")
+
+    def of_source(self, target: Target, asked: Asked) -> Question:
+        """A SOURCE, for a target that asks for nothing else. Raises `SpecError`, `UsageError`."""
+        path = self.root / asked.name
+        label = label_of(asked.name, self.root) if asked.is_file else shown(asked.name)
+        wanted = Wanted(settings=settings_of(self.root), tolerant=self.missing_ok)
+        ask = Ask(path, label, target, asked.extras, asked.groups, asked.without)
+        if asked.is_file and self.missing_ok and not path.exists():
+            return self._unlocked(target, Wanted(), f"nothing: {label} is not there")
+        match asked.kind:
+            case "lock":
+                return self._committed(ask)
+            case "requirements":
+                if is_pinned(path, label):
+                    return self._committed(ask)
+                add_file(wanted, path, label)
+            case "pyproject":
+                add_project(wanted, ask)
+            case "pypi":
+                add_line(wanted, asked.name, str(asked), 0, self.root)
+            case _:
+                where = asked.name if "://" in asked.name else str(path.absolute())
+                add_line(wanted, where, str(asked), 0, self.root)
+        return self._unlocked(target, wanted, f"resolved from {label}")
+
+    def _committed(self, ask: Ask) -> Question:
+        pins, stale = read_committed(ask)
+        owner = self._owner(ask)
+        if self.spec is not None and owner is not None:
+            stale = staleness(self.spec, owner)
+        return self._locked(ask.target, pins, stale, ask.label)
+
+    def _owner(self, ask: Ask) -> Target | None:
+        """The target whose lock a file is."""
+        if self.spec is None or not is_lock(ask.path.name):
+            return None
+        path, root = ask.path.absolute(), self.spec.root.absolute()
+        mine = (t for t in self.spec.targets if root / t.lock == path)
+        return next(mine, None)
+
+    def _locked(self, target: Target, pins: Pins, stale: str | None, label: str) -> Question:
+        lock = pins.lock
+        missing = [one for one in lock.packages if lacks_files(one)]
+        parts = [target.python, target.platform, target.base.final, target.torch, label]
+        key = _key("lock", lock.digest, parts, sorted(target.index.items()), target.id)
+        if missing:
+            shared = [[one.name, one.version, one.index] for one in missing]
+            key = _key("files", lock.digest, parts, sorted(target.index.items()), shared)
+
+        def ask() -> Lock:
+            if missing:
+                self.progress.step(target.id, f"{label}: looking up {len(missing)} files")
+            return find_files(
+                self.uv, target, pins, self.recent, offline=self.offline, jobs=self.jobs
+            )
+
+        def finish(answer: object) -> Lock:
+            assert isinstance(answer, Lock)
+            return replace(answer, target=target.id)
+
+        return Question(target, key, ask, finish, stale, label)
+
+    def _unlocked(self, target: Target, wanted: Wanted, origin: str) -> Question:
+        wanted.check()
+        key = request_of(target, wanted).key(self.uv)
+
+        def ask() -> Resolution:
+            try:
+                return resolve(
+                    self.uv, target, wanted, self.recent, self.progress, offline=self.offline
+                )
+            except NoSolution as error:
+                from buildmatrix.sources.resolution.nearest import ask_index, without_build
+
+                listing = None if self.offline else ask_index
+                missing = without_build(target, wanted.lines, listing)
+                told = f"{error.message}{_asked_in(wanted, error.message)} {missing}".rstrip()
+                raise NoSolution(told, error.python) from error
+
+        def finish(answer: object) -> Lock:
+            assert isinstance(answer, Resolution)
+            packages = packages_of(answer, target, wanted)
+            return Lock(
+                path=Path(target.lock),
+                target=target.id,
+                packages=packages,
+                inputs=f"sha256:{key}",
+                digest=f"sha256:{_key(answer.body)}",
+                left_out=wanted.left_out,
+            )
+
+        return Question(target, key, ask, finish, None, origin)
+
+
+def _asked_in(wanted: Wanted, message: str) -> str:
+    """The lines that a conflict is about, as a sentence."""
+    names = {canonicalize_name(name) for name in _REQUIRED.findall(message)}
+    places = [
+        str(line)
+        for line in (*wanted.lines, *wanted.constraints)
+        if line.name in names and line.line
+    ]
+    return f" Asked for in {listing(dict.fromkeys(places))}." if places else ""
+
+
+def python_of(asked: Asked, root: Path) -> str:
+    """The range of Pythons that a source is for, as it says; empty where it does not."""
+    if asked.kind == "wheel":
+        return _python_of_wheel(asked.name)
+    if not asked.is_file:
+        return ""
+    try:
+        with (root / asked.name).open("rb") as file:
+            text = file.read(_LARGEST).decode(errors="replace")
+    except (OSError, ValueError):
+        return ""
+    found = list(_PYTHON.finditer(text))
+    if not found:
+        return ""
+    # Poetry says it at the end, behind what each distribution says of itself.
+    said = found[-1 if asked.name.endswith("poetry.lock") else 0]
+    wanted = said[1] or said[2]
+    return f"=={wanted}.*" if re.fullmatch(r"3\.\d+", wanted) else wanted
+
+
+def _python_of_wheel(name: str) -> str:
+    """The Pythons that a wheel's name says it is for."""
+    filename = posixpath.basename(path_in(name))
+    try:
+        tags = parse_wheel_name(filename)[3]
+    except (InvalidWheelFilename, InvalidVersion):
+        return ""
+    for tag in sorted(tags, key=str):
+        if found := re.fullmatch(r"cp3(\d+)", tag.interpreter):
+            return f">=3.{found[1]}" if tag.abi in ("abi3", "none") else f"==3.{found[1]}.*"
+    return ""
+
+
+def _key(*parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()

@@ -1,0 +1,251 @@
+"""What an audit looks at: for each target, the distributions that would be installed.
+
+A committed lock is taken as it is. What is not locked is resolved by uv, for each target with that
+target's Python, platform and indexes; equal questions are asked once. Nothing is written but the
+cache, nothing is built, and nothing of what is read is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from buildmatrix.catalogue.load import load
+from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError
+from buildmatrix.lock.explain import NoSolution
+from buildmatrix.lock.model import Lock
+from buildmatrix.lock.recent import Recent
+from buildmatrix.lock.uv import find_uv
+from buildmatrix.progress import Progress
+from buildmatrix.sources.asked import Asked, label_of, parse, parts_left_out
+from buildmatrix.sources.resolution import points
+from buildmatrix.sources.resolution.questions import Question, Questions, python_of
+from buildmatrix.spec.model import Spec, Target
+from buildmatrix.text import shown
+from buildmatrix.threads import side_by_side
+
+#: Resolutions at a time: each is a process of its own that mostly waits for an index.
+JOBS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """One target, and what it would get."""
+
+    target: Target
+    lock: Lock
+    #: Why the lock does not fit its inputs any more; None where it does, or where nothing tells.
+    stale: str | None
+    #: Where the distributions come from: `uv.lock`, or `resolved from requirements.txt`.
+    origin: str
+
+    @property
+    def left_out(self) -> str:
+        """What of the source nobody asked for, in one sentence; empty for nothing."""
+        return parts_left_out(self.lock.left_out, self.target.lock)
+
+
+class Unresolved(BuildmatrixError):
+    """A target for which nobody knows what it would get; its exit code is that of `error`."""
+
+    def __init__(self, target: Target, error: BuildmatrixError) -> None:
+        super().__init__(error.message, log=error.log)
+        self.target = target
+        self.error = error
+        self.exit_code = error.exit_code
+
+
+def resolve_sources(
+    sources: Sequence[str],
+    spec: Spec | None,
+    *,
+    backends: Sequence[str] = (),
+    globs: Sequence[str] = (),
+    subset: str | None = None,
+    python: str | None = None,
+    platform: str | None = None,
+    root: Path = Path(),
+    cache: Path | None = None,
+    offline: bool = False,
+    missing_ok: bool = False,
+    relock: bool = False,
+    change: Callable[[Target], Target] | None = None,
+    progress: Progress,
+    jobs: int = JOBS,
+) -> tuple[Resolved | BuildmatrixError, ...]:
+    """What every source comes to on every target that it is looked at for.
+
+    Args:
+        sources: SOURCEs (`sources.asked`); none for the targets of the specification.
+        spec: the specification here, if there is one.
+        backends: narrow to these (`rocm`, `cuda12.8`); without a specification they say which.
+        globs: targets of the specification, as for `select`.
+        subset: the same.
+        python: minor version to look at in place of the target's.
+        platform: the same for the platform, `linux/arm64`.
+        root: folder that relative sources start from, and that places are named from.
+        cache: folder of what was resolved in the last minutes; None asks again.
+        offline: only what uv has in its cache, and any age of what `cache` has.
+        missing_ok: a source that is not there asks for nothing (`--diff` with a new file).
+        relock: locks of the specification's targets count as missing: say what they would be.
+        change: applied to every target before it is resolved (a fix that is tried).
+        progress: told of every step; targets are named by their identifiers.
+        jobs: resolutions at a time.
+
+    Returns:
+        For each source, each of its targets in order: what it gets, or an `Unresolved` error.
+
+    Raises:
+        UsageError: the sources, or the choice of targets, cannot mean anything.
+    """
+    points.check_python(python)
+    points.check_platform(platform)
+    asked = [parse(source, root) for source in sources]
+    work = list(_pairs(asked, spec, backends, globs, subset))
+    if change is not None:
+        work = [(change(target), one) for target, one in work]
+    questions = Questions(
+        uv=find_uv(),
+        spec=spec,
+        root=root,
+        recent=Recent(cache, offline=offline),
+        progress=progress,
+        jobs=jobs,
+        offline=offline,
+        missing_ok=missing_ok,
+        relock=relock,
+    )
+    # Waivers and baselines know the targets of the specification by their identifiers.
+    own = frozenset(t.id for t in spec.targets) if spec and len(asked) == 1 else frozenset()
+
+    def begin(number: int, python: str | None) -> Question | Unresolved:
+        return _begin(questions, *work[number], root, python, platform, own)
+
+    begun = [begin(number, python) for number in range(len(work))]
+    _say_python(work, begun, python, progress)
+    answers = _answers([one for one in begun if isinstance(one, Question)], jobs)
+    done = [_finish(one, answers[one.key]) if isinstance(one, Question) else one for one in begun]
+    newer = {
+        number: wanted
+        for number, ((target, _), one) in enumerate(zip(work, done, strict=True))
+        if python is None and not target.python and (wanted := _wanted_python(one)) is not None
+    }
+    if newer:
+        # Nobody chose the Python, and some distribution is too new for the one that was taken.
+        for wanted in sorted(set(newer.values())):
+            progress.note(f"something needs Python {wanted}: looking at that one")
+        again = {number: begin(number, wanted) for number, wanted in newer.items()}
+        answers = _answers([one for one in again.values() if isinstance(one, Question)], jobs)
+        for number, one in again.items():
+            done[number] = _finish(one, answers[one.key]) if isinstance(one, Question) else one
+    return tuple(done)
+
+
+def _say_python(
+    work: Sequence[tuple[Target, Asked | None]],
+    begun: Sequence[Question | Unresolved],
+    python: str | None,
+    progress: Progress,
+) -> None:
+    """Name the Pythons that nobody chose."""
+    taken = {
+        one.target.python
+        for (target, _), one in zip(work, begun, strict=True)
+        if not target.python and isinstance(one, Question)
+    }
+    if python is None and taken:
+        names = " and ".join(sorted(taken, key=points.minor))
+        progress.note(f"looking at it with Python {names}; --python chooses another")
+
+
+def _wanted_python(one: Resolved | Unresolved) -> str | None:
+    """The newer Python without which a target cannot be resolved, where that is the reason."""
+    error = one.error if isinstance(one, Unresolved) else None
+    return error.python if isinstance(error, NoSolution) else None
+
+
+def _pairs(
+    asked: Sequence[Asked],
+    spec: Spec | None,
+    backends: Sequence[str],
+    globs: Sequence[str],
+    subset: str | None,
+) -> list[tuple[Target, Asked | None]]:
+    if not asked:
+        if spec is None:
+            raise UsageError(
+                "there is nothing to audit: name a requirements file, a project file, a lock or "
+                "pypi:NAME==VERSION, or write a buildmatrix.toml (`buildmatrix init`)"
+            )
+        return [(target, None) for target in points.of_spec(spec, globs, subset, backends)]
+    targets = points.of_source(spec, globs, subset, backends, load().backends)
+    return [(target, one) for one in asked for target in targets]
+
+
+def _begin(
+    questions: Questions,
+    target: Target,
+    asked: Asked | None,
+    root: Path,
+    python: str | None,
+    platform: str | None,
+    own: Collection[str],
+) -> Question | Unresolved:
+    try:
+        if platform is not None:
+            target = replace(target, platform=platform)
+        if asked is None:
+            if python is not None:
+                target = replace(target, python=python)
+            return questions.of_target(target)
+        target = points.with_python(target, python, python_of(asked, root))
+        target = _for(target, asked, root, own)
+        return questions.of_source(target, asked)
+    except BuildmatrixError as error:
+        return Unresolved(target, error)
+
+
+def _for(target: Target, asked: Asked, root: Path, own: Collection[str]) -> Target:
+    """The target, asking for a source in place of what the specification asks for."""
+    label = label_of(asked.name, root) if asked.is_file else shown(asked.name)
+    return replace(
+        target,
+        id=target.id if target.id in own else f"{target.id}:{label}",
+        requirements=(),
+        pyproject=None,
+        extras=(),
+        lock=label if asked.is_file else str(asked),
+    )
+
+
+def _answers(questions: Sequence[Question], jobs: int) -> Mapping[str, object]:
+    """Key → the answer, or the error, of the first question that has it."""
+    first = {one.key: one for one in reversed(questions)}
+
+    def ask(question: Question) -> object:
+        try:
+            return question.ask()
+        except BuildmatrixError as error:
+            return Unresolved(question.target, error)
+
+    return dict(zip(first, side_by_side(ask, list(first.values()), jobs, "resolve"), strict=True))
+
+
+def _finish(question: Question, answer: object) -> Resolved | Unresolved:
+    target = question.target
+    if isinstance(answer, Unresolved):
+        begin = f"{answer.target.id}: "
+        if not answer.message.startswith(begin):
+            return Unresolved(target, answer.error)
+        # The question was asked for another target, and its answer says that one's name.
+        told = f"{target.id}: {answer.message.removeprefix(begin)}"
+        error = answer.error
+        if isinstance(error, NoSolution):
+            return Unresolved(target, NoSolution(told, error.python))
+        return Unresolved(target, UndecidedError(told, log=answer.log))
+    try:
+        lock = question.finish(answer)
+    except BuildmatrixError as error:
+        return Unresolved(target, error)
+    return Resolved(target, lock, question.stale, question.origin)

@@ -1,0 +1,1 @@
+"""What builds leave on this machine: the state folder, the journal, the layers of images."""

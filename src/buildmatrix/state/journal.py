@@ -1,0 +1,85 @@
+"""The journal: what was built from what, so that the next run does only what is missing.
+
+One record per target. Its key is a digest of everything that goes into the image; a record with
+another key says nothing. Records appear whole or not at all, so a run may be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from buildmatrix.engines.disk import writing
+from buildmatrix.inventory.writing import write_atomically
+from buildmatrix.state.folder import TargetFiles
+
+#: Part of every key: raised when the same inputs would give another image or inventory.
+VERSION = "buildmatrix/journal/1"
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One target that was built and scanned."""
+
+    key: str
+    #: Digests of the image's manifest and configuration: Docker names an image by either.
+    digest: str
+    config: str | None
+    loaded: bool
+    #: Its names on this machine: the staged one until all gates have passed, then its tags.
+    tags: tuple[str, ...]
+    #: sha256 of the stored inventory.
+    inventory: str
+    #: Seconds that build and scan took.
+    seconds: float
+    #: Base images that the builder took, reference → digest, where it told.
+    bases: Mapping[str, str] = {}
+    #: Digests of smoke commands that this image passed.
+    smoke: tuple[str, ...] = ()
+
+    def is_at(self, present: Mapping[str, str]) -> bool:
+        """Whether all tags lead to this image; `present` is what `Engine.present` says."""
+        names = {self.digest, self.config or self.digest}
+        return all(present.get(tag) in names for tag in self.tags)
+
+
+def stored(files: TargetFiles) -> Record | None:
+    """The record of a target, if its inventory is still the one that it names."""
+    try:
+        record = msgspec.json.decode(files.record.read_bytes(), type=Record)
+        return record if sha256_of(files.inventory) == record.inventory else None
+    except (OSError, msgspec.MsgspecError):
+        return None  # Never written, deleted, or written by another version.
+
+
+def read(files: TargetFiles, key: str) -> Record | None:
+    """The same, if it is about `key`: else the target has to be built again."""
+    record = stored(files)
+    return record if record is not None and record.key == key else None
+
+
+def write(files: TargetFiles, record: Record) -> None:
+    """Store a record. Raises `BuildError` when the disk is full."""
+    with writing(files.folder):
+        write_atomically(files.record, msgspec.json.format(msgspec.json.encode(record), indent=1))
+
+
+def forget(files: TargetFiles) -> None:
+    """Drop a record: the next run builds the target again."""
+    with writing(files.folder):
+        files.record.unlink(missing_ok=True)
+
+
+def key(parts: Mapping[str, object]) -> str:
+    """Digest of everything that goes into an image: values that JSON can hold."""
+    text = json.dumps([VERSION, dict(parts)], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sha256_of(path: Path) -> str:
+    """The digest of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

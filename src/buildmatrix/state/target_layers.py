@@ -1,0 +1,151 @@
+"""Which layer of a target's image brought what.
+
+The scan of a build runs inside of the builder, where the layers are one file system already. So
+the engine exports the image that the record names by its digest: at the end of a build where the
+image is on this machine, else at the first question. What was read is kept beside the inventory,
+and serves the next image as well where that has the same layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from buildmatrix.engines.model import Engine, ImageFacts
+from buildmatrix.errors import BuildmatrixError, Interrupted, UndecidedError
+from buildmatrix.inventory.model import Inventory, Layer
+from buildmatrix.sources.opening import OpenTree, exported
+from buildmatrix.state.dockerfile_lines import base_layers, read
+from buildmatrix.state.folder import TargetFiles
+from buildmatrix.state.journal import stored
+from buildmatrix.trees.base import Tree, reason
+
+#: Bytes of the largest file of layers that is read: 2,600 binaries come to 400 kB.
+_LARGEST_KEPT = 1 << 28
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The layers of one image."""
+
+    #: Digest of the image.
+    image: str
+    #: Holds layers, origins and what is buried, and nothing else.
+    layers: Inventory
+
+
+def with_layers(
+    files: TargetFiles,
+    inventory: Inventory,
+    engine: Callable[[], Engine],
+    note: Callable[[str], None],
+    dockerfile: Path,
+) -> tuple[Inventory, str | None]:
+    """The inventory of a target with the layers of its image, or why they are not known.
+
+    `engine` is asked for only where they were not read before; `note` hears that it takes a while.
+    `dockerfile` says which layers are the base image's.
+    """
+    record = stored(files)
+    if record is None:
+        return inventory, "no record says which image was built last; build it again"
+    kept = _kept(files.layers)
+    if kept is not None and kept.image == record.digest:
+        known = kept.layers
+    else:
+        try:
+            known = _read(files, inventory, engine(), note, kept)
+        except Interrupted:
+            raise
+        except OSError as error:
+            return inventory, reason(error)
+        except BuildmatrixError as error:
+            return inventory, error.message
+        with suppress(OSError):
+            from buildmatrix.inventory.writing import write_atomically
+
+            write_atomically(files.layers, msgspec.msgpack.encode(_Kept(record.digest, known)))
+    layers = _with_base(known.layers, dockerfile)
+    return replace(inventory, layers=layers, origins=known.origins, buried=known.buried), None
+
+
+def _with_base(layers: tuple[Layer, ...], dockerfile: Path) -> tuple[Layer, ...]:
+    """`layers`, of which those of the base image say so."""
+    text = read(dockerfile)
+    if text is None:
+        return layers
+    count = base_layers(text, [layer.instruction for layer in layers])
+    return (*(replace(layer, is_base=True) for layer in layers[:count]), *layers[count:])
+
+
+def _kept(path: Path) -> _Kept | None:
+    try:
+        if path.stat().st_size > _LARGEST_KEPT:
+            return None
+        return msgspec.msgpack.decode(path.read_bytes(), type=_Kept)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def image_tree(files: TargetFiles, engine: Callable[[], Engine]) -> OpenTree:
+    """How the files of a target's image are opened again: its engine exports it."""
+
+    @contextmanager
+    def opened() -> Iterator[Tree]:
+        found = engine()
+        name, _ = _here(files, found)
+        with exported(found, name) as tree:
+            yield tree
+
+    return opened
+
+
+def _here(files: TargetFiles, engine: Engine) -> tuple[str, ImageFacts]:
+    """The name by which the engine has the image that the stored inventory is of, and its facts.
+
+    Raises `UndecidedError` where it has it no more.
+    """
+    record = stored(files)
+    if record is None:
+        raise UndecidedError("no record says which image was built last; build it again")
+    # One store of Docker's names an image by its manifest, the other by its configuration.
+    for name in filter(None, (record.digest, record.config)):
+        image = engine.image(name)
+        if image is not None:
+            return name, image
+    raise UndecidedError(f"the image {record.digest[:19]} that it built is not on this machine")
+
+
+def _read(
+    files: TargetFiles,
+    inventory: Inventory,
+    engine: Engine,
+    note: Callable[[str], None],
+    kept: _Kept | None,
+) -> Inventory:
+    from buildmatrix.rules.text import size
+    from buildmatrix.sources.source import layers_of_image
+
+    name, image = _here(files, engine)
+    if kept is not None and _has_them_too(image, inventory, kept.layers):
+        return kept.layers
+    note(f"reading the layers of the image ({size(image.size)}), once")
+    return layers_of_image(name, engine, inventory)
+
+
+def _has_them_too(image: ImageFacts, inventory: Inventory, known: Inventory) -> bool:
+    """Whether an image has the layers of an earlier one: another label or variable adds none."""
+    from buildmatrix.inventory.layers import paths
+    from buildmatrix.trees.archive_image import instruction
+
+    # Each is looked for behind the one before.
+    steps = iter([instruction(created_by) for created_by, _ in image.history])
+    return (
+        tuple(one.digest for one in known.layers) == image.layers
+        and all(one.instruction in steps for one in known.layers)
+        and all(path in known.origins for path in paths(inventory))
+    )

@@ -1,0 +1,1 @@
+"""Symbols and names that LIEF reads, in a process of its own."""

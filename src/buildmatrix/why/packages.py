@@ -1,0 +1,191 @@
+"""The package half: requirement lines, distributions, and who requires whom.
+
+Two witnesses, each with what the other lacks. A lock says who asked (its `via`), from requirement
+lines on. Installed metadata says under which marker and for which extra (`Requires-Dist`, PEP 508),
+and whether somebody asked for a distribution by its name (REQUESTED of PEP 376, PEP 610).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from buildmatrix.inventory.model import Distribution, PythonImport, SystemPackage
+from buildmatrix.lock.model import Lock
+from buildmatrix.lock.requires import extras_asked, metadata_of, requirements
+from buildmatrix.reports.why.graph import Edge, Node, node_id
+from buildmatrix.why.requires import requirement_edges
+
+
+@dataclass(frozen=True, slots=True)
+class Packages:
+    """The package half of a graph."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    #: As `Graph.roots`, the first three.
+    roots: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+def packages(
+    distributions: Iterable[Distribution],
+    lock: Lock | None,
+    lines: Mapping[str, str],
+    environment: Mapping[str, str],
+    *,
+    origins: Mapping[str, int] = MappingProxyType({}),
+    system: Iterable[SystemPackage] = (),
+    packaged: Mapping[str, str] = MappingProxyType({}),
+) -> Packages:
+    """Join what a lock and installed metadata say of the same distributions.
+
+    `lines` has the text of requirement lines by `file:line`; `environment` the values of markers
+    (PEP 508); `origins` the layers of metadata folders; `system` what the system's package manager
+    installed, and `packaged` which of its packages lists a metadata folder. A distribution that is
+    there twice is one node, and has the requirements of both.
+    """
+    installed = list(distributions)
+    of_system = {one.name: one for one in system}
+    nodes: dict[str, Node] = {}
+    for item in installed:
+        nodes.setdefault(item.name, _installed(item, origins.get(item.path), of_system, packaged))
+    notes: list[str] = []
+    locked = {}
+    for package in lock.packages if lock is not None else ():
+        known = nodes.get(package.name)
+        if known is None:
+            nodes[package.name] = Node(
+                node_id(package.name),
+                "distribution",
+                f"{package.name} {package.version}".rstrip(),
+                names=(package.name,),
+                text="not installed: only the lock has it" if installed else "",
+            )
+        elif known.label != f"{package.name} {package.version}":
+            notes.append(
+                f"the lock has {package.name} {package.version}, installed is {known.label}"
+            )
+        locked[package.name] = package
+    asked = {
+        name: [asker for asker in one.via if asker not in locked] for name, one in locked.items()
+    }
+    requires = {
+        name: tuple(requirements(lines_of, nodes, environment))
+        for name, lines_of in metadata_of(installed).items()
+    }
+    extras = extras_asked(requires, asked, lines)
+    edges = [
+        *_line_edges(asked, lines),
+        *requirement_edges(requires, extras, {name: one.via for name, one in locked.items()}),
+    ]
+    line_nodes = [
+        Node(f"line:{line}", "line", line, text=lines.get(line, ""))
+        for line in sorted({line for names in asked.values() for line in names})
+    ]
+    return Packages(
+        (*line_nodes, *(nodes[name] for name in sorted(nodes))),
+        tuple(edges),
+        (tuple(node.id for node in line_nodes), *_tops(installed, edges, nodes)),
+        tuple(notes),
+    )
+
+
+def _installed(
+    item: Distribution,
+    layer: int | None,
+    system: Mapping[str, SystemPackage],
+    packaged: Mapping[str, str],
+) -> Node:
+    how = [f"from {item.direct_url}"] if item.direct_url else []
+    if item.installer and item.installer not in ("pip", "uv"):
+        how.append(f"installed by {item.installer}")
+    if item.path in packaged:
+        how.append(f"the system's package {packaged[item.path]}")
+    if not item.has_record:
+        package = None if item.path in packaged else _system_package(item, system)
+        if package is not None:
+            how.append(f"as it seems the system's package {package.name} {package.version}")
+        how.append("has no RECORD: which files are its own is not known")
+    return Node(
+        node_id(item.name),
+        "distribution",
+        f"{item.name} {item.version}".rstrip(),
+        size=item.size,
+        layer=layer,
+        names=(item.name,),
+        text="; ".join(how),
+    )
+
+
+def _system_package(
+    item: Distribution, system: Mapping[str, SystemPackage]
+) -> SystemPackage | None:
+    """The package of dpkg or apk that has the name and the version of a distribution.
+
+    Debian policy for Python, 3.3: `python3-foo` has the import package `foo`; Alpine has
+    `py3-foo`. Versions are compared without epoch and revision.
+    """
+    for name in (f"python3-{item.name}", f"py3-{item.name}", item.name):
+        package = system.get(name)
+        if package is not None:
+            upstream = package.version.rpartition(":")[2]
+            if re.match(rf"{re.escape(item.version)}(?![0-9.])", upstream):
+                return package
+    return None
+
+
+def imports(found: Iterable[PythonImport], known: Iterable[Edge]) -> Iterator[Edge]:
+    """Imports of another distribution's modules, where no requirement of `known` says so."""
+    told = {(edge.source, edge.target) for edge in known if edge.kind == "requires"}
+    for one in found:
+        if one.provider is None:
+            continue
+        ends = (
+            node_id(one.owner.partition("==")[0]),
+            node_id(one.provider.partition("==")[0]),
+        )
+        if ends[0] == ends[1] or ends in told:
+            continue
+        told.add(ends)
+        # It says what is loaded together, and not why anything was installed.
+        yield Edge("imports", *ends, one.module, at=f"{one.path}:{one.line}", certain=False)
+
+
+def _line_edges(asked: Mapping[str, list[str]], lines: Mapping[str, str]) -> Iterator[Edge]:
+    for name, askers in asked.items():
+        for line in askers:
+            yield Edge("asks", f"line:{line}", node_id(name), text=lines.get(line, ""))
+
+
+def _tops(
+    installed: list[Distribution], edges: Iterable[Edge], nodes: Mapping[str, Node]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Distributions that were asked for by name, and those that nobody requires.
+
+    uv, and whoever is handed a whole lock, mark everything as asked for: then that says nothing.
+    Where marks do say something, what has none was brought by somebody, if only for an extra.
+    """
+    required: dict[str, bool] = {}
+    for edge in edges:
+        if edge.kind == "requires":
+            required[edge.target] = required.get(edge.target, False) or edge.certain
+    groups: dict[str | None, list[Distribution]] = {}
+    for one in installed:
+        groups.setdefault(one.installer, []).append(one)
+    asked = {node_id(one.name) for one in installed if one.direct_url}
+    brought = set[str]()
+    for group in groups.values():
+        marked = {node_id(one.name) for one in group if one.requested}
+        others = {node_id(one.name) for one in group} - marked
+        if marked and (others or not any(one in required for one in marked)):
+            asked |= marked
+            brought |= others
+    free = {
+        id
+        for id in map(node_id, nodes)
+        if not required.get(id, False) and not (id in required and id in brought)
+    }
+    return tuple(sorted(asked)), tuple(sorted(free))

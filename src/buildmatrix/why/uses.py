@@ -1,0 +1,143 @@
+"""What links are good for: the symbols that binaries take from the libraries that they link."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from buildmatrix.elf.headers import Malformed
+from buildmatrix.elf.model import Symbols
+from buildmatrix.elf.symbols import read_symbols
+from buildmatrix.errors import BuildmatrixError
+from buildmatrix.reports.why.graph import Edge, Graph
+from buildmatrix.reports.why.model import Answer, Subject, Use
+from buildmatrix.sources.opening import OpenTree
+from buildmatrix.trees.base import Tree, reason
+
+#: Symbols of one link that an answer keeps.
+MOST_SYMBOLS = 1000
+#: Links of one answer, beside those of its shortest chains, that are looked at: the largest
+#: libraries have a hundred thousand symbols.
+MOST_OTHERS = 8
+#: The same for an answer that tells everything.
+ALL_OTHERS = 200
+
+
+def with_symbols(found: Answer, open_tree: OpenTree, *, every: bool = False) -> Answer:
+    """`found`, with the symbols that make links to its libraries necessary.
+
+    Looked at is the last link of each shortest chain; then other links to the same libraries, and
+    with `every` more of them. What cannot be read is told as such.
+    """
+    try:
+        with open_tree() as tree:
+            reader = _Reader(found.graph, tree)
+            subjects = tuple(replace(one, use=reader.shortest(one)) for one in found.subjects)
+            left = ALL_OTHERS if every else MOST_OTHERS
+            for number, subject in enumerate(subjects):
+                uses = tuple(reader.others(subject, left))
+                left -= len(uses)
+                subjects = (
+                    *subjects[:number],
+                    replace(subject, uses=uses),
+                    *subjects[number + 1 :],
+                )
+            return replace(found, subjects=_readable(subjects))
+    except (OSError, BuildmatrixError) as error:
+        why = reason(error) if isinstance(error, OSError) else str(error)
+        note = f"which symbols make links necessary: the files cannot be opened again ({why})"
+        return replace(found, notes=(*found.notes, note))
+
+
+def _readable(subjects: Sequence[Subject]) -> tuple[Subject, ...]:
+    """The symbols of all of them as people write them."""
+    from buildmatrix.symbols.demangle import demangled
+
+    names = {name for one in subjects for use in _uses(one) for name in use.symbols}
+    ordered = sorted(names)
+    readable = dict(zip(ordered, demangled(ordered), strict=True))
+
+    def told(use: Use) -> Use:
+        return replace(use, symbols=tuple(readable[name] for name in use.symbols))
+
+    return tuple(
+        replace(one, use=one.use and told(one.use), uses=tuple(map(told, one.uses)))
+        for one in subjects
+    )
+
+
+def _uses(subject: Subject) -> Iterable[Use]:
+    return (*((subject.use,) if subject.use is not None else ()), *subject.uses)
+
+
+class _Reader:
+    """Reads each file once."""
+
+    def __init__(self, graph: Graph, tree: Tree) -> None:
+        self._graph = graph
+        self._tree = tree
+        self._known: dict[str, Symbols | None] = {}
+        self._defined: dict[str, frozenset[str]] = {}
+
+    def shortest(self, subject: Subject) -> Use | None:
+        """What the last link of the shortest chain is good for; None where it is no link."""
+        edge = next((chain.edges[-1] for chain in subject.chains if chain.edges), None)
+        return None if edge is None or edge.kind != "needs" else self._use(edge)
+
+    def others(self, subject: Subject, most: int) -> Iterator[Use]:
+        """What up to `most` other links to it are good for."""
+        chosen: dict[str, Edge] = {}
+        for edge in subject.links:
+            if edge.kind == "needs" and edge.certain:
+                chosen.setdefault(self._graph.nodes[edge.source].label, edge)
+        if subject.use is not None:
+            chosen.pop(subject.use.binary, None)
+        for edge in list(chosen.values())[:most]:
+            yield self._use(edge)
+
+    def _use(self, edge: Edge) -> Use:
+        binary = self._graph.nodes[edge.source].label
+        try:
+            return self._read(edge, binary)
+        except (OSError, Malformed) as error:
+            why = reason(error) if isinstance(error, OSError) else error.reason
+            return Use(binary, edge.text, unread=why)
+
+    def _read(self, edge: Edge, binary: str) -> Use:
+        """Imported symbols that the library defines; of a missing one, by their versions."""
+        library = self._graph.nodes[edge.target]
+        imported = self._symbols(edge.source)
+        is_there = library.kind == "file"
+        offered = self._symbols(library.id) if is_there else None
+        if imported is None or (is_there and offered is None):
+            return Use(binary, edge.text, unread="one of the two is no ELF object any more")
+        defined = self._names(library.id, offered) if offered is not None else frozenset[str]()
+        names = {
+            one.name
+            for one in imported.undefined
+            if one.library == edge.text
+            or (one.library is None and offered is not None and one.name in defined)
+        }
+        if offered is None and not names:
+            return Use(
+                binary,
+                edge.text,
+                unread="the library is not there, and its symbols have no versions that name it",
+            )
+        # Plain names first: they say what is used; mangled ones are long.
+        ordered = sorted(
+            names, key=lambda name: (name.startswith(("_Z", "_R")), name.startswith("_"), name)
+        )
+        return Use(binary, edge.text, tuple(ordered[:MOST_SYMBOLS]), len(ordered))
+
+    def _symbols(self, id: str) -> Symbols | None:
+        if id not in self._known:
+            node = self._graph.nodes[id]
+            with self._tree.open(node.label) as source:
+                self._known[id] = read_symbols(source, node.size)
+        return self._known[id]
+
+    def _names(self, id: str, symbols: Symbols) -> frozenset[str]:
+        if id not in self._defined:
+            self._defined[id] = frozenset(symbols.defined)
+        return self._defined[id]
