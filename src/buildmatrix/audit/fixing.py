@@ -26,9 +26,9 @@ from buildmatrix.audit.rebuilding import look_up
 from buildmatrix.audit.session import Found, Session, target_of
 from buildmatrix.audit.trying import Attempt, Bench
 from buildmatrix.lock.model import Lock
+from buildmatrix.phrases import listing
 from buildmatrix.reports.run.model import FixesTried, Report, Saved
 from buildmatrix.rules.model import Trial
-from buildmatrix.rules.text import listing
 from buildmatrix.sources.asked import parse
 from buildmatrix.sources.resolution.nearest import ask_index
 from buildmatrix.sources.resolution.resolved import Resolved

@@ -13,10 +13,10 @@ from buildmatrix.inventory.loader import Resolution
 from buildmatrix.inventory.merge import Paths, merge
 from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.judge import Judge
-from buildmatrix.lock.choose import choose, is_of, refusal
 from buildmatrix.lock.model import Wheel
 from buildmatrix.lock.platform import marker_environment
 from buildmatrix.lock.requires import lacking, with_askers
+from buildmatrix.phrases import listing
 from buildmatrix.rules.certainty import (
     Gain,
     Unopened,
@@ -27,8 +27,8 @@ from buildmatrix.rules.certainty import (
     with_unparsed,
 )
 from buildmatrix.rules.model import AuditTotals, Finding, Verdict
-from buildmatrix.rules.text import listing
 from buildmatrix.rules.wheels import resolved, wheels
+from buildmatrix.sources.resolution.chosen import chosen_wheels
 from buildmatrix.sources.resolution.resolved import Resolved
 
 
@@ -64,21 +64,9 @@ class Work:
 
 
 def start(resolved: Resolved) -> Work:
-    """Choose the wheels of a lock for its target."""
-    chosen: dict[str, Wheel] = {}
-    without: dict[str, str] = {}
-    for package in resolved.lock.packages:
-        wheel = choose(package, resolved.target)
-        if wheel is None or not wheel.url:
-            why = refusal(package, resolved.target) if wheel is None else None
-            without[package.name] = why or "its lock does not say where its wheel is"
-        elif not is_of(wheel, package):
-            without[package.name] = (
-                f"its lock names {wheel.filename}, which is no file of this version"
-            )
-        else:
-            chosen[package.name] = wheel
-    return Work(resolved, chosen, without)
+    """One target before anything of it was read."""
+    chosen = chosen_wheels(resolved)
+    return Work(resolved, chosen.wheels, chosen.without_wheel)
 
 
 class Merger:

@@ -25,9 +25,9 @@ from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
 
 if TYPE_CHECKING:
+    from buildmatrix.engines.exports import OpenTree
     from buildmatrix.reports.why.model import Answer
     from buildmatrix.sources.known import Known
-    from buildmatrix.sources.opening import OpenTree
     from buildmatrix.spec.model import Spec
 
 index_options = stacked(

@@ -12,6 +12,7 @@ from buildmatrix.diff.judged import compare_findings, compare_verdicts
 from buildmatrix.diff.libraries import compare_libraries
 from buildmatrix.diff.model import Side
 from buildmatrix.diff.sides import architectures_of
+from buildmatrix.phrases import listing
 from buildmatrix.reports.diff.model import (
     ArchitectureChange,
     Comparison,
@@ -23,7 +24,6 @@ from buildmatrix.reports.diff.model import (
     VendorChange,
     VerdictChange,
 )
-from buildmatrix.rules.text import listing
 
 #: The rule that judges what only layers tell.
 _HIDDEN = "BM604"

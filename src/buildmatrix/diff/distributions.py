@@ -9,8 +9,8 @@ from packaging.version import InvalidVersion
 
 from buildmatrix.diff.model import Held, Side
 from buildmatrix.parsing import parse_version
+from buildmatrix.phrases import count, listing, size
 from buildmatrix.reports.diff.model import Change, DistributionChange
-from buildmatrix.rules.text import count, listing, size
 
 #: Names of the first parts of a release (PEP 440), the most important first.
 _STEPS = ("major", "minor", "patch")

@@ -20,10 +20,10 @@ from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import DistributionMatch
 from buildmatrix.lock.model import Lock, Package
 from buildmatrix.parsing import parse_requirement, parse_version
+from buildmatrix.phrases import listing
 from buildmatrix.reports.diff.drifts import Drift, Drifts, Pinned
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.subject import Subject, locked
-from buildmatrix.rules.text import listing
 from buildmatrix.spec.model import Policy, Target
 
 #: Kinds of distributions of which each version is made for the backend that it belongs to.

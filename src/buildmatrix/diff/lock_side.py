@@ -9,7 +9,6 @@ from pathlib import Path
 
 from buildmatrix.audit.run import audit
 from buildmatrix.audit.subject import judge_for
-from buildmatrix.audit.target import start
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.diff.model import Side
@@ -22,6 +21,7 @@ from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.lock.choose import choose
 from buildmatrix.reports.run.model import is_undecided
 from buildmatrix.sources.locked import read_wheels, the_one
+from buildmatrix.sources.resolution.chosen import chosen_wheels
 from buildmatrix.sources.resolution.resolved import Resolved, resolve_sources
 from buildmatrix.spec.model import Spec
 from buildmatrix.text import shown
@@ -106,7 +106,7 @@ def _judged(
 
 def _audited(one: Resolved, reader: Kept, side: Side) -> Inventory:
     """What the audit read: it knows best what has to be read deep."""
-    keys = [key(wheel) for wheel in start(one).wheels.values()]
+    keys = [key(wheel) for wheel in chosen_wheels(one).wheels.values()]
     parts = [reader.known[it] for it in keys if it in reader.known]
     found = merge([it.inventory for it in parts], [it.members for it in parts])
     return replace(found, unread=side.unread)
@@ -114,7 +114,7 @@ def _audited(one: Resolved, reader: Kept, side: Side) -> Inventory:
 
 def _read(text: str, one: Resolved, reader: Reader, index: Index) -> Inventory:
     try:
-        return read_wheels(start(one), reader, index.deep, index.progress)
+        return read_wheels(one, reader, index.deep, index.progress)
     except UndecidedError as error:
         # The lock itself still says which versions and which wheels there are.
         return Inventory(unread=(Unread(text, error.message),))

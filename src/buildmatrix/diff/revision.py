@@ -19,10 +19,10 @@ from buildmatrix.diff.model import Held, Side
 from buildmatrix.diff.sides import with_lock
 from buildmatrix.errors import BuildmatrixError, UsageError
 from buildmatrix.lock.choose import choose
+from buildmatrix.phrases import listing
 from buildmatrix.reports.diff.model import FindingChange
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference
 from buildmatrix.rules.model import Finding, Severity, Verdict
-from buildmatrix.rules.text import listing
 from buildmatrix.sources.asked import parse
 from buildmatrix.sources.resolution.resolved import Resolved
 from buildmatrix.spec.model import Spec

@@ -9,8 +9,8 @@ from typing import Protocol
 from buildmatrix.errors import BuildmatrixError, UndecidedError
 from buildmatrix.index.model import DEPTHS, Depth, WheelFacts
 from buildmatrix.lock.model import Wheel
+from buildmatrix.phrases import size
 from buildmatrix.progress import Progress
-from buildmatrix.rules.text import size
 from buildmatrix.threads import Crew
 from buildmatrix.trees.base import defect
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from buildmatrix.catalogue.model import Evidence
+from buildmatrix.phrases import count, listing, size
 from buildmatrix.reports.drawings.drawing import MOST_BOXES, Arrow, Box, Drawing, known_arrows
 from buildmatrix.reports.why import words
 from buildmatrix.reports.why.graph import LINKS, Edge, Graph, Node
-from buildmatrix.rules.text import count, listing, size
 
 #: A name that no file has and that so many distributions link is the system's.
 COMMON = 3

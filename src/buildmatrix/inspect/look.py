@@ -16,8 +16,8 @@ from buildmatrix.inspect.shares import shares
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.inventory.names import readable
-from buildmatrix.reports.inspect.model import Imports, Inspection, Machines
-from buildmatrix.symbols.imported import SymbolsUnread, imports
+from buildmatrix.reports.inspect.model import Inspection, Machines
+from buildmatrix.symbols.imported import Imports, SymbolsUnread, imports
 from buildmatrix.trees.base import File, Source, Symlink, Tree, Trouble, reason
 from buildmatrix.trees.directory import DirectoryTree
 from buildmatrix.trees.wheel import WheelTree

@@ -12,9 +12,9 @@ from buildmatrix.catalogue.model import DistributionMatch
 from buildmatrix.elf.suffixes import SUFFIXES
 from buildmatrix.inventory.mattering import LEAST
 from buildmatrix.inventory.model import ClosedFile, Inventory, Unparsed
+from buildmatrix.phrases import count, size
 from buildmatrix.rules.carried import HELD
 from buildmatrix.rules.model import UNFIT, Verdict, VerdictName
-from buildmatrix.rules.text import count, size
 from buildmatrix.rules.wheels import Wheels
 
 #: `verdict`: whether it is fit for the backend may turn out differently. `amount`: so it may, and

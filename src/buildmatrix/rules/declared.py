@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
+from buildmatrix.phrases import size
 from buildmatrix.rules.subject import Present, Subject
-from buildmatrix.rules.text import size
 
 
 def declaration(present: Present, match: DistributionMatch, vendor: str) -> tuple[Evidence, ...]:

@@ -12,11 +12,11 @@ from itertools import groupby
 from buildmatrix.catalogue.lookup import distribution, library
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import Buried
+from buildmatrix.phrases import listing, size
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.subject import Image
-from buildmatrix.rules.text import listing, size
 
 _METADATA = (".dist-info", ".egg-info")
 #: Characters of an instruction that a message shows.

@@ -9,10 +9,10 @@ from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import DistributionMatch
 from buildmatrix.inventory.model import Distribution, PythonPath
 from buildmatrix.inventory.python_path import first_on_path, with_environment
+from buildmatrix.phrases import listing, size
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.subject import Image
-from buildmatrix.rules.text import listing, size
 
 _METADATA = ".dist-info"
 

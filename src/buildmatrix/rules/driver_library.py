@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from buildmatrix.phrases import listing, size
 from buildmatrix.rules.carried import total
 from buildmatrix.rules.findings import by_owner, chain_to_file, finding, holder
 from buildmatrix.rules.fixes import accept
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.subject import Image
-from buildmatrix.rules.text import listing, size
 
 
 def check(image: Image) -> Iterator[Finding]:

@@ -9,11 +9,11 @@ from itertools import groupby
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle
+from buildmatrix.phrases import size
 from buildmatrix.rules.carried import total
 from buildmatrix.rules.model import UNFIT, Finding, Fix, Severity
 from buildmatrix.rules.registry import BY_CODE
 from buildmatrix.rules.subject import Image, Subject
-from buildmatrix.rules.text import size
 
 _PYTHON = re.compile(r"(?<=python)3\.\d+t?|(?<=cpython-)3\d+t?")
 _METADATA = re.compile(r"[^/]+(\.(?:dist|egg)-info)(?=/|$)")

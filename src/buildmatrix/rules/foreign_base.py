@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from buildmatrix.catalogue.model import Evidence
+from buildmatrix.phrases import count, listing, size
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.carried import total
 from buildmatrix.rules.findings import by_owner, finding
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.places import is_base
 from buildmatrix.rules.subject import Image
-from buildmatrix.rules.text import count, listing, size
 
 
 def check(image: Image) -> Iterator[Finding]:

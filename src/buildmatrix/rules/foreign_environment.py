@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from buildmatrix.catalogue.names import matches_any
+from buildmatrix.phrases import listing
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.findings import by_owner, finding
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.subject import Image
-from buildmatrix.rules.text import listing
 
 #: What the `env` block of `base.Dockerfile.j2` sets in every image.
 OF_TEMPLATES = ("PATH", "PYTHONUNBUFFERED", "VIRTUAL_ENV")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from buildmatrix.phrases import listing
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.findings import (
     by_owner,
@@ -18,7 +19,6 @@ from buildmatrix.rules.fixes import fix
 from buildmatrix.rules.model import Finding
 from buildmatrix.rules.places import is_base
 from buildmatrix.rules.subject import Image
-from buildmatrix.rules.text import listing
 
 
 def check(image: Image) -> Iterator[Finding]:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle, library_names
+from buildmatrix.phrases import count, listing, size
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.carried import total
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.places import is_base
 from buildmatrix.rules.subject import Image
-from buildmatrix.rules.text import count, listing, size
 
 
 def check(image: Image) -> Iterator[Finding]:

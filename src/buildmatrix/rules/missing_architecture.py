@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from buildmatrix.catalogue.architectures import support
 from buildmatrix.catalogue.files import LINKED_ROLE
+from buildmatrix.phrases import listing
 from buildmatrix.rules.findings import by_owner, chain_to_file, finding, holder, split_owner
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.subject import Image
-from buildmatrix.rules.text import listing
 
 
 def check(image: Image) -> Iterator[Finding]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from buildmatrix.phrases import count, listing
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.fixes import accept
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.subject import Present, Subject
-from buildmatrix.rules.text import count, listing
 from buildmatrix.vulnerabilities.model import Advisories, Unchecked
 
 

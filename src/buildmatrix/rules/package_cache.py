@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 from buildmatrix.catalogue.leftovers import Leftover
 from buildmatrix.catalogue.model import Evidence
+from buildmatrix.phrases import count, listing, size
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.deleted_bytes import layer_name
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.subject import Image
-from buildmatrix.rules.text import count, listing, size
 
 
 def check(image: Image) -> Iterator[Finding]:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from buildmatrix.inventory.model import SharedPath
+from buildmatrix.phrases import count
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.subject import Image
-from buildmatrix.rules.text import count
 
 
 def check(image: Image) -> Iterator[Finding]:

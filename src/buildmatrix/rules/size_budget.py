@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from buildmatrix.phrases import size
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.subject import Image
-from buildmatrix.rules.text import size
 
 _SHOWN = 3
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import PurePath
 
+from buildmatrix.phrases import listing
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.model import Finding, Fix
-from buildmatrix.rules.text import listing
 from buildmatrix.rules.wheels import Wheels
 
 #: Locks of other tools, and what makes them.

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.runtimes import toolkit_line
+from buildmatrix.phrases import listing
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.declared import declaration
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.fixes import line_fix
 from buildmatrix.rules.model import Finding
 from buildmatrix.rules.subject import Present, Subject
-from buildmatrix.rules.text import listing
 
 
 def check(subject: Subject) -> Iterator[Finding]:

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle
 from buildmatrix.catalogue.runtimes import toolkit_line
+from buildmatrix.phrases import listing
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.findings import chain_to_file, finding, split_owner
 from buildmatrix.rules.fixes import line_fix
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.subject import Image
-from buildmatrix.rules.text import listing
 
 
 def check(image: Image) -> Iterator[Finding]:

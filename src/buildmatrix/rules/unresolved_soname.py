@@ -13,12 +13,12 @@ from itertools import groupby
 from buildmatrix.catalogue.lookup import library
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.inventory.loader import Needed
+from buildmatrix.phrases import listing
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.findings import chain_to_file, finding, holder, split_owner
 from buildmatrix.rules.fixes import quoted
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.subject import Image
-from buildmatrix.rules.text import listing
 
 
 def check(image: Image) -> Iterator[Finding]:

@@ -18,12 +18,12 @@ from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.inventory.loader import Resolution, resolve
 from buildmatrix.inventory.model import Distribution, Inventory
+from buildmatrix.phrases import listing, size
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.carried import HELD, Carried, total
 from buildmatrix.rules.failing import absent_links, failure, needs_library
 from buildmatrix.rules.imports import carried
 from buildmatrix.rules.model import UNFIT, Failure, Verdict, VerdictName
-from buildmatrix.rules.text import listing, size
 from buildmatrix.rules.tree import Tree, required_by, tree_of
 from buildmatrix.spec.model import Policy
 

@@ -16,7 +16,7 @@ from buildmatrix.lock.committed import is_lock
 from buildmatrix.lock.model import LeftOut
 from buildmatrix.lock.urls import path_in, remember
 from buildmatrix.parsing import parse_requirement
-from buildmatrix.rules.text import listing
+from buildmatrix.phrases import listing
 from buildmatrix.text import shown
 
 #: What a SOURCE can be said to be.

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from buildmatrix.engines.exports import OpenTree, exported
 from buildmatrix.engines.model import Engine, Surroundings
 from buildmatrix.errors import SpecError, UndecidedError, UsageError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.lock.model import Lock
 from buildmatrix.lock.platform import marker_environment
-from buildmatrix.sources.opening import OpenTree, exported, tree_of
+from buildmatrix.sources.opening import tree_of
 from buildmatrix.sources.requirement_lines import requirement_lines, root_of
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.state.folder import FOLDER, State

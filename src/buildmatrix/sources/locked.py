@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from buildmatrix.audit.target import Work, start
 from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError
 from buildmatrix.index.budget import Need, shares
 from buildmatrix.index.model import WheelFacts
@@ -19,9 +18,10 @@ from buildmatrix.inventory.merge import merge
 from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.lock.platform import marker_environment
 from buildmatrix.lock.requires import with_askers
+from buildmatrix.phrases import count
 from buildmatrix.progress import Progress
-from buildmatrix.rules.text import count
 from buildmatrix.sources.known import Known, with_lines
+from buildmatrix.sources.resolution.chosen import chosen_wheels
 from buildmatrix.sources.resolution.resolved import Resolved, resolve_sources
 from buildmatrix.spec.model import Spec
 from buildmatrix.text import shown
@@ -71,7 +71,7 @@ def known_lock(
         progress=progress,
     )
     one = the_one(text, found)
-    inventory = read_wheels(start(one), reader, wish.deep, progress)
+    inventory = read_wheels(one, reader, wish.deep, progress)
     environment = marker_environment(one.target)
     lock = with_askers(one.lock, inventory.distributions, environment)
     root = spec.root if spec is not None else Path()
@@ -111,7 +111,7 @@ def the_one(text: str, found: Sequence[Resolved | BuildmatrixError]) -> Resolved
     errors = [one for one in found if isinstance(one, BuildmatrixError)]
     if not resolved:
         raise errors[0] if errors else UndecidedError(f"{text} comes to nothing")
-    wheels = {tuple(sorted(map(key, start(one).wheels.values()))) for one in resolved}
+    wheels = {tuple(sorted(map(key, chosen_wheels(one).wheels.values()))) for one in resolved}
     if len(wheels) > 1 or (errors and len(resolved) > 1):
         names = ", ".join(one.target.id for one in resolved)
         raise UsageError(
@@ -121,10 +121,11 @@ def the_one(text: str, found: Sequence[Resolved | BuildmatrixError]) -> Resolved
     return resolved[0]
 
 
-def read_wheels(work: Work, reader: Reader, deep: bool, progress: Progress) -> Inventory:
+def read_wheels(resolved: Resolved, reader: Reader, deep: bool, progress: Progress) -> Inventory:
     """The site-packages that the wheels of one target would become, as far as they are read."""
+    chosen = chosen_wheels(resolved)
     readings = Readings(reader, JOBS, progress)
-    wheels = {key(wheel): wheel for wheel in work.wheels.values()}
+    wheels = {key(wheel): wheel for wheel in chosen.wheels.values()}
     if deep:
         readings.read([Wanted(wheel, "whole") for wheel in wheels.values()], "contents")
     else:
@@ -138,14 +139,14 @@ def read_wheels(work: Work, reader: Reader, deep: bool, progress: Progress) -> I
         further = [Wanted(wheels[name], "heads", most) for name, most in sorted(budget.items())]
         readings.read(further, "beginnings of binaries")
     parts: list[WheelFacts] = [readings.facts[one] for one in wheels if one in readings.facts]
-    if not parts and work.resolved.lock.packages:
-        why = next(iter([*readings.failures.values(), *work.without_wheel.values()]), "no wheels")
+    if not parts and resolved.lock.packages:
+        why = next(iter([*readings.failures.values(), *chosen.without_wheel.values()]), "no wheels")
         raise UndecidedError(f"none of the locked wheels could be read: {why}")
     inventory = merge([one.inventory for one in parts], [one.members for one in parts])
     unread = (
         *(Unread(wheel.filename, readings.failures[name]) for name, wheel in wheels.items()
           if name in readings.failures),
-        *(Unread(name, why) for name, why in work.without_wheel.items()),
+        *(Unread(name, why) for name, why in chosen.without_wheel.items()),
     )  # fmt: skip
     return replace(inventory, unread=(*inventory.unread, *unread))
 

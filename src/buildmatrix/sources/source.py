@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from buildmatrix import store
+from buildmatrix.engines.exports import layers_of_image, zstandard
 from buildmatrix.engines.model import Engine, Surroundings
 from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError
 from buildmatrix.inventory.model import Inventory
@@ -17,7 +18,7 @@ from buildmatrix.lock.model import Wheel
 from buildmatrix.lock.urls import path_in, remember
 from buildmatrix.scratch import scratch
 from buildmatrix.sources.environments import environment_of
-from buildmatrix.sources.opening import folder, zstandard
+from buildmatrix.sources.opening import folder
 from buildmatrix.text import shown
 from buildmatrix.trees.base import reason
 
@@ -191,20 +192,6 @@ def _image(
     # The layers cannot say what the image's configuration does.
     inventory = replace(inventory, environment=image.environment)
     return Facts(inventory, image.labels.get(BACKEND_LABEL), image.labels)
-
-
-def layers_of_image(name: str, engine: Engine, inventory: Inventory) -> Inventory:
-    """An inventory that holds only the layers of an engine's image.
-
-    Raises OSError, and what the engine raises.
-    """
-    from buildmatrix.inventory.layers import with_layers
-    from buildmatrix.trees.archive_stream import layers_of
-
-    with engine.export(name) as chunks:
-        tree, configuration = layers_of(chunks, zstandard)
-    found = with_layers(inventory, tree, configuration.digests, configuration.instructions)
-    return Inventory(layers=found.layers, origins=found.origins, buried=found.buried)
 
 
 def _folder(path: Path, cache: FactCache | None) -> Facts:

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import msgspec
 
+from buildmatrix.engines.exports import OpenTree, exported
 from buildmatrix.engines.model import Engine, ImageFacts
 from buildmatrix.errors import BuildmatrixError, Interrupted, UndecidedError
 from buildmatrix.inventory.model import Inventory, Layer
-from buildmatrix.sources.opening import OpenTree, exported
 from buildmatrix.state.dockerfile_lines import base_layers, read
 from buildmatrix.state.folder import TargetFiles
 from buildmatrix.state.journal import stored
@@ -127,8 +127,8 @@ def _read(
     note: Callable[[str], None],
     kept: _Kept | None,
 ) -> Inventory:
-    from buildmatrix.rules.text import size
-    from buildmatrix.sources.source import layers_of_image
+    from buildmatrix.engines.exports import layers_of_image
+    from buildmatrix.phrases import size
 
     name, image = _here(files, engine)
     if kept is not None and _has_them_too(image, inventory, kept.layers):

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import msgspec
 
-from buildmatrix.reports.inspect.model import Imports
-
 #: Seconds for one file; libtorch_cpu takes 2.
 PATIENCE = 60.0
 #: Characters of a message of LIEF's that are shown.
@@ -59,3 +57,14 @@ def imports(path: Path, patience: float = PATIENCE) -> tuple[Imports, ...]:
     except msgspec.DecodeError as error:
         raise SymbolsUnread(f"LIEF gave no answer: {error}") from error
     return tuple(Imports(library, symbols) for library, symbols in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Imports:
+    """Symbols that a binary takes from one library."""
+
+    #: NEEDED entry whose symbol versions the symbols ask for; None for symbols without a version,
+    #: which ELF does not bind to a library.
+    library: str | None
+    #: Demangled where they are mangled names of C++ or Rust, sorted.
+    symbols: tuple[str, ...]

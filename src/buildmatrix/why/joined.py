@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from buildmatrix.engines.exports import OpenTree
 from buildmatrix.inventory.model import Unread
 from buildmatrix.reports.why.graph import Graph
 from buildmatrix.reports.why.model import Answer
 from buildmatrix.sources.known import Known, Machine
-from buildmatrix.sources.opening import OpenTree
 from buildmatrix.state.folder import FOLDER, State
 from buildmatrix.state.target_layers import image_tree
 from buildmatrix.why.answer import answer

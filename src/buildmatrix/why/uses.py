@@ -8,10 +8,10 @@ from dataclasses import replace
 from buildmatrix.elf.headers import Malformed
 from buildmatrix.elf.model import Symbols
 from buildmatrix.elf.symbols import read_symbols
+from buildmatrix.engines.exports import OpenTree
 from buildmatrix.errors import BuildmatrixError
 from buildmatrix.reports.why.graph import Edge, Graph
 from buildmatrix.reports.why.model import Answer, Subject, Use
-from buildmatrix.sources.opening import OpenTree
 from buildmatrix.trees.base import Tree, reason
 
 #: Symbols of one link that an answer keeps.

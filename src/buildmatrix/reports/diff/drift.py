@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from buildmatrix import __version__
+from buildmatrix.phrases import count, listing
 from buildmatrix.reports.diff.drifts import SCHEMA, Drift, Drifts, Pinned
 from buildmatrix.reports.run.json import Json
 from buildmatrix.reports.run.markdown import plain
 from buildmatrix.reports.run.model import TOOL
 from buildmatrix.reports.terminal import Painter, wrapped
-from buildmatrix.rules.text import count, listing
 from buildmatrix.text import printable
 
 #: Entries of a kind, and targets of one version, that are told without `--all`.

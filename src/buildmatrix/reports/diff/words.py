@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from buildmatrix.phrases import count, listing, size
 from buildmatrix.reports.diff.model import (
     ArchitectureChange,
     Change,
@@ -17,7 +18,6 @@ from buildmatrix.reports.diff.model import (
     VariableChange,
     VerdictChange,
 )
-from buildmatrix.rules.text import count, listing, size
 
 #: Entries of one kind that are told without `--all`.
 MOST = 30

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from buildmatrix.phrases import count, size
 from buildmatrix.reports.inspect.model import Architecture, Contents, Share
-from buildmatrix.rules.text import count, size
 
 #: Distributions that are told by name; JSON has all.
 _SHOWN = 20

@@ -7,19 +7,9 @@ from dataclasses import dataclass, field
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import Artefact, Binary, Distribution, Unread
+from buildmatrix.symbols.imported import Imports
 
 SCHEMA = "buildmatrix/inspect/1"
-
-
-@dataclass(frozen=True, slots=True)
-class Imports:
-    """Symbols that a binary takes from one library."""
-
-    #: NEEDED entry whose symbol versions the symbols ask for; None for symbols without a version,
-    #: which ELF does not bind to a library.
-    library: str | None
-    #: Demangled where they are mangled names of C++ or Rust, sorted.
-    symbols: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

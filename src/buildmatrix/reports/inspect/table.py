@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.elf.model import Elf
 from buildmatrix.inventory.model import Binary
+from buildmatrix.phrases import count, size
 from buildmatrix.reports.inspect.contents_text import lists
-from buildmatrix.reports.inspect.model import Imports, Inspection
+from buildmatrix.reports.inspect.model import Inspection
 from buildmatrix.reports.terminal import Painter, wrapped
-from buildmatrix.rules.text import count, size
+from buildmatrix.symbols.imported import Imports
 from buildmatrix.text import printable
 
 _INDENT = "  "

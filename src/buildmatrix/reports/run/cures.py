@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from buildmatrix.phrases import count
 from buildmatrix.reports.run.groups import cure_key, cure_text
 from buildmatrix.rules.model import Finding
-from buildmatrix.rules.text import count
 
 
 @dataclass(frozen=True, slots=True)

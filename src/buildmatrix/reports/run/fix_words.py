@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from buildmatrix.phrases import size
 from buildmatrix.reports.diff.words import signed
 from buildmatrix.rules.model import Fix, Trial
-from buildmatrix.rules.text import size
 
 
 def fix_text(fix: Fix, *, audited: bool) -> str:

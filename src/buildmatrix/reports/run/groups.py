@@ -13,10 +13,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from buildmatrix.phrases import listing, size
 from buildmatrix.reports.run.fix_words import advice, fix_text
 from buildmatrix.rules.findings import fingerprint
 from buildmatrix.rules.model import Finding, Severity, Verdict
-from buildmatrix.rules.text import listing, size
 
 #: Stand for the name of a backend, and of a distribution, in a text.
 _PLACE, _NAME = "\0", "\1"

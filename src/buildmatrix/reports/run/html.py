@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
+from buildmatrix.phrases import count, size
 from buildmatrix.reports.run.model import Report, state_of, steps, targets_in
 from buildmatrix.rules.baseline import is_from_baseline
 from buildmatrix.rules.model import Finding, GateState, TargetResult
-from buildmatrix.rules.text import count, size
 from buildmatrix.text import printable
 
 _STATES: Mapping[GateState, str] = {

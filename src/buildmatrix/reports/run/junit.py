@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree as ET
 
+from buildmatrix.phrases import count
 from buildmatrix.reports.run.model import TOOL, Report, Step, requirement_line, state_of, steps
 from buildmatrix.rules.model import Finding, TargetResult, Verdict
-from buildmatrix.rules.text import count
 from buildmatrix.text import printable
 
 #: Suite of what belongs to no target.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from buildmatrix.phrases import bounded, count, listing, size
 from buildmatrix.reports.run.cures import Cure, cures, headline
 from buildmatrix.reports.run.fix_words import saved
 from buildmatrix.reports.run.groups import Group, Said, by_text, cure_key, enumerated, groups, named
@@ -15,7 +16,6 @@ from buildmatrix.reports.run.model import FixesTried, Report, left_out, state_of
 from buildmatrix.reports.run.summary import summary, unsettled
 from buildmatrix.reports.run.wasted import in_vain, uncertain
 from buildmatrix.rules.model import GateState, TargetResult, Trial
-from buildmatrix.rules.text import bounded, count, listing, size
 from buildmatrix.text import printable
 
 _STATES: dict[GateState, str] = {

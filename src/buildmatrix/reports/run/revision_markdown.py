@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from buildmatrix.phrases import count, listing
 from buildmatrix.reports.run.groups import groups
 from buildmatrix.reports.run.markdown import end, fold, group_lines, plain, rich
 from buildmatrix.reports.run.model import Report
 from buildmatrix.reports.run.revision_words import COLUMNS, alike, gone, row, summary
-from buildmatrix.rules.text import count, listing
 
 #: Findings that are told before the fold.
 _OPEN = 5

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from buildmatrix.phrases import listing
 from buildmatrix.reports.run.groups import Group
 from buildmatrix.reports.run.model import Difference
 from buildmatrix.reports.run.revision_words import COLUMNS, alike, gone, row, summary
 from buildmatrix.reports.run.table_states import SIGNS, STATES
 from buildmatrix.reports.terminal import Painter, wrapped
 from buildmatrix.rules.model import TargetResult
-from buildmatrix.rules.text import listing
 from buildmatrix.text import printable
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from buildmatrix.phrases import count, size
 from buildmatrix.reports.diff.model import Comparison
 from buildmatrix.reports.diff.words import Block, blocks, signed
 from buildmatrix.reports.run.groups import Group, groups
 from buildmatrix.reports.run.model import Difference, TargetDifference
 from buildmatrix.rules.model import AuditTotals, Finding
 from buildmatrix.rules.repeats import without_repeats
-from buildmatrix.rules.text import count, size
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from buildmatrix.phrases import count
 from buildmatrix.reports.run.groups import Group
 from buildmatrix.reports.run.model import Report, targets_in
 from buildmatrix.rules.baseline import is_from_baseline
 from buildmatrix.rules.model import Finding, Severity
-from buildmatrix.rules.text import count
 
 _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
+from buildmatrix.phrases import size
 from buildmatrix.reports.run import revision_table, table_audit, table_fixes
 from buildmatrix.reports.run.groups import Group, Said, groups, named, verdicts, who
 from buildmatrix.reports.run.model import Report, left_out, state_of, steps
@@ -13,7 +14,6 @@ from buildmatrix.reports.run.table_states import STATES
 from buildmatrix.reports.run.wasted import in_vain
 from buildmatrix.reports.terminal import Painter, Style, wrapped
 from buildmatrix.rules.model import Severity, TargetResult, Verdict
-from buildmatrix.rules.text import size
 from buildmatrix.text import printable
 
 _INDENT = "  "

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from buildmatrix.phrases import bounded, listing, size
 from buildmatrix.reports.run.model import Report
 from buildmatrix.reports.run.table_states import STATES
 from buildmatrix.reports.run.wasted import uncertain
 from buildmatrix.reports.terminal import Painter
 from buildmatrix.rules.model import AuditTotals, TargetResult
-from buildmatrix.rules.text import bounded, listing, size
 from buildmatrix.text import printable
 
 _WIDTHS = (9, 9, 10, 9)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from buildmatrix.phrases import count, size
 from buildmatrix.reports.run.groups import Said, by_text
 from buildmatrix.reports.run.model import Report
 from buildmatrix.rules.model import Verdict
-from buildmatrix.rules.text import count, size
 
 
 @dataclass(frozen=True, slots=True)

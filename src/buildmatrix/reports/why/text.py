@@ -6,12 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from buildmatrix.phrases import count, listing, size
 from buildmatrix.reports.terminal import Painter, wrapped
 from buildmatrix.reports.why import words
 from buildmatrix.reports.why.graph import Node
 from buildmatrix.reports.why.model import Answer, Chain, Subject, Use
 from buildmatrix.reports.why.words import other_names
-from buildmatrix.rules.text import count, listing, size
 from buildmatrix.text import printable
 
 _INDENT = "  "

@@ -29,8 +29,8 @@ from buildmatrix.lock.uvsettings import settings_of
 from buildmatrix.lock.wanted import Wanted, add_file, add_line
 from buildmatrix.lock.wanted_project import add_project
 from buildmatrix.parsing import parse_wheel_name
+from buildmatrix.phrases import listing
 from buildmatrix.progress import Progress
-from buildmatrix.rules.text import listing
 from buildmatrix.sources.asked import Asked, label_of
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.text import shown

@@ -1,4 +1,4 @@
-"""Small pieces of sentences."""
+"""Numbers and lists as people write them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,60 @@
+"""How the files of an image are opened: exported by its engine, or saved in a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from io import BufferedIOBase
+from pathlib import Path
+
+from buildmatrix.engines.model import Engine
+from buildmatrix.inventory.model import Inventory
+from buildmatrix.scratch import scratch
+from buildmatrix.trees.base import Tree
+
+OpenTree = Callable[[], AbstractContextManager[Tree]]
+
+
+def zstandard(stream: BufferedIOBase) -> BufferedIOBase:
+    """The standard library's reader, or the same one for Pythons before 3.14."""
+    if sys.version_info >= (3, 14):
+        from compression.zstd import ZstdFile
+    else:
+        from backports.zstd import ZstdFile
+    return ZstdFile(stream)
+
+
+@contextmanager
+def saved_image(path: Path) -> Iterator[Tree]:
+    """The files of a saved image."""
+    from buildmatrix.trees.archive_image import SavedImage
+
+    with SavedImage(path, zstandard) as image:
+        yield image.tree()
+
+
+@contextmanager
+def exported(engine: Engine, image: str) -> Iterator[Tree]:
+    """The files of an engine's image, which is exported into a temporary file."""
+    with scratch("image") as folder:
+        path = folder / "image.tar"
+        with path.open("wb") as file, engine.export(image) as chunks:
+            for chunk in chunks:
+                file.write(chunk)
+        with saved_image(path) as tree:
+            yield tree
+
+
+def layers_of_image(name: str, engine: Engine, inventory: Inventory) -> Inventory:
+    """An inventory that holds only the layers of an engine's image.
+
+    Raises OSError, and what the engine raises.
+    """
+    from buildmatrix.inventory.layers import with_layers
+    from buildmatrix.trees.archive_stream import layers_of
+
+    with engine.export(name) as chunks:
+        tree, configuration = layers_of(chunks, zstandard)
+    found = with_layers(inventory, tree, configuration.digests, configuration.instructions)
+    return Inventory(layers=found.layers, origins=found.origins, buried=found.buried)
