@@ -123,4 +123,6 @@ def _environment() -> dict[str, str]:
     }
     # A virtual environment that happens to be active would lend its interpreter's markers.
     passed.pop("VIRTUAL_ENV", None)
+    # A width would make uv break the lines that `explain` reads.
+    passed.pop("COLUMNS", None)
     return passed | {"UV_PYTHON_DOWNLOADS": "never", "NO_COLOR": "1"}

@@ -381,6 +381,15 @@ def test_a_line_that_cannot_be_locked_is_named_with_its_place(
     assert said in problem.message
 
 
+def test_the_width_of_a_terminal_does_not_change_what_a_failure_is(
+    tmp_path: Path, index: PackageIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    write(tmp_path, "numpy\n--foo\n")
+    with pytest.raises(SpecError, match=r"requirements\.in:2:1: Unexpected '-'"):
+        raise error(tmp_path, target())
+
+
 def test_all_bad_lines_are_reported_at_once(tmp_path: Path) -> None:
     write(tmp_path, "numpy ==\nfine\n!!\n")
     assert len(error(tmp_path, target()).message.splitlines()) == 2
