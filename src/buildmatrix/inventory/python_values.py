@@ -44,6 +44,9 @@ _SAME_METHOD = frozenset(
     | {"rstrip", "copy", "iterdir", "items", "values", "keys"}
 )
 _SAME_ATTRIBUTE = frozenset({"origin", "path", "location"})
+#: A template string (PEP 750) and a field of one, which Python parses since 3.14.
+_Template = getattr(ast, "TemplateStr", ast.JoinedStr)
+_Interpolation = getattr(ast, "Interpolation", ast.FormattedValue)
 _PERCENT = re.compile(r"%(?:\([^)]*\))?[-+ #0]*\d*(?:\.\d+)?[a-zA-Z]|%%")
 _BRACES = re.compile(r"\{\{|\}\}|\{[^{}]*\}")
 
@@ -180,9 +183,9 @@ class Evaluator:
                 return frozenset({f"/{self.path}"})
             case ast.Name(id=name):
                 return self._name(name)
-            case ast.JoinedStr(values=parts):
+            case ast.JoinedStr(values=parts) | _Template(values=parts):
                 return _product([self.value(part) for part in parts])
-            case ast.FormattedValue(value=inner):
+            case ast.FormattedValue(value=inner) | _Interpolation(value=inner):
                 return self.value(inner)
             case ast.BinOp(left=left, op=ast.Add(), right=right):
                 if isinstance(left, (ast.List, ast.Tuple)) or isinstance(
