@@ -17,7 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from backports.zstd import compress as zstd
 
 from buildmatrix.index.depth import read_parts
 from buildmatrix.index.sequential import read_stream
@@ -31,6 +30,11 @@ from buildmatrix.trees.wheel import WheelTree
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "elf"))
 from elf_images import Image, Part, fat_binary, fat_entry
+
+if sys.version_info >= (3, 14):
+    from compression.zstd import compress as zstd
+else:
+    from backports.zstd import compress as zstd
 
 Files = Mapping[str, bytes]
 
