@@ -157,11 +157,6 @@ def judge_wheels(wheels: Wheels) -> Judgement:
     return Judgement(in_order((*declared, *about_lock, *kept)), verdicts)
 
 
-def check_audit(wheels: Wheels) -> tuple[Finding, ...]:
-    """The findings of `judge_wheels`."""
-    return judge_wheels(wheels).findings
-
-
 def check_lock(
     target: Target, lock: Lock, catalogue: Catalogue, policy: Policy
 ) -> tuple[Finding, ...]:
@@ -193,19 +188,6 @@ def judge_image(
     declared, verdicts = agreed(image, _findings(OF_DISTRIBUTIONS, image))
     seen = (one for rule in OF_IMAGES for one in rule(image))
     return Judgement(in_order((*declared, *seen)), verdicts)
-
-
-def check_image(
-    target: Target,
-    inventory: Inventory,
-    evidence: Sequence[Evidence],
-    lock: Lock | None,
-    catalogue: Catalogue,
-    policy: Policy,
-    resolution: Resolution | None = None,
-) -> tuple[Finding, ...]:
-    """The findings of `judge_image`."""
-    return judge_image(target, inventory, evidence, lock, catalogue, policy, resolution).findings
 
 
 def _findings(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence
@@ -29,11 +28,6 @@ class Wheels(Image):
     def here(self) -> str:
         """See `Image.here`."""
         return "this lock"
-
-    @cached_property
-    def closed(self) -> frozenset[str]:
-        """Paths of the files that were not opened."""
-        return frozenset(one.path for one in self.inventory.closed)
 
 
 def wheels(

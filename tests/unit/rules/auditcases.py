@@ -13,7 +13,7 @@ from buildmatrix.elf.model import Elf
 from buildmatrix.inventory.model import Binary, ClosedFile, Inventory, SharedPath
 from buildmatrix.lock.model import Package
 from buildmatrix.rules.certainty import Gain, gains
-from buildmatrix.rules.engine import check_audit
+from buildmatrix.rules.engine import judge_wheels
 from buildmatrix.rules.model import Finding, Verdict
 from buildmatrix.rules.transitive import through
 from buildmatrix.rules.verdicts import verdicts
@@ -72,7 +72,7 @@ def subject(
 
 
 def found(where: Target, *packages: Package, **more: object) -> tuple[Finding, ...]:
-    return check_audit(subject(where, *packages, **more))  # type: ignore[arg-type]
+    return judge_wheels(subject(where, *packages, **more)).findings  # type: ignore[arg-type]
 
 
 def judged(where: Wheels) -> dict[str, Verdict]:

@@ -19,7 +19,7 @@ from buildmatrix.inventory.model import (
     Unread,
 )
 from buildmatrix.lock.model import Lock, Package, Wheel
-from buildmatrix.rules.engine import check_image, check_lock
+from buildmatrix.rules.engine import check_lock, judge_image
 from buildmatrix.rules.model import Finding, Verdict
 from buildmatrix.rules.verdicts import verdicts
 from buildmatrix.spec.model import Base, Policy, Target, User
@@ -185,7 +185,7 @@ def of_image(
     locked: Lock | None = None,
 ) -> tuple[Finding, ...]:
     seen = evidence(inventory, load())
-    return check_image(where, inventory, seen, locked, load(), policy or Policy())
+    return judge_image(where, inventory, seen, locked, load(), policy or Policy()).findings
 
 
 def verdict(backend: str, inventory: Inventory, name: str) -> Verdict:

@@ -13,7 +13,7 @@ from rulecases import codes, elf, of_lock, only, pin, sass, target
 
 from buildmatrix.inventory.model import SharedPath
 from buildmatrix.rules.certainty import may_be, unopened
-from buildmatrix.rules.engine import check_audit
+from buildmatrix.rules.engine import judge_wheels
 
 CPU = target("cpu")
 ROCM = target("rocm", "7.0", torch="rocm7.0")
@@ -233,7 +233,7 @@ def test_names_beside_the_dynamic_section_prove_no_link_and_leave_the_verdict_op
     )
     files = [opened("lmcache/c_ops.so", content, "lmcache 0.5.6")]
     where = subject(CPU, pin("lmcache 0.5.6"), files=files)
-    assert check_audit(where) == ()
+    assert judge_wheels(where).findings == ()
     (trace,) = where.foreign
     assert (trace.kind, trace.weight, trace.confidence) == ("needed", "weak", "low")
     gain = gained(where)["lmcache==0.5.6"]
