@@ -69,7 +69,3 @@ class Client(Closing):
         (`file:`).
         """
         return self._simple.project(index_url, name)
-
-    def metadata(self, file: IndexFile) -> bytes | None:
-        """The METADATA of a wheel, where its index has it beside the wheel (PEP 658); else None."""
-        return self._simple.metadata(file)

@@ -1,15 +1,13 @@
 """Pages of an index: which files there are of one project.
 
 Formats: the simple repository API, https://packaging.python.org/specifications/simple-repository-api/
-(HTML of PEP 503, JSON of PEP 691, versions of PEP 629, metadata files of PEP 658 and PEP 714, sizes
-of PEP 700, yanked files of PEP 592).
+(HTML of PEP 503, JSON of PEP 691, versions of PEP 629). What else a page says of a file is for uv.
 """
 
 from __future__ import annotations
 
 import codecs
 import posixpath
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html.parser import HTMLParser
@@ -29,7 +27,6 @@ ACCEPT = (
 )
 _JSON = "application/vnd.pypi.simple.v1+json"
 _HTML = frozenset({"text/html", "application/vnd.pypi.simple.v1+html", "application/xhtml+xml", ""})
-_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _CHUNK = 64 << 10
 #: Characters; titles and links have hundreds.
 _LONGEST_TAG = 256 << 10
@@ -42,17 +39,6 @@ class IndexFile:
     filename: str
     #: Absolute, without fragment.
     url: str
-    #: In hex, lower case; None where the index does not say it.
-    sha256: str | None = None
-    #: Bytes; None where the index does not say it.
-    size: int | None = None
-    #: Whether the metadata lies beside it, as `<url>.metadata`.
-    has_metadata: bool = False
-    #: sha256 of that metadata, where the index says it.
-    metadata_sha256: str | None = None
-    #: A version specifier, as written.
-    requires_python: str | None = None
-    yanked: bool = False
 
 
 def read_page(data: bytes, content_type: str, url: str, shown: str) -> tuple[IndexFile, ...]:
@@ -78,25 +64,21 @@ def _check_version(version: str, shown: str) -> None:
         )
 
 
-def _target(link: str, base: str) -> tuple[str, str] | None:
-    """URL and fragment of a link; None where it leads to nothing that may be fetched."""
+def _target(link: str, base: str) -> str | None:
+    """URL of a link, without fragment; None where it leads to nothing that may be fetched."""
     try:
-        url, _, fragment = urljoin(base, link.strip()).partition("#")
+        url = urljoin(base, link.strip()).partition("#")[0]
         scheme = urlsplit(url).scheme
     except ValueError:
         return None
     # A page on the network must not make us read a file of this machine.
     if scheme not in ("http", "https") and (scheme, urlsplit(base).scheme) != ("file", "file"):
         return None
-    return url, fragment
+    return url
 
 
 def _is_name(filename: str) -> bool:
     return bool(filename) and "/" not in filename and filename.isprintable()
-
-
-def _sha256(value: str | None) -> str | None:
-    return value.lower() if value is not None and _SHA256.fullmatch(value) else None
 
 
 # JSON
@@ -109,13 +91,6 @@ class _Meta(msgspec.Struct, rename="kebab"):
 class _JsonFile(msgspec.Struct, rename="kebab"):
     filename: str
     url: str
-    hashes: dict[str, str] = {}
-    size: int | None = None
-    requires_python: str | None = None
-    core_metadata: bool | dict[str, str] | None = None
-    #: The name before PEP 714.
-    dist_info_metadata: bool | dict[str, str] | None = None
-    yanked: bool | str | None = False
 
 
 class _JsonPage(msgspec.Struct):
@@ -130,27 +105,11 @@ def _read_json(data: bytes, url: str, shown: str) -> tuple[IndexFile, ...]:
         raise UndecidedError(f"{shown} is no page of a package index: {error}") from error
     _check_version(page.meta.api_version, shown)
     _check_count(len(page.files), shown)
-    found = []
-    for file in page.files:
-        target = _target(file.url, url)
-        if target is None or not _is_name(file.filename):
-            continue
-        metadata = file.dist_info_metadata if file.core_metadata is None else file.core_metadata
-        found.append(
-            IndexFile(
-                filename=file.filename,
-                url=target[0],
-                sha256=_sha256(file.hashes.get("sha256")),
-                size=file.size if file.size is not None and file.size > 0 else None,
-                has_metadata=bool(metadata) or isinstance(metadata, dict),
-                metadata_sha256=(
-                    _sha256(metadata.get("sha256")) if isinstance(metadata, dict) else None
-                ),
-                requires_python=file.requires_python,
-                yanked=bool(file.yanked),
-            )
-        )
-    return tuple(found)
+    return tuple(
+        IndexFile(file.filename, target)
+        for file in page.files
+        if (target := _target(file.url, url)) is not None and _is_name(file.filename)
+    )
 
 
 def _check_count(files: int, shown: str) -> None:
@@ -196,7 +155,7 @@ class _Page(HTMLParser):
         elif tag == "base" and not self._has_base and (href := attributes.get("href")):
             self._has_base = True
             target = _target(href, self._base)
-            self._base = target[0] if target is not None else self._base
+            self._base = target if target is not None else self._base
         elif tag == "meta" and attributes.get("name") == "pypi:repository-version":
             _check_version(attributes.get("content") or "", self._shown)
 
@@ -204,31 +163,8 @@ class _Page(HTMLParser):
         target = _target(attributes.get("href") or "", self._base)
         if target is None:
             return
-        url, fragment = target
-        filename = unquote(posixpath.basename(urlsplit(url).path))
+        filename = unquote(posixpath.basename(urlsplit(target).path))
         if not _is_name(filename):
             return
-        metadata = attributes.get(
-            "data-core-metadata", attributes.get("data-dist-info-metadata", "false")
-        )
-        self.files.append(
-            IndexFile(
-                filename=filename,
-                url=url,
-                sha256=_hash_in(fragment),
-                has_metadata=metadata != "false",
-                metadata_sha256=_hash_in(metadata),
-                requires_python=attributes.get("data-requires-python") or None,
-                yanked="data-yanked" in attributes,
-            )
-        )
+        self.files.append(IndexFile(filename, target))
         _check_count(len(self.files), self._shown)
-
-
-def _hash_in(text: str | None) -> str | None:
-    """The sha256 in `sha256=...`, which may stand among other parameters."""
-    for part in (text or "").split("&"):
-        algorithm, _, value = part.partition("=")
-        if algorithm == "sha256":
-            return _sha256(value)
-    return None

@@ -1,12 +1,9 @@
-"""The questions to an index that are not about the bytes of a file: its pages, and metadata."""
+"""The pages of an index: which files it has of a distribution."""
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -22,17 +19,13 @@ from buildmatrix.trees.base import reason
 
 #: Seconds for which a page is not asked for again, as uv has it.
 FRESH = 600.0
-#: What a file of this name says never changes.
-FOREVER = float("inf")
-#: Bytes; those with a whole manual as description have 300 kB.
-LARGEST_METADATA = 4 << 20
 #: Files of all pages that are held in memory.
 MOST_HELD = 50_000
 _GONE = (404, 410)
 
 
 class Simple:
-    """Pages and metadata, for all threads."""
+    """Pages, for all threads."""
 
     def __init__(self, requests: Requests, cache: Cache) -> None:
         self._requests = requests
@@ -64,45 +57,15 @@ class Simple:
     def _page(self, url: str) -> tuple[IndexFile, ...]:
         address = parse(url)
         self._requests.credentials.remember(address)
-        kept = self._ask(
-            address,
-            f"page {address.url}",
-            {"Accept": ACCEPT, "Accept-Encoding": "gzip"},
-            LARGEST_PAGE,
-            FRESH,
-        )
+        kept = self._ask(address)
         if kept.body is None:
             return ()
         return read_page(kept.body, kept.content_type, kept.url, str(address))
 
-    def metadata(self, file: IndexFile) -> bytes | None:
-        """See `Client.metadata`."""
-        if not file.has_metadata:
-            return None
-        if _is_local(file.url):
-            shown = f"{file.url}.metadata"
-            data = _read_local(shown, LARGEST_METADATA)
-        else:
-            address = parse(file.url)
-            path, mark, query = address.target.partition("?")
-            address = replace(address, target=f"{path}.metadata{mark}{query}")
-            # A page's claim alone is no name: another page may claim the same of other bytes.
-            key = f"metadata {address.url} {file.metadata_sha256 or ''}"
-            headers = {"Accept-Encoding": "gzip"}
-            kept = self._ask(address, key, headers, LARGEST_METADATA, FOREVER)
-            data, shown = kept.body, str(address)
-        announced = file.metadata_sha256
-        if data is not None and announced and hashlib.sha256(data).hexdigest() != announced:
-            raise UndecidedError(
-                f"{shown} does not have the sha256 that its index announces ({announced}); the "
-                "index, or something on the way to it, is broken"
-            )
-        return data
-
-    def _ask(
-        self, address: Address, key: str, headers: Mapping[str, str], limit: int, fresh: float
-    ) -> Kept:
-        """The answer for `address`, kept or new."""
+    def _ask(self, address: Address) -> Kept:
+        """The page at `address`, kept or new."""
+        key = f"page {address.url}"
+        headers = {"Accept": ACCEPT, "Accept-Encoding": "gzip"}
         kept = self._cache.get(key)
         if kept is not None and (self._requests.offline or kept.fresh_until > time.time()):
             return kept
@@ -111,23 +74,20 @@ class Simple:
                 f"{address} has not been read before, and --offline was given; run once without it"
             )
         if kept is not None and kept.etag is not None:
-            headers = {**headers, "If-None-Match": kept.etag}
+            headers["If-None-Match"] = kept.etag
 
         def once() -> tuple[Kept, bool]:
             accepted = (200, 304) if "If-None-Match" in headers else (200,)
             with self._requests.send(
-                address, headers, length=limit, accepted=(*accepted, *_GONE)
+                address, headers, length=LARGEST_PAGE, accepted=(*accepted, *_GONE)
             ) as answer:
-                control = answer.headers.get("cache-control", "")
-                until = fresh_until(control, fresh)
+                until = fresh_until(answer.headers.get("cache-control", ""), FRESH)
                 if answer.status == 304 and kept is not None:
                     body, kind, url = kept.body, kept.content_type, kept.url
                 elif answer.status in _GONE:
                     body, kind, url = None, "", answer.address.url
-                    # It may be uploaded in a moment.
-                    until = fresh_until(control, min(fresh, FRESH))
                 else:
-                    body, url = answer.read(limit), answer.address.url
+                    body, url = answer.read(LARGEST_PAGE), answer.address.url
                     kind = answer.headers.get("content-type", "")
                 etag = answer.headers.get("etag")
                 return Kept(body, kind, url, etag, until or 0.0), until is not None

@@ -33,10 +33,9 @@ def _sent(server: IndexServer) -> list[str | None]:
 def test_credentials_of_an_index_url_open_its_files(
     packages: Path, wheel: Path, client: Client
 ) -> None:
-    with IndexServer(packages, login=LOGIN, metadata=True) as server:
+    with IndexServer(packages, login=LOGIN) as server:
         (file,) = client.project(_with_login(server.url), "alpha")
         assert "s3cret" not in file.url
-        assert client.metadata(file)
         assert client.open(file.url).size == wheel.stat().st_size
         assert set(_sent(server)) == {"me:s3cret/word"}
 
@@ -190,12 +189,11 @@ def test_nothing_that_is_kept_holds_a_password(
     packages: Path, wheel: Path, tmp_path: Path, new_client: NewClient
 ) -> None:
     folder = tmp_path / "kept"
-    with IndexServer(packages, login=LOGIN, metadata=True) as server:
+    with IndexServer(packages, login=LOGIN) as server:
         client = new_client(folder=folder)
         (file,) = client.project(_with_login(server.url), "alpha")
-        client.metadata(file)
         kept = [path for path in folder.rglob("*") if path.is_file()]
-        assert len(kept) == 2
+        assert len(kept) == 1
         assert not any(b"s3cret" in path.read_bytes() for path in kept)
         assert all(path.parent.stat().st_mode & 0o077 == 0 for path in kept)
         # The same page without the credentials is the same entry.

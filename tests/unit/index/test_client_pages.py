@@ -1,4 +1,4 @@
-"""Pages and metadata: asked for once, kept, and answered offline."""
+"""Pages: asked for once, kept, and answered offline."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import gzip
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +16,6 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.index.cache import Cache, Kept
 from buildmatrix.index.client import Client
 
-METADATA = b"Metadata-Version: 2.1\nName: alpha\nVersion: 1.0\n"
 NewClient = Callable[..., Client]
 
 
@@ -26,42 +23,11 @@ NewClient = Callable[..., Client]
 def test_the_files_of_a_project_are_found(
     packages: Path, wheel: Path, client: Client, pages: Literal["html", "json"]
 ) -> None:
-    with IndexServer(packages, pages=pages, metadata=True) as server:
+    with IndexServer(packages, pages=pages) as server:
         (file,) = client.project(server.url, "Alpha")
         assert file.filename == wheel.name
         assert file.url == server.file_url(wheel.name)
-        assert file.sha256 == sha256(wheel.read_bytes()).hexdigest()
-        assert file.size == (wheel.stat().st_size if pages == "json" else None)
-        assert client.metadata(file) == METADATA
-        assert client.open(file.url, file.size).size == wheel.stat().st_size
-
-
-def test_an_index_without_metadata_files_is_not_asked_for_them(
-    packages: Path, wheel: Path, client: Client
-) -> None:
-    with IndexServer(packages) as server:
-        (file,) = client.project(server.url, "alpha")
-        assert client.metadata(file) is None
-        assert len(server.requests) == 1
-
-
-def test_metadata_that_an_index_promised_and_does_not_have_is_none(
-    packages: Path, wheel: Path, client: Client
-) -> None:
-    with IndexServer(packages, metadata=True) as server:
-        server.misbehave(f"{server.path_of(wheel.name)}.metadata", answering(404))
-        (file,) = client.project(server.url, "alpha")
-        assert client.metadata(file) is None
-
-
-def test_metadata_with_another_hash_is_an_error(
-    packages: Path, wheel: Path, client: Client
-) -> None:
-    with IndexServer(packages, metadata=True) as server:
-        server.announce(wheel.name, metadata_sha256="0" * 64)
-        (file,) = client.project(server.url, "alpha")
-        with pytest.raises(UndecidedError, match="does not have the sha256"):
-            client.metadata(file)
+        assert client.open(file.url).size == wheel.stat().st_size
 
 
 def test_a_project_that_the_index_does_not_know_has_no_files(
@@ -128,17 +94,15 @@ def test_what_was_kept_spares_requests_and_serves_offline(
     packages: Path, wheel: Path, tmp_path: Path, new_client: NewClient
 ) -> None:
     folder = tmp_path / "kept"
-    with IndexServer(packages, metadata=True) as server:
+    with IndexServer(packages) as server:
         first = new_client(folder=folder)
         (file,) = first.project(server.url, "alpha")
         assert first.project(server.url, "nothing") == ()
-        assert first.metadata(file) == METADATA
         count = len(server.requests)
         for offline in (False, True):
             client = new_client(folder=folder, offline=offline)
             assert client.project(server.url, "alpha") == (file,)
             assert client.project(server.url, "nothing") == ()
-            assert client.metadata(file) == METADATA
             assert client.bytes_read == 0
         assert len(server.requests) == count
 
@@ -146,14 +110,12 @@ def test_what_was_kept_spares_requests_and_serves_offline(
 def test_offline_says_what_is_missing(
     packages: Path, wheel: Path, tmp_path: Path, new_client: NewClient
 ) -> None:
-    with IndexServer(packages, metadata=True) as server:
-        (file,) = new_client().project(server.url, "alpha")
+    with IndexServer(packages) as server:
+        assert len(new_client().project(server.url, "alpha")) == 1
         for folder in (None, tmp_path / "kept"):
             client = new_client(folder=folder, offline=True)
             with pytest.raises(UndecidedError, match="/simple/alpha/ has not been read before"):
                 client.project(server.url, "alpha")
-            with pytest.raises(UndecidedError, match=r"whl\.metadata has not been read before"):
-                client.metadata(file)
         assert len(server.requests) == 1
 
 
@@ -232,16 +194,11 @@ def test_a_folder_can_be_an_index(
 ) -> None:
     page = tmp_path / "my index" / "alpha" / "index.html"
     page.parent.mkdir(parents=True)
-    page.write_text(
-        f'<a href="{wheel.as_uri()}" data-core-metadata="sha256={sha256(METADATA).hexdigest()}">'
-    )
-    wheel.with_name(f"{wheel.name}.metadata").write_bytes(METADATA)
+    page.write_text(f'<a href="{wheel.as_uri()}">')
     client = new_client(offline=True)
     index = (tmp_path / "my index").as_uri()
     (file,) = client.project(index, "alpha")
     assert file.url == wheel.as_uri()
-    assert client.metadata(file) == METADATA
-    assert client.metadata(replace(file, url=(packages / "none.whl").as_uri())) is None
     assert client.project(index, "beta") == ()
     with pytest.raises(UndecidedError, match="is another machine"):
         client.project("file://elsewhere/srv", "alpha")
