@@ -175,6 +175,4 @@ class Symbols:
     undefined: tuple[Undefined, ...] = ()
     #: Names that others can link to.
     defined: tuple[str, ...] = ()
-    #: Names of defined symbols that no other object sees, from `.symtab` or `.gnu_debugdata`.
-    local: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """The symbols of one object, read on demand: what it asks of which library, and what it offers.
 
 No verdict needs them, and a large library has some hundred thousand, so `read_elf` leaves them out.
-Source: gABI chapter 4, "Symbol Table"; for `.gnu_debugdata` GDB's manual, "MiniDebugInfo".
+Source: gABI chapter 4, "Symbol Table".
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Generic, TypeVar
 
 from buildmatrix.elf import layout as abi
 from buildmatrix.elf.dynamic import Dynamic, read_dynamic
-from buildmatrix.elf.headers import Headers, Malformed, read_headers, text
+from buildmatrix.elf.headers import Headers, read_headers, text
 from buildmatrix.elf.model import Symbols, Undefined
-from buildmatrix.elf.source import ByteSource, BytesSource, CachedSource
+from buildmatrix.elf.source import ByteSource, CachedSource
 from buildmatrix.elf.versions import read_versions
 
-#: Names kept of each kind: undefined, defined and local.
+#: Names kept of each kind: undefined and defined.
 MOST_NAMES = 1 << 17
 #: Entries of a table that are looked at.
 MOST_SYMBOLS = 1 << 20
@@ -27,10 +27,6 @@ MOST_NAME_BYTES = 24 << 20
 MOST_UNDEFINED_BYTES = 8 << 20
 #: One name; templates of C++ reach some ten thousand characters.
 LONGEST_NAME = 1 << 16
-#: Bytes that `.gnu_debugdata` may grow to, and that it may take to unpack it; real ones take up a
-#: few megabytes.
-MOST_UNPACKED = 16 << 20
-MOST_UNPACKING = 32 << 20
 
 _SHORT_NAME = 512
 #: Bytes of a symbol table read at once.
@@ -68,14 +64,7 @@ def read_symbols(source: ByteSource, size: int) -> Symbols | None:
     else:
         # A relocatable object has one table for everything.
         undefined, defined = _static_symbols(cached, headers)
-    local = _local_names(cached, headers) or _unpacked_names(cached, headers)
-    exported = set(defined)
-    return Symbols(
-        undefined=undefined,
-        defined=defined,
-        local=tuple(name for name in local if name not in exported),
-        unread=tuple(dict.fromkeys(headers.unread)),
-    )
+    return Symbols(undefined, defined, tuple(dict.fromkeys(headers.unread)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,51 +244,3 @@ def _static_symbols(
         elif entry.binding != abi.STB_LOCAL:
             defined.add(entry.name)
     return undefined.kept(headers), defined.kept(headers)
-
-
-def _local_names(source: CachedSource, headers: Headers) -> tuple[str, ...]:
-    place = _section_table(headers, abi.SHT_SYMTAB)
-    names: _Kept[str] = _Kept()
-    for entry in _entries(source, headers, place) if place is not None else ():
-        if entry.defined:
-            names.add(entry.name)
-    return names.kept(headers)
-
-
-def _unpacked_names(source: CachedSource, headers: Headers) -> tuple[str, ...]:
-    """The names in `.gnu_debugdata`: an ELF file with nothing but symbols, packed with xz."""
-    section = next((s for s in headers.sections if s.name == ".gnu_debugdata"), None)
-    if section is None:
-        return ()
-    packed = source.read(section.offset, min(section.on_disk, MOST_UNPACKED))
-    unpacked, problem = _unpack(packed)
-    if problem is None:
-        data = CachedSource(BytesSource(unpacked), len(unpacked))
-        try:
-            inner = read_headers(data)
-        except Malformed as error:
-            problem = error.reason
-        else:
-            if inner is not None:
-                names = _local_names(data, inner)
-                headers.unread.extend(f".gnu_debugdata: {why}" for why in inner.unread)
-                return names
-            problem = "there is no ELF in it"
-    headers.unread.append(f".gnu_debugdata cannot be read: {problem}")
-    return ()
-
-
-def _unpack(packed: bytes) -> tuple[bytes, str | None]:
-    """What the xz stream holds, or why that is not known."""
-    try:
-        import lzma  # some builds of Python come without it
-    except ImportError:
-        return b"", "this Python has no lzma module"
-    try:
-        stream = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MOST_UNPACKING)
-        unpacked = stream.decompress(packed, MOST_UNPACKED)
-    except lzma.LZMAError as error:
-        return b"", f"it is no valid xz stream ({error})"
-    if not stream.eof:
-        return b"", f"it is cut short, or has more than {MOST_UNPACKED} bytes"
-    return unpacked, None

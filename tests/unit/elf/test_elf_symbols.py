@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import lzma
 import struct
 import sys
 from pathlib import Path
@@ -141,33 +140,7 @@ def test_a_relocatable_object_tells_what_it_asks_for_and_what_it_offers() -> Non
     assert found == Symbols(
         undefined=(Undefined("cudaLaunchKernel"), Undefined("maybe", weak=True)),
         defined=("offered",),
-        local=("helper",),
     )
-
-
-def test_the_packed_symbols_of_a_stripped_program_are_read() -> None:
-    packed = lzma.compress(with_symbols([("main", GLOBAL_FUNCTION, 1)]))
-    found = read(
-        Image(needed=["libc.so.6"], parts=[Part(".gnu_debugdata", packed, flags=0)]).build()
-    )
-    assert found.local == ("main",)
-
-
-@pytest.mark.parametrize(
-    ("packed", "why"),
-    [
-        (b"no xz" * 10, "no valid xz stream"),
-        (lzma.compress(b"text"), "there is no ELF in it"),
-        (lzma.compress(bytes(64 << 20)), "more than 16777216 bytes"),
-        (lzma.compress(b"\x7fELF" + bytes(64))[:-8], "cut short"),
-        (lzma.compress(b"\x7fELF" + bytes(8)), "ends inside the ELF identification"),
-    ],
-    ids=["other format", "no ELF", "too long", "cut", "cut ELF"],
-)
-def test_packed_symbols_that_cannot_be_read_say_why(packed: bytes, why: str) -> None:
-    found = read(Image(parts=[Part(".gnu_debugdata", packed, flags=0)]).build())
-    assert found.local == ()
-    assert any(why in reason for reason in found.unread)
 
 
 def test_more_names_than_are_kept_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
