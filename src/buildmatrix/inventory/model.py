@@ -12,7 +12,7 @@ from typing import Literal
 from buildmatrix.elf.model import DeviceCode, Elf, Mark
 
 #: Raised with every change of what an inventory says: older stored ones are then read again.
-SCHEMA = "buildmatrix/inventory/5"
+SCHEMA = "buildmatrix/inventory/6"
 
 #: Kinds of containers that are packages: they count even where nothing in them does.
 PACKAGES = frozenset({"wheel", "conda", "deb", "rpm"})
@@ -100,9 +100,6 @@ class PythonLoad:
     #: Names or paths, with `*` for what only a run would tell and a leading `/` for the tree's
     #: root; `name::operator` for operators; empty when the name is computed.
     names: tuple[str, ...] = ()
-    level: Literal["module", "function"] = "function"
-    #: Whether a `try` of the same function or module catches the failure.
-    guarded: bool = False
     #: Whether an import of the distribution gets there, and survives the failure.
     reach: Reach = "lazy"
     owner: str | None = None
@@ -216,8 +213,6 @@ class PythonPath:
     version: str
     #: Site folders of sys.path, in order, with what `.pth` files add.
     folders: tuple[str, ...] = ()
-    #: `path:line` of the lines in `.pth` files that this interpreter runs when it starts.
-    startup_code: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -22,7 +22,6 @@ from buildmatrix.inventory.model import (
 )
 from buildmatrix.inventory.names import owner_name
 from buildmatrix.inventory.python_calls import (
-    RAISES,
     Loading,
     asked_for,
     defines_operators,
@@ -31,7 +30,6 @@ from buildmatrix.inventory.python_calls import (
     load_names,
     loading,
 )
-from buildmatrix.inventory.python_guards import Guard, guard_of, suppressed, survives
 from buildmatrix.inventory.python_outside import MOST_SOURCE_IN_ALL, outside_imports
 from buildmatrix.inventory.python_program import Function, Module, Program
 from buildmatrix.inventory.python_source import LARGEST_SEARCHED, Outline
@@ -237,17 +235,6 @@ def _static_reach(program: Program) -> Reach:
     return "unknown" if program.incomplete else "lazy"
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where in a file a node stands."""
-
-    scope: Scope
-    #: The body of the function or module.
-    body: Sequence[ast.stmt]
-    guards: tuple[Guard, ...] = ()
-    in_function: bool = False
-
-
 class _Finder:
     """All calls of one module that load a library, wherever they stand."""
 
@@ -257,44 +244,31 @@ class _Finder:
 
     def all(self) -> Iterator[PythonLoad]:
         """In the order of the syntax tree."""
-        body = self._module.tree.body
-        yield from self._block(body, _Place(self._module.scope, body))
+        yield from self._block(self._module.tree.body, self._module.scope)
 
-    def _block(self, body: Sequence[ast.AST], place: _Place) -> Iterator[PythonLoad]:
+    def _block(self, body: Iterable[ast.AST], scope: Scope) -> Iterator[PythonLoad]:
         for node in body:
-            yield from self._node(node, place)
+            yield from self._node(node, scope)
 
-    def _node(self, node: ast.AST, place: _Place) -> Iterator[PythonLoad]:
+    def _node(self, node: ast.AST, scope: Scope) -> Iterator[PythonLoad]:
         if isinstance(node, ast.stmt) and not self._holds_words(node):
             return
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                yield from self._block(node.decorator_list, place)
-                yield from self._block(node.body, self._inside(node, place))
+                yield from self._block(node.decorator_list, scope)
+                yield from self._block(node.body, self._inside(node, scope))
                 return
             case ast.Lambda():
-                yield from self._node(node.body, replace(place, in_function=True, guards=()))
+                yield from self._node(node.body, scope)
                 return
             case ast.If() if truth(node.test) is not None:
-                yield from self._block(node.body if truth(node.test) else node.orelse, place)
-                return
-            case ast.Try():
-                guards = (*place.guards, guard_of(node, place.body))
-                yield from self._block(node.body, replace(place, guards=guards))
-                yield from self._block([*node.handlers, *node.orelse, *node.finalbody], place)
-                return
-            case ast.With() | ast.AsyncWith():
-                guards = place.guards
-                for item in node.items:
-                    guards = (*guards, *suppressed(item.context_expr))
-                    yield from self._node(item.context_expr, place)
-                yield from self._block(node.body, replace(place, guards=guards))
+                yield from self._block(node.body if truth(node.test) else node.orelse, scope)
                 return
             case ast.Call():
-                load = self._load(node, place)
+                load = self._load(node, scope)
                 if load is not None:
                     yield load
-        yield from self._block(children(node), place)
+        yield from self._block(children(node), scope)
 
     def _holds_words(self, node: ast.stmt) -> bool:
         """Whether a word of a load stands anywhere in a statement: most have none."""
@@ -305,28 +279,21 @@ class _Finder:
         at = bisect_left(lines, first)
         return at < len(lines) and lines[at] <= (node.end_lineno or first)
 
-    def _inside(self, function: Function, place: _Place) -> _Place:
-        scope = scope_of(function.body, place.scope)
+    def _inside(self, function: Function, outer: Scope) -> Scope:
+        scope = scope_of(function.body, outer)
         parameters = function.args
         scope.bound = {
             one.arg: UNKNOWN
             for one in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)
         }
-        return _Place(scope, function.body, in_function=True)
+        return scope
 
-    def _load(self, node: ast.Call, place: _Place) -> PythonLoad | None:
+    def _load(self, node: ast.Call, scope: Scope) -> PythonLoad | None:
         call = is_load(node)
         if call is None or self._program.function(self._module, node.func) is not None:
             return None
-        evaluator = self._program.evaluator(self._module, place.scope)
+        evaluator = self._program.evaluator(self._module, scope)
         names = load_names(call, evaluator.value(asked_for(node)))
         if is_silent(call) and (not names or defines_operators(self._module)):
             return None
-        return PythonLoad(
-            path=self._module.path,
-            line=node.lineno,
-            call=call,
-            names=names,
-            level="function" if place.in_function else "module",
-            guarded=survives(RAISES[call], place.guards),
-        )
+        return PythonLoad(self._module.path, node.lineno, call, names)

@@ -133,42 +133,35 @@ class _Sites:
         self._folders = _all_folders(listing)
         #: Folders of PYTHONPATH: they come first, and their `.pth` files are not read.
         self._before = [folder for folder in before if folder in self._folders]
-        self._read: dict[str, tuple[list[str], list[str]]] = {}
+        self._read: dict[str, list[str]] = {}
 
     def path(self, interpreter: str, version: str, sites: list[str]) -> PythonPath:
         folders: dict[str, None] = dict.fromkeys(self._before[:MOST_FOLDERS])
-        code: list[str] = []
         for site in sites:
             if site not in self._folders:
                 continue
             folders[site] = None
-            further, lines = self._pth(site)
-            for folder in further[: MOST_FOLDERS - len(folders)]:
+            for folder in self._pth(site)[: MOST_FOLDERS - len(folders)]:
                 folders.setdefault(folder)
-            code.extend(lines)
-        return PythonPath(interpreter, version, tuple(folders), tuple(code))
+        return PythonPath(interpreter, version, tuple(folders))
 
-    def _pth(self, site: str) -> tuple[list[str], list[str]]:
-        """Folders that the `.pth` files of `site` add, and places of lines that Python runs."""
+    def _pth(self, site: str) -> list[str]:
+        """Folders that the `.pth` files of `site` add; lines that Python runs are passed over."""
         if site in self._read:
             return self._read[site]
         further: list[str] = []
-        code: list[str] = []
         for name in self._listing.names_in(site):
             if not name.endswith(".pth") or name.startswith("."):
                 continue
             path = self._listing.paths.file(f"{site}/{name}")
             data = None if path is None else self._listing.read(path, LARGEST_FILE)
-            lines = (data or b"").decode("utf-8", "backslashreplace").splitlines()
-            for number, line in enumerate(lines, 1):
-                if line.startswith(("import ", "import\t")):
-                    code.append(f"{path}:{number}")
-                elif line.strip() and not line.startswith("#"):
+            for line in (data or b"").decode("utf-8", "backslashreplace").splitlines():
+                if line.strip() and not line.startswith(("import ", "import\t", "#")):
                     folder = posixpath.normpath(posixpath.join("/", site, line.rstrip()))
                     if folder.lstrip("/") in self._folders:
                         further.append(folder.lstrip("/"))
-        self._read[site] = (further, code)
-        return further, code
+        self._read[site] = further
+        return further
 
 
 def _all_folders(listing: Listing) -> set[str]:

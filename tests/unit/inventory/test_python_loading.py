@@ -137,12 +137,7 @@ def test_a_library_is_followed_through_functions_paths_and_constants(tmp_path: P
         "pkg/lib/libthree.so": "unknown",
     }
     load = only(inventory)
-    assert (load.call, load.level, load.guarded, load.reach) == (
-        "load_library",
-        "function",
-        False,
-        "import",
-    )
+    assert (load.call, load.reach) == ("load_library", "import")
     assert names(load) == ("/pkg/lib/_one*.so", "/pkg/lib/libtwo*.so")
 
 
@@ -225,7 +220,7 @@ def test_names_are_read_off_constants_and_the_rest_is_computed(
     )
     inventory = read(tmp_path, {"pkg/__init__.py": source})
     load = next(one for one in inventory.python_loads if one.call == "CDLL")
-    assert (load.line, load.level, load.reach) == (6, "function", "lazy")
+    assert (load.line, load.reach) == (6, "lazy")
     assert names(load) == expected
     assert load.owner == "pkg==1.0"
 
@@ -237,7 +232,7 @@ def test_each_variable_of_a_loop_over_tuples_stands_for_its_own_column(tmp_path:
     )
     load = only(read(tmp_path, {"pkg/__init__.py": source}))
     assert load.names == ("/opt/libcublas.so.12", "/opt/libcudnn.so.9")
-    assert (load.level, load.guarded, load.reach) == ("module", False, "import")
+    assert load.reach == "import"
 
 
 @pytest.mark.parametrize("source", ["ctypes.CDLL(None)", "ctypes.windll.LoadLibrary('a.dll')"])

@@ -538,7 +538,6 @@ def test_bindings_that_fail_without_the_loader_that_vendors_share_are_broken() -
         106,
         "dlopen",
         ("libvulkan.so.1", "vulkan-1.dll"),
-        level="module",
         reach="import",
         owner="vulkan==1.3",
     )
