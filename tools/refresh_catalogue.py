@@ -1,15 +1,15 @@
-"""Writes `src/buildmatrix/catalogue/data/<ecosystem>.toml` from a folder of researched facts.
+"""Writes `src/buildmatrix/catalogue/data/<ecosystem>.toml` from the facts in `tools/facts`.
 
-    python tools/refresh_catalogue.py FACTS           # write the files
-    python tools/refresh_catalogue.py FACTS --check   # only tell whether they are what FACTS gives
+    python tools/refresh_catalogue.py           # write the files
+    python tools/refresh_catalogue.py --check   # only show whether they are what the facts give
 
-The facts are one TOML file per ecosystem, richer and less regular than what the matcher needs.
-Everything that does not go over is printed with the reason, and so is every correction made here.
-The files `<ecosystem>.curated.toml` beside the generated ones are written by hand: they hold what
-the facts say in prose only (tools, marks, containers of device code, exceptions, environment).
+The facts are one TOML file per ecosystem, less regular than what the matcher needs. Everything that
+does not go over is printed with the reason, and so is every correction made here. The files
+`<ecosystem>.curated.toml` beside the generated ones are written by hand (tools, marks, exceptions,
+containers of device code, environment).
 
-The same facts give the same bytes. Addresses of package indexes do not go over: an index is called
-by its name in uv.
+The same facts give the same bytes. No address of a package index goes over: an index is called by
+its name in uv.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-DATA = Path(__file__).resolve().parent.parent / "src/buildmatrix/catalogue/data"
+FACTS = Path(__file__).resolve().parent / "facts"
+DATA = FACTS.parent.parent / "src/buildmatrix/catalogue/data"
 
 Fact = Mapping[str, Any]
 Entry = dict[str, Any]
@@ -41,7 +42,7 @@ class Ecosystem:
     vendor: str | None
 
 
-#: One data file each. What other files of facts hold is in NOT_IMPORTED.
+#: One data file each.
 ECOSYSTEMS = {
     "amd-rocm": Ecosystem("rocm", "amd"),
     "aws-neuron": Ecosystem("neuron", "aws"),
@@ -60,43 +61,6 @@ ECOSYSTEMS = {
     "qualcomm-qnn": Ecosystem("qnn", "qualcomm"),
     "tenstorrent": Ecosystem("tt", "tenstorrent"),
     "vulkan": Ecosystem("vulkan", "khronos"),
-}
-NOT_IMPORTED = {
-    "metal": "macOS only: its libraries are no ELF files, and no Linux image can use them",
-    "others": "one data file for each accelerator in it",
-    "elf-formats": "layouts: the readers in elf/ have them; sections are in the curated files",
-    "false-positives": "in the curated files as exceptions; the census is a test, not data",
-    "torch-matrix": "only the index routes go over",
-}
-#: Tables that no reader of the catalogue asks for yet, or that say what another table says.
-TABLES_LEFT_OUT = {
-    "archs": "GPU names; for compat/",
-    "compat": "for compat/",
-    "compat_floor": "for compat/",
-    "compat_kmd_user": "for compat/",
-    "compat_notes": "for compat/",
-    "compat_toolkit_driver": "for compat/",
-    "devices": "for smoke tests",
-    "dlopen_strings": "the names of the libraries are matched against literals too",
-    "driver_binaries": "in the curated file as tools",
-    "driver_note": "prose",
-    "ef_amdgpu_mach": "the reader in elf/ has it",
-    "elf": "sections and marks are in the curated file; symbols are not read",
-    "exceptions": "in the curated file",
-    "kubernetes_labels": "for node classes",
-    "kubernetes_resources": "for node classes",
-    "pulls_cuda_transitively": "a lock says it",
-    "pytorch_arch_list": "for compat/",
-    "run": "for smoke tests",
-    "smoke": "for smoke tests",
-    "static_cudart": "examples of the marks in the curated file",
-    "supported_gfx": "for compat/",
-    "toolkit_archs": "for compat/",
-    "torch_aot": "for compat/",
-    "torch_oneapi": "for compat/",
-    "wheel_archs": "examples",
-    "wheel_archs_note": "prose",
-    "wheel_variants": "no tool installs variant wheels yet",
 }
 #: What is wrong or too wide in the facts: (ecosystem, name) -> changed fields, and why.
 CORRECTIONS: Mapping[tuple[str, str], tuple[Mapping[str, Any], str]] = {
@@ -243,8 +207,6 @@ DISTRIBUTIONS_LEFT_OUT = {
     ),
     ("cpu", "openvino"): "its own file says which backend it is made for",
 }
-#: Ecosystems whose environment variables stand in their curated file.
-CURATED_ENVIRONMENT = ("amd-rocm", "intel-oneapi", "nvidia-cuda")
 #: Repositories of images that do not tell their backend.
 IMAGES_LEFT_OUT = {
     "public/*": "says nothing without its registry",
@@ -312,8 +274,6 @@ VERSION_IS_TOOLKIT = re.compile(
 )
 SUFFIX_FREE_CUDA_13 = re.compile(r"nvidia-(?:cufft|cufile|curand|cusolver|cusparse)")
 TOOLKIT_IN_NAME = re.compile(r"-cu(?:da)?(1\d)(?:x|-.*)?$|rocm-?(\d)\d?(?:-.*)?$")
-#: The host of an address; what is behind it tells which place is meant.
-ADDRESS = re.compile(r"https?://[^/\s]+/?")
 #: A host that must not be in a file of this repository: indexes and their mirrors.
 HOST = re.compile(
     r"https?://|\b(?:download|repo|repos|wheels|vault|nightlies|pip|pypi|files)\.[a-z-]+\.[a-z]"
@@ -369,7 +329,7 @@ class Importer:
                 for fact in facts:
                     result[target] += reader(fact)
             elif table not in handled:
-                why = TABLES_LEFT_OUT.get(table, "no table of the catalogue is like it")
+                why = "no table of the catalogue is like it"
                 self.report.left_out(f"{self.name} [[{table}]], {len(facts)} facts", why)
         return result
 
@@ -377,9 +337,7 @@ class Importer:
         """What all entries have."""
         entry: Entry = {"source": fact["source"], "basis": fact["confidence"]}
         note = fact.get("note") or fact.get("means")
-        if note and HOST.search(note):
-            self.report.left_out(f"{self.name} note {note!r}", "it has the address of an index")
-        elif note:
+        if note:
             entry["note"] = note
         return entry
 
@@ -470,7 +428,6 @@ class Importer:
 
     def replacement(self, name: str, text: str) -> str | None:
         """A replacement in the catalogue's words."""
-        text = ADDRESS.sub("", text)
         if text in REPLACEMENTS:
             return REPLACEMENTS[text]
         if text == "remove" or text.startswith(("remove;", "remove (")):
@@ -510,9 +467,6 @@ class Importer:
 
     def environment(self, fact: Fact) -> Iterator[Entry]:
         """`[[env]]`: names only, so they are weak; where values count a curated file has them."""
-        if self.name in CURATED_ENVIRONMENT:
-            self.report.left_out(f"{self.name} [[env]]", "in the curated file, with its values")
-            return
         for text in fact["names"]:
             name, _, value = text.partition("=")
             values = {"values": [value]} if value else {}
@@ -665,18 +619,13 @@ def written(
         f"checked = {facts['date']}",
         "",
         "[sources]",
-        *(f"{toml_key(key)} = {toml(citation(sources[key]))}" for key in sorted(used)),
+        *(f"{toml_key(key)} = {toml(sources[key])}" for key in sorted(used)),
     ]
     for table in sorted(tables):
         for entry in tables[table]:
             lines += ["", f"[[{table}]]"]
             lines += [f"{key} = {toml(value)}" for key, value in entry.items()]
     return "\n".join(lines) + "\n"
-
-
-def citation(text: str) -> str:
-    """A source as the facts have it, without the address of an index."""
-    return re.sub(r"\bvault\.\S+", "the vendor's registry", text.strip())
 
 
 def toml(value: object) -> str:
@@ -697,8 +646,6 @@ def toml_key(key: str) -> str:
 def generate(folder: Path, report: Report) -> dict[str, str]:
     """File name -> text, for all ecosystems."""
     facts = {path.stem: tomllib.loads(path.read_text()) for path in sorted(folder.glob("*.toml"))}
-    for name in sorted(facts.keys() - ECOSYSTEMS.keys()):
-        report.left_out(f"{name}.toml", NOT_IMPORTED.get(name, "unknown ecosystem"))
     ecosystems = dict(ECOSYSTEMS)
     for accelerator in facts["others"]["accelerators"]:
         name = accelerator["name"]
@@ -726,11 +673,10 @@ def generate(folder: Path, report: Report) -> dict[str, str]:
 def main() -> int:
     """Writes or checks the data files; 1 when --check finds one that is not up to date."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("facts", type=Path, help="folder with the facts, one TOML file each")
     parser.add_argument("--check", action="store_true", help="write nothing")
     arguments = parser.parse_args()
     report = Report()
-    files = generate(arguments.facts, report)
+    files = generate(FACTS, report)
     for name, text in files.items():
         if address := HOST.search(text):
             around = text[address.start() - 40 : address.end() + 40]
