@@ -93,13 +93,6 @@ def parse_json(text: str | bytes) -> Any:
         raise json.JSONDecodeError(str(error), "", 0) from None
 
 
-def parse_number(text: str) -> int:
-    """A whole number in decimal digits. Raises `ValueError` where no sane number has so many."""
-    if len(text) > _LONGEST_NUMBER:
-        raise ValueError(f"a number of {len(text)} digits")
-    return int(text)
-
-
 def natural(text: str) -> list[tuple[int, int | str]]:
     """A sort key under which 3.9 comes before 3.10; works for any text."""
     return [

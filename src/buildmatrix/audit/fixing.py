@@ -36,8 +36,6 @@ from buildmatrix.sources.resolution.resolved import Resolved
 #: Fixes that are tried, and seconds after which no further try is begun.
 MOST = 10
 SECONDS = 120.0
-#: Rules about advisories: no try asks for them.
-_ADVISORIES = "BM8"
 _STEP = "fixes"
 #: A range that allows one version only.
 _PIN = re.compile(r"===?([^*,]+)")

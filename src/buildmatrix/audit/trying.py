@@ -78,7 +78,7 @@ class Bench:
                     draft, why, self.short(one), is_known=is_known, has_no_solution=is_known
                 )
         after = self.session.report(found, advisories=False)
-        before = self._before(ids) if not self.session.inputs.sources else self.report
+        before = self._before() if not self.session.inputs.sources else self.report
         return Attempt(
             draft,
             why,
@@ -115,7 +115,7 @@ class Bench:
             found = tuple(map(_called, found, self.found))
         return [one for one in found if (known := target_of(one)) is None or known.id in ids]
 
-    def _before(self, ids: frozenset[str]) -> Report:
+    def _before(self) -> Report:
         """The audit to compare with: a lock would be another one after a change in any case."""
         spec = self.session.inputs.spec
         assert spec is not None

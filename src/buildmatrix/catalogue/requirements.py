@@ -11,9 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
-from packaging.markers import InvalidMarker, Marker, default_environment
+from packaging.markers import InvalidMarker, default_environment
 from packaging.requirements import InvalidRequirement, Requirement
 
 from buildmatrix.catalogue.load import Catalogue
@@ -23,11 +22,6 @@ from buildmatrix.catalogue.names import normalise
 from buildmatrix.inventory.model import Distribution
 from buildmatrix.parsing import holds, parse_requirement
 
-#: `unconditional` is always installed; `marker` where its environment marker holds; `extra` only
-#: when somebody asks for the extra.
-RequirementKind = Literal["unconditional", "marker", "extra"]
-
-_EXTRA = re.compile(r"\bextra\b\s*(==|in\b|!=)|==\s*extra\b")
 _PYTHON = re.compile(r"python(3\.\d+)/")
 _LINUX = {
     "os_name": "posix",
@@ -44,14 +38,11 @@ _LINUX = {
 class Required:
     """One requirement line of a distribution."""
 
-    kind: RequirementKind
     #: Normalised.
     name: str
     extras: tuple[str, ...]
     #: Whether it is installed on the target when no extra is asked for.
     active: bool
-    #: The line as the metadata has it.
-    line: str
     #: What the catalogue says about `name`, whatever its version.
     match: DistributionMatch | None
 
@@ -89,11 +80,9 @@ def _required(
             continue
         name = normalise(requirement.name)
         yield Required(
-            kind=_kind(requirement.marker),
             name=name,
             extras=tuple(sorted(requirement.extras)),
             active=requirement.marker is None or _holds(line, values),
-            line=line,
             match=distribution(name, "", catalogue),
         )
 
@@ -119,12 +108,6 @@ def _holds(line: str, environment: tuple[tuple[str, str], ...]) -> bool:
     # Installers refuse it; what it requires is looked at all the same.
     except InvalidMarker:
         return True
-
-
-def _kind(marker: Marker | None) -> RequirementKind:
-    if marker is None:
-        return "unconditional"
-    return "extra" if _EXTRA.search(str(marker)) else "marker"
 
 
 def _environment(item: Distribution) -> dict[str, str]:

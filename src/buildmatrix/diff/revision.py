@@ -35,8 +35,6 @@ _NAMED = 6
 class Before:
     """The inputs of a session at a revision."""
 
-    ref: str
-    revision: Revision
     #: None where nothing was there that could be audited.
     inputs: Inputs | None
     notes: tuple[str, ...] = ()
@@ -112,8 +110,8 @@ def _before(session: Session, ref: str, revision: Revision) -> Before:
         spec, note = _spec_at(session, spec, ref, revision, bool(sources))
         notes += [note] if note else []
     if not sources and spec is None:
-        return Before(ref, revision, None, tuple(notes))
-    return Before(ref, revision, Inputs(sources, spec, revision.folder), tuple(notes))
+        return Before(None, tuple(notes))
+    return Before(Inputs(sources, spec, revision.folder), tuple(notes))
 
 
 def _spec_at(

@@ -67,16 +67,6 @@ class Head:
     #: Whether all of the file was read, and some table or data was not where it should be.
     misplaced: bool = False
 
-    @property
-    def enough(self) -> bool:
-        """Whether more bytes could only bring the names of sections."""
-        at = self.elf.read
-        return at is None or (self.linking_end is None and at >= self.loaded_end)
-
-    def wants(self, offset: int) -> bool:
-        """Whether the bytes from `offset` on may bring a library, a mark or device code."""
-        return offset < max(self.linking_end or 0, self.loaded_end)
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:

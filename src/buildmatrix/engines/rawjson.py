@@ -36,7 +36,6 @@ class Status(msgspec.Struct, frozen=True):
     vertex: str
     current: int = 0
     total: int = 0
-    completed: datetime | None = None
 
 
 class Log(msgspec.Struct, frozen=True):

@@ -82,7 +82,6 @@ def _link(tree: Tree, one: Evidence, kind: Literal["link", "plugin"]) -> Failure
         one.path,
         one.detail,
         one.vendor,
-        one.backend,
         f"{one.path} links {one.detail}, which is {where}",
         (one,),
     )
@@ -129,7 +128,6 @@ def _loads(
                 place,
                 first.detail,
                 first.vendor,
-                first.backend,
                 f"its import loads {first.detail} ({place}), which is nowhere",
                 tuple(tried),
             )
@@ -157,7 +155,6 @@ def _calls(tree: Tree, calls: Sequence[Imported], supplied: Collection[str]) -> 
             used.place,
             used.statement.module,
             used.match.vendor or "",
-            backend,
             f"its import calls {used.statement.module} ({used.place}), and nothing brings the "
             f"libraries of {name}",
         )

@@ -119,7 +119,6 @@ class Failure:
     #: The library, or the module that is called.
     name: str
     vendor: str
-    backend: str
     #: One sentence.
     reason: str
     evidence: tuple[Evidence, ...] = ()

@@ -131,10 +131,6 @@ def _command(text: str) -> str | None:
     return None if words else "holds no command"
 
 
-def _repository(text: str) -> str | None:
-    return None if text.split("/")[-1] else "ends with `/`"
-
-
 # The grammar of image references: distribution/reference, `reference/regexp.go`, with digests
 # limited to the algorithms that registries use.
 _HOST_PART = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"

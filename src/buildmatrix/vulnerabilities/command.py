@@ -65,7 +65,6 @@ class _Vulnerability(msgspec.Struct):
 
 class _Dependency(msgspec.Struct):
     name: str
-    version: str | None = None
     skip_reason: str | None = None
     vulns: list[_Vulnerability] = []
 

@@ -223,15 +223,15 @@ class _Writer:
             if chain.start.kind == "line" and chain.start.text
             else chain.start.label
         )
-        yield from self._hop(0, text, why, None if chain.start.kind == "line" else chain.start)
+        yield from self._hop(0, text, why)
         for depth, edge in enumerate(chain.edges, 1):
             node = self._graph.nodes[edge.target]
             # What a copy is stands below the chain, and a line is told with its text.
             said = edge.kind == "embeds" or (chain.start.text and edge.kind == "asks")
             why = "" if said else words.reason(edge)
-            yield from self._hop(depth, node.label, why, node)
+            yield from self._hop(depth, node.label, why)
 
-    def _hop(self, depth: int, label: str, why: str, node: Node | None) -> Iterator[str]:
+    def _hop(self, depth: int, label: str, why: str) -> Iterator[str]:
         lead = _INDENT * (depth + 1) + ("└ " if depth else "")
         text = self._short(label) + (f"  ({self._short(why)})" if why else "")
         lines = self._wrapped(text, lead, " " * len(lead) + _INDENT)
