@@ -1,4 +1,4 @@
-"""`buildmatrix audit` against the real package index. Letters are rows of INCIDENTS.md."""
+"""`buildmatrix audit` against the real package index. Letters are rows of docs/incidents.md."""
 
 from __future__ import annotations
 

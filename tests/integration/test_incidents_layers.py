@@ -1,4 +1,4 @@
-"""INCIDENTS.md, A15: what one layer installed and a later one deleted, in images of an engine."""
+"""What one layer installed and a later one deleted (docs/incidents.md, A15), in real images."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def test_a_library_that_python_loads_before_it_is_needed_is_told_as_that() -> No
         python_loads=(
             PythonLoad(
                 f"{SITE}/torch/__init__.py", 7, "CDLL", ("*/nvidia/lib/libcudart.so.12",),
-                "module", False, "import", "torch==1.0",
+                "import", "torch==1.0",
             ),
         ),
     )  # fmt: skip

@@ -13,7 +13,7 @@ from buildmatrix.lock.committed import read_committed
 from buildmatrix.lock.model import Package
 from buildmatrix.lock.pinned import is_pinned
 
-#: The shape of `requirements_rocm.txt` of text-generation-inference (INCIDENTS A7), cut short.
+#: The shape of text-generation-inference's lock for ROCm (docs/incidents.md, A7), cut short.
 EXPORTED = """\
 certifi==2025.1.31 ; python_version >= "3.9" and python_version < "3.13"
 colorama==0.4.6 ; python_version >= "3.9" and python_version < "3.13" and sys_platform == "win32"

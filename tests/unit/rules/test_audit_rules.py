@@ -1,6 +1,6 @@
 """BM105 to BM109, and what the rules about files say of wheels that were read in part.
 
-Letters are rows of INCIDENTS.md.
+Letters are rows of docs/incidents.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""BM2xx to BM6xx and BM902: what lies in an image. Letters are rows of INCIDENTS.md."""
+"""BM2xx to BM6xx and BM902: what lies in an image. Letters are rows of docs/incidents.md."""
 
 from __future__ import annotations
 

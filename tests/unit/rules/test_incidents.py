@@ -1,4 +1,4 @@
-"""Documented failures (INCIDENTS.md): the finding that each must give, and a near miss beside it.
+"""The finding that each documented failure (docs/incidents.md) must give, and a near miss.
 
 | row | what must be said | test | what must stay quiet |
 |---|---|---|---|
@@ -35,8 +35,10 @@ The real wheels of table C are in `tests/integration/test_corpus.py` (small ones
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from rulecases import (
     SITE,
@@ -73,6 +75,14 @@ CUDA = target("cuda", "12.8")
 CUDA13 = target("cuda", "13.0")
 XPU = target("oneapi", "2025.3")
 PYTHON = PythonPath("usr/bin/python3.11", "3.11", (SITE,))
+
+
+def test_every_row_that_is_cited_stands_in_the_document() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "incidents.md").read_text()
+    rows = set(re.findall(r"^\| ([ABC][0-9]+) \|", text, re.MULTILINE))
+    assert rows >= set(re.findall(r"\b[AB][0-9]+\b", __doc__ or ""))
+    wheels = re.findall(r"^\| C ([\w-]+)", __doc__ or "", re.MULTILINE)
+    assert [name for name in wheels if f"\n| {name} " not in text] == []
 
 
 def reached(binary: Binary, how: Reach) -> Binary:

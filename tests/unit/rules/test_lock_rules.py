@@ -1,4 +1,4 @@
-"""BM101 to BM104: what is said before anything is downloaded. Letters are rows of INCIDENTS.md."""
+"""BM101 to BM104: what is said before a download. Letters are rows of docs/incidents.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts per distribution and backend; shapes of real wheels are from INCIDENTS.md, part C."""
+"""Verdicts per distribution and backend; shapes of wheels are from docs/incidents.md, part C."""
 
 from __future__ import annotations
 
