@@ -21,11 +21,6 @@ class Chain:
         """All nodes, from the start to the end."""
         return (self.start.id, *(edge.target for edge in self.edges))
 
-    @property
-    def certain(self) -> bool:
-        """Whether every hop is taken, whatever a run does."""
-        return all(edge.certain for edge in self.edges)
-
 
 @dataclass(frozen=True, slots=True)
 class Question:
