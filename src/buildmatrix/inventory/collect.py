@@ -248,7 +248,7 @@ def _inspect_all(listing: Listing, paths: list[str]) -> dict[str, Seen]:
     waiting = {
         path: (listing.files[path].size, one.contents)
         for path, one in found.items()
-        if one.contents is not None and one.contents.is_waiting
+        if one.contents is not None and one.contents.waiting is not None
     }
     if waiting:
         chosen, left = planned(waiting)
@@ -277,10 +277,10 @@ def opened(tree: Tree, file: File, seen: Seen) -> Seen:
 
 def with_contents(seen: Seen, source: Source, path: str, size: int) -> Seen:
     """`seen` with what the file holds, where it is a container that was not opened yet."""
-    if seen.contents is None or not seen.contents.is_waiting:
+    if seen.contents is None or seen.contents.waiting is None:
         return seen
     before = source.bytes_read
-    contents = look_inside(source, path, size, seen.contents)
+    contents = look_inside(source, path, size, seen.contents.waiting)
     bytes_read = seen.bytes_read + source.bytes_read - before
     return replace(seen, contents=contents, bytes_read=bytes_read)
 

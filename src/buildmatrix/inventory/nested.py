@@ -76,8 +76,8 @@ class Contents:
     members: tuple[Nested, ...] = ()
     #: Why it was not opened, or not all of it; None where everything that matters was seen.
     closed: str | None = None
-    #: Whether it was recognised, and nobody has tried to open it yet.
-    is_waiting: bool = False
+    #: The format to open it with, where it was recognized and nobody has tried to open it yet.
+    waiting: Format | None = None
     #: Times its bytes that reading it takes.
     weight: int = 1
 
@@ -97,7 +97,7 @@ def recognised(source: Source, head: bytes, size: int) -> Contents | None:
             if not is_object and devicefile.kind_of("", inside) is None:
                 return None
     zst = containers.is_zstd(source, format, head) and containers.standard_zstandard() is None
-    return Contents(format, is_waiting=True, weight=SLOW if zst else 1)
+    return Contents(format, waiting=format, weight=SLOW if zst else 1)
 
 
 def recognised_behind(source: Source, elf: Elf, size: int) -> Contents | None:
@@ -109,12 +109,12 @@ def recognised_behind(source: Source, elf: Elf, size: int) -> Contents | None:
     if ends and pydata is None and size - max(ends) < containers.LARGEST_TABLES:
         return None
     format = containers.behind_program(source, size, max(ends, default=size), pydata)
-    return None if format is None else Contents(format, is_waiting=True)
+    return None if format is None else Contents(format, waiting=format)
 
 
-def is_streamed(contents: Contents) -> bool:
-    """Whether all of the container has to be inflated to know what is in it."""
-    return contents.kind in ("deb", "compressed", "script")
+def is_streamed(kind: str) -> bool:
+    """Whether all of a container of that kind has to be inflated to know what is in it."""
+    return kind in ("deb", "compressed", "script")
 
 
 def planned(
@@ -128,7 +128,7 @@ def planned(
     left: dict[str, Contents] = {}
     streamed = 0
     for path, (size, contents) in sorted(waiting.items(), key=lambda item: (item[1][0], item[0])):
-        cost = contents.weight * size if is_streamed(contents) else 0
+        cost = contents.weight * size if is_streamed(contents.kind) else 0
         if len(opened) == MOST_CONTAINERS:
             why = f"only {MOST_CONTAINERS} archives of one tree are opened"
         elif cost and size > LARGEST_STREAM:
@@ -143,12 +143,11 @@ def planned(
     return sorted(opened), left
 
 
-def look_inside(source: Source, path: str, size: int, contents: Contents) -> Contents:
+def look_inside(source: Source, path: str, size: int, format: Format) -> Contents:
     """What the container at `path` holds, whose `size` bytes `source` has.
 
     Trouble is told in `Contents.closed`. Time and memory are bounded whatever the bytes say.
     """
-    format: Format = contents.kind  # type: ignore[assignment]  # what is waiting has its format
     found = _Found(format)
     most = SMALL_ALLOWANCE + MOST_INFLATION * size
     try:
@@ -272,7 +271,7 @@ def _random_access(source: Source, size: int, format: Format) -> Iterator[Slice]
 
     Raises `Unreadable` or OSError.
     """
-    if not isinstance(source, Passing) or is_streamed(Contents(format)) or format == "tar":
+    if not isinstance(source, Passing) or is_streamed(format) or format == "tar":
         yield Slice(source, 0, size)
         return
     if size > LARGEST_SPOOLED:
