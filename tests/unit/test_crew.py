@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -121,7 +122,15 @@ def test_ctrl_c_ends_a_crew_whenever_it_comes() -> None:
         assert told == "interrupted 1 default_int_handler\n"
 
 
-def test_ctrl_c_after_the_last_answer_is_not_lost() -> None:
+@pytest.fixture
+def in_the_foreground() -> Iterator[None]:
+    """As a shell starts a program; jobs in its background ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_after_the_last_answer_is_not_lost(in_the_foreground: None) -> None:
     with pytest.raises(KeyboardInterrupt):
         for _ in Crew(lambda number: number, 1, "t").answers([1]):
             signal.raise_signal(signal.SIGINT)
