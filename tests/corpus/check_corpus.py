@@ -19,8 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 from corpus_agreement import contradictions, judgement
 from corpus_fetch import fetch, wheel_folder
 from corpus_scan import evidence_of, facts, inventory_of, judged

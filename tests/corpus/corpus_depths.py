@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 import corpus_agreement
 from corpus_fetch import fetch, wheel_folder
 from corpus_truth import BACKENDS, read_truth

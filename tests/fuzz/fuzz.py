@@ -61,7 +61,6 @@ def prepare(name: str, folder: Path) -> tuple[list[bytes], Callable[[bytes], Non
     import atheris
 
     sys.path[:0] = [str(ROOT / "src"), *(str(UNIT / one) for one in ("elf", "lock", "promises"))]
-    sys.path.insert(0, str(Path(__file__).parent))
     with atheris.instrument_imports(include=list(TARGETS[name].packages)):
         if name == "elf":
             from elf_promises import keeps_promises

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit/pipeline"))
 from fix_project import SPEC, package_index, session, write
 from package_index import PackageIndex
 

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "corpus"))
-
 from check_corpus import score
 from corpus_agreement import judgement
 from corpus_fetch import fetch, wheel_folder

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "corpus"))
-
 from corpus_depths import contradictions, said
 from corpus_fetch import fetch, wheel_folder
 from corpus_truth import read_truth

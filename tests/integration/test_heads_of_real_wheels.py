@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import zipfile
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "corpus"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit/elf"))
-
 from corpus_fetch import fetch, wheel_folder
 from corpus_truth import read_truth
 from headcases import assert_says_no_more, fed, whole

@@ -5,14 +5,11 @@ from __future__ import annotations
 import itertools
 import random
 import struct
-import sys
 import zipfile
 import zlib
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "elf"))
 from elf_images import Image, Part, fat_binary, fat_entry
 from headcases import fed, whole
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import struct
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "elf"))
 from elf_images import Image, Part, fat_binary, fat_entry
 from headcases import whole
 from test_ending import LIBRARIES, LIBRARY, NAME, deflated, noise, text

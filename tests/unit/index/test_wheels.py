@@ -7,7 +7,6 @@ import json
 import os
 import random
 import struct
-import sys
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from elf_images import Image, Part, fat_binary, fat_entry
 from index import IndexServer, ignoring_ranges
 
 from buildmatrix.errors import UndecidedError
@@ -26,9 +26,6 @@ from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import Inventory, Stats
 from buildmatrix.lock.model import Wheel
 from buildmatrix.trees.wheel import WheelTree
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "elf"))
-from elf_images import Image, Part, fat_binary, fat_entry
 
 NAME = "alpha-1.0-py3-none-manylinux_2_28_x86_64.whl"
 CUDART = b"CUDA driver version is insufficient for CUDA runtime version\0"

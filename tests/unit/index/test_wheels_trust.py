@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from index import IndexServer, with_headers
-
-sys.path.insert(0, str(Path(__file__).parent))
 from test_wheels import bare, contents, locked, make, noise
 
 from buildmatrix.errors import UndecidedError

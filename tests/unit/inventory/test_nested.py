@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from elf_images import Image, Part, fat_binary, fat_entry
 
 from buildmatrix.index.depth import read_parts
 from buildmatrix.index.sequential import read_stream
@@ -27,9 +28,6 @@ from buildmatrix.inventory.loader import resolve
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.trees.directory import DirectoryTree
 from buildmatrix.trees.wheel import WheelTree
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "elf"))
-from elf_images import Image, Part, fat_binary, fat_entry
 
 if sys.version_info >= (3, 14):
     from compression.zstd import compress as zstd

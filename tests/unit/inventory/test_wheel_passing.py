@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 import sysconfig
 import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from elf_images import ALLOC, EXEC, Image, Part, bundle, fat_binary, fat_entry
 
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import Inventory, Stats
 from buildmatrix.trees import inflating
 from buildmatrix.trees.directory import DirectoryTree
 from buildmatrix.trees.wheel import WheelTree
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "elf"))
-from elf_images import ALLOC, EXEC, Image, Part, bundle, fat_binary, fat_entry
 
 CODE = bytes(range(7, 251)) * 40
 FATBIN = fat_binary(fat_entry(2, 90, bytes(5000)), fat_entry(1, 80, bytes(300)))

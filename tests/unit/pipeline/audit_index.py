@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import random
-import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
+from elf_images import Image, Part, fat_binary, fat_entry
 from index import IndexServer
 
 from buildmatrix.audit.run import audit
@@ -23,9 +23,6 @@ from buildmatrix.progress import Silent
 from buildmatrix.reports.run.model import Report
 from buildmatrix.sources.resolution.resolved import Resolved
 from buildmatrix.spec.bare import bare_target
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "elf"))
-from elf_images import Image, Part, fat_binary, fat_entry
 
 HASTY = Patience(
     tries=2, pause=0.01, longest_pause=0.5, connect=2.0, silence=2.0, request=2.0, slowest=1 << 20

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from audit_index import HASTY, Locked, embedded, library, noise
 from elf_images import Image, Part
 from index import (

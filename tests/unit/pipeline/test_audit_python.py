@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import random
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from audit_index import Locked
 
 from buildmatrix.reports.run.model import exit_code

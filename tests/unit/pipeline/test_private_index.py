@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "lock"))
-
 from lock_cases import spec_of, target
 from package_index import PackageIndex, serve, wheel_bytes
 

@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "lock"))
-
 from lock_cases import spec_of, target
 from package_index import PackageIndex, serve
 

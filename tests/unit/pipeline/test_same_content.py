@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,8 +9,6 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from audit_index import CUDART, Locked, noise
 from elf_images import Image, Part, fat_binary, fat_entry
 

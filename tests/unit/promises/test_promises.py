@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import promises
 import pytest
 import seeds
+from lock_cases import CPU
 
 from buildmatrix.lock.ask import Ask
-
-sys.path.append(str(Path(__file__).parents[1] / "lock"))
-from lock_cases import CPU
 
 CASES = Path(__file__).parent / "cases"
 

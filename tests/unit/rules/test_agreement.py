@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -10,16 +9,13 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from corpus_agreement import contradictions, judgement
 from rulecases import SITE, codes, elf, file, hip, image, only, sass
 
 import buildmatrix.catalogue as catalogue_data
 from buildmatrix.inventory.model import Binary, ClosedFile, PythonImport, PythonLoad
 from buildmatrix.rules.engine import Judgement
 from buildmatrix.rules.model import Finding, Verdict
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "corpus"))
-
-from corpus_agreement import contradictions, judgement
 
 BACKENDS = ("cpu", "cuda", "rocm", "oneapi", "openvino", "npu", "vulkan")
 

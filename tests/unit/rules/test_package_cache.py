@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from elf_images import Image, Part, fat_binary, fat_entry
 from rulecases import codes, target
+from test_nested import deb, tarred, zipped
 
 from buildmatrix.catalogue.leftovers import apart
 from buildmatrix.catalogue.load import load
@@ -18,11 +19,6 @@ from buildmatrix.inventory.model import Inventory, Layer
 from buildmatrix.rules.engine import Judgement, judge_image
 from buildmatrix.spec.model import Policy
 from buildmatrix.trees.directory import DirectoryTree
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "elf"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "inventory"))
-from elf_images import Image, Part, fat_binary, fat_entry
-from test_nested import deb, tarred, zipped
 
 SITE = "usr/lib/python3.12/site-packages"
 CACHE = "root/.cache/uv/archive-v0/x7"
