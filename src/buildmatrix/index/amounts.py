@@ -16,6 +16,9 @@ SNIFF = 1 << 10
 MOST_SNIFFED = 32
 #: A member with fewer compressed bytes is read whole: its facts are then complete.
 SMALL = 256 << 10
+#: A larger one with no more than this is read whole where it loads libraries by name, which stand
+#: anywhere in its data.
+NEARLY_SMALL = 512 << 10
 #: Compressed bytes of all Python files together that are read anyway. What an import reaches cannot
 #: be told from a part of them.
 FEW_PYTHON = 1 << 20
@@ -45,3 +48,10 @@ def masked(members: Iterable[Member]) -> Iterator[Member]:
     for number, one in enumerate(found):
         if one.size >= LEAST or number < MOST_SNIFFED:
             yield one
+
+
+def useful(member: Member) -> int:
+    """Bytes of a member that is not small that a first look can use."""
+    if member.compressed <= NEARLY_SMALL:
+        return member.compressed + HEAD
+    return max(HEAD, member.compressed // FIRST_PART)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from buildmatrix.index.amounts import FEW_PYTHON, FIRST_PART, HEAD, SMALL, SNIFF, masked
+from buildmatrix.index.amounts import FEW_PYTHON, HEAD, SMALL, SNIFF, masked, useful
 from buildmatrix.index.model import Member
 from buildmatrix.inventory.mattering import may_matter
 
 #: Of all wheels together, in parts of their bytes. The lists of files cost 0.1 to 0.2 % by
 #: themselves, and both together are to stay below 1 %.
-PART_OF_ALL = 132
+PART_OF_ALL = 135
 #: A small lock gets this much, less the more there is to read: some tens of MB take seconds.
 FLOOR = 64_000_000
 FLOOR_SINKS = 75
@@ -44,7 +44,7 @@ class Need:
                 python += one.compressed
             elif may_matter(one.path, one.size):
                 small = one.compressed <= SMALL
-                binaries += one.compressed if small else max(HEAD, one.compressed // FIRST_PART)
+                binaries += one.compressed if small else useful(one)
                 whole += one.compressed if small else one.compressed + HEAD
         hidden = [one.compressed for one in masked(members)]
         sniffed = sum(min(one, SNIFF) for one in hidden)

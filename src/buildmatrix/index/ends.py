@@ -8,11 +8,20 @@ from buildmatrix.elf.ending import Sections, read_end, shows, with_sections
 from buildmatrix.elf.head import HeadReader, Malformed
 from buildmatrix.elf.model import Section
 from buildmatrix.elf.regions import DEVICE_SECTIONS
-from buildmatrix.index.amounts import ENDS, FIRST_PART, HEAD, MIDDLE, MIDDLES, MOST_ENDS
+from buildmatrix.index.amounts import (
+    ENDS,
+    FIRST_PART,
+    HEAD,
+    MIDDLE,
+    MIDDLES,
+    MOST_ENDS,
+    NEARLY_SMALL,
+)
 from buildmatrix.index.ending import Ending, inflate_end, inflate_middle
 from buildmatrix.index.forward import Forward
+from buildmatrix.index.heads import is_small
 from buildmatrix.index.model import Member
-from buildmatrix.index.parts import LARGEST_HEAD, WheelParts
+from buildmatrix.index.parts import DLOPEN, LARGEST_HEAD, WheelParts
 from buildmatrix.inventory.collect import Seen, look
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.inflating import Sequential
@@ -42,13 +51,20 @@ def ends(parts: WheelParts) -> None:
     """
     if parts.left is None:
         return
-    wanted = dict.fromkeys((*_with_data(parts, SOME_DATA), *_unlinked(parts)))
+    # Little settles the small among them.
+    unlinked = sorted(
+        (parts.members[path] for path in _unlinked(parts)),
+        key=lambda one: (is_small(one), one.compressed, one.path),
+    )
+    wanted = dict.fromkeys((*_with_data(parts, SOME_DATA), *(one.path for one in unlinked)))
     waiting = [path for path in wanted if path in parts.pages][:MOST_ENDS]
     for length in ENDS:
         places = {path: _end(parts, path, length) for path in waiting}
         waiting = [path for path in waiting if parts.affords(places[path][1])]
         parts.source.load([places[path] for path in waiting])
         waiting = [path for path in waiting if not _look_at_end(parts, path, length)]
+        _read_loading(parts)
+        waiting = [path for path in waiting if path in parts.pages]
     for path in _unlinked(parts):
         end = parts.ends.get(path)
         if end is not None and end.linking:
@@ -95,8 +111,36 @@ def _look_at_end(parts: WheelParts, path: str, length: int) -> bool:
     if told is None or seen is None:
         return False
     parts.ends[path] = told
+    if any(DLOPEN in strings for _, strings in told.linking):
+        parts.loading.add(path)
     parts.seen[path] = Seen(elf=with_sections(seen, told))
     return bool(told.named) and (seen.dynamic_read or not told.is_cut)
+
+
+def _read_loading(parts: WheelParts) -> None:
+    """Binaries that load others by name, whole: those names stand anywhere in their data.
+
+    Those that are not much larger than small ones, the smallest first.
+    """
+    waiting = [
+        member
+        for path in parts.loading
+        if path in parts.pages and (member := parts.members[path]).compressed <= NEARLY_SMALL
+    ]
+    for member in sorted(waiting, key=lambda one: (one.compressed, one.path)):
+        if not parts.affords(member.compressed):
+            return
+        _read_whole(parts, member)
+
+
+def _read_whole(parts: WheelParts, member: Member) -> None:
+    """Look at all bytes of a member, which are paid for."""
+    parts.pages.pop(member.path, None)
+    parts.ends.pop(member.path, None)
+    try:
+        parts.seen[member.path] = _whole(parts, member)
+    except Unreadable as error:
+        parts.seen[member.path] = Seen(unread=str(error))
 
 
 def _link(parts: WheelParts, path: str, end: Sections) -> None:
@@ -157,10 +201,7 @@ def links(parts: WheelParts) -> None:
         return
     for member in waiting:
         parts.spent += member.compressed
-        try:
-            parts.seen[member.path] = _whole(parts, member)
-        except Unreadable as error:
-            parts.seen[member.path] = Seen(unread=str(error))
+        _read_whole(parts, member)
 
 
 def suspects(parts: WheelParts) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from buildmatrix.elf.devicefile import HEAD as KIND_HEAD
 from buildmatrix.elf.devicefile import kind_of
 from buildmatrix.elf.head import HeadReader, Malformed
 from buildmatrix.elf.source import BytesSource
-from buildmatrix.index.amounts import HEAD, SMALL, SNIFF, masked
+from buildmatrix.index.amounts import HEAD, SMALL, SNIFF, masked, useful
 from buildmatrix.index.members import Within, seen_in
 from buildmatrix.index.model import Member
-from buildmatrix.index.parts import LARGEST_HEAD, WheelParts
+from buildmatrix.index.parts import DLOPEN, LARGEST_HEAD, WheelParts
 from buildmatrix.inventory.collect import ELF_MAGIC, Seen
 from buildmatrix.inventory.mattering import may_matter
 from buildmatrix.inventory.nested import Contents, recognised
@@ -25,6 +25,9 @@ LARGEST_OPENED = 4 << 20
 LARGEST_LISTING = 2 << 20
 #: Inflated bytes of a beginning that are kept for its end: the headers of a file and its segments.
 FIRST_PAGE = 4 << 10
+#: Part of the bytes allowed that small binaries leave to large ones, where there is not enough for
+#: all.
+PART_KEPT = 4
 
 
 def heads(parts: WheelParts) -> None:
@@ -42,19 +45,35 @@ def heads(parts: WheelParts) -> None:
     # Both at a time: they lie among each other.
     for path in parts.batches({**costs, **sniffed}):
         if path in costs:
-            _look(parts, parts.members[path])
+            _look(parts, parts.members[path], costs[path])
         else:
             _sniff(parts, path)
     unmasked = [one for one in members if one.path in parts.unmasked]
-    for path in parts.batches(_afforded(parts, unmasked)):
-        _look(parts, parts.members[path])
+    costs = _afforded(parts, unmasked)
+    for path in parts.batches(costs):
+        _look(parts, parts.members[path], costs[path])
 
 
-def _afforded(parts: WheelParts, members: Iterable[Member]) -> dict[str, int]:
-    """Those whose beginnings may be read, with the bytes that those take."""
-    costs: dict[str, int] = {}
-    for one in members:
-        cost = one.compressed if _is_small(one) else HEAD
+def _afforded(parts: WheelParts, members: Sequence[Member]) -> dict[str, int]:
+    """Those whose beginnings may be read, with the bytes that those take.
+
+    Small ones are read whole, the smallest first. Where the bytes are scarce they leave some to the
+    large ones, of which a beginning says least.
+    """
+    large = [one for one in members if not is_small(one)]
+    costs = {one.path: HEAD for one in large if parts.affords(HEAD)}
+    small = [one for one in members if is_small(one)]
+    kept = 0
+    if parts.most is not None:
+        kept = min(parts.most // PART_KEPT, sum(useful(one) - HEAD for one in large))
+        kept += sum(min(one.compressed, HEAD) for one in small)
+    for one in sorted(small, key=lambda one: (one.compressed, one.path)):
+        beginning = min(one.compressed, HEAD)
+        kept -= beginning
+        left = parts.left
+        is_scarce = left is not None and one.compressed > left - kept
+        cost = beginning if is_scarce else one.compressed
+        parts.limited |= cost < one.compressed
         if parts.affords(cost):
             costs[one.path] = cost
     return costs
@@ -73,11 +92,12 @@ def _sniff(parts: WheelParts, path: str) -> None:
         parts.opened.add(path)
 
 
-def _look(parts: WheelParts, member: Member) -> None:
+def _look(parts: WheelParts, member: Member, length: int) -> None:
+    """Look at the first `length` bytes of a member, as it is packed."""
     path = member.path
     parts.opened.add(path)
     try:
-        if _is_small(member):
+        if length >= member.compressed and is_small(member):
             parts.seen[path] = seen_in(path, parts.tree.packed(path).unpack())
             return
         data = parts.tree.beginning(path, HEAD, LARGEST_HEAD)
@@ -86,6 +106,8 @@ def _look(parts: WheelParts, member: Member) -> None:
         if data.startswith(ELF_MAGIC):
             reader.feed(data)
             parts.pages[path] = data[:FIRST_PAGE]
+            if DLOPEN in data:
+                parts.loading.add(path)
             parts.tell(path, kind, reader)
         elif (contents := recognised(BytesSource(data), data, member.size)) is not None:
             _look_inside(parts, member, contents)
@@ -122,5 +144,6 @@ def _look_inside(parts: WheelParts, member: Member, contents: Contents) -> None:
     parts.opened.discard(path)
 
 
-def _is_small(member: Member) -> bool:
+def is_small(member: Member) -> bool:
+    """Whether a member is read whole where there is enough."""
     return member.compressed <= SMALL and member.size <= LARGEST_HELD

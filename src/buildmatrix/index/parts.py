@@ -20,6 +20,8 @@ AROUND = 1 << 10
 BATCH = 2 << 20
 #: What a beginning inflates to at most; a library's inflate to 100 to 500 KiB.
 LARGEST_HEAD = 8 << 20
+#: In the string table of a library that loads others by name.
+DLOPEN = b"\0dlopen\0"
 
 
 class Ranged(Protocol):
@@ -46,7 +48,7 @@ class WheelParts:
         """`most`: bytes that may be spent on more than the listing; None for any number."""
         self.source = source
         self.tree = tree
-        self._most = most
+        self.most = most
         #: Bytes that were spent.
         self.spent = 0
         self.members = {one.path: one for one in tree.members}
@@ -63,13 +65,15 @@ class WheelParts:
         #: The first page of those binaries that were read in part, and what their ends said.
         self.pages: dict[str, bytes] = {}
         self.ends: dict[str, Sections] = {}
+        #: Binaries that load others by name, as far as those were read.
+        self.loading: set[str] = set()
         #: Large files with device code that are no ELF: all of their bytes say what it is.
         self.archives: list[Member] = []
 
     @property
     def left(self) -> int | None:
         """Bytes that may still be spent; None for any number."""
-        return None if self._most is None else max(0, self._most - self.spent)
+        return None if self.most is None else max(0, self.most - self.spent)
 
     def affords(self, cost: int) -> bool:
         """Whether `cost` bytes may be spent; then they are."""
