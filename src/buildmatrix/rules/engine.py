@@ -19,11 +19,11 @@ from buildmatrix.inventory.loader import Resolution
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.lock.model import Lock
 from buildmatrix.rules import (
-    bundled_library,
+    bundled_foreign_library,
     default_build,
     deleted_bytes,
     distribution_twice,
-    driver_library,
+    driver_library_in_image,
     failing_import,
     foreign_base,
     foreign_dependency,
@@ -37,7 +37,7 @@ from buildmatrix.rules import (
     known_vulnerability,
     library_twice,
     missing_architecture,
-    no_build,
+    no_build_for_backend,
     not_checked,
     other_runtime,
     package_cache,
@@ -64,13 +64,13 @@ OF_DISTRIBUTIONS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     foreign_local_version.check,
     other_runtime.check,
     default_build.check,
-    no_build.check,
+    no_build_for_backend.check,
     wrong_index.check,
 )
 #: Rules about what lies in an image.
 OF_IMAGES: tuple[Callable[[Image], Iterator[Finding]], ...] = (
-    bundled_library.check,
-    driver_library.check,
+    bundled_foreign_library.check,
+    driver_library_in_image.check,
     foreign_tool.check,
     path_owned_twice.check,
     distribution_twice.check,
@@ -99,8 +99,8 @@ OF_WHEELS: tuple[Callable[[Wheels], Iterator[Finding]], ...] = (
 #: Rules about files that need no system below them: a wheel alone shows what they look for.
 #: Not what is about the image.
 OF_FILES: tuple[Callable[[Image], Iterator[Finding]], ...] = (
-    bundled_library.check,
-    driver_library.check,
+    bundled_foreign_library.check,
+    driver_library_in_image.check,
     foreign_tool.check,
     path_owned_twice.check,
     foreign_needed.check,
