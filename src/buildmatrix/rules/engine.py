@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
+from importlib import import_module
 
 from buildmatrix.catalogue import match
 from buildmatrix.catalogue.leftovers import apart
@@ -18,101 +19,28 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.loader import Resolution
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.lock.model import Lock
-from buildmatrix.rules import (
-    bundled_foreign_library,
-    default_build,
-    deleted_bytes,
-    distribution_twice,
-    driver_library_in_image,
-    failing_import,
-    foreign_base,
-    foreign_dependency,
-    foreign_device_code,
-    foreign_dlopen,
-    foreign_environment,
-    foreign_local_version,
-    foreign_needed,
-    foreign_requirement,
-    foreign_tool,
-    known_vulnerability,
-    library_twice,
-    missing_architecture,
-    no_build_for_backend,
-    not_checked,
-    other_runtime,
-    package_cache,
-    path_owned_twice,
-    size_budget,
-    source_only,
-    stale_lock,
-    two_lines,
-    two_runtimes,
-    unread_file,
-    unresolved_soname,
-    wrong_index,
-)
+from buildmatrix.rules import known_vulnerability, not_checked
 from buildmatrix.rules.agreement import BELONGS, agreed
 from buildmatrix.rules.model import Finding, Verdict
+from buildmatrix.rules.registry import RULES, Scope
 from buildmatrix.rules.subject import Image, Subject, built, locked
 from buildmatrix.rules.wheels import Wheels
 from buildmatrix.spec.model import Policy, Target
 from buildmatrix.vulnerabilities.model import Advisories
 
+
+def _checks(*scopes: Scope) -> tuple[Callable[..., Iterator[Finding]], ...]:
+    return tuple(import_module(rule.module).check for rule in RULES if rule.scope in scopes)
+
+
 #: Rules about distributions, locked or installed.
-OF_DISTRIBUTIONS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
-    foreign_dependency.check,
-    foreign_local_version.check,
-    other_runtime.check,
-    default_build.check,
-    no_build_for_backend.check,
-    wrong_index.check,
-)
+OF_DISTRIBUTIONS: tuple[Callable[[Subject], Iterator[Finding]], ...] = _checks("lock")
 #: Rules about what lies in an image.
-OF_IMAGES: tuple[Callable[[Image], Iterator[Finding]], ...] = (
-    bundled_foreign_library.check,
-    driver_library_in_image.check,
-    foreign_tool.check,
-    path_owned_twice.check,
-    distribution_twice.check,
-    foreign_needed.check,
-    unresolved_soname.check,
-    two_runtimes.check,
-    library_twice.check,
-    foreign_device_code.check,
-    missing_architecture.check,
-    foreign_dlopen.check,
-    failing_import.check,
-    foreign_requirement.check,
-    foreign_base.check,
-    foreign_environment.check,
-    size_budget.check,
-    deleted_bytes.check,
-    package_cache.check,
-    unread_file.check,
-)
+OF_IMAGES: tuple[Callable[[Image], Iterator[Finding]], ...] = _checks("files", "image")
 #: Rules about wheels and the lock that names them.
-OF_WHEELS: tuple[Callable[[Wheels], Iterator[Finding]], ...] = (
-    stale_lock.check,
-    source_only.check,
-    two_lines.check,
-)
+OF_WHEELS: tuple[Callable[[Wheels], Iterator[Finding]], ...] = _checks("wheels")
 #: Rules about files that need no system below them: a wheel alone shows what they look for.
-#: Not what is about the image.
-OF_FILES: tuple[Callable[[Image], Iterator[Finding]], ...] = (
-    bundled_foreign_library.check,
-    driver_library_in_image.check,
-    foreign_tool.check,
-    path_owned_twice.check,
-    foreign_needed.check,
-    unresolved_soname.check,
-    two_runtimes.check,
-    foreign_device_code.check,
-    missing_architecture.check,
-    foreign_dlopen.check,
-    failing_import.check,
-    foreign_requirement.check,
-    unread_file.check,
-)
+OF_FILES: tuple[Callable[[Image], Iterator[Finding]], ...] = _checks("files")
 #: Rules that are about the files of single distributions.
 _FILES = ("BM201", "BM203", "BM301", "BM401", "BM501")
 

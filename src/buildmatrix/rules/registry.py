@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from buildmatrix.rules.model import Severity
+
+#: What the `check` of a rule is given, and so when it runs:
+#: `lock`: a `Subject`: the distributions of a lock, and those that are installed in an image;
+#: `wheels`: `Wheels`: the lock as a whole, before anything is installed;
+#: `files`: an `Image`: the files of an image, and of wheels before they are installed;
+#: `image`: an `Image` that was built;
+#: `advisories` and `run`: what only the run as a whole knows, which calls the rule by itself.
+Scope = Literal["lock", "wheels", "files", "image", "advisories", "run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,48 +24,87 @@ class Rule:
     name: str
     severity: Severity
     summary: str
+    scope: Scope
+
+    @property
+    def module(self) -> str:
+        """The module with its `check`, named as the rule is."""
+        return f"buildmatrix.rules.{self.name.replace('-', '_')}"
 
 
 RULES: tuple[Rule, ...] = (
-    Rule("BM101", "foreign-dependency", "error", "a distribution belongs to another backend"),
-    Rule("BM102", "foreign-local-version", "error", "a local version names another backend"),
-    Rule("BM103", "other-runtime", "error", "a distribution is for another toolkit line"),
-    Rule("BM104", "default-build", "error", "a default build, where this backend has its own"),
-    Rule("BM105", "no-build-for-backend", "error", "a release has no build for it"),
-    Rule("BM106", "stale-lock", "error", "a lock is older than its inputs"),
-    Rule("BM107", "source-only", "warning", "no wheel, so nothing is known"),
-    Rule("BM108", "wrong-index", "error", "a build is not from the index that is prescribed"),
-    Rule("BM109", "two-lines", "error", "two toolkit lines of one backend are in one lock"),
     Rule(
-        "BM110", "foreign-requirement", "error", "a wheel requires what belongs to another backend"
+        "BM101", "foreign-dependency", "error", "a distribution belongs to another backend", "lock"
     ),
-    Rule("BM201", "bundled-foreign-library", "error", "a library of another backend"),
-    Rule("BM202", "driver-library-in-image", "error", "a driver file that the host must give"),
-    Rule("BM203", "foreign-tool", "error", "a tool or bitcode of another backend"),
-    Rule("BM204", "path-owned-twice", "error", "two distributions wrote one path"),
-    Rule("BM205", "distribution-twice", "error", "a distribution is there twice"),
-    Rule("BM301", "foreign-needed", "error", "a file links a library of another backend"),
-    Rule("BM302", "unresolved-soname", "error", "a file links a library that is nowhere"),
-    Rule("BM303", "two-runtimes", "error", "two toolkit lines of one runtime library"),
-    Rule("BM304", "library-twice", "warning", "base and wheels bring the same library"),
-    Rule("BM401", "foreign-device-code", "error", "device code for another backend"),
-    Rule("BM402", "missing-architecture", "warning", "no device code for a declared GPU"),
-    Rule("BM501", "foreign-dlopen", "note", "a file can load a library of another backend"),
-    Rule("BM502", "failing-import", "error", "an import fails on this backend"),
-    Rule("BM601", "foreign-base", "error", "the base holds another backend's toolkit"),
-    Rule("BM602", "foreign-environment", "error", "a variable of another backend is set"),
-    Rule("BM603", "size-budget", "error", "the image is larger than the policy allows"),
-    Rule("BM604", "deleted-bytes", "error", "a layer holds what a later one deleted"),
-    Rule("BM605", "package-cache", "warning", "a cache, or packages not installed"),
-    Rule("BM801", "known-vulnerability", "error", "a distribution has known flaws"),
-    Rule("BM802", "not-checked", "warning", "nobody could tell whether it has known flaws"),
-    Rule("BM901", "expired-or-unused-waiver", "warning", "a waiver ran out or covers nothing"),
-    Rule("BM902", "unread-file", "warning", "a file could not be read, so nothing is known"),
+    Rule(
+        "BM102", "foreign-local-version", "error", "a local version names another backend", "lock"
+    ),
+    Rule("BM103", "other-runtime", "error", "a distribution is for another toolkit line", "lock"),
+    Rule(
+        "BM104", "default-build", "error", "a default build, where this backend has its own", "lock"
+    ),
+    Rule("BM105", "no-build-for-backend", "error", "a release has no build for it", "lock"),
+    Rule("BM106", "stale-lock", "error", "a lock is older than its inputs", "wheels"),
+    Rule("BM107", "source-only", "warning", "no wheel, so nothing is known", "wheels"),
+    Rule(
+        "BM108", "wrong-index", "error", "a build is not from the index that is prescribed", "lock"
+    ),
+    Rule(
+        "BM109", "two-lines", "error", "two toolkit lines of one backend are in one lock", "wheels"
+    ),
+    Rule(
+        "BM110",
+        "foreign-requirement",
+        "error",
+        "a wheel requires what belongs to another backend",
+        "files",
+    ),
+    Rule("BM201", "bundled-foreign-library", "error", "a library of another backend", "files"),
+    Rule(
+        "BM202",
+        "driver-library-in-image",
+        "error",
+        "a driver file that the host must give",
+        "files",
+    ),
+    Rule("BM203", "foreign-tool", "error", "a tool or bitcode of another backend", "files"),
+    Rule("BM204", "path-owned-twice", "error", "two distributions wrote one path", "files"),
+    Rule("BM205", "distribution-twice", "error", "a distribution is there twice", "image"),
+    Rule("BM301", "foreign-needed", "error", "a file links a library of another backend", "files"),
+    Rule("BM302", "unresolved-soname", "error", "a file links a library that is nowhere", "files"),
+    Rule("BM303", "two-runtimes", "error", "two toolkit lines of one runtime library", "files"),
+    Rule("BM304", "library-twice", "warning", "base and wheels bring the same library", "image"),
+    Rule("BM401", "foreign-device-code", "error", "device code for another backend", "files"),
+    Rule("BM402", "missing-architecture", "warning", "no device code for a declared GPU", "files"),
+    Rule(
+        "BM501", "foreign-dlopen", "note", "a file can load a library of another backend", "files"
+    ),
+    Rule("BM502", "failing-import", "error", "an import fails on this backend", "files"),
+    Rule("BM601", "foreign-base", "error", "the base holds another backend's toolkit", "image"),
+    Rule("BM602", "foreign-environment", "error", "a variable of another backend is set", "image"),
+    Rule("BM603", "size-budget", "error", "the image is larger than the policy allows", "image"),
+    Rule("BM604", "deleted-bytes", "error", "a layer holds what a later one deleted", "image"),
+    Rule("BM605", "package-cache", "warning", "a cache, or packages not installed", "image"),
+    Rule("BM801", "known-vulnerability", "error", "a distribution has known flaws", "advisories"),
+    Rule(
+        "BM802",
+        "not-checked",
+        "warning",
+        "nobody could tell whether it has known flaws",
+        "advisories",
+    ),
+    Rule(
+        "BM901", "expired-or-unused-waiver", "warning", "a waiver ran out or covers nothing", "run"
+    ),
+    Rule(
+        "BM902", "unread-file", "warning", "a file could not be read, so nothing is known", "files"
+    ),
     Rule(
         "BM903",
         "generated-file-out-of-date",
         "error",
         "a generated file is not what would be written",
+        "run",
     ),
 )
 

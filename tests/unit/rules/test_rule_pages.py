@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from buildmatrix.errors import UsageError
+from buildmatrix.rules import engine
 from buildmatrix.rules.generated_file import check
 from buildmatrix.rules.pages import rule_page
-from buildmatrix.rules.registry import BY_CODE, RULES
+from buildmatrix.rules.registry import BY_CODE, RULES, Scope
 
+SCOPES = get_args(Scope)
 SECTIONS = ("Why", "How it is decided", "How to fix it", "How to waive it", "What stays quiet")
 
 
@@ -23,6 +27,16 @@ def test_every_rule_has_a_page_with_all_sections(rule) -> None:
 def test_codes_and_names_are_unique_and_sorted() -> None:
     assert list(BY_CODE) == sorted(rule.code for rule in RULES)
     assert len({rule.name for rule in RULES}) == len(RULES)
+
+
+def test_what_rules_look_at_is_what_they_are_given() -> None:
+    rules = {scope: [rule.code for rule in RULES if rule.scope == scope] for scope in SCOPES}
+    assert len(engine.OF_DISTRIBUTIONS) == len(rules["lock"])
+    assert len(engine.OF_WHEELS) == len(rules["wheels"])
+    assert len(engine.OF_IMAGES) == len(rules["files"]) + len(rules["image"])
+    assert set(engine.OF_FILES) < set(engine.OF_IMAGES)
+    # What no list runs is called by name: what is asked of a service, and what is about the run.
+    assert rules["advisories"] + rules["run"] == ["BM801", "BM802", "BM901", "BM903"]
 
 
 def test_a_code_may_be_written_in_lower_case() -> None:
