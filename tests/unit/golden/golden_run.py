@@ -26,8 +26,9 @@ _RULES = (
     (re.compile(r"(?<=127\.0\.0\.1):\d+"), ":PORT"),
     (re.compile(r'(?<="seconds": )[\d.e-]+'), "SECONDS"),
     (re.compile(r'(?<="seconds":)[\d.e-]+'), "SECONDS"),
-    # What reading costs depends on the order in which a folder lists its files.
+    # What reading costs depends on how old files are: the cache trusts no file of this second.
     (re.compile(r'(?<="bytes_read": )\d+'), "BYTES"),
+    (re.compile(r'(?<="cached": )\d+'), "FILES"),
     (re.compile(r'(?<= time=")\d+\.\d+'), "SECONDS"),
     # It follows from the contents, and these have the index's port.
     (re.compile(r"(?<=urn:uuid:)[0-9a-f-]{36}"), "SERIAL"),
