@@ -15,9 +15,16 @@ from buildmatrix.audit.session import Inputs
 from buildmatrix.errors import SpecError, UndecidedError
 from buildmatrix.lock.amend import CannotAmend, amended
 from buildmatrix.lock.committed import is_lock
+from buildmatrix.lock.environment import is_environment
 from buildmatrix.lock.pinned import is_pinned
 from buildmatrix.lock.projects import read_project
-from buildmatrix.lock.rewrite import CannotRewrite, renamed_line, renamed_string, unified
+from buildmatrix.lock.rewrite import (
+    CannotRewrite,
+    renamed_item,
+    renamed_line,
+    renamed_string,
+    unified,
+)
 from buildmatrix.lock.wanted import read_wanted
 from buildmatrix.parsing import parse_requirement
 from buildmatrix.rules.model import Change
@@ -213,7 +220,8 @@ def _in_requirements(
         if _line(text.after, line.line) != _line(text.before, line.line):
             continue  # Another SOURCE includes the same file.
         try:
-            anew = renamed_line(body, line.line, change.name, change.value, only)
+            renamed = renamed_item if is_environment(line.file) else renamed_line
+            anew = renamed(body, line.line, change.name, change.value, only)
         except CannotRewrite as error:
             raise CannotWrite(f"{line} is not changed: {error}") from error
         draft.ranges.add(str(line.requirement.specifier))

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from buildmatrix.audit.bytes import weigh
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.index.model import WheelFacts
 from buildmatrix.index.reading import Readings, key
@@ -13,7 +15,7 @@ from buildmatrix.inventory.loader import Resolution
 from buildmatrix.inventory.merge import Paths, merge
 from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.judge import Judge
-from buildmatrix.lock.model import Wheel
+from buildmatrix.lock.model import Lock, Wheel
 from buildmatrix.lock.platform import marker_environment
 from buildmatrix.lock.requires import lacking, with_askers
 from buildmatrix.phrases import listing
@@ -52,7 +54,7 @@ class Work:
     findings: tuple[Finding, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     totals: AuditTotals = field(default_factory=AuditTotals)
-    #: What an installer adds to it, as nobody read that.
+    #: What an installer or another package manager adds to it, as nobody read that.
     added: tuple[Unread, ...] = ()
     #: Distributions of which more could be known.
     gains: Mapping[str, Gain] = field(default_factory=dict)
@@ -123,18 +125,19 @@ def judge_target(work: Work, readings: Readings, merger: Merger, judge: Judge) -
     merged = merger.merged(work, readings)
     environment = marker_environment(target)
     lock = with_askers(lock, merged.inventory.distributions, environment)
+    work.added = lock.unread
     if lock.is_completed:
-        work.added = _added(lacking(lock, merged.inventory.distributions, environment))
-        known_unread = merged.inventory.unread
-        merged = replace(
-            merged, inventory=replace(merged.inventory, unread=(*known_unread, *work.added))
-        )
+        work.added += _added(lacking(lock, merged.inventory.distributions, environment))
+    known_unread = merged.inventory.unread
+    merged = replace(
+        merged, inventory=replace(merged.inventory, unread=(*known_unread, *work.added))
+    )
     work.resolved = replace(work.resolved, lock=lock)
     subject = wheels(
         target,
         merged.inventory,
         merged.evidence,
-        lock,
+        _with_conda(lock, judge.catalogue),
         judge.catalogue,
         judge.policy,
         downloads=unread | {name: one.size for name, one in facts.items()},
@@ -149,6 +152,21 @@ def judge_target(work: Work, readings: Readings, merger: Merger, judge: Judge) -
         (_with_depth(one, left_open, work.gains, facts) for one in found), merged.inventory
     )
     work.verdicts, work.totals = weigh(subject, known, facts, unread)
+
+
+def _with_conda(lock: Lock, catalogue: Catalogue) -> Lock:
+    """The lock with those conda packages whose names say whose they are.
+
+    Of one that has builds for several vendors, a channel may have another than the index has.
+    """
+    told = []
+    for package in lock.conda:
+        match = distribution(package.name, package.version, catalogue)
+        if match is not None and match.kind in ("native", "pure", "meta"):
+            told.append(package)
+    names = {package.name for package in told}
+    kept = (package for package in lock.packages if package.name not in names)
+    return replace(lock, packages=(*kept, *told)) if told else lock
 
 
 def _added(missing: Mapping[str, tuple[str, ...]]) -> tuple[Unread, ...]:

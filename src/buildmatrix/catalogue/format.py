@@ -74,6 +74,13 @@ class Distribution(Entry, frozen=True):
     needs_device: bool = False
 
 
+class CondaPackage(Entry, frozen=True):
+    """Names of conda packages that install a Python distribution of another name."""
+
+    names: tuple[str, ...]
+    distribution: str
+
+
 class LocalVersion(Entry, frozen=True):
     """A local version (PEP 440) that tells the backend a wheel was built for."""
 
@@ -235,6 +242,7 @@ class DataFile(
     sources: dict[str, str]
     libraries: tuple[Library, ...] = ()
     distributions: tuple[Distribution, ...] = ()
+    conda: tuple[CondaPackage, ...] = ()
     local_versions: tuple[LocalVersion, ...] = ()
     system_packages: tuple[SystemPackage, ...] = ()
     roots: tuple[Root, ...] = ()

@@ -61,6 +61,8 @@ class Catalogue:
     backends: Mapping[str, BackendEntry]
     libraries: GlobIndex[Owned[tables.Library]]
     distributions: GlobIndex[Owned[tables.Distribution]]
+    #: Name of a conda package -> the distribution that it installs under another name.
+    conda: Mapping[str, str]
     local_versions: Sequence[Owned[tables.LocalVersion]]
     system_packages: GlobIndex[Owned[tables.SystemPackage]]
     roots: GlobIndex[Owned[tables.Root]]
@@ -110,6 +112,12 @@ def catalogue(named: Mapping[str, tables.DataFile]) -> Catalogue:
         backends=_backends(named),
         libraries=_index(files, lambda file: file.libraries, _names, library_patterns),
         distributions=_index(files, lambda file: file.distributions, _names, _without_local),
+        conda={
+            name: entry.distribution
+            for file in files
+            for entry in file.conda
+            for name in entry.names
+        },
         local_versions=_sequence(files, lambda file: file.local_versions),
         system_packages=_index(files, lambda file: file.system_packages, _names),
         roots=_index(files, lambda file: file.roots, lambda entry: entry.paths),

@@ -19,8 +19,8 @@ from buildmatrix.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.scratch import scratch
 from buildmatrix.sources.asked import parse
 
-#: What can be an input: requirements, constraints, projects, locks, settings and templates.
-_SUFFIXES = (".txt", ".in", ".toml", ".lock", ".cfg", ".j2")
+#: What can be an input: requirements, projects, locks, environments, settings and templates.
+_SUFFIXES = (".txt", ".in", ".toml", ".lock", ".cfg", ".j2", ".yml", ".yaml")
 _NAMES = ("Pipfile",)
 #: Bytes of one file, bytes and number of all files that are taken at most, and links in a row.
 _LARGEST = 64 * 1024 * 1024

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from buildmatrix.inventory.model import Unread
+
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
@@ -68,3 +70,6 @@ class Lock:
     #: Whether an installer adds what the packages require and the file lacks: pip does so for
     #: requirements without hashes, however they came about.
     is_completed: bool = False
+    #: What conda installs beside the packages, and the same as what nobody reads.
+    conda: tuple[Package, ...] = ()
+    unread: tuple[Unread, ...] = ()

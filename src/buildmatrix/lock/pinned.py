@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.lock.ask import Ask
 from buildmatrix.lock.command import Inputs, command_of
+from buildmatrix.lock.environment import is_environment
 from buildmatrix.lock.graph import Node, read_graph
 from buildmatrix.lock.lines import Line, expand_variables
 from buildmatrix.lock.lookup import Pins
@@ -33,6 +34,8 @@ def is_pinned(path: Path, label: str) -> bool:
     hash on every line, or (`poetry export`, `pdm export`) a Python marker on every line. Raises
     `SpecError`.
     """
+    if is_environment(label):
+        return False  # Conda pins what it lists; what pip adds to that, nobody has pinned.
     wanted = read_wanted(path, label)
     lines = wanted.lines
     if not lines or not all(pin_of(line) or line.requirement.url for line in lines):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from packaging.requirements import InvalidRequirement
 from packaging.utils import canonicalize_name
 
+from buildmatrix.errors import SpecError
+from buildmatrix.lock.environment import read_environment
 from buildmatrix.lock.lines import logical_lines
 from buildmatrix.parsing import parse_requirement
 
@@ -18,6 +21,12 @@ _PARTS = re.compile(
     r"(?P<range>\s*\(?\s*(?:[<>=!~]=?=?[^;#]*?)?\)?)(?P<rest>\s*(?:;.*|\s#.*)?)"
 )
 _QUOTES = "\"'"
+#: An item of a list in YAML, plain or in quotes, with a comment behind it.
+_ITEM = re.compile(
+    r"""(?P<lead>\s*(?:-\s+)+(?P<quote>["']?))(?P<said>[^"'#\s][^"'#]*?)"""
+    r"""(?P<rest>(?P=quote)\s*(?:\s#.*)?)""",
+    re.DOTALL,
+)
 
 
 class CannotRewrite(ValueError):
@@ -57,6 +66,26 @@ def renamed_string(
             lines[number - 1] = line.replace(literal, f"{quote}{anew}{quote}")
             return "\n".join(lines)
     raise CannotRewrite(f"`{said}` does not stand there as one string")
+
+
+def renamed_item(text: str, number: int, name: str, twin: str, only: str | None = None) -> str:
+    """The same for an environment of conda, whose `pip:` has an item in the line `number`."""
+    before = read_environment(text, "").pip
+    lines = text.splitlines(keepends=True)
+    found = _ITEM.fullmatch(lines[number - 1])
+    if found is None:
+        raise CannotRewrite("it is no item of its own in one line")
+    anew = _renamed(found["said"], name, twin, only)
+    lines[number - 1] = found["lead"] + anew + found["rest"]
+    wanted = [replace(item, text=anew) if item.line == number else item for item in before]
+    after = "".join(lines)
+    try:
+        same = [item.text for item in read_environment(after, "").pip] == [i.text for i in wanted]
+    except SpecError:
+        same = False
+    if not same:
+        raise CannotRewrite(f"`{anew}` would not stand there as one item")
+    return after
 
 
 def _renamed(line: str, name: str, twin: str, only: str | None) -> str:

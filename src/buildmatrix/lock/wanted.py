@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name
 from packaging.version import InvalidVersion
 
 from buildmatrix.errors import Problem, SpecError
+from buildmatrix.inventory.model import Unread
+from buildmatrix.lock.environment import Item, is_environment, read_environment
 from buildmatrix.lock.lines import (
     ARCHIVE,
     HASHES,
@@ -36,7 +38,7 @@ from buildmatrix.lock.lines import (
     too_many,
 )
 from buildmatrix.lock.markers import BrokenMarker, holds
-from buildmatrix.lock.model import LeftOut
+from buildmatrix.lock.model import LeftOut, Package
 from buildmatrix.lock.projects import Project, expand, read_project, under
 from buildmatrix.lock.text import decode, mapping, read_bytes, strings
 from buildmatrix.lock.urls import path_in
@@ -130,6 +132,9 @@ class Wanted:
     left_out: LeftOut = field(default_factory=LeftOut)
     #: Files that were begun, each with whether as constraints: the two readings differ.
     begun: set[tuple[str, bool]] = field(default_factory=set)
+    #: What conda installs, as packages and as what nobody reads.
+    conda: list[Package] = field(default_factory=list)
+    unread: list[Unread] = field(default_factory=list)
     #: Projects in local folders that were asked for, by name, with their folders.
     local: dict[str, tuple[Project, Path]] = field(default_factory=dict)
 
@@ -188,9 +193,10 @@ def _read_file(
         wanted.problems += [_included(one, label, above, number) for one in error.problems]
         return
     wanted.files[label] = data
-    indents = [len(line) - len(line.lstrip()) for line in text.splitlines()]
-    for number, line, _ in logical_lines(text):
-        place = Place(label, number, path.parent, constraint, indents[number - 1])
+    is_conda = not above and is_environment(label)
+    for item in _of_environment(text, label, wanted) if is_conda else _of_requirements(text):
+        number, line = item.line, item.text
+        place = Place(label, number, path.parent, constraint, item.indent)
         if include := INCLUDE.fullmatch(line):
             name = expand_variables(include[2].strip("\"' "))
             if "://" in name:
@@ -211,6 +217,22 @@ def _read_file(
             _option(line, place, wanted)
         else:
             _requirement(line, place, wanted)
+
+
+def _of_requirements(text: str) -> Iterator[Item]:
+    """The lines of a requirements file."""
+    physical = text.splitlines()
+    for number, line, _ in logical_lines(text):
+        first = physical[number - 1]
+        yield Item(line, number, len(first) - len(first.lstrip()))
+
+
+def _of_environment(text: str, label: str, wanted: Wanted) -> Iterator[Item]:
+    """The lines that conda hands to pip; what conda installs itself is noted."""
+    environment = read_environment(text, label)
+    wanted.unread += environment.unread(label)
+    wanted.conda += environment.packages(label)
+    yield from environment.pip_lines()
 
 
 def _included(problem: Problem, label: str, above: tuple[str, ...], number: int) -> Problem:

@@ -43,7 +43,7 @@ class Present:
     index: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.name} {self.version}"
+        return f"{self.name} {self.version}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Subject:
         Where the lock does not say who asked, the first element is the line of its entry.
         """
         line, packages = self._way(name)
-        links = [f"{package.name} {package.version}" for package in packages]
+        links = [f"{package.name} {package.version}".rstrip() for package in packages]
         if len(links) > _LONGEST:
             more = len(links) - _LONGEST
             links[_LONGEST // 2 : -(_LONGEST // 2)] = [f"{more} more"]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.fixes import accept
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.subject import Image
+
+#: A line of a file that asks for something which nobody looks at.
+_PLACE = re.compile(r":\d+$")
 
 
 def check(image: Image) -> Iterator[Finding]:
@@ -31,4 +35,6 @@ def _advice(path: str) -> str:
     if path.endswith(".whl") and "/" not in path:
         # A wheel of a lock: the reason is with the index, and not with the file.
         return "mend the reason, and audit again: nothing is known of what it holds"
+    if _PLACE.search(path):
+        return "look at what is meant there; if it is harmless, accept it with a [[waive]]"
     return "find out what the file is; if it is harmless, accept it with a [[waive]]"

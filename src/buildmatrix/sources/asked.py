@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import UsageError
 from buildmatrix.lock.committed import is_lock
+from buildmatrix.lock.environment import is_environment
 from buildmatrix.lock.model import LeftOut
 from buildmatrix.lock.urls import path_in, remember
 from buildmatrix.parsing import parse_requirement
@@ -25,7 +26,7 @@ KINDS = ("requirements", "pyproject", "lock", "pypi", "wheel")
 #: Extras and groups that a sentence names.
 _NAMED = 8
 _INSTALLED = ("dir", "docker", "oci", "tar", "report")
-_PIXI = ("pixi.lock", "pixi.toml")
+_LOCKS_OF_CONDA = ("conda-lock.yml", "conda-lock.yaml", "pixi.lock", "pixi.toml")
 _PARTS = re.compile(r"(?P<path>.+?)(?:\[(?P<extras>[^\[\]]*)\])?(?::(?P<groups>[A-Za-z0-9._,-]+))?")
 _WISH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[^\]]*\])?\s*(===?|~=|[<>]=?|@).*")
 
@@ -103,11 +104,10 @@ def _file(text: str, kind: str | None, root: Path) -> Asked:
     path, extras, groups = text, "", ""
     if not (root / text).is_file() and (found := _PARTS.fullmatch(text)):
         path, extras, groups = found["path"], found["extras"] or "", found["groups"] or ""
-    if posixpath.basename(path) in _PIXI or path.endswith((".yml", ".yaml")):
+    if posixpath.basename(path) in _LOCKS_OF_CONDA:
         raise UsageError(
-            f"{text} is for conda or pixi, whose packages audit does not read; create the "
-            "environment and run `buildmatrix scan dir:PREFIX`, or audit what stands under `pip:` "
-            "from a requirements file (`- -r requirements.txt`)"
+            f"{text} is a lock of conda or pixi, which audit does not read; create the environment "
+            "and run `buildmatrix scan dir:PREFIX`, or audit its environment.yml"
         )
     named = kind or _looks(path, text, root)
     if named == "wheel" and not path.endswith(".whl"):
@@ -131,7 +131,7 @@ def _looks(path: str, text: str, root: Path) -> str:
         return "lock"
     if name == "pyproject.toml":
         return "pyproject"
-    if name.endswith((".txt", ".in")):
+    if name.endswith((".txt", ".in")) or is_environment(name):
         return "requirements"
     if _WISH.fullmatch(text):
         return "pypi"

@@ -34,6 +34,8 @@ def is_declared(text: str) -> bool:
     path = Path(text)
     if path.is_file():
         from buildmatrix.lock.committed import is_lock
+        from buildmatrix.lock.environment import is_environment
 
-        return is_lock(path.name) or path.suffix in (".txt", ".in") or path.name == "pyproject.toml"
+        named = is_lock(path.name) or is_environment(path.name) or path.name == "pyproject.toml"
+        return named or path.suffix in (".txt", ".in")
     return text.startswith("https://") or bool(_WISH.fullmatch(text))

@@ -26,7 +26,7 @@ def requirement_lines(lock: Lock | None, root: Path) -> tuple[dict[str, str], tu
             files[file] = _lines_of(root, file)
         if 0 < int(number) <= len(files[file]):
             text = files[file][int(number) - 1].partition(" #")[0].strip().rstrip(",\\").strip()
-            lines[label] = _unquoted(text)
+            lines[label] = _unquoted(text.removeprefix("- "))
     return lines, tuple(root / file for file in files)
 
 

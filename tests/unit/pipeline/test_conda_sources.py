@@ -1,28 +1,58 @@
-"""What conda and pixi install is no SOURCE of an audit, and that is said in one sentence."""
+"""What conda and pixi install is undecided; an environment is read for what it hands to pip."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from audit_index import Locked
+from fix_project import package_index, session, write
+from index import IndexServer
+from package_index import PackageIndex
 
+from buildmatrix.audit.fix import fixed
 from buildmatrix.errors import SpecError, UsageError
+from buildmatrix.lock.environment import read_environment
+from buildmatrix.lock.model import Lock
 from buildmatrix.lock.wanted import read_wanted
+from buildmatrix.progress import Silent
+from buildmatrix.reports.run.model import Report, exit_code
 from buildmatrix.sources.asked import parse
+from buildmatrix.sources.kinds import is_declared
+from buildmatrix.sources.resolution.resolved import Resolved, resolve_sources
+
+ENVIRONMENT = """\
+name: demo
+channels: [conda-forge]
+dependencies:
+  - python=3.11
+  - pytorch::pytorch=2.1.0=py3.11_cuda12.1_cudnn8.9.2_0
+  - pip
+  - pip:
+    - numpy  # what a person wrote
+    - "xgboost>=3"
+prefix: /opt/conda/envs/demo
+"""
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "environment.yml",
-        "requirements:env/gpu.yaml",
-        "conda-lock.yml",
-        "lock:pixi.lock",
-        "pixi.toml",
-    ],
-)
-def test_files_of_conda_and_pixi_are_refused_with_what_to_do(tmp_path: Path, text: str) -> None:
-    with pytest.raises(UsageError, match=r"is for conda or pixi, .* `buildmatrix scan dir:PREFIX`"):
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    with package_index(monkeypatch, tmp_path) as served:
+        served.add("pypi", "torch", "2.13.0", "nvidia-nccl-cu13")
+        served.add("pypi", "lightning", "2.6.0", "torch", "numpy")
+        yield served
+
+
+def resolved(root: Path, source: str) -> Resolved:
+    (one,) = resolve_sources([source], None, root=root, backends=["cpu"], progress=Silent())
+    assert isinstance(one, Resolved), one
+    return one
+
+
+@pytest.mark.parametrize("text", ["conda-lock.yml", "lock:pixi.lock", "requirements:env/pixi.toml"])
+def test_locks_of_conda_and_pixi_are_refused_with_what_to_do(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError, match=r"lock of conda or pixi, .* `buildmatrix scan dir:"):
         parse(text, tmp_path)
 
 
@@ -40,3 +70,131 @@ def test_what_conda_list_writes_is_one_problem(tmp_path: Path, text: str) -> Non
     said = "explicit.txt:2: this is conda's list of packages, which audit does not read; create the"
     assert caught.value.message.startswith(said)
     assert len(caught.value.problems) == 1
+
+
+def test_the_items_of_pip_are_requirements_at_their_own_lines(
+    tmp_path: Path, index: PackageIndex
+) -> None:
+    (tmp_path / "environment.yml").write_text(ENVIRONMENT)
+    one = resolved(tmp_path, "environment.yml")
+    assert one.target.python == "3.11"
+    packages = {package.name: package for package in one.lock.packages}
+    assert packages["numpy"].via == ("environment.yml:8", "xgboost")
+    assert packages["xgboost"].via == ("environment.yml:9",)
+    (unread,) = one.lock.unread
+    assert unread.path == "environment.yml:4"
+    assert unread.why.startswith(
+        "conda installs python=3.11, pytorch::pytorch=2.1.0=py3.11_cuda12.1_cudnn8.9.2_0, pip from"
+    )
+
+
+def test_pip_installs_nothing_again_that_conda_installs(
+    tmp_path: Path, index: PackageIndex
+) -> None:
+    text = "dependencies: [pytorch, numpy, {pip: [lightning, numpy]}]\n"
+    (tmp_path / "environment.yml").write_text(text)
+    assert {one.name for one in resolved(tmp_path, "environment.yml").lock.packages} == {
+        "lightning",
+        # It has a line of its own, whatever conda installs.
+        "numpy",
+    }
+
+
+def test_files_options_and_folders_stand_beside_the_environment(
+    tmp_path: Path, index: PackageIndex
+) -> None:
+    folder = tmp_path / "env"
+    folder.mkdir()
+    (folder / "base.txt").write_text("\nnumpy\n")
+    (folder / "gpu.yaml").write_text(
+        "dependencies:\n  - pip:\n    - -r base.txt\n    - --pre\n    - -e ./app\n"
+    )
+    one = resolved(tmp_path, "requirements:env/gpu.yaml")
+    assert {package.name: package.via for package in one.lock.packages} == {
+        "numpy": ("env/base.txt:2",),
+        "app": ("env/gpu.yaml:5",),
+    }
+    assert one.lock.unread == ()
+
+
+def test_an_environment_without_pip_asks_for_nothing_and_is_undecided(
+    tmp_path: Path, index: PackageIndex
+) -> None:
+    (tmp_path / "environment.yml").write_text("dependencies:\n- numpy\n")
+    lock = resolved(tmp_path, "environment.yml").lock
+    assert lock.packages == ()
+    assert [one.path for one in lock.unread] == ["environment.yml:2"]
+    assert is_declared(str(tmp_path / "environment.yml"))
+
+
+class CondaLocked(Locked):
+    """The same, with what conda installs beside it."""
+
+    def __init__(self, folder: Path, server: IndexServer, text: str) -> None:
+        super().__init__(folder, server)
+        self.environment = read_environment(text, "environment.yml")
+
+    def lock(self) -> Lock:
+        label = "environment.yml"
+        conda, unread = self.environment.packages(label), self.environment.unread(label)
+        return replace(super().lock(), conda=conda, unread=unread)
+
+
+@pytest.fixture
+def audit(tmp_path: Path):
+    """Audits an environment whose pip section asks for one harmless wheel."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    with IndexServer(folder) as server:
+
+        def run(*names: str, backend: str = "cpu") -> Report:
+            text = "dependencies:\n" + "".join(f"- {name}\n" for name in names)
+            locked = CondaLocked(folder, server, text)
+            locked.add("idna 3.10")
+            return locked.audit(backend)
+
+        yield run
+
+
+def test_what_conda_installs_is_one_undecided_finding(audit) -> None:
+    names = [f"library-{number}=1.{number}" for number in range(300)]
+    report = audit(*names)
+    assert exit_code(report, "error") == 3
+    (finding,) = report.findings
+    assert (finding.rule, finding.chain) == ("BM902", ("environment.yml:2",))
+    assert "library-0=1.0, library-1=1.1" in finding.message
+    assert "and 288 more from channels" in finding.message
+    assert exit_code(audit(), "error") == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "backend", "code"),
+    [
+        ("nvidia::pytorch-cuda=12.4", "cpu", 1),
+        ("cudatoolkit=11.8", "rocm", 1),
+        ("pytorch-cuda=12.4", "cuda", 3),
+        # The index has another build of it than a channel may have.
+        ("xgboost=3.0", "cpu", 3),
+        ("tensorflow", "cpu", 3),
+    ],
+)
+def test_a_name_that_says_whose_it_is_is_an_error(
+    audit, name: str, backend: str, code: int
+) -> None:
+    report = audit("python=3.12", name, backend=backend)
+    assert exit_code(report, "error") == code
+    errors = [one for one in report.findings if one.severity == "error"]
+    assert [one.chain[0] for one in errors] == (["environment.yml:3"] if code == 1 else [])
+    assert "BM107" not in {one.rule for one in report.findings}
+
+
+def test_a_fix_edits_the_item_in_its_yaml(tmp_path: Path, index: PackageIndex) -> None:
+    root = tmp_path / "project"
+    write(root, environment__yml=ENVIRONMENT)
+    with session(root, "environment.yml", backends=("cpu",)) as one:
+        found = one.resolve()
+        report = fixed(one, found, one.report(found), dry_run=False)[1]
+    assert report.fixes is not None
+    assert report.fixes.files == ("environment.yml",)
+    written = (root / "environment.yml").read_text()
+    assert written == ENVIRONMENT.replace('"xgboost>=3"', '"xgboost-cpu>=3"')

@@ -13,8 +13,10 @@ from pathlib import Path
 from packaging.utils import InvalidWheelFilename, canonicalize_name
 from packaging.version import InvalidVersion
 
+from buildmatrix.catalogue.load import load
 from buildmatrix.lock.ask import Ask
 from buildmatrix.lock.committed import is_lock, read_committed
+from buildmatrix.lock.environment import is_environment, read_environment
 from buildmatrix.lock.explain import NoSolution
 from buildmatrix.lock.lookup import Pins, find_files, lacks_files
 from buildmatrix.lock.model import LeftOut, Lock
@@ -154,8 +156,20 @@ class Questions:
 
         return Question(target, key, ask, finish, stale, label)
 
+    def _present(self, wanted: Wanted) -> set[str]:
+        """What pip finds installed by conda: it takes that from an index only where a line says so.
+
+        What the conda packages require is unknown, and so is whether pip would find that, too.
+        """
+        if not wanted.conda:
+            return set()
+        known = load(self.spec.catalogue_files if self.spec is not None else ()).conda
+        names = {known.get(one.name, one.name) for one in wanted.conda}
+        return names.difference(line.name for line in wanted.lines)
+
     def _unlocked(self, target: Target, wanted: Wanted, origin: str) -> Question:
         wanted.check()
+        target = replace(target, drop=(*target.drop, *sorted(self._present(wanted))))
         key = request_of(target, wanted).key(self.uv)
 
         def ask() -> Resolution:
@@ -181,6 +195,8 @@ class Questions:
                 inputs=f"sha256:{key}",
                 digest=f"sha256:{_key(answer.body)}",
                 left_out=wanted.left_out,
+                conda=tuple(wanted.conda),
+                unread=tuple(wanted.unread),
             )
 
         return Question(target, key, ask, finish, None, origin)
@@ -208,6 +224,8 @@ def python_of(asked: Asked, root: Path) -> str:
             text = file.read(_LARGEST).decode(errors="replace")
     except (OSError, ValueError):
         return ""
+    if is_environment(asked.name):
+        return read_environment(text, asked.name).python
     found = list(_PYTHON.finditer(text))
     if not found:
         return ""
