@@ -25,12 +25,7 @@ PROJECT_OF = {
     for project in tomllib.loads((PROJECTS / "projects.toml").read_text())["project"]
 }
 AUDITS = [
-    pytest.param(
-        project,
-        audit,
-        id=f"{name} {audit['source']}",
-        marks=[pytest.mark.xfail(reason=audit["known_defect"])] if "known_defect" in audit else [],
-    )
+    pytest.param(project, audit, id=f"{name} {audit['source']}")
     for name, project in PROJECT_OF.items()
     for audit in project["audit"]
 ]

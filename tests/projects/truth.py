@@ -4,7 +4,8 @@
 
 Nothing of buildmatrix is imported here. The pins of a file come from the tool that owns its format
 (`uv export`, `uv pip compile`, `poetry install --dry-run`; a Pipfile.lock and a pylock.toml are
-plain lists, whose markers pip's own copy of `packaging` evaluates), the wheels from pip's choice,
+plain lists, whose markers pip's own copy of `packaging` evaluates; of an environment of conda the
+`pip:` section is compiled), the wheels from pip's choice,
 and what they hold from `readelf` and the METADATA. Of a wheel above 120 MB only the list of files
 and the METADATA are read, with Python's `zipfile` over HTTP ranges. Output: per audit the number of
 distributions, those without a wheel, and each distribution that has anything to do with a vendor,
@@ -35,6 +36,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import yaml
 
 FOLDER = Path(__file__).parent
 LARGE = 120_000_000
@@ -116,9 +119,13 @@ class Ranges(io.RawIOBase):
         return done
 
 
-def run(*command: str, folder: Path | None = None, **variables: str) -> str:
+def run(
+    *command: str, folder: Path | None = None, text: str | None = None, **variables: str
+) -> str:
     environment = {**os.environ, "UV_PYTHON_DOWNLOADS": "never", **variables}
-    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    ended = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, input=text
+    )
     if ended.returncode:
         raise RuntimeError(f"{' '.join(command)}:\n{ended.stderr[-2000:]}")
     return ended.stdout
@@ -133,7 +140,10 @@ def pins(project: dict, audit: dict, python: str) -> list[str]:
     file, extras, groups = split(audit["source"])
     newer = project.get("exclude_newer", "2026-11-01T00:00:00Z")
     if file.endswith("uv.lock"):
-        chosen = [f"--extra={extra}" for extra in extras] + [f"--group={g}" for g in groups]
+        chosen = [f"--extra={extra}" for extra in extras] + [
+            f"--no-group={name[1:]}" if name.startswith("-") else f"--group={name}"
+            for name in groups
+        ]
         text = run(
             *("uv", "export", "--frozen", "--no-emit-project", "--no-hashes", "--no-annotate"),
             *("--no-header", "--python", interpreter(python), *chosen),
@@ -157,6 +167,16 @@ def pins(project: dict, audit: dict, python: str) -> list[str]:
             if "version" in value
         ]
         return applying("\n".join(lines), python)
+    elif file.endswith((".yml", ".yaml")):
+        listed = yaml.safe_load((folder / file).read_text())["dependencies"]
+        asked = "\n".join(line for one in listed if isinstance(one, dict) for line in one["pip"])
+        text = run(
+            *("uv", "pip", "compile", "-", "--no-header", "--no-annotate", "--no-config"),
+            *("--python-version", python, "--python-platform", "x86_64-manylinux_2_39"),
+            *("--exclude-newer", newer),
+            folder=(folder / file).parent,
+            text=asked,
+        )
     else:
         arguments = [f"--extra={extra}" for extra in extras]
         text = (
@@ -219,7 +239,7 @@ def interpreter(python: str) -> str:
 def split(source: str) -> tuple[str, list[str], list[str]]:
     found = re.fullmatch(
         r"([^\[\]:]+)(?:\[([^\]]*)\])?(?::(.*))?",
-        source.split(":", 1)[-1] if source.startswith(("conda:", "lock:")) else source,
+        source.removeprefix("lock:"),
     )
     assert found, source
     return (
