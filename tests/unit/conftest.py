@@ -22,3 +22,11 @@ def no_settings_of_this_machines_pip(monkeypatch: pytest.MonkeyPatch) -> None:
         if name.startswith("PIP_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+
+
+@pytest.fixture(autouse=True)
+def no_settings_of_this_machines_uv(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither what uv is told, nor a proxy, which a server on loopback is not behind."""
+    for name in os.environ:
+        if name.upper().endswith("_PROXY") or name.startswith("UV_"):
+            monkeypatch.delenv(name)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import random
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "elf"))
 from elf_images import Image, Part
 
 from buildmatrix.index.amounts import HEAD

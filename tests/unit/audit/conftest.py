@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from audit_index import Locked
 from index import IndexServer
-
-
-@pytest.fixture(autouse=True)
-def no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in os.environ:
-        if name.upper().endswith("_PROXY") or name.startswith("UV_"):
-            monkeypatch.delenv(name)
 
 
 @pytest.fixture
