@@ -147,6 +147,7 @@ def read_wheels(resolved: Resolved, reader: Reader, deep: bool, progress: Progre
         *(Unread(wheel.filename, readings.failures[name]) for name, wheel in wheels.items()
           if name in readings.failures),
         *(Unread(name, why) for name, why in chosen.without_wheel.items()),
+        *resolved.lock.unread,
     )  # fmt: skip
     return replace(inventory, unread=(*inventory.unread, *unread))
 

@@ -13,6 +13,9 @@ from package_index import PackageIndex
 
 from buildmatrix.audit.fix import fixed
 from buildmatrix.errors import SpecError, UsageError
+from buildmatrix.index.client import Client
+from buildmatrix.index.reading import Kept
+from buildmatrix.index.wheels import WheelReader
 from buildmatrix.lock.environment import read_environment
 from buildmatrix.lock.model import Lock
 from buildmatrix.lock.wanted import read_wanted
@@ -20,6 +23,7 @@ from buildmatrix.progress import Silent
 from buildmatrix.reports.run.model import Report, exit_code
 from buildmatrix.sources.asked import parse
 from buildmatrix.sources.kinds import is_declared
+from buildmatrix.sources.locked import Wish, known_lock
 from buildmatrix.sources.resolution.resolved import Resolved, resolve_sources
 
 ENVIRONMENT = """\
@@ -125,6 +129,19 @@ def test_an_environment_without_pip_asks_for_nothing_and_is_undecided(
     assert lock.packages == ()
     assert [one.path for one in lock.unread] == ["environment.yml:2"]
     assert is_declared(str(tmp_path / "environment.yml"))
+
+
+def test_a_question_about_an_environment_says_what_it_does_not_know(
+    tmp_path: Path, index: PackageIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "environment.yml").write_text(ENVIRONMENT)
+    with Client() as client:
+        reader = Kept(WheelReader(client, None))
+        known = known_lock("environment.yml", None, Wish(backend="cpu"), reader, Silent())
+    facts = known.read()
+    assert facts.lines["environment.yml:8"] == "numpy"
+    assert [one.path for one in facts.inventory.unread] == ["environment.yml:4"]
 
 
 class CondaLocked(Locked):
