@@ -228,6 +228,9 @@ def _place(listing: Listing, site: str, name: str) -> str | None:
     Scripts and data lie outside of site-packages (`../../../bin/x`) and may lie outside of the
     tree, when that is a site-packages: those are not ours to tell about.
     """
+    path = f"{site}/{name}" if site else name
+    if path in listing.files and not name.startswith("/"):
+        return path  # As nearly all are; the rest of this function takes ten times as long.
     if name.startswith("/"):
         path = name.lstrip("/")
     else:

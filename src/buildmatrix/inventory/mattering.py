@@ -35,6 +35,8 @@ _CONTAINERS = frozenset(
     {"zip", "jar", "war", "aar", "whl", "egg", "pex", "pyz", "pt2", "conda", "nupkg", "deb", "rpm",
      "tar", "tgz", "txz", "tbz2", "gz", "xz", "bz2", "zst", "7z", "run", "squashfs"}
 )  # fmt: skip
+#: What settles that a file does not matter, whatever else there is to its name.
+_NEVER = _HARMLESS - _CONTAINERS - _BINARY - {"pyc"}
 #: Names without a suffix that are text.
 _TEXT = re.compile(
     r"(LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|AUTHORS|README|CHANGES|CHANGELOG|CONTRIBUTORS|VERSION"
@@ -73,6 +75,8 @@ def may_matter(path: str, size: int) -> bool:
     if size < _SHORTEST:
         return False
     folder, _, name = path.rpartition("/")
+    if name.rpartition(".")[2] in _NEVER and ".so." not in name:
+        return False  # As are nine of ten names in a wheel with headers: there may be 10,000.
     if _LIBRARY.search(name) or name.endswith(".py"):
         return True
     parts = folder.split("/")

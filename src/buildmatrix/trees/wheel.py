@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
@@ -110,6 +111,8 @@ class WheelTree(Closing, Tree):
             most = SMALL_WHEEL_ALLOWANCE + MOST_INFLATION * self._source.size
         self._allowance = most
         self._entries: dict[str, Entry] = {}
+        #: Where the bytes of members begin that were asked for.
+        self._starts: dict[str, int] = {}
         self._troubles: list[Trouble] = []
         for entry in self._directory:
             if not entry.name.endswith("/"):
@@ -127,7 +130,7 @@ class WheelTree(Closing, Tree):
             self._troubles.append(Trouble(path, why))
         self._entries[path] = entry
 
-    @property
+    @cached_property
     def members(self) -> tuple[Member, ...]:
         """All files, sorted by path, without reading any of them."""
         return tuple(
@@ -156,8 +159,8 @@ class WheelTree(Closing, Tree):
     def walk(self) -> Iterator[File | Symlink | Trouble]:
         """See `Tree.walk`: sorted by path. A wheel holds no links."""
         yield from self._troubles
-        for path, entry in sorted(self._entries.items()):
-            yield File(path, entry.size, packed=entry.compressed)
+        for one in self.members:
+            yield File(one.path, one.size, packed=one.compressed)
 
     @contextmanager
     def open(self, path: str) -> Iterator[Source]:
@@ -180,7 +183,9 @@ class WheelTree(Closing, Tree):
         Raises `Unreadable` for a member that must not be read, or that lies, or FileNotFoundError.
         """
         entry = self._allowed(path)
-        return entry, self._start(entry)
+        if path not in self._starts:
+            self._starts[path] = self._start(entry)
+        return entry, self._starts[path]
 
     def packed(self, path: str) -> Packed:
         """The bytes of the member `path` as they are in the wheel. Raises as `place` does."""
@@ -249,6 +254,7 @@ def _unsafe(path: str) -> str | None:
     """Why `path` must not be a name inside of a wheel, or None."""
     if path.startswith("/"):
         return "an absolute name inside of a wheel"
-    if any(part in ("", ".", "..") for part in path.split("/")):
+    around = f"/{path}/"
+    if "//" in around or "/./" in around or "/../" in around:
         return "a name inside of a wheel that is no plain path below its root"
     return None

@@ -8,7 +8,7 @@ with itself: an archive whose parts say different things looks different to ever
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from struct import Struct
 from typing import Protocol
 
@@ -115,8 +115,10 @@ def read_directory(source: Bytes) -> tuple[Entry, ...]:
         data = before + data
     if len(data) < end.size:
         raise Unreadable("no readable ZIP archive: its directory is cut short")
-    entries = tuple(replace(one, offset=one.offset + moved) for one in _entries(data, end.count))
-    return _with_ends(entries, start)
+    found = list(_entries(data, end.count, moved))
+    starts = sorted({offset for *_, offset in found})
+    following = dict(zip(starts, [*starts, start][1:], strict=True))
+    return tuple(Entry(*fields, following[fields[-1]]) for fields in found)
 
 
 def _end(source: Bytes, tail: bytes, tail_at: int) -> _End:
@@ -148,7 +150,10 @@ def _at(source: Bytes, tail: bytes, tail_at: int, offset: int, length: int) -> b
     return source.read(offset, length)
 
 
-def _entries(data: bytes, count: int) -> Iterator[Entry]:
+def _entries(
+    data: bytes, count: int, moved: int
+) -> Iterator[tuple[str, bytes, int, int, int, int, int, int]]:
+    """The fields of each `Entry` but its end; offsets are `moved` by what stands before."""
     at = found = 0
     while at < len(data):
         if at + _ENTRY.size > len(data) or not data.startswith(_ENTRY_MARK, at):
@@ -167,7 +172,7 @@ def _entries(data: bytes, count: int) -> Iterator[Entry]:
             extra = data[extra_at : extra_at + extra_length]
             size, compressed, offset = _large(extra, size, compressed, offset)
         found += 1
-        yield Entry(_name(raw, flags), raw, flags, method, crc, compressed, size, offset)
+        yield _name(raw, flags), raw, flags, method, crc, compressed, size, offset + moved
     if found != count:
         raise Unreadable(
             f"no readable ZIP archive: its directory has {found} entries and says {count}"
@@ -205,10 +210,3 @@ def _large(extra: bytes, size: int, compressed: int, offset: int) -> tuple[int, 
             break
         at += length
     raise Unreadable("no readable ZIP archive: the zip64 sizes of a member are missing")
-
-
-def _with_ends(entries: tuple[Entry, ...], directory_at: int) -> tuple[Entry, ...]:
-    """The entries with their `end`: the start of what follows."""
-    starts = sorted({one.offset for one in entries})
-    following = dict(zip(starts, [*starts, directory_at][1:], strict=True))
-    return tuple(replace(one, end=following[one.offset]) for one in entries)
