@@ -18,7 +18,12 @@ from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.model import Distribution, PythonImport
 from buildmatrix.inventory.names import distribution_name, owner_name
 from buildmatrix.inventory.python_program import Module, Program
-from buildmatrix.inventory.python_source import LARGEST_SOURCE, Outline, import_line
+from buildmatrix.inventory.python_source import (
+    LARGEST_SOURCE,
+    Outline,
+    import_line,
+    may_call_at_once,
+)
 from buildmatrix.inventory.python_values import truth
 from buildmatrix.inventory.syntax import children
 
@@ -154,6 +159,8 @@ class _Imports:
             distribution_name(match[0]) for line in item.requires if (match := _NAME.match(line))
         }
         self._known: dict[str, _Place | None] = {}
+        #: Path -> what its statements at the beginning of a line import, where that lies outside.
+        self._plain: dict[str, list[str]] = {}
         #: Bytes that were parsed.
         self.parsed = 0
 
@@ -162,15 +169,13 @@ class _Imports:
         told: set[tuple[str, str]] = set()  # of each manner, providers and modules
         for path, outline in sorted(program.outlines.items()):
             if _TESTS.isdisjoint(path.split("/")):
-                tried = [self._absolute(path, one) for one in outline.tried]
-                yield from self._told(told, path, "tried", tried)
+                tried = (self._absolute(path, one) for one in outline.tried)
+                yield from self._told(told, path, "tried", filter(self._is_outside, tried))
         reached = list(self._reached())
         for path in reached:
-            plain = [self._absolute(path, one) for one in program.outlines[path].plain]
-            yield from self._told(told, path, "imported", plain)
+            yield from self._told(told, path, "imported", self._plain[path])
         for path in reached:
-            plain = [self._absolute(path, one) for one in program.outlines[path].plain]
-            if any(self._may_load(name) for name in plain if self._is_outside(name)):
+            if any(self._may_load(name) for name in self._plain[path]) and self._may_call(path):
                 yield from self._called(told, path)
 
     def _reached(self) -> Iterator[str]:
@@ -181,8 +186,12 @@ class _Imports:
         for name in ahead:  # grows while it is walked
             path = program.modules[name]
             yield path
+            outside = self._plain[path] = []
             for written in program.outlines[path].plain:
-                owner = program.owner_of(self._absolute(path, written))
+                imported = self._absolute(path, written)
+                owner = program.owner_of(imported)
+                if owner is None and self._is_foreign(imported):
+                    outside.append(imported)
                 further = owner[0] if owner is not None else ""
                 while further:
                     if further not in seen and further in program.modules:
@@ -196,8 +205,21 @@ class _Imports:
         return self._program.absolute(written, package)
 
     def _is_outside(self, name: str) -> bool:
+        return self._is_foreign(name) and self._program.owner_of(name) is None
+
+    @staticmethod
+    def _is_foreign(name: str) -> bool:
         first = name.partition(".")[0]
-        return bool(first) and first not in _STANDARD and self._program.owner_of(name) is None
+        return bool(first) and first not in _STANDARD
+
+    def _may_call(self, path: str) -> bool:
+        """Whether the file may call something at once that may load a library: parsing is slow."""
+
+        def wanted(written: str) -> bool:
+            name = self._absolute(path, written)
+            return self._is_outside(name) and self._may_load(name)
+
+        return may_call_at_once(self._program.source(path) or b"", wanted)
 
     def _find(self, name: str) -> _Place | None:
         if name not in self._known:
@@ -222,8 +244,6 @@ class _Imports:
         self, told: set[tuple[str, str]], path: str, how: str, names: Iterable[str]
     ) -> Iterator[PythonImport]:
         for name in names:
-            if not self._is_outside(name):
-                continue
             place = self._find(name)
             provider = place.owner if place is not None else None
             if how == "imported" and provider is None:

@@ -195,9 +195,9 @@ class Program:
 
     def absolute(self, name: str, package: str) -> str:
         """`..a.b` of a module in `package` as an absolute dotted name."""
-        level = len(name) - len(name.lstrip("."))
-        if not level:
+        if not name.startswith("."):
             return name
+        level = len(name) - len(name.lstrip("."))
         parts = package.split(".")
         base = ".".join(parts[: max(0, len(parts) - level + 1)])
         return f"{base}.{name[level:]}".strip(".")

@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from heapq import merge
 from itertools import islice
 from sys import intern
@@ -74,6 +75,8 @@ _TRY = re.compile(
     rb"(?P<handlers>(?:except[^\n]*\n(?:[ \t#][^\n]*\n?|\r?\n)*)+)",
     re.MULTILINE,
 )
+#: What stands between names that are imported.
+_NO_NAME = re.compile(rb"#[^\n]*|[()\\]")
 _RAISES = re.compile(rb"^[ \t]+raise\b|:[ \t]*raise\b", re.MULTILINE)
 #: Functions that import a module by its name, and a line that gives them another name.
 _IMPORTING = (b"import_module", b"__import__")
@@ -85,11 +88,17 @@ _RENAMED = re.compile(
 #: What stands among the imports for those whose names are put together.
 ANY_MODULE = "*"
 _DEFINITION = re.compile(rb"(?:async[ \t]+)?def[ \t]+(\w+)")
-#: A line that is neither empty nor a comment nor the end of brackets; and what it calls.
-_LINE = re.compile(rb"^([ \t]*)([^\s#)\]}][^\n]*)", re.MULTILINE)
+#: The head of a function, or of what is there for type checkers only.
+_BLOCK = re.compile(
+    rb"\n([ \t]*)(?:(?:async[ \t]+)?def[ \t]+(\w+)|if[ \t]+(?:\w+\.)?TYPE_CHECKING[ \t]*:)"
+)
+#: Comments, and ends of brackets.
+_NO_CODE = re.compile(rb"\n[ \t]*[#)\]}][^\n]*")
+#: What is called by one name, also with space behind it, and all names that are called or have
+#: something that may be.
 _CALLED = re.compile(rb"(?<![.\w])(\w+)\(")
-#: The condition of what is there for type checkers only.
-_FOR_CHECKERS = re.compile(rb"^if[ \t]+(?:\w+\.)?TYPE_CHECKING[ \t]*:")
+_CALLED_APART = re.compile(rb"(?<![.\w])(\w+)[\s\\]*\(")
+_USED = re.compile(rb"\b(\w+)\b[\s\\]*[.(]")
 #: Calls of one function that are looked at.
 MOST_CALLS = 10
 #: Lines above a call in which its function is looked for.
@@ -219,11 +228,17 @@ def imported_at_once(source: bytes) -> Iterator[str]:
 
     Not what stands in a function that the file does not call, nor what is there for type checkers.
     """
-    if all(_stands_alone(match) for match in _imports(source)):
-        for match in _imports(source):
+    found = list(_imports(source))
+    if all(_stands_alone(match) for match in found):
+        for match in found:
             yield from _imported(match)
     else:
-        yield from _outside_functions(source)
+        outside, functions = _outside_functions(source)
+        called = set(_CALLED.findall(_NO_CODE.sub(b"", outside)))
+        inside = (text for name, text in functions if name in called)
+        for text in (outside, *inside):
+            for match in _imports(text):
+                yield from _imported(match)
     yield from _called(source)
 
 
@@ -232,35 +247,47 @@ def _stands_alone(match: re.Match[bytes]) -> bool:
     return match[0][:1] in (b"f", b"i") and b"import" not in (match[2] or b"")
 
 
-def _outside_functions(source: bytes) -> Iterator[str]:
-    """What the import statements name that run while a file is imported."""
-    around: list[tuple[int, bytes]] = []
-    called: set[bytes] = set()
-    inside: list[tuple[int, bytes]] = []
-    for line in _LINE.finditer(source):
-        indent, text = len(line[1]), line[2]
-        while around and around[-1][0] >= indent:
-            around.pop()
-        function = around[0][1] if around else None
-        if match := _DEFINITION.match(text):
-            around.append((indent, match[1]))
-        elif function is None:
-            called.update(_CALLED.findall(text))
-        if match:
-            continue
-        if _FOR_CHECKERS.match(text):
-            around.append((indent, b"TYPE_CHECKING"))
-        elif text.startswith((b"import", b"from")) and (
-            match := _IMPORT.match(source, line.start())
-        ):
-            if function is None:
-                yield from _imported(match)
-            else:
-                inside.append((line.start(), function))
-    for start, function in inside:
-        match = _IMPORT.match(source, start)
-        if function in called and match is not None:
-            yield from _imported(match)
+def may_call_at_once(source: bytes, wanted: Callable[[str], bool]) -> bool:
+    """Whether an import of a file may call what it imports, and what is `wanted` of that.
+
+    By its looks, which allow too much: only its syntax tree tells. What is wanted is asked for by
+    names as in `Outline.imports`.
+    """
+    outside, functions = _outside_functions(source)
+    called = set(_CALLED_APART.findall(outside))
+    if any(name in called for name, _ in functions):
+        return True
+    used = set(_USED.findall(outside))
+    return any(
+        local.encode() in used and wanted(name)
+        for match in _imports(source)
+        for local, name in _bound(match)
+    )
+
+
+def _outside_functions(source: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+    """What stands in no function, and each outermost function: its name and what is in it.
+
+    What is there for type checkers counts as a function that nobody calls.
+    """
+    outside: list[bytes] = []
+    functions: list[tuple[bytes, bytes]] = []
+    source = b"\n" + source
+    at = 0
+    while (start := _BLOCK.search(source, at)) is not None:
+        end = _behind(len(start[1])).search(source, start.end())
+        stop = end.start() if end is not None else len(source)
+        outside.append(source[at : start.start()])
+        functions.append((start[2] or b"", source[start.start() : stop]))
+        at = stop
+    outside.append(source[at:])
+    return b"".join(outside), functions
+
+
+@lru_cache(maxsize=64)
+def _behind(indent: int) -> re.Pattern[bytes]:
+    """The first line behind a block whose head is indented by `indent` spaces and tabs."""
+    return re.compile(rb"\n[ \t]{0,%d}[^\s#)\]}]" % indent)
 
 
 def _may_run(source: bytes, at: int) -> bool:
@@ -350,18 +377,37 @@ def _imported(match: re.Match[bytes]) -> Iterator[str]:
     if origin:
         base = origin.decode("utf-8", "replace")
         yield intern(base)
-        for name in _names(names):
-            yield intern(f"{base}{name}" if base.endswith(".") else f"{base}.{name}")
+        for words in _names(names):
+            yield intern(_joined(base, words[0]))
     else:
-        yield from _names(modules)
+        for words in _names(modules):
+            yield intern(words[0])
 
 
-def _names(listing: bytes) -> Iterator[str]:
-    text = re.sub(rb"#[^\n]*|[()\\]", b" ", listing).decode("utf-8", "replace")
-    for part in text.split(","):
+def _bound(match: re.Match[bytes]) -> Iterator[tuple[str, str]]:
+    """The names that an import statement makes, and what they stand for."""
+    origin, names, modules = match.groups()
+    for words in _names(names if origin else modules):
+        name = _joined(origin.decode("utf-8", "replace"), words[0]) if origin else words[0]
+        if len(words) > 2:
+            yield words[2], name
+        elif origin:
+            yield words[0], name
+        else:
+            first = name.partition(".")[0]
+            yield first, first
+
+
+def _joined(base: str, name: str) -> str:
+    return f"{base}{name}" if base.endswith(".") else f"{base}.{name}"
+
+
+def _names(listing: bytes) -> Iterator[list[str]]:
+    """The words of each name in a list of imports: it alone, or with `as` and another one."""
+    for part in _NO_NAME.sub(b" ", listing).decode("utf-8", "replace").split(","):
         words = part.split()
         if words and words[0] != "*":
-            yield intern(words[0])
+            yield words
 
 
 class Unparsable(Exception):

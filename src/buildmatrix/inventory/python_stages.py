@@ -14,6 +14,8 @@ class Stages:
     def __init__(self, paths: Iterable[str]) -> None:
         nothing = Outline()
         self._program = Program("", dict.fromkeys(paths, nothing), (), lambda _: None, 0)
+        #: Name of what is imported -> files that this runs.
+        self._runs: dict[str, tuple[str, ...]] = {}
 
     def first(self) -> Iterator[str]:
         """What users import first; what an installer moves elsewhere counts as that."""
@@ -35,9 +37,17 @@ class Stages:
                     other for one, other in program.modules.items() if one.startswith(f"{package}.")
                 )
                 continue
-            owner = program.owner_of(program.absolute(written, package))
-            module = owner[0] if owner is not None else ""
-            while module:
-                if module in program.modules:
-                    yield program.modules[module]
-                module = module.rpartition(".")[0]
+            imported = program.absolute(written, package)
+            if imported not in self._runs:
+                self._runs[imported] = tuple(self._run_by(imported))
+            yield from self._runs[imported]
+
+    def _run_by(self, imported: str) -> Iterator[str]:
+        """The files of a module and of the packages that it is in."""
+        program = self._program
+        owner = program.owner_of(imported)
+        module = owner[0] if owner is not None else ""
+        while module:
+            if module in program.modules:
+                yield program.modules[module]
+            module = module.rpartition(".")[0]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from buildmatrix.inventory.python_source import imported_at_once
+from buildmatrix.inventory.python_source import imported_at_once, may_call_at_once
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,24 @@ from buildmatrix.inventory.python_source import imported_at_once
             ["a"],
             id="by another name of its own",
         ),
+        pytest.param(
+            b"def f():\n    import a\n# f()\n", [], id="in a function that a comment calls"
+        ),
+        pytest.param(
+            b"class C:\n  def f(self):\n    import a\n  import b\n  x = f(0)\n",
+            ["b", "a"],
+            id="in a function of a class",
+        ),
+        pytest.param(
+            b"if t.TYPE_CHECKING:\n    import a\nelse:\n    import b\n",
+            ["b"],
+            id="for type checkers",
+        ),
+        pytest.param(
+            b"async def f(\n    x,\n):\n    import a\n\n# at the margin\n    import b\nimport c\n",
+            ["c"],
+            id="behind a bracket and a comment",
+        ),
         pytest.param(b"no_import_module('a')\n", [], id="the end of a longer name"),
         pytest.param(b"import_module(\n    'a'\n)\n__import__(b)\n", ["a", "*"], id="put together"),
         pytest.param(
@@ -38,3 +56,25 @@ from buildmatrix.inventory.python_source import imported_at_once
 )
 def test_what_an_import_imports_at_once(source: bytes, expected: list[str]) -> None:
     assert list(imported_at_once(source)) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        pytest.param(b"import a\na.f()\n", True, id="of the module"),
+        pytest.param(b"import a.b\na.b.f()\n", True, id="of a module in it"),
+        pytest.param(b"import a.b as c\nc.f()\n", True, id="by another name"),
+        pytest.param(b"from a import (\n  f,\n  g as h)\nh ()\n", True, id="of what is in it"),
+        pytest.param(b"from a import f\nx = (f\n     .g())\n", True, id="over two lines"),
+        pytest.param(b"from a import f\nx = f \\\n  ()\n", True, id="over a continued line"),
+        pytest.param(b"import a\nclass C:\n  x = a.f()\n", True, id="in a class"),
+        pytest.param(b"import a\n@a.f(1)\ndef g(): pass\n", True, id="around a function"),
+        pytest.param(b"import a\ndef g():\n  a.f()\ng()\n", True, id="in what is called"),
+        pytest.param(b"import a\ndef g():\n  a.f()\n", False, id="in what is not called"),
+        pytest.param(b"import a\nclass C:\n  def g(self):\n    a.f()\n", False, id="in a method"),
+        pytest.param(b"import b\nb.f()\n", False, id="of another module"),
+        pytest.param(b"import a\nx = a\n", False, id="nothing"),
+    ],
+)
+def test_only_what_may_be_called_at_once_is_worth_parsing(source: bytes, expected: bool) -> None:
+    assert may_call_at_once(source, lambda name: name.partition(".")[0] == "a") == expected
