@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from buildmatrix.inventory.mattering import LEAST, may_hide
 from buildmatrix.trees.wheel import Member
 
+#: Parts that are this close to each other are one request: a request costs as much as these bytes.
+GAP = 64 << 10
 #: Compressed bytes of a member that are read as its beginning. In half of the large libraries the
 #: names that they link stand in them.
 HEAD = 64 << 10

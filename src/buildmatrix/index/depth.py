@@ -12,11 +12,14 @@ from buildmatrix.index.ends import archives, ends, links, suspects
 from buildmatrix.index.heads import heads
 from buildmatrix.index.members import HeldTree
 from buildmatrix.index.model import Depth, Member
-from buildmatrix.index.parts import Ranged, WheelParts
+from buildmatrix.index.parts import BATCH, Ranged, WheelParts
 from buildmatrix.index.python import python
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.inventory.shallow import collect_shallow
 from buildmatrix.trees.wheel import WheelTree
+
+#: A small wheel is brought as a whole where this part of it may be read: that is one request.
+MOST_OF_IT = 3 / 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ def read_parts(source: Ranged, depth: Depth, most: int | None = None) -> Reading
         parts = WheelParts(source, tree, most)
         parts.listing()
         if depth != "listing":
+            if source.size <= BATCH and (most is None or most >= source.size * MOST_OF_IT):
+                source.load([(0, source.size)])
             heads(parts)
             ends(parts)
             links(parts)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from buildmatrix.elf.ending import Sections, with_sections
 from buildmatrix.elf.head import HeadReader
 from buildmatrix.elf.model import DeviceFile
+from buildmatrix.index.amounts import GAP
 from buildmatrix.index.members import LARGEST_PACKED, is_metadata
 from buildmatrix.index.model import Member
 from buildmatrix.inventory.collect import Seen
@@ -87,16 +88,26 @@ class WheelParts:
     def batches(self, costs: dict[str, int]) -> Iterator[str]:
         """The members `costs`, the first bytes of each brought in time, in the wheel's order."""
         batch: list[tuple[str, tuple[int, int]]] = []
-        taken = 0
+        taken = behind = 0
         for path in sorted(costs, key=self.tree.extent):
-            start, end = self.tree.extent(path)
-            length = min(end - start, costs[path] + AROUND + len(path.encode()))
-            if batch and taken + length > BATCH:
+            start, length = self._part(path, costs[path])
+            between = start - behind if 0 < start - behind <= GAP else 0
+            if batch and taken + between + length > BATCH:
                 yield from self._brought(batch)
-                batch, taken = [], 0
+                batch, taken, between = [], 0, 0
             batch.append((path, (start, length)))
-            taken += length
+            taken += between + length
+            behind = start + length
         yield from self._brought(batch)
+
+    def _part(self, path: str, cost: int) -> tuple[int, int]:
+        """Offset and length of the first `cost` bytes of a member, with what stands before them."""
+        start, end = self.tree.extent(path)
+        return start, min(end - start, cost + AROUND + len(path.encode()))
+
+    def bring(self, costs: Mapping[str, int]) -> None:
+        """Have the first bytes of members at hand, without a look at them or a charge."""
+        self.source.load([self._part(path, cost) for path, cost in costs.items()])
 
     def _brought(self, batch: list[tuple[str, tuple[int, int]]]) -> Iterator[str]:
         self.source.load([part for _, part in batch])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from buildmatrix.index.amounts import FEW_PYTHON
 from buildmatrix.index.members import LARGEST_PACKED
 from buildmatrix.index.parts import WheelParts
@@ -10,6 +12,9 @@ from buildmatrix.inventory.mattering import may_matter
 from buildmatrix.inventory.python_source import outline
 from buildmatrix.inventory.python_stages import Stages
 from buildmatrix.trees.base import Unreadable
+
+#: Bytes of the Python files in one folder that are brought where an import runs some of them.
+LARGEST_FOLDER = 512 << 10
 
 
 def python(parts: WheelParts) -> None:
@@ -30,16 +35,40 @@ def python(parts: WheelParts) -> None:
     stages = Stages(path for path in parts.members if path.endswith(".py"))
     reached = dict.fromkeys(stages.first())
     ahead = list(reached)
+    folders = _Folders(costs)
     while ahead:
         stage = {path: costs[path] for path in ahead if path in costs}
         if not parts.affords(sum(stage.values())):
             return
+        parts.bring(stage | folders.beside(stage))
         found = (
             path for read, source in _read(parts, stage) for path in stages.after(read, source)
         )
         ahead = [path for path in dict.fromkeys(found) if path not in reached]
         reached.update(dict.fromkeys(ahead))
     parts.lazy = costs.keys() - reached.keys()
+
+
+class _Folders:
+    """The Python files of each folder of a wheel that were not brought yet, with their bytes.
+
+    What an import reaches in one stage, files beside that are reached in later ones, most often.
+    Who brings them at the same time sends a third of the requests, for hardly more bytes.
+    """
+
+    def __init__(self, costs: Mapping[str, int]) -> None:
+        self._files: dict[str, dict[str, int]] = {}
+        for path, cost in costs.items():
+            self._files.setdefault(path.rpartition("/")[0], {})[path] = cost
+
+    def beside(self, paths: Iterable[str]) -> dict[str, int]:
+        """What lies beside `paths`, in folders with few bytes; each only once."""
+        found: dict[str, int] = {}
+        for folder in {path.rpartition("/")[0]: None for path in paths}:
+            files = self._files.pop(folder, {})
+            if sum(files.values()) <= LARGEST_FOLDER:
+                found |= files
+        return found
 
 
 def _read(parts: WheelParts, costs: dict[str, int]) -> list[tuple[str, bytes]]:

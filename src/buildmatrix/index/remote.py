@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from buildmatrix.index.addresses import Address
+from buildmatrix.index.amounts import GAP
 from buildmatrix.index.failures import RequestError
 from buildmatrix.index.model import FileVersion
 from buildmatrix.index.ranges import SPOOLED, Ranges
@@ -25,8 +26,6 @@ from buildmatrix.index.windows import Windows
 
 #: Bytes that a small read asks for.
 LEAST = 16 << 10
-#: Parts that are this close to each other are one request: a request costs as much as these bytes.
-GAP = 32 << 10
 #: Bytes of one file that are held; what was not used for longest is dropped.
 HELD = 2 * SPOOLED
 #: Bytes of one read: lengths come from files that may lie.
@@ -78,6 +77,11 @@ class RemoteFile:
         return server.data if server.start == 0 and len(server.data) == self.size else None
 
     @property
+    def held(self) -> int:
+        """Bytes of it that are in memory."""
+        return self._windows.bytes
+
+    @property
     def bytes_read(self) -> int:
         """Bytes that came over the network for it."""
         return self._server.traffic.bytes
@@ -126,14 +130,17 @@ class RemoteFile:
         joined: list[tuple[int, int]] = []
         for offset, length in sorted(parts):
             start, stop = max(0, offset), min(offset + length, self.size)
-            while start < stop and (held := self._windows.at(start, stop)):
-                start += len(held)
-            if start >= stop:
-                continue
-            if joined and start <= joined[-1][1] + GAP:
-                start, last = joined.pop()
-                stop = max(stop, last)
-            joined.append((start, stop))
+            while start < stop:
+                if held := self._windows.at(start, stop):
+                    start += len(held)
+                    continue
+                end = self._windows.next(start, stop)
+                if joined and start <= joined[-1][1] + GAP:
+                    first, last = joined.pop()
+                    joined.append((first, max(end, last)))
+                else:
+                    joined.append((start, end))
+                start = end
         wanted: list[tuple[int, int]] = []
         room = HELD // 2
         for start, stop in joined:

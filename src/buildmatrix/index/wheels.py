@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from buildmatrix.index.remote import RemoteFile
 
 _CHUNK = 256 << 10
+#: Bytes in memory of files that may be read on.
+MOST_HELD = 32 << 20
 
 
 class Files(Protocol):
@@ -47,6 +50,7 @@ class WheelReader:
     def __init__(self, client: Files | None, folder: Path | None) -> None:
         self._client = client
         self._cache = FactsCache(folder)
+        self._opened = _Opened()
 
     def prune(self) -> None:
         """Keep the cache below its limit; once, at the end of a run."""
@@ -118,11 +122,15 @@ class WheelReader:
 
         if self._client is None:
             raise UndecidedError(f"{wheel.filename} is on an index, and none may be asked")
-        remote = self._client.open(wheel.url, wheel.size)
+        remote = self._opened.take(wheel)
+        before = remote.bytes_read if remote is not None else 0
+        if remote is None:
+            remote = self._client.open(wheel.url, wheel.size)
         claim = wheel.sha256 or None
         kept = self._cache.get(_place(wheel), depth, most)
         if kept is not None and kept.version is not None and kept.version.is_same(remote.version):
-            return replace(_answer(kept, wheel), sha256=claim, bytes_read=remote.bytes_read)
+            bytes_read = remote.bytes_read - before
+            return replace(_answer(kept, wheel), sha256=claim, bytes_read=bytes_read)
         sha256 = None
         if remote.ranges and depth != "whole":
             if (data := remote.whole) is not None:
@@ -135,7 +143,10 @@ class WheelReader:
             streamed = read_stream(remote.stream(0), remote.size, directory)
             reading, sha256 = streamed.reading, streamed.sha256
             _check_claim(wheel, sha256)
-        facts = _told(wheel, sha256 or claim, remote.size, depth, reading, remote.bytes_read)
+        bytes_read = remote.bytes_read - before
+        facts = _told(wheel, sha256 or claim, remote.size, depth, reading, bytes_read)
+        if depth == "listing":
+            self._opened.keep(wheel, remote)
         if sha256 is not None and claim is not None:
             self._keep(content(sha256), facts, most, reading.limited)
         else:
@@ -155,6 +166,26 @@ class WheelReader:
             return  # What could not be read may be readable next time.
         allowed = most if facts.depth == "heads" else None
         self._cache.put(identity, facts, allowed, limited, claim=claim, version=version)
+
+
+class _Opened:
+    """Files on servers of which only a list was read: who reads on need not ask for it again."""
+
+    def __init__(self) -> None:
+        self._files: dict[tuple[str, int | None], RemoteFile] = {}
+        self._lock = threading.Lock()
+
+    def take(self, wheel: Wheel) -> RemoteFile | None:
+        """The file of `wheel`, for one thread alone."""
+        with self._lock:
+            return self._files.pop((wheel.url, wheel.size), None)
+
+    def keep(self, wheel: Wheel, remote: RemoteFile) -> None:
+        """Hold `remote` until it is taken, or until others take too much memory."""
+        with self._lock:
+            self._files[wheel.url, wheel.size] = remote
+            while sum(one.held for one in self._files.values()) > MOST_HELD:
+                del self._files[next(iter(self._files))]
 
 
 def _place(wheel: Wheel) -> str:

@@ -14,7 +14,8 @@ class Windows:
         self._parts: dict[int, bytes] = {}
         #: Starts, the least recently used first.
         self._order: dict[int, None] = {}
-        self._bytes = 0
+        #: Bytes that are held.
+        self.bytes = 0
 
     def at(self, offset: int, end: int) -> bytes:
         """What is held from `offset` on, up to `end`; empty where nothing is."""
@@ -47,14 +48,14 @@ class Windows:
         data = data[: self.next(start, end) - start]
         if not data:
             return
-        while self._bytes + len(data) > self._limit:
+        while self.bytes + len(data) > self._limit:
             self._drop(next(iter(self._order)))
         bisect.insort(self._starts, start)
         self._parts[start] = data
         self._order[start] = None
-        self._bytes += len(data)
+        self.bytes += len(data)
 
     def _drop(self, start: int) -> None:
         del self._starts[bisect.bisect_left(self._starts, start)]
         del self._order[start]
-        self._bytes -= len(self._parts.pop(start))
+        self.bytes -= len(self._parts.pop(start))

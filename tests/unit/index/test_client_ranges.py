@@ -121,6 +121,20 @@ def test_parts_that_are_wanted_together_are_joined_where_they_are_close(
         assert server.count(server.path_of(wheel.name)) == 3
 
 
+def test_what_is_held_already_is_not_asked_for_again(
+    packages: Path, large: Path, client: Client
+) -> None:
+    size = large.stat().st_size
+    with IndexServer(packages) as server:
+        remote = _open(client, server, large)
+        remote.load([(1_000_000, 200_000)])
+        remote.load([(0, size)])
+        assert [one.headers["range"] for one in server.requests[2:]] == [
+            "bytes=0-999999",
+            f"bytes=1200000-{2 * 1024 * 1024 + 199_999}",
+        ]
+
+
 def test_no_more_of_a_file_is_held_than_was_promised(packages: Path, client: Client) -> None:
     path = packages / "long-1.0-py3-none-any.whl"
     path.write_bytes(bytes(3 * HELD))
@@ -129,7 +143,7 @@ def test_no_more_of_a_file_is_held_than_was_promised(packages: Path, client: Cli
         remote.load([(0, 3 * HELD)])
         for offset in range(0, 3 * HELD, HELD // 8):
             assert remote.read(offset, 1000) == bytes(1000)
-        assert remote._windows._bytes <= HELD
+        assert remote.held <= HELD
 
 
 def test_a_stream_can_be_left_early(packages: Path, large: Path, client: Client) -> None:
