@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ from buildmatrix.lock.urls import path_in, remember
 from buildmatrix.scratch import scratch
 from buildmatrix.sources.environments import environment_of
 from buildmatrix.sources.opening import folder
-from buildmatrix.text import shown
+from buildmatrix.text import printable, shown
 from buildmatrix.trees.base import reason
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 #: Label of an image that buildmatrix built, and that says what it is for.
 BACKEND_LABEL = "dev.buildmatrix.backend"
+#: Of the log of a scan that failed: lines that are shown, and bytes that they are looked for in.
+_LOG_LINES = 10
+_LOG_BYTES = 64 << 10
 #: Kinds of SOURCE that are no tree, and the command that judges them.
 _NO_TREES = dict.fromkeys(("pypi", "lock", "requirements", "pyproject"), "audit") | {
     "report": "report"
@@ -173,7 +177,10 @@ def _image(
 
     def scan() -> Inventory:
         with scratch("scan") as folder:
-            return store.read(engine.scan(name, folder, scanner, surroundings))
+            try:
+                return store.read(engine.scan(name, folder, scanner, surroundings))
+            except BuildmatrixError as error:
+                raise _with_log(error) from error
 
     inventory = scan() if cache is None else cache.inventory(f"image {image.digest}", scan)
     if layers:
@@ -192,6 +199,20 @@ def _image(
     # The layers cannot say what the image's configuration does.
     inventory = replace(inventory, environment=image.environment)
     return Facts(inventory, image.labels.get(BACKEND_LABEL), image.labels)
+
+
+def _with_log(error: BuildmatrixError) -> BuildmatrixError:
+    """`error` with the end of its log, which nobody can read once its folder is gone."""
+    if error.log is None:
+        return error
+    try:
+        with error.log.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_BYTES))
+            lines = log.read().decode("utf-8", "replace").splitlines()[-_LOG_LINES:]
+    except OSError:
+        lines = []
+    told = "".join(f"\n  {printable(shown(line))}" for line in lines)
+    return type(error)(error.message + (f"\nThe log ends with:{told}" if told else ""))
 
 
 def _folder(path: Path, cache: FactCache | None) -> Facts:
