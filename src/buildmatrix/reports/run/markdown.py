@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from buildmatrix.phrases import bounded, count, listing, size
+from buildmatrix.phrases import bounded, count, size
 from buildmatrix.reports.run.cures import Cure, cures, headline
 from buildmatrix.reports.run.fix_words import saved
 from buildmatrix.reports.run.groups import Group, Said, by_text, cure_key, enumerated, groups, named
 from buildmatrix.reports.run.model import FixesTried, Report, left_out, state_of, steps
 from buildmatrix.reports.run.summary import summary, unsettled
-from buildmatrix.reports.run.wasted import in_vain, uncertain
+from buildmatrix.reports.run.wasted import in_vain, uncertain_words
 from buildmatrix.rules.model import GateState, TargetResult, Trial
 from buildmatrix.text import printable
 
@@ -143,10 +143,8 @@ def _items(
         yield (f"- not read: {plain(item.path)}: {plain(item.why)}",)
     for text in left_out(report):
         yield (f"- {plain(text)}",)
-    left = uncertain(report)
-    if left:
-        names = listing((plain(f"{one.name} {one.version}") for one in left), 12)
-        yield (f"- judged by a part of their files: {names}; `audit --deep` reads the rest",)
+    for text in uncertain_words(report, plain):
+        yield (f"- {text}",)
     for said in errors:
         if said.text.count("\n") > _ERROR:
             yield _error(said, ids, None)

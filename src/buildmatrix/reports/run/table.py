@@ -34,7 +34,7 @@ def render(report: Report, *, width: int, color: bool) -> str:
         *_bad_distributions(report, max(width, 40), paint),
         *_unread(report, paint),
         _smoke_not_run(report, max(width, 40), paint),
-        wrapped(table_audit.not_certain(report) or "", max(width, 40)),
+        wrapped(table_audit.not_certain(report), max(width, 40)),
         [line for text in left_out(report) for line in wrapped(text, max(width, 40))],
         *table_fixes.fixes(report, max(width, 40), paint),
         [_summary(report, known, paint)],

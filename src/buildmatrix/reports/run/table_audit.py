@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from buildmatrix.phrases import bounded, listing, size
+from buildmatrix.phrases import bounded, size
 from buildmatrix.reports.run.model import Report
 from buildmatrix.reports.run.table_states import STATES
-from buildmatrix.reports.run.wasted import uncertain
+from buildmatrix.reports.run.wasted import uncertain_words
 from buildmatrix.reports.terminal import Painter
 from buildmatrix.rules.model import AuditTotals, TargetResult
 from buildmatrix.text import printable
@@ -40,13 +40,6 @@ def _cells(totals: AuditTotals) -> list[str]:
     return [text.rjust(width) for text, width in zip(texts, _WIDTHS, strict=True)]
 
 
-def not_certain(report: Report) -> str | None:
-    """One sentence about verdicts that rest on a part of the files."""
-    left = uncertain(report)
-    if not left:
-        return None
-    names = listing((f"{one.name} {one.version}" for one in left), 12)
-    return (
-        f"judged by a part of their files: {names}. What was not read can still change these "
-        "verdicts; `audit --deep` reads it."
-    )
+def not_certain(report: Report) -> str:
+    """What is said of verdicts that may still change; empty where there are none."""
+    return " ".join(f"{text}." for text in uncertain_words(report, str))

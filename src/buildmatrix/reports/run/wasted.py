@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from buildmatrix.phrases import count, size
+from buildmatrix.phrases import count, listing, size
 from buildmatrix.reports.run.groups import Said, by_text
 from buildmatrix.reports.run.model import Report
 from buildmatrix.rules.model import Verdict
@@ -75,3 +76,22 @@ def uncertain(report: Report) -> tuple[Verdict, ...]:
     """Verdicts that a deeper look could change, each distribution once."""
     found = {(one.name, one.version): one for one in report.distributions if one.is_open}
     return tuple(found.values())
+
+
+def uncertain_words(report: Report, shown: Callable[[str], str]) -> Iterator[str]:
+    """Which verdicts are open, one sentence per remedy; `shown` escapes a name.
+
+    A scan, and an audit with `--deep`, have read all bytes: what is left there is Python that
+    cannot be parsed.
+    """
+    is_scan = bool(report.targets) and all(one.audit is None for one in report.targets)
+    left: dict[bool, list[str]] = {False: [], True: []}
+    for one in uncertain(report):
+        left[is_scan or one.depth == "whole"].append(shown(f"{one.name} {one.version}"))
+    for is_read, what, remedy in (
+        (False, "judged by a part of their files", "`audit --deep` reads the rest"),
+        (True, "judged without Python files that could not be parsed", "look at those files"),
+    ):
+        if left[is_read]:
+            names = listing(left[is_read], 12)
+            yield f"{what}: {names}. That can still change these verdicts; {remedy}"
