@@ -39,6 +39,15 @@ MOST_ENDS = 16
 MIDDLE = 512 << 10
 MIDDLES = 8
 
+#: Compressed bytes of a deflated archive that are read as its end, one after the other until they
+#: hold its list of files. That of h2o's jar, with 79,000 files, takes 2 MB.
+NESTED_ENDS = (64 << 10, 256 << 10, 1 << 20, 4 << 20)
+
+
+def nested_ends(compressed: int) -> tuple[int, ...]:
+    """The lengths that are tried of an archive: all of it costs little more than half of it."""
+    return tuple(one for one in NESTED_ENDS if one <= compressed // FIRST_PART)
+
 
 def masked(members: Iterable[Member]) -> Iterator[Member]:
     """Files with harmless names whose first bytes are asked what they are, the largest first.

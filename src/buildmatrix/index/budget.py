@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from buildmatrix.index.amounts import FEW_PYTHON, HEAD, SMALL, SNIFF, masked, useful
+from buildmatrix.index.amounts import FEW_PYTHON, HEAD, SMALL, SNIFF, masked, nested_ends, useful
 from buildmatrix.index.model import Member
-from buildmatrix.inventory.mattering import may_matter
+from buildmatrix.inventory.mattering import may_be_container, may_matter
 
 #: Of all wheels together, in parts of their bytes. The lists of files cost 0.1 to 0.2 % by
 #: themselves, and both together are to stay below 1 %.
@@ -46,6 +46,8 @@ class Need:
                 small = one.compressed <= SMALL
                 binaries += one.compressed if small else useful(one)
                 whole += one.compressed if small else one.compressed + HEAD
+                if may_be_container(one.path):
+                    whole += max(nested_ends(one.compressed), default=0)
         hidden = [one.compressed for one in masked(members)]
         sniffed = sum(min(one, SNIFF) for one in hidden)
         run = everything = python if python <= FEW_PYTHON else 0

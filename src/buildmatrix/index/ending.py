@@ -16,6 +16,7 @@ import re
 import threading
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from buildmatrix.elf.ending import UNKNOWN
 
@@ -48,6 +49,10 @@ _FIRST = bytes(one for one in range(256) if one & 6 == 4 and one >> 3 <= 29)
 _SECOND = bytes(one for one in range(256) if 16 <= one & 31 <= 29)
 _THIRD = bytes(range(1, 256, 2))
 _BEGINNING = re.compile(b"(?=[%b][%b][%b])" % tuple(map(re.escape, (_FIRST, _SECOND, _THIRD))))
+#: What is packed already is stored in blocks (3.2.4): three bits of zero, zeros up to the next
+#: byte, the length and its complement. Those of archives have thousands of bytes.
+_STORED = bytes(range(1 << 5))
+_LEAST_STORED = 1 << 10
 
 
 class Ending:
@@ -79,12 +84,13 @@ class Ending:
 _one_at_a_time = threading.Lock()
 
 
-def inflate_end(data: bytes) -> Ending | None:
+def inflate_end(data: bytes, most: int = MOST, held: int = HELD) -> Ending | None:
     """What `data`, the last bytes of a deflated member, inflates to from some block on.
 
-    None where no block begins in it, as far as can be told. The last `HELD` bytes of it at most.
+    None where no block begins in it, as far as can be told, and where it inflates to more than
+    `most` bytes. The last `held` bytes of it at most.
     """
-    return _inflate(data, _to_end)
+    return _inflate(data, partial(_to_end, most=most, last=held))
 
 
 def inflate_middle(data: bytes) -> Ending | None:
@@ -124,6 +130,7 @@ def _places(data: bytes) -> Iterator[memoryview]:
             # What begins in this step may end behind it.
             for match in _BEGINNING.finditer(one, start, start + _STEP + 2)
         )
+        yield from (memoryview(b"\0" + data[at:]) for at in _stored(data, start))
         for at, shift in places:
             if at < start + _STEP:
                 tried += 1
@@ -142,7 +149,21 @@ def _from_middle(data: memoryview, before: bytes) -> bytes | None:
     return None if stream.eof or len(held) < LEAST_MIDDLE else held
 
 
-def _to_end(data: memoryview, before: bytes) -> bytes | None:
+def _stored(data: bytes, start: int) -> Iterator[int]:
+    """Where in the step from `start` on the length of a stored block may stand."""
+    step = int.from_bytes(data[start : start + _STEP + 3], "little")
+    complements = (step ^ step >> 16).to_bytes(_STEP + 3, "little")
+    at = complements.find(b"\xff\xff")
+    while at >= 0:
+        place = start + at
+        length = int.from_bytes(data[place : place + 2], "little")
+        is_long = length >= _LEAST_STORED and place + 4 <= len(data)
+        if at < _STEP and place > 0 and data[place - 1] in _STORED and is_long:
+            yield place
+        at = complements.find(b"\xff\xff", at + 1)
+
+
+def _to_end(data: memoryview, before: bytes, most: int, last: int) -> bytes | None:
     """The last bytes that `data` inflates to, where it ends with the member."""
     stream = zlib.decompressobj(-zlib.MAX_WBITS, before)
     held = bytearray()
@@ -156,8 +177,8 @@ def _to_end(data: memoryview, before: bytes) -> bytes | None:
         left = stream.unconsumed_tail
         held += piece
         total += len(piece)
-        if total > MOST or not (piece or left):
+        if total > most or not (piece or left):
             return None
-        del held[:-HELD]
+        del held[:-last]
     # Shifted by some bits, the last byte may be an empty one.
     return bytes(held) if len(stream.unused_data) <= 1 else None

@@ -22,7 +22,7 @@ from buildmatrix.index.forward import Forward
 from buildmatrix.index.heads import is_small
 from buildmatrix.index.model import Member
 from buildmatrix.index.parts import DLOPEN, LARGEST_HEAD, WheelParts
-from buildmatrix.inventory.collect import Seen, look
+from buildmatrix.inventory.collect import Seen, look, with_contents
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.inflating import Sequential
 from buildmatrix.trees.wheel import opened_member
@@ -233,7 +233,7 @@ def suspects(parts: WheelParts) -> None:
 
 
 def archives(parts: WheelParts) -> None:
-    """Large files that are nothing but device code, or hold objects: whole, the small first."""
+    """Containers, and large files of device code or objects: whole, the small first."""
     if parts.left is None:
         return
     for member in sorted(parts.archives, key=lambda one: (one.compressed, one.path)):
@@ -261,7 +261,9 @@ def _whole(parts: WheelParts, member: Member) -> Seen:
         )
 
     try:
-        return look(opened_member(begin, entry.size), member.path, entry.size)
+        source = opened_member(begin, entry.size)
+        seen = look(source, member.path, entry.size)
+        return with_contents(seen, source, member.path, entry.size)
     finally:
         for forward in streams:
             forward.close()

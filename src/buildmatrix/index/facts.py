@@ -35,7 +35,7 @@ from buildmatrix.store.facts import ABANDONED, scanner
 #: Bytes of all entries together; the least recently used ones go first.
 LIMIT = 512 << 20
 #: Changes with the layout of an entry, and with what a depth means.
-_VERSION = f"{SCHEMA} wheel/5"
+_VERSION = f"{SCHEMA} wheel/6"
 _DIGEST = hashlib.sha256().digest_size
 #: Bytes that one entry may unpack to.
 _LARGEST = 1 << 30

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from buildmatrix.elf.devicefile import HEAD as KIND_HEAD
 from buildmatrix.elf.devicefile import kind_of
 from buildmatrix.elf.head import HeadReader, Malformed
 from buildmatrix.elf.source import BytesSource
-from buildmatrix.index.amounts import HEAD, SMALL, SNIFF, masked, useful
-from buildmatrix.index.members import Within, seen_in
+from buildmatrix.index.amounts import HEAD, MOST_ENDS, SMALL, SNIFF, masked, useful
+from buildmatrix.index.members import seen_in
 from buildmatrix.index.model import Member
+from buildmatrix.index.nested import nested_directory
 from buildmatrix.index.parts import DLOPEN, LARGEST_HEAD, WheelParts
 from buildmatrix.inventory.collect import ELF_MAGIC, Seen
-from buildmatrix.inventory.mattering import may_matter
-from buildmatrix.inventory.nested import Contents, recognised
+from buildmatrix.inventory.mattering import LARGE_CONTAINER, may_matter
+from buildmatrix.inventory.names import readable
+from buildmatrix.inventory.nested import Contents, may_hold_binary, recognised, zip_kind
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.wheel import LARGEST_HELD
-from buildmatrix.trees.zipdirectory import STORED, TAIL, read_directory
+from buildmatrix.trees.zipdirectory import Entry
 
-#: Compressed bytes of an archive in a wheel that is read whole, and those of the list of files of
-#: one that is stored.
+#: Compressed bytes of an archive in a wheel that is read whole.
 LARGEST_OPENED = 4 << 20
-LARGEST_LISTING = 2 << 20
+#: Files of an archive that are named where it was not read.
+MOST_NAMED = 3
 #: Inflated bytes of a beginning that are kept for its end: the headers of a file and its segments.
 FIRST_PAGE = 4 << 10
 #: Part of the bytes allowed that small binaries leave to large ones, where there is not enough for
@@ -122,26 +125,43 @@ def _look(parts: WheelParts, member: Member, length: int) -> None:
 
 
 def _look_inside(parts: WheelParts, member: Member, contents: Contents) -> None:
-    """Read a container whole where that is little; of a stored ZIP the directory says enough.
+    """Read a container whole where that is little; of a ZIP the list of files may say enough.
 
-    Else it stays closed: deflate cannot be entered at the directory of a ZIP.
+    Where it does not, the container is read whole if there is enough for it in the end.
     """
     path = member.path
-    entry, start = parts.tree.place(path)
     if member.compressed <= LARGEST_OPENED and member.size <= LARGEST_HELD:
         if parts.affords(member.compressed):
             parts.seen[path] = seen_in(path, parts.tree.packed(path).unpack())
             return
-    elif contents.kind == "zip" and entry.method == STORED and parts.affords(TAIL):
-        source = Within(parts.source, start, entry.size, LARGEST_LISTING)
-        try:
-            files = read_directory(source)
-        except Unreadable:
-            files = None
-        parts.spent += max(0, source.bytes_read - TAIL)
-        if files is not None and not any(may_matter(one.name, one.size) for one in files):
-            return
+        closed = f"{member.size} bytes of an archive were not read"
+    else:
+        is_listed = contents.kind == "zip" and len(parts.archives) < MOST_ENDS
+        files = nested_directory(parts, member) if is_listed else None
+        if files is None:
+            closed = f"{member.size} bytes of an archive were not read"
+        else:
+            binaries = [one for one in files if may_hold_binary(one.name, one.size)]
+            kind = zip_kind(one.name for one in files)
+            if not binaries:
+                parts.seen[path] = Seen(contents=Contents(kind, len(files)))
+                return
+            contents = Contents(kind, len(files))
+            closed = _not_read(binaries)
     parts.opened.discard(path)
+    parts.archives.append(member)
+    if closed:
+        parts.seen[path] = Seen(contents=replace(contents, waiting=None, closed=closed))
+
+
+def _not_read(binaries: Sequence[Entry]) -> str:
+    """Which files of an archive were not read, as far as they matter together."""
+    if sum(one.size for one in binaries) < LARGE_CONTAINER:
+        return ""
+    largest = sorted(binaries, key=lambda one: (-one.size, one.name))
+    names = ", ".join(f"{readable(one.name)} ({one.size} bytes)" for one in largest[:MOST_NAMED])
+    more = len(largest) - MOST_NAMED
+    return f"not read of its files: {names}" + (f" and {more} more" if more > 0 else "")
 
 
 def is_small(member: Member) -> bool:

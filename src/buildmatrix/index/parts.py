@@ -68,7 +68,8 @@ class WheelParts:
         self.ends: dict[str, Sections] = {}
         #: Binaries that load others by name, as far as those were read.
         self.loading: set[str] = set()
-        #: Large files with device code that are no ELF: all of their bytes say what it is.
+        #: Containers, and large files with device code that are no ELF: all of their bytes say what
+        #: it is.
         self.archives: list[Member] = []
 
     @property

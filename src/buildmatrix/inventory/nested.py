@@ -9,15 +9,16 @@ from __future__ import annotations
 import io
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from buildmatrix.elf import devicefile, zstd
 from buildmatrix.elf.layout import MAGIC as ELF_MAGIC
 from buildmatrix.elf.model import DeviceFile, Elf
 from buildmatrix.elf.suffixes import SUFFIXES
-from buildmatrix.inventory.mattering import LARGE_CONTAINER, may_be_container, may_matter
+from buildmatrix.inventory.mattering import LARGE_CONTAINER, LEAST, may_be_container, may_matter
 from buildmatrix.inventory.names import readable
 from buildmatrix.trees import containers
 from buildmatrix.trees.archive import CHUNK, MOST_INFLATION, OpenFile, Slice, Zstandard
@@ -257,6 +258,18 @@ def _kind(kind: str, name: str) -> str:
     if kind == "zip" and name.startswith("pkg-") and name.endswith(".tar.zst"):
         return "conda"
     return "conda" if kind == "compressed" and name == "info/index.json" else kind
+
+
+def zip_kind(names: Iterable[str]) -> str:
+    """The kind of a ZIP archive with files of these names."""
+    return reduce(_kind, names, "zip")
+
+
+def may_hold_binary(name: str, size: int) -> bool:
+    """Whether a file of a container may be one that counts, as far as its name and size tell."""
+    if name.endswith((".py", "/")) or size < _SMALLEST:
+        return False
+    return _is_telling(name) or (size >= LEAST and may_matter(name, size))
 
 
 def _is_telling(name: str) -> bool:
