@@ -9,7 +9,7 @@ from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.lock.model import Lock
+from buildmatrix.locks.model import Lock
 from buildmatrix.reports.run.model import FailOn, fails, leaves_open
 from buildmatrix.rules import baseline, waivers
 from buildmatrix.rules.certainty import with_unparsed

@@ -27,7 +27,7 @@ from buildmatrix.audit.target import Merger, judge_target, start
 from buildmatrix.index.budget import Need
 from buildmatrix.index.reading import Readings, Wanted
 from buildmatrix.index.wheels import WheelReader
-from buildmatrix.lock.model import Lock, Package, Wheel
+from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.progress import Silent
 from buildmatrix.rules.engine import Judgement
 from buildmatrix.rules.model import Finding, Verdict

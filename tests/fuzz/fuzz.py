@@ -51,7 +51,7 @@ TARGETS = {
     "elf": Target(["buildmatrix.elf"], UNIT / "elf" / "cases", "*", 4),
     "wheel": Target(["buildmatrix.trees"], _CASES, "wheel-*", 2),
     "page": Target(["buildmatrix.index.pages", "html.parser"], _CASES, "page-*", 1),
-    "lock": Target(["buildmatrix.lock"], _CASES, "lock-*", 1),
+    "lock": Target(["buildmatrix.locks"], _CASES, "lock-*", 1),
     "tree": Target(["buildmatrix.inventory"], _CASES, "tree-*", 2),
 }
 
@@ -72,7 +72,7 @@ def prepare(name: str, folder: Path) -> tuple[list[bytes], Callable[[bytes], Non
     if name == "lock":
         from lock_cases import CPU
 
-        from buildmatrix.lock.ask import Ask
+        from buildmatrix.locks.ask import Ask
 
         ask = Ask(folder / "lock", "lock", CPU)
         return honest.locks(), lambda data: promises.lock(data, ask)

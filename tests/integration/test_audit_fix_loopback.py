@@ -294,7 +294,7 @@ def test_locks_of_a_specification_do_not_hide_what_a_fix_does(
     index: PackageIndex, root: Path
 ) -> None:
     write(root, buildmatrix__toml=SPEC, base__in="xgboost==3.4.1\n")
-    from buildmatrix.lock.resolve import lock_targets
+    from buildmatrix.locks.resolve import lock_targets
     from buildmatrix.progress import Silent
     from buildmatrix.spec.load import load_spec
 

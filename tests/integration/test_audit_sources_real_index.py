@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.lock.choose import choose
+from buildmatrix.locks.choose import choose
 from buildmatrix.progress import Silent
 from buildmatrix.sources.resolution.resolved import Resolved, resolve_sources
 

@@ -11,8 +11,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from buildmatrix.cli import main
-from buildmatrix.lock.platform import marker_environment
-from buildmatrix.lock.uv import find_uv
+from buildmatrix.locks.platform import marker_environment
+from buildmatrix.locks.uv import find_uv
 from buildmatrix.progress import Silent
 from buildmatrix.sources.resolution.resolved import Resolved, resolve_sources
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.lock.model import Lock
-from buildmatrix.lock.resolve import lock_targets
-from buildmatrix.lock.status import staleness
+from buildmatrix.locks.model import Lock
+from buildmatrix.locks.resolve import lock_targets
+from buildmatrix.locks.status import staleness
 from buildmatrix.progress import Silent
 from buildmatrix.spec.model import Base, Policy, Spec, Target, User
 

@@ -11,7 +11,7 @@ import pytest
 from conftest import Buildmatrix
 from osv import OsvServer, osv_server
 
-from buildmatrix.lock.model import Lock, Package
+from buildmatrix.locks.model import Lock, Package
 from buildmatrix.progress import Silent
 from buildmatrix.spec.model import Policy, VulnerabilityPolicy
 from buildmatrix.vulnerabilities.advisories import Asking, asked

@@ -18,7 +18,7 @@ from loader_roots import toolchain as toolchain  # a fixture
 
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.loader import resolve
-from buildmatrix.lock.uv import find_uv
+from buildmatrix.locks.uv import find_uv
 from buildmatrix.reports.why.graph import Edge, Graph
 from buildmatrix.trees.directory import DirectoryTree
 from buildmatrix.why.join import join

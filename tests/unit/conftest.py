@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from buildmatrix.lock import urls
+from buildmatrix import urls
 
 
 @pytest.fixture(autouse=True)

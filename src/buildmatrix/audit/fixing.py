@@ -25,7 +25,7 @@ from buildmatrix.audit.patches import (
 from buildmatrix.audit.rebuilding import look_up
 from buildmatrix.audit.session import Found, Session, target_of
 from buildmatrix.audit.trying import Attempt, Bench
-from buildmatrix.lock.model import Lock
+from buildmatrix.locks.model import Lock
 from buildmatrix.phrases import listing
 from buildmatrix.reports.run.model import FixesTried, Report, Saved
 from buildmatrix.rules.model import Trial

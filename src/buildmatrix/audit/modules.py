@@ -14,8 +14,8 @@ from pathlib import Path
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.model import WheelFacts
 from buildmatrix.index.reading import Reader
-from buildmatrix.lock.choose import choose
-from buildmatrix.lock.model import Package
+from buildmatrix.locks.choose import choose
+from buildmatrix.locks.model import Package
 from buildmatrix.sources.resolution.resolved import Resolved
 
 #: Bytes of one wheel that may be read for its imports.

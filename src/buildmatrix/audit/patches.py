@@ -13,19 +13,19 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.audit.session import Inputs
 from buildmatrix.errors import SpecError, UndecidedError
-from buildmatrix.lock.amend import CannotAmend, amended
-from buildmatrix.lock.committed import is_lock
-from buildmatrix.lock.environment import is_environment
-from buildmatrix.lock.pinned import is_pinned
-from buildmatrix.lock.projects import read_project
-from buildmatrix.lock.rewrite import (
+from buildmatrix.locks.amend import CannotAmend, amended
+from buildmatrix.locks.committed import is_lock
+from buildmatrix.locks.environment import is_environment
+from buildmatrix.locks.pinned import is_pinned
+from buildmatrix.locks.projects import read_project
+from buildmatrix.locks.rewrite import (
     CannotRewrite,
     renamed_item,
     renamed_line,
     renamed_string,
     unified,
 )
-from buildmatrix.lock.wanted import read_wanted
+from buildmatrix.locks.wanted import read_wanted
 from buildmatrix.parsing import parse_requirement
 from buildmatrix.rules.model import Change
 from buildmatrix.sources.asked import Asked, label_of, parse
@@ -286,7 +286,7 @@ def write(texts: Iterable[Text]) -> tuple[str, ...]:
 
     Nothing is written unless all of them are as they were.
     """
-    from buildmatrix.lock.files import write_changed
+    from buildmatrix.files import write_changed
 
     files: Collection[Text] = sorted(texts, key=lambda one: one.label)
     for one in files:

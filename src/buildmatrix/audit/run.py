@@ -18,7 +18,7 @@ from buildmatrix.index.budget import Need, rest, shares
 from buildmatrix.index.reading import Reader, Readings, Wanted, key
 from buildmatrix.inventory.model import Inventory, Stats, Unread
 from buildmatrix.judge import Judge
-from buildmatrix.lock.model import Wheel
+from buildmatrix.locks.model import Wheel
 from buildmatrix.progress import Progress
 from buildmatrix.reports.run.model import Report, assemble, fails
 from buildmatrix.rules import stale_lock

@@ -15,9 +15,9 @@ from buildmatrix.inventory.loader import Resolution
 from buildmatrix.inventory.merge import Paths, merge
 from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.judge import Judge
-from buildmatrix.lock.model import Lock, Wheel
-from buildmatrix.lock.platform import marker_environment
-from buildmatrix.lock.requires import lacking, with_askers
+from buildmatrix.locks.model import Lock, Wheel
+from buildmatrix.locks.platform import marker_environment
+from buildmatrix.locks.requires import lacking, with_askers
 from buildmatrix.phrases import listing
 from buildmatrix.rules.certainty import (
     Gain,

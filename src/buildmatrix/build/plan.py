@@ -10,7 +10,7 @@ from buildmatrix.build import smoke
 from buildmatrix.build.digests import Digests
 from buildmatrix.build.options import Options
 from buildmatrix.engines.model import BuildJob
-from buildmatrix.lock.model import Lock
+from buildmatrix.locks.model import Lock
 from buildmatrix.render.names import bake_name, scan_name, staged_name
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.state import journal

@@ -127,8 +127,8 @@ class _Run:
 
     def locks(self) -> None:
         """Bring the locks up to date, and judge them before anything is downloaded."""
-        from buildmatrix.lock.resolve import lock_targets
-        from buildmatrix.lock.status import staleness
+        from buildmatrix.locks.resolve import lock_targets
+        from buildmatrix.locks.status import staleness
 
         fresh: list[Work] = []
         for work in self.works:

@@ -8,7 +8,7 @@ from pathlib import Path
 from buildmatrix.engines.model import BuildJob
 from buildmatrix.errors import BuildError, BuildmatrixError, UndecidedError
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.lock.model import Lock
+from buildmatrix.locks.model import Lock
 from buildmatrix.rules.model import GATES, Finding, Gate, GateState, TargetResult, Verdict
 from buildmatrix.spec.model import Target
 from buildmatrix.state.folder import TargetFiles

@@ -10,7 +10,7 @@ import click
 from buildmatrix.cli.console import complain, say
 from buildmatrix.cli.options import Settings, load_targets, option, selection_options
 from buildmatrix.errors import UsageError
-from buildmatrix.lock.model import Lock
+from buildmatrix.locks.model import Lock
 
 
 @click.command("generate", short_help="Write Dockerfiles and docker-bake.json.")
@@ -33,7 +33,7 @@ def command(
 
     The same specification and locks give the same bytes.
     """
-    from buildmatrix.lock.read import read_lock
+    from buildmatrix.locks.read import read_lock
     from buildmatrix.render.generate import differences, generate, write
 
     spec, targets = load_targets(settings, globs, subset)

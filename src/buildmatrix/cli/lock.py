@@ -50,10 +50,10 @@ def command(
 
     Locks that are current are left alone, and then no network is used.
     """
-    from buildmatrix.lock.changes import changes, versions_in, versions_of
-    from buildmatrix.lock.model import Lock
-    from buildmatrix.lock.resolve import lock_targets
-    from buildmatrix.lock.status import leftovers, staleness
+    from buildmatrix.locks.changes import changes, versions_in, versions_of
+    from buildmatrix.locks.model import Lock
+    from buildmatrix.locks.resolve import lock_targets
+    from buildmatrix.locks.status import leftovers, staleness
 
     spec, targets = load_targets(settings, globs, subset)
     reasons = {target.id: staleness(spec, target) for target in targets}
@@ -96,7 +96,7 @@ def _check_locked(spec: Spec, targets: Sequence[Target], names: Sequence[str]) -
     """Raise `UsageError` for names that no lock of `targets` has: they are spelled wrong."""
     from packaging.utils import canonicalize_name
 
-    from buildmatrix.lock.read import read_lock
+    from buildmatrix.locks.read import read_lock
 
     if not names:
         return

@@ -18,7 +18,7 @@ from packaging.version import InvalidVersion
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import DistributionMatch
-from buildmatrix.lock.model import Lock, Package
+from buildmatrix.locks.model import Lock, Package
 from buildmatrix.parsing import parse_requirement, parse_version
 from buildmatrix.phrases import listing
 from buildmatrix.reports.diff.drifts import Drift, Drifts, Pinned

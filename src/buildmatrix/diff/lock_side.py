@@ -18,7 +18,7 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.index.reading import Kept, Reader, key
 from buildmatrix.inventory.merge import merge
 from buildmatrix.inventory.model import Inventory, Unread
-from buildmatrix.lock.choose import choose
+from buildmatrix.locks.choose import choose
 from buildmatrix.reports.run.model import is_undecided
 from buildmatrix.sources.locked import read_wheels, the_one
 from buildmatrix.sources.resolution.chosen import chosen_wheels
@@ -73,7 +73,7 @@ def _meant(text: str, spec: Spec | None, settings: Settings) -> tuple[Sequence[s
     path = Path(text.removeprefix("lock:"))
     if not path.name.startswith("pylock") or not path.is_file():
         return nothing
-    from buildmatrix.lock.read import read_lock
+    from buildmatrix.locks.read import read_lock
 
     id = read_lock(path).target
     if spec is not None and any(target.id == id for target in spec.targets):

@@ -18,7 +18,7 @@ from buildmatrix.diff.git_revision import Revision, at_revision, moved
 from buildmatrix.diff.model import Held, Side
 from buildmatrix.diff.sides import with_lock
 from buildmatrix.errors import BuildmatrixError, UsageError
-from buildmatrix.lock.choose import choose
+from buildmatrix.locks.choose import choose
 from buildmatrix.phrases import listing
 from buildmatrix.reports.diff.model import FindingChange
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference

@@ -10,7 +10,7 @@ from buildmatrix.diff.architectures import architectures
 from buildmatrix.diff.libraries import libraries
 from buildmatrix.diff.model import Held, Side
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.lock.model import Lock, Package, Wheel
+from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.rules.model import Verdict
 
 

@@ -17,7 +17,7 @@ from buildmatrix.diff.model import Held, Side
 from buildmatrix.diff.settings import Settings, with_facts
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.lock.model import Lock
+from buildmatrix.locks.model import Lock
 from buildmatrix.reports.diff.model import Kind
 from buildmatrix.reports.run.model import Report, assemble, is_undecided
 from buildmatrix.rules.engine import judge_image

@@ -33,7 +33,7 @@ def engine_line(engine: Engine, builder: str | None) -> tuple[Line, Facilities |
 
 def resolver_line() -> Line:
     """The resolver."""
-    from buildmatrix.lock.uv import find_uv
+    from buildmatrix.locks.uv import find_uv
 
     try:
         return Line("ok", "resolver", f"uv {find_uv().version}")

@@ -3,7 +3,7 @@
 Sources, the first that knows the server wins: the URL itself; an index URL of this machine's
 configuration that holds them (files of that index are on the same server); uv's
 UV_INDEX_<NAME>_USERNAME and _PASSWORD for the index of that name; a URL in what is audited
-(`lock.urls`); netrc, as curl and pip read it,
+(`urls`); netrc, as curl and pip read it,
 without its `default` entry, which would tell the password to every server a page links to.
 """
 
@@ -19,8 +19,8 @@ from pathlib import Path
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.addresses import Address, Origin, parse
-from buildmatrix.lock.urls import remembered
-from buildmatrix.lock.where import Index
+from buildmatrix.locks.where import Index
+from buildmatrix.urls import remembered
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from buildmatrix.errors import BuildmatrixError, UndecidedError
 from buildmatrix.index.model import DEPTHS, Depth, WheelFacts
-from buildmatrix.lock.model import Wheel
+from buildmatrix.locks.model import Wheel
 from buildmatrix.phrases import size
 from buildmatrix.progress import Progress
 from buildmatrix.threads import Crew

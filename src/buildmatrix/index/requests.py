@@ -15,7 +15,7 @@ from buildmatrix.index.addresses import Address
 from buildmatrix.index.credentials import Credentials
 from buildmatrix.index.failures import RequestError, refused
 from buildmatrix.index.patience import Patience
-from buildmatrix.lock.where import servers
+from buildmatrix.locks.where import servers
 
 if TYPE_CHECKING:
     from buildmatrix.index.transport import Transport

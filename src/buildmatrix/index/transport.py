@@ -26,8 +26,8 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.index.addresses import Address
 from buildmatrix.index.failures import unreached
 from buildmatrix.index.patience import Patience
-from buildmatrix.lock.pipsettings import pip_settings
-from buildmatrix.lock.where import trusted_hosts
+from buildmatrix.locks.pipsettings import pip_settings
+from buildmatrix.locks.where import trusted_hosts
 
 #: More than the threads that read at once, so that none waits for another one's open stream.
 MOST_CONNECTIONS = 64

@@ -20,7 +20,7 @@ from buildmatrix.index.addresses import parse
 from buildmatrix.index.facts import FactsCache, Kept, content, place
 from buildmatrix.index.model import Depth, FileVersion, WheelFacts
 from buildmatrix.inventory.model import Distribution
-from buildmatrix.lock.model import Wheel
+from buildmatrix.locks.model import Wheel
 from buildmatrix.parsing import parse_version, parse_wheel_name
 from buildmatrix.store.facts import digest
 from buildmatrix.trees.base import Closing, reason

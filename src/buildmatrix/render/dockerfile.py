@@ -7,7 +7,7 @@ import posixpath
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from buildmatrix.errors import Problem, SpecError
-from buildmatrix.lock.model import Lock
+from buildmatrix.locks.model import Lock
 from buildmatrix.render.environment import render
 from buildmatrix.render.ignore import rules
 from buildmatrix.render.quoting import Unquotable, ignore_pattern

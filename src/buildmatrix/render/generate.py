@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from buildmatrix.errors import UndecidedError, UsageError
-from buildmatrix.lock.files import keep_out_of_git, write_changed
-from buildmatrix.lock.model import Lock
+from buildmatrix.files import keep_out_of_git, write_changed
+from buildmatrix.locks.model import Lock
 from buildmatrix.render.bake import bake_file
 from buildmatrix.render.dockerfile import MARK, dockerfile, dockerignore
 from buildmatrix.render.environment import make_environment, render

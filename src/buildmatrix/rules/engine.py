@@ -18,7 +18,7 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.loader import Resolution
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.lock.model import Lock
+from buildmatrix.locks.model import Lock
 from buildmatrix.rules import known_vulnerability, not_checked
 from buildmatrix.rules.agreement import BELONGS, agreed
 from buildmatrix.rules.model import Finding, Verdict

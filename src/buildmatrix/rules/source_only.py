@@ -10,7 +10,7 @@ import posixpath
 import re
 from collections.abc import Collection, Iterator
 
-from buildmatrix.lock.model import Package
+from buildmatrix.locks.model import Package
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.fixes import accept
 from buildmatrix.rules.model import Finding, Fix

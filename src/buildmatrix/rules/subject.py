@@ -14,7 +14,7 @@ from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.runtimes import built_for, toolkit_line
 from buildmatrix.inventory.loader import Resolution, resolve
 from buildmatrix.inventory.model import Inventory, Reach
-from buildmatrix.lock.model import Lock, Package, Wheel
+from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.rules.belonging import is_foreign
 from buildmatrix.rules.carried import HELD, total
 from buildmatrix.rules.model import Verdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from buildmatrix.lock.model import Package
+from buildmatrix.locks.model import Package
 
 
 class Ways:

@@ -10,7 +10,7 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle
 from buildmatrix.inventory.loader import Needed, Resolution, resolve
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.lock.model import Lock
+from buildmatrix.locks.model import Lock
 from buildmatrix.rules.subject import Image, Present
 from buildmatrix.spec.model import Policy, Target
 

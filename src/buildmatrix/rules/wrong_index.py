@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from buildmatrix.catalogue.model import DistributionMatch
 from buildmatrix.catalogue.runtimes import built_for
-from buildmatrix.lock.plan import index_of
+from buildmatrix.locks.plan import index_of
 from buildmatrix.rules import default_build, foreign_local_version
 from buildmatrix.rules.declared import declaration, sized
 from buildmatrix.rules.findings import finding

@@ -12,13 +12,13 @@ from packaging.requirements import InvalidRequirement
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import UsageError
-from buildmatrix.lock.committed import is_lock
-from buildmatrix.lock.environment import is_environment
-from buildmatrix.lock.model import LeftOut
-from buildmatrix.lock.urls import path_in, remember
+from buildmatrix.locks.committed import is_lock
+from buildmatrix.locks.environment import is_environment
+from buildmatrix.locks.model import LeftOut
 from buildmatrix.parsing import parse_requirement
 from buildmatrix.phrases import listing
 from buildmatrix.text import shown
+from buildmatrix.urls import path_in, remember
 
 #: What a SOURCE can be said to be.
 KINDS = ("requirements", "pyproject", "lock", "pypi", "wheel")

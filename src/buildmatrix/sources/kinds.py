@@ -33,8 +33,8 @@ def is_declared(text: str) -> bool:
         return "://" in rest
     path = Path(text)
     if path.is_file():
-        from buildmatrix.lock.committed import is_lock
-        from buildmatrix.lock.environment import is_environment
+        from buildmatrix.locks.committed import is_lock
+        from buildmatrix.locks.environment import is_environment
 
         named = is_lock(path.name) or is_environment(path.name) or path.name == "pyproject.toml"
         return named or path.suffix in (".txt", ".in")

@@ -18,8 +18,8 @@ from buildmatrix.engines.exports import OpenTree, exported
 from buildmatrix.engines.model import Engine, Surroundings
 from buildmatrix.errors import SpecError, UndecidedError, UsageError
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.lock.model import Lock
-from buildmatrix.lock.platform import marker_environment
+from buildmatrix.locks.model import Lock
+from buildmatrix.locks.platform import marker_environment
 from buildmatrix.sources.opening import tree_of
 from buildmatrix.sources.requirement_lines import requirement_lines, root_of
 from buildmatrix.spec.model import Spec, Target
@@ -287,6 +287,6 @@ def _lock_of(spec: Spec, target: Target) -> Lock | None:
 
 
 def _read_lock(path: Path) -> Lock:
-    from buildmatrix.lock.read import read_lock
+    from buildmatrix.locks.read import read_lock
 
     return read_lock(path)

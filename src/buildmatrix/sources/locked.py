@@ -16,8 +16,8 @@ from buildmatrix.index.model import WheelFacts
 from buildmatrix.index.reading import Reader, Readings, Wanted, key
 from buildmatrix.inventory.merge import merge
 from buildmatrix.inventory.model import Inventory, Unread
-from buildmatrix.lock.platform import marker_environment
-from buildmatrix.lock.requires import with_askers
+from buildmatrix.locks.platform import marker_environment
+from buildmatrix.locks.requires import with_askers
 from buildmatrix.phrases import count
 from buildmatrix.progress import Progress
 from buildmatrix.sources.known import Known, with_lines
@@ -90,7 +90,7 @@ def own_target(text: str, spec: Spec | None) -> str | None:
     path = Path(text.removeprefix("lock:"))
     if spec is None or not path.name.startswith("pylock") or not path.is_file():
         return None
-    from buildmatrix.lock.read import read_lock
+    from buildmatrix.locks.read import read_lock
 
     id = read_lock(path).target
     return id if any(target.id == id for target in spec.targets) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from buildmatrix.lock.model import Lock
+from buildmatrix.locks.model import Lock
 
 #: Folders above a lock in which its requirement files are looked for.
 _ABOVE = 3

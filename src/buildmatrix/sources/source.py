@@ -15,13 +15,13 @@ from buildmatrix.engines.exports import layers_of_image, zstandard
 from buildmatrix.engines.model import Engine, Surroundings
 from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.lock.model import Wheel
-from buildmatrix.lock.urls import path_in, remember
+from buildmatrix.locks.model import Wheel
 from buildmatrix.scratch import scratch
 from buildmatrix.sources.environments import environment_of
 from buildmatrix.sources.opening import folder
 from buildmatrix.text import printable, shown
 from buildmatrix.trees.base import reason
+from buildmatrix.urls import path_in, remember
 
 if TYPE_CHECKING:
     from buildmatrix.store.facts import FactCache

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from buildmatrix.engines.disk import writing
-from buildmatrix.lock.files import keep_out_of_git
+from buildmatrix.files import keep_out_of_git
 from buildmatrix.progress import Progress
 from buildmatrix.spec.model import STATE
 

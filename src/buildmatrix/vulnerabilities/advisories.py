@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from buildmatrix.lock.model import Lock
+from buildmatrix.locks.model import Lock
 from buildmatrix.progress import Progress
 from buildmatrix.spec.model import Policy
 from buildmatrix.vulnerabilities.model import Advisories

@@ -11,7 +11,7 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.loader import Resolution
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.lock.model import Lock
+from buildmatrix.locks.model import Lock
 from buildmatrix.reports.why.graph import Edge, Graph, Node
 from buildmatrix.why.embedded import embedded
 from buildmatrix.why.files import files, library_id

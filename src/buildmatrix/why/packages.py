@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from buildmatrix.inventory.model import Distribution, PythonImport, SystemPackage
-from buildmatrix.lock.model import Lock
-from buildmatrix.lock.requires import extras_asked, metadata_of, requirements
+from buildmatrix.locks.model import Lock
+from buildmatrix.locks.requires import extras_asked, metadata_of, requirements
 from buildmatrix.reports.why.graph import Edge, Node, node_id
 from buildmatrix.why.requires import requirement_edges
 

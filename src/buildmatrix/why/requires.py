@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from buildmatrix.lock.requires import Requires
+from buildmatrix.locks.requires import Requires
 from buildmatrix.reports.why.graph import Edge, node_id
 
 

@@ -18,7 +18,7 @@ from buildmatrix.audit.subject import judge_for
 from buildmatrix.index.client import Client
 from buildmatrix.index.patience import Patience
 from buildmatrix.index.wheels import WheelReader
-from buildmatrix.lock.model import Lock, Package, Wheel
+from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.progress import Silent
 from buildmatrix.reports.run.model import Report
 from buildmatrix.sources.resolution.resolved import Resolved

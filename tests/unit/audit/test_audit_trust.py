@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from audit_index import Locked, library, noise
 
-from buildmatrix.lock.model import Package
+from buildmatrix.locks.model import Package
 from buildmatrix.reports.run.model import Report, exit_code
 
 

@@ -240,8 +240,8 @@ def test_a_mirror_that_is_no_prefix_is_a_usage_error_that_says_what_to_write(mir
 
 def test_lock_names_the_target_of_an_error_once(tmp_path, capsys, monkeypatch):
     command = importlib.import_module("buildmatrix.cli.lock")
-    status = importlib.import_module("buildmatrix.lock.status")
-    resolve = importlib.import_module("buildmatrix.lock.resolve")
+    status = importlib.import_module("buildmatrix.locks.status")
+    resolve = importlib.import_module("buildmatrix.locks.resolve")
     target = SimpleNamespace(id="cpu", lock="pylock.cpu.toml")
     spec = SimpleNamespace(root=tmp_path)
     monkeypatch.setattr(command, "load_targets", lambda *_: (spec, (target,)))
@@ -254,7 +254,7 @@ def test_lock_names_the_target_of_an_error_once(tmp_path, capsys, monkeypatch):
 
 def test_quiet_is_taken_after_the_command_too_and_excludes_verbose(capsys, monkeypatch):
     command = importlib.import_module("buildmatrix.cli.lock")
-    status = importlib.import_module("buildmatrix.lock.status")
+    status = importlib.import_module("buildmatrix.locks.status")
     monkeypatch.setattr(status, "leftovers", lambda *_: ())
     monkeypatch.setattr(command, "load_targets", lambda *_: (None, ()))
     assert run(capsys, "lock", "-q", "--no-progress")[0] == 0

@@ -13,7 +13,7 @@ from buildmatrix.diff.model import Side
 from buildmatrix.diff.sides import with_inventory
 from buildmatrix.elf.model import DeviceCode, Elf
 from buildmatrix.inventory.model import Binary, Distribution, Inventory, Layer, Stats
-from buildmatrix.lock.model import Lock, Package, Wheel
+from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.reports.diff.model import Comparison, Kind
 from buildmatrix.rules.model import Finding, Severity, Verdict, VerdictName
 from buildmatrix.spec.bare import bare_target

@@ -9,7 +9,7 @@ from comparison_cases import lock, pin, target
 from buildmatrix.catalogue.load import load
 from buildmatrix.diff.drift import drifts
 from buildmatrix.diff.targets import exit_code
-from buildmatrix.lock.model import Lock
+from buildmatrix.locks.model import Lock
 from buildmatrix.reports.diff.drifts import Drift, Drifts
 from buildmatrix.spec.model import Target
 

@@ -13,7 +13,7 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.index.addresses import parse
 from buildmatrix.index.client import Client
 from buildmatrix.index.credentials import Credentials
-from buildmatrix.lock.where import Index
+from buildmatrix.locks.where import Index
 
 LOGIN = ("me", "s3cret/word")
 NewClient = Callable[..., Client]

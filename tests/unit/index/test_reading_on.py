@@ -14,7 +14,7 @@ from buildmatrix.index import wheels
 from buildmatrix.index.client import Client
 from buildmatrix.index.ranges import TAIL
 from buildmatrix.index.wheels import WheelReader
-from buildmatrix.lock.model import Wheel
+from buildmatrix.locks.model import Wheel
 
 NAME = "alpha-1.0-py3-none-any.whl"
 

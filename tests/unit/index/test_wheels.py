@@ -24,7 +24,7 @@ from buildmatrix.index.client import Client
 from buildmatrix.index.wheels import WheelReader
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import Inventory, Stats
-from buildmatrix.lock.model import Wheel
+from buildmatrix.locks.model import Wheel
 from buildmatrix.trees.wheel import WheelTree
 
 NAME = "alpha-1.0-py3-none-manylinux_2_28_x86_64.whl"

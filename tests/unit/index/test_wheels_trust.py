@@ -13,7 +13,7 @@ from test_wheels import bare, contents, locked, make, noise
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.client import Client
 from buildmatrix.index.wheels import WheelReader
-from buildmatrix.lock.model import Wheel
+from buildmatrix.locks.model import Wheel
 
 BOOSTER = "xgboost-3.2.0-py3-none-manylinux_2_28_x86_64.whl"
 CLEAN = "h11-0.16.0-py3-none-any.whl"

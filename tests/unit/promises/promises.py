@@ -17,11 +17,11 @@ from buildmatrix.index.pages import read_page
 from buildmatrix.inventory.codec import encode
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.loader import resolve
-from buildmatrix.lock.ask import Ask
-from buildmatrix.lock.lines import logical_lines
-from buildmatrix.lock.poetrylock import read as read_poetry
-from buildmatrix.lock.read import entries_of
-from buildmatrix.lock.uvlock import read as read_uv
+from buildmatrix.locks.ask import Ask
+from buildmatrix.locks.lines import logical_lines
+from buildmatrix.locks.poetrylock import read as read_poetry
+from buildmatrix.locks.read import entries_of
+from buildmatrix.locks.uvlock import read as read_uv
 from buildmatrix.store.inventories import decode
 from buildmatrix.trees.base import File, Source, Symlink, Tree, Trouble
 from buildmatrix.trees.wheel import WheelTree

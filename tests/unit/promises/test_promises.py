@@ -10,7 +10,7 @@ import pytest
 import seeds
 from lock_cases import CPU
 
-from buildmatrix.lock.ask import Ask
+from buildmatrix.locks.ask import Ask
 
 CASES = Path(__file__).parent / "cases"
 

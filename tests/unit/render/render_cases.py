@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from buildmatrix.lock.model import Lock, Package, Wheel
+from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.spec.model import Base, Policy, Spec, Target, User
 
 DIGEST = "sha256:" + "5e" * 32

@@ -11,7 +11,7 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.elf.model import Elf
 from buildmatrix.inventory.model import Binary, ClosedFile, Inventory, SharedPath
-from buildmatrix.lock.model import Package
+from buildmatrix.locks.model import Package
 from buildmatrix.rules.certainty import Gain, gains
 from buildmatrix.rules.engine import judge_wheels
 from buildmatrix.rules.model import Finding, Verdict

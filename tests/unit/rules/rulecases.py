@@ -18,7 +18,7 @@ from buildmatrix.inventory.model import (
     SystemPackage,
     Unread,
 )
-from buildmatrix.lock.model import Lock, Package, Wheel
+from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.rules.engine import check_lock, judge_image
 from buildmatrix.rules.model import Finding, Verdict
 from buildmatrix.rules.verdicts import verdicts

@@ -16,9 +16,9 @@ from buildmatrix.errors import SpecError, UsageError
 from buildmatrix.index.client import Client
 from buildmatrix.index.reading import Kept
 from buildmatrix.index.wheels import WheelReader
-from buildmatrix.lock.environment import read_environment
-from buildmatrix.lock.model import Lock
-from buildmatrix.lock.wanted import read_wanted
+from buildmatrix.locks.environment import read_environment
+from buildmatrix.locks.model import Lock
+from buildmatrix.locks.wanted import read_wanted
 from buildmatrix.progress import Silent
 from buildmatrix.reports.run.model import Report, exit_code
 from buildmatrix.sources.asked import parse

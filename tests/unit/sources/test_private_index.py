@@ -9,8 +9,8 @@ import pytest
 from lock_cases import spec_of, target
 from package_index import PackageIndex, serve, wheel_bytes
 
-from buildmatrix.lock.model import Package
-from buildmatrix.lock.resolve import lock_targets
+from buildmatrix.locks.model import Package
+from buildmatrix.locks.resolve import lock_targets
 from buildmatrix.progress import Silent
 from buildmatrix.sources.resolution.resolved import Resolved, Unresolved, resolve_sources
 

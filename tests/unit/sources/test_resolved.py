@@ -12,8 +12,8 @@ from lock_cases import spec_of, target
 from package_index import PackageIndex, serve
 
 from buildmatrix.errors import UsageError
-from buildmatrix.lock.choose import refusal
-from buildmatrix.lock.model import Package
+from buildmatrix.locks.choose import refusal
+from buildmatrix.locks.model import Package
 from buildmatrix.progress import Silent
 from buildmatrix.sources.resolution.resolved import Resolved, Unresolved, resolve_sources
 
@@ -144,7 +144,7 @@ def test_a_missing_lock_is_resolved_and_not_written(root: Path, index: PackageIn
 def test_a_committed_lock_is_audited_as_it_is_and_said_to_be_old(
     root: Path, index: PackageIndex
 ) -> None:
-    from buildmatrix.lock.resolve import lock_targets
+    from buildmatrix.locks.resolve import lock_targets
 
     write(root, "torch\n", "requirements.in")
     spec = spec_of(root, target())

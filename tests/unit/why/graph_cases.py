@@ -10,7 +10,7 @@ from buildmatrix.catalogue.match import evidence
 from buildmatrix.elf.model import Elf, Literal, Mark
 from buildmatrix.inventory.loader import resolve
 from buildmatrix.inventory.model import Binary, Distribution, Inventory
-from buildmatrix.lock.model import Lock, Package
+from buildmatrix.locks.model import Lock, Package
 from buildmatrix.reports.why import text as why_text
 from buildmatrix.reports.why.graph import Graph
 from buildmatrix.reports.why.model import Answer, Subject

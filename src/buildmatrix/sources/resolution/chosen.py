@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from buildmatrix.lock.choose import choose, is_of, refusal
-from buildmatrix.lock.model import Wheel
+from buildmatrix.locks.choose import choose, is_of, refusal
+from buildmatrix.locks.model import Wheel
 from buildmatrix.sources.resolution.resolved import Resolved
 
 

@@ -9,11 +9,11 @@ from buildmatrix.catalogue.releases import gap
 from buildmatrix.catalogue.runtimes import built_for, toolkit_line
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.client import Client
-from buildmatrix.lock.choose import nearest_build
-from buildmatrix.lock.lines import Line
-from buildmatrix.lock.plan import TORCH_FAMILY, index_of
-from buildmatrix.lock.platform import marker_environment
-from buildmatrix.lock.wanted import applies
+from buildmatrix.locks.choose import nearest_build
+from buildmatrix.locks.lines import Line
+from buildmatrix.locks.plan import TORCH_FAMILY, index_of
+from buildmatrix.locks.platform import marker_environment
+from buildmatrix.locks.wanted import applies
 from buildmatrix.spec.bare import ANY
 from buildmatrix.spec.model import Target
 from buildmatrix.text import shown

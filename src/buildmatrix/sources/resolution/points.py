@@ -13,7 +13,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.runtimes import built_for
 from buildmatrix.errors import UsageError
-from buildmatrix.lock.platform import PLATFORMS
+from buildmatrix.locks.platform import PLATFORMS
 from buildmatrix.parsing import parse_specifiers
 from buildmatrix.spec.bare import ANY, PLATFORM, bare_target
 from buildmatrix.spec.model import Spec, Target

@@ -14,28 +14,28 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name
 from packaging.version import InvalidVersion
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.lock.ask import Ask
-from buildmatrix.lock.committed import is_lock, read_committed
-from buildmatrix.lock.environment import is_environment, read_environment
-from buildmatrix.lock.explain import NoSolution
-from buildmatrix.lock.lookup import Pins, find_files, lacks_files
-from buildmatrix.lock.model import LeftOut, Lock
-from buildmatrix.lock.pinned import is_pinned
-from buildmatrix.lock.preview import Resolution, request_of, resolve
-from buildmatrix.lock.previewed import packages_of
-from buildmatrix.lock.recent import Recent
-from buildmatrix.lock.status import staleness
-from buildmatrix.lock.urls import path_in
-from buildmatrix.lock.uv import Uv
-from buildmatrix.lock.uvsettings import settings_of
-from buildmatrix.lock.wanted import Wanted, add_file, add_line
-from buildmatrix.lock.wanted_project import add_project
+from buildmatrix.locks.ask import Ask
+from buildmatrix.locks.committed import is_lock, read_committed
+from buildmatrix.locks.environment import is_environment, read_environment
+from buildmatrix.locks.explain import NoSolution
+from buildmatrix.locks.lookup import Pins, find_files, lacks_files
+from buildmatrix.locks.model import LeftOut, Lock
+from buildmatrix.locks.pinned import is_pinned
+from buildmatrix.locks.preview import Resolution, request_of, resolve
+from buildmatrix.locks.previewed import packages_of
+from buildmatrix.locks.recent import Recent
+from buildmatrix.locks.status import staleness
+from buildmatrix.locks.uv import Uv
+from buildmatrix.locks.uvsettings import settings_of
+from buildmatrix.locks.wanted import Wanted, add_file, add_line
+from buildmatrix.locks.wanted_project import add_project
 from buildmatrix.parsing import parse_wheel_name
 from buildmatrix.phrases import listing
 from buildmatrix.progress import Progress
 from buildmatrix.sources.asked import Asked, label_of
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.text import shown
+from buildmatrix.urls import path_in
 
 #: How files say which Pythons they are for.
 _PYTHON = re.compile(

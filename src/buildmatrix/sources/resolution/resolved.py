@@ -13,10 +13,10 @@ from pathlib import Path
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError
-from buildmatrix.lock.explain import NoSolution
-from buildmatrix.lock.model import Lock
-from buildmatrix.lock.recent import Recent
-from buildmatrix.lock.uv import find_uv
+from buildmatrix.locks.explain import NoSolution
+from buildmatrix.locks.model import Lock
+from buildmatrix.locks.recent import Recent
+from buildmatrix.locks.uv import find_uv
 from buildmatrix.progress import Progress
 from buildmatrix.sources.asked import Asked, label_of, parse, parts_left_out
 from buildmatrix.sources.resolution import points

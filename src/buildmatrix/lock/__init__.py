@@ -1,1 +1,0 @@
-"""One `pylock.<id>.toml` per target, resolved by `uv`."""

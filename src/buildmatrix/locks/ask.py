@@ -1,0 +1,123 @@
+"""Which part of a committed lock is meant: one target, and the extras and groups that go along."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from packaging.specifiers import InvalidSpecifier
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion
+
+from buildmatrix.errors import Problem, SpecError
+from buildmatrix.locks.markers import holds
+from buildmatrix.locks.model import LeftOut
+from buildmatrix.locks.platform import installed_environment
+from buildmatrix.parsing import parse_specifiers, parse_version
+from buildmatrix.spec.model import Target
+
+#: Grammar of names (https://packaging.python.org/en/latest/specifications/name-normalization/).
+_NAME = re.compile(r"[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9._-]{0,200}[A-Za-z0-9]")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is read out of a lock."""
+
+    path: Path
+    #: How the file is called in messages and in `Package.place`.
+    label: str
+    target: Target
+    #: Normalised names.
+    extras: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    #: Groups that are a default of the project, and not wanted here.
+    without: frozenset[str] = frozenset()
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The markers of the target, as whoever installs the lock finds them."""
+        return installed_environment(self.target)
+
+    def fits(self, marker: str | None, extras: Collection[str] = ()) -> bool:
+        """Whether a marker holds; raises `BrokenMarker`."""
+        return holds(marker, self.environment, extras, self.groups)
+
+    def beside(self, name: str) -> tuple[Path, str]:
+        """A file next to the lock, and what it is called."""
+        folder, slash, _ = self.label.rpartition("/")
+        return self.path.parent / name, f"{folder}{slash}{name}"
+
+    def check(self, extras: Collection[str], groups: Collection[str]) -> None:
+        """Raise `SpecError` when an extra or a group is asked for that the lock does not have."""
+        problems = [
+            Problem(
+                f"there is no {kind} `{name}`",
+                self.label,
+                hint=f"{kind}s here: {', '.join(sorted(known)) or 'none'}",
+            )
+            for kind, asked, known in (
+                ("extra", self.extras, extras),
+                ("group", self.groups | self.without, groups),
+            )
+            for name in sorted(asked - {canonicalize_name(one) for one in known})
+        ]
+        if problems:
+            raise SpecError(problems)
+
+    def with_defaults(self, groups: Iterable[str]) -> Ask:
+        """The same with the groups that the project installs where nobody says anything else."""
+        return replace(self, groups=self.groups | (frozenset(groups) - self.without))
+
+    def left_out(
+        self,
+        extras: Iterable[str],
+        groups: Iterable[str],
+        conflicts: Iterable[Collection[str]] = (),
+    ) -> LeftOut:
+        """The extras and groups that are not asked for.
+
+        `conflicts` are sets of extras, and of groups with a `:` in front, that exclude one another.
+        """
+        together = {*self.extras, *(f":{name}" for name in self.groups)}
+        parts: list[str] = sorted(set(map(canonicalize_name, extras)) - self.extras)
+        parts += [f":{name}" for name in sorted(set(map(canonicalize_name, groups)) - self.groups)]
+        for part in parts:
+            if all(part not in one or together.isdisjoint(one) for one in conflicts):
+                together.add(part)
+        return LeftOut(
+            extras=tuple(part for part in parts if not part.startswith(":")),
+            groups=tuple(part[1:] for part in parts if part.startswith(":")),
+            more_extras=tuple(sorted(part for part in together if not part.startswith(":"))),
+            more_groups=tuple(sorted(part[1:] for part in together if part.startswith(":"))),
+        )
+
+    def check_python(self, wanted: str) -> None:
+        """Raise `SpecError` where a lock is not for the target's Python at all."""
+        target = self.target
+        try:
+            # A minor version is meant, and tools write `>=3.12.3` where they ran on that.
+            pythons = parse_specifiers(wanted)
+            reached = any(pythons.contains(f"{target.python}.{patch}") for patch in range(100))
+        except InvalidSpecifier as error:
+            problem = f"the lock is for Python {wanted!r}, which is no range of versions"
+            raise SpecError([Problem(problem, self.label)]) from error
+        if not reached:
+            problem = f"the lock is for Python {wanted}, and {target.id} has {target.python}"
+            raise SpecError([Problem(problem, self.label)])
+
+    def check_version(self, version: str, name: str, line: int | None) -> str:
+        """The version of an entry in its normal form (PEP 440).
+
+        Raises `SpecError` for what is none, and for a name that is none (PEP 508).
+        """
+        if not _NAME.fullmatch(name):
+            problem = f"{name[:80]!r} is no name of a distribution"
+            raise SpecError([Problem(problem, self.label, line)])
+        try:
+            return str(parse_version(version)) if version else ""
+        except InvalidVersion as error:
+            problem = f"package `{name}`: `version` is {version!r}, and must be a version (PEP 440)"
+            raise SpecError([Problem(problem, self.label, line)]) from error

@@ -1,0 +1,78 @@
+"""Locks that somebody committed, whatever tool wrote them, as one target would install them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from buildmatrix.errors import UsageError
+from buildmatrix.locks import fresh, pinned, pipfilelock, poetrylock, pylock, uvlock
+from buildmatrix.locks.ask import Ask
+from buildmatrix.locks.lookup import Pins
+from buildmatrix.locks.model import Lock, Wheel
+
+#: PEP 751: `pylock.toml`, or `pylock.` and a name.
+_PYLOCK = re.compile(r"pylock(\.[^.]+)*\.toml")
+
+
+def is_lock(name: str) -> bool:
+    """Whether a file is a lock by its name."""
+    return bool(_PYLOCK.fullmatch(name)) or name in _READERS
+
+
+def read_committed(ask: Ask) -> tuple[Pins, str | None]:
+    """What a lock holds for a target, and why it is older than its inputs, where it is.
+
+    Raises `SpecError` for a lock that is broken or is for other targets, `UsageError` for a file
+    that is no lock by its name.
+    """
+    name = ask.path.name
+    if _PYLOCK.fullmatch(name):
+        pins, stale = Pins(pylock.read(ask), {}), None
+    elif name in _READERS:
+        pins, stale = _READERS[name](ask)
+    elif name.endswith((".txt", ".in")):
+        pins = pinned.read(ask)
+        stale = fresh.pinned_staleness(ask, pins.lock)
+    else:
+        known = ", ".join(["pylock.toml", *_READERS, "a pinned requirements file (*.txt)"])
+        raise UsageError(f"{ask.label} is no lock that can be read; those are {known}")
+    return replace(pins, lock=_rooted(pins.lock, ask.path.parent)), stale
+
+
+def _uv(ask: Ask) -> tuple[Pins, str | None]:
+    return Pins(uvlock.read(ask), {}), fresh.uv_staleness(ask)
+
+
+def _poetry(ask: Ask) -> tuple[Pins, str | None]:
+    return Pins(poetrylock.read(ask), {}), fresh.poetry_staleness(ask)
+
+
+def _pipenv(ask: Ask) -> tuple[Pins, str | None]:
+    lock, hashes = pipfilelock.read(ask)
+    return Pins(lock, hashes), fresh.pipenv_staleness(ask)
+
+
+_READERS: Mapping[str, Callable[[Ask], tuple[Pins, str | None]]] = {
+    "uv.lock": _uv,
+    "poetry.lock": _poetry,
+    "Pipfile.lock": _pipenv,
+}
+
+
+def _rooted(lock: Lock, folder: Path) -> Lock:
+    """The lock with the paths of local wheels as seen from here, not from the lock."""
+
+    def rooted(wheel: Wheel) -> Wheel:
+        if not wheel.url or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", wheel.url):
+            return wheel
+        return replace(wheel, url=str(folder / wheel.url))
+
+    return replace(
+        lock,
+        packages=tuple(
+            replace(package, wheels=tuple(map(rooted, package.wheels))) for package in lock.packages
+        ),
+    )

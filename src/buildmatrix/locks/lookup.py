@@ -1,0 +1,213 @@
+"""The files of pinned versions, for locks that name them by hash alone.
+
+`poetry.lock` has file names and no addresses; `Pipfile.lock` and pinned requirements have at most
+hashes. uv knows the machine's indexes, mirrors and credentials: it is asked for exactly the pinned
+versions, without their dependencies, so nothing is resolved and nothing is built.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+from buildmatrix.errors import UndecidedError
+from buildmatrix.locks.explain import NoSolution, explain
+from buildmatrix.locks.local import local_state
+from buildmatrix.locks.model import Lock, Package, Wheel
+from buildmatrix.locks.plan import TORCH_FAMILY, index_of
+from buildmatrix.locks.platform import installed_environment, python_platform
+from buildmatrix.locks.read import entries_of
+from buildmatrix.locks.recent import Recent
+from buildmatrix.locks.uv import Uv
+from buildmatrix.locks.uvsettings import project_text
+from buildmatrix.scratch import scratch
+from buildmatrix.spec.model import Target
+from buildmatrix.text import without_login
+
+#: Indexes that stand for "the default one", which a machine may mirror.
+_DEFAULT = re.compile(r"https://pypi\.(org|python\.org)/simple/?")
+#: Local versions for which uv's `--torch-backend` knows the index.
+_TORCH = re.compile(r"\+(cu\d+|rocm[0-9.]+|xpu|cpu)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """A lock whose files are to be found, and what it says about where."""
+
+    lock: Lock
+    #: Name → hashes that the lock allows, where it names no files.
+    hashes: Mapping[str, frozenset[str]]
+    #: Index options of the file, as uv reads them.
+    options: tuple[str, ...] = ()
+
+
+def lacks_files(package: Package) -> bool:
+    """Whether a lock leaves it to the index which files a package has."""
+    if package.source or package.source_only:
+        return False
+    return not package.wheels or not any(wheel.url for wheel in package.wheels)
+
+
+def find_files(
+    uv: Uv, target: Target, pins: Pins, recent: Recent, *, offline: bool, jobs: int
+) -> Lock:
+    """The lock with the files that its index has. Raises `UndecidedError` when it cannot be asked.
+
+    A version that the index does not have is no error: its `unknown` says so. Nor is one of several
+    indexes that does not answer.
+    """
+    wanted = [package for package in pins.lock.packages if lacks_files(package)]
+    if not wanted:
+        return pins.lock
+    found = _Lookup(uv, target, pins.options, recent, offline, jobs).all(wanted)
+    return replace(
+        pins.lock,
+        packages=tuple(
+            _filled(package, found.get(package.name), pins.hashes.get(package.name, frozenset()))
+            if lacks_files(package)
+            else package
+            for package in pins.lock.packages
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Lookup:
+    """Asks uv for the files of versions, all together where it can."""
+
+    uv: Uv
+    target: Target
+    options: tuple[str, ...]
+    recent: Recent
+    offline: bool
+    jobs: int
+
+    def all(self, wanted: Sequence[Package]) -> Mapping[str, Package | str]:
+        """Name → its entry, or why none is known; nothing for what the index does not have."""
+        torch = None if self.options or "torch" in self.target.index else self.target.torch
+        torch = torch or (_torch(wanted) if not self.options else None)
+        groups: dict[tuple[str | None, str | None], list[Package]] = {}
+        for one in wanted:
+            backend = torch if one.name in TORCH_FAMILY else None
+            groups.setdefault((backend, _index(one, self.target)), []).append(one)
+        found: dict[str, Package | str] = {}
+        failures: list[UndecidedError] = []
+        for (backend, index), group in groups.items():
+            try:
+                found |= self._group(group, backend, index)
+            except UndecidedError as error:
+                failures.append(error)
+                found |= {one.name: error.message.partition(": ")[2] for one in group}
+        if len(failures) == len(groups):
+            raise failures[0]
+        return found
+
+    def _group(
+        self, wanted: Sequence[Package], torch: str | None, index: str | None
+    ) -> Mapping[str, Package]:
+        """All in one call; one by one where the index lacks one of them."""
+        found = self._ask(wanted, torch, index)
+        if found is not None:
+            return found
+        if len(wanted) == 1:
+            return {}
+        with ThreadPoolExecutor(max_workers=max(1, self.jobs)) as pool:
+            each = pool.map(lambda one: self._ask([one], torch, index) or {}, wanted)
+            return {name: one for some in each for name, one in some.items()}
+
+    def _ask(
+        self, wanted: Sequence[Package], torch: str | None, index: str | None
+    ) -> Mapping[str, Package] | None:
+        """Name → its entry; None where the index lacks one of them."""
+        arguments, texts = self._question(wanted, torch, index)
+        machine = local_state(os.environ, {}, self.options, [index] if index else [])
+        key = sha256(
+            repr(("lookup", self.uv.version, arguments, texts, machine)).encode()
+        ).hexdigest()
+        kept = self.recent.get(key)
+        if kept is None:
+            with scratch("audit") as folder:
+                for file, text in texts.items():
+                    (folder / file).write_text(text)
+                done = self.uv.run([*arguments, "--", *texts], folder, self.options)
+            kept = without_login(done.stdout).encode()
+            if done.returncode != 0:
+                error = explain(self.target, done.stderr)
+                if not isinstance(error, NoSolution) or self.offline:
+                    raise error
+                kept = b""
+            self.recent.put(key, kept)
+        if not kept:
+            return None
+        lock, _ = entries_of(kept, Path("pylock.toml"), "the index's answer", lambda _: True)
+        return {package.name: package for package in lock.packages}
+
+    def _question(
+        self, wanted: Sequence[Package], torch: str | None, index: str | None
+    ) -> tuple[Sequence[str], Mapping[str, str]]:
+        """Uv's arguments, and the files that they name."""
+        pins = [f"{one.name}=={one.version}" for one in wanted]
+        arguments = [
+            *("pip", "compile", "--no-deps", "--no-header", "--quiet", "--format=pylock.toml"),
+            # Of a version for late patches alone, uv would say that the index does not have it.
+            f"--python-version={installed_environment(self.target)['python_full_version']}",
+            f"--python-platform={python_platform(self.target)}",
+            *([f"--torch-backend={torch}"] if torch else []),
+            *(["--offline"] if self.offline else []),
+            # As pip does it: whichever index has the pinned version.
+            *(["--index-strategy=unsafe-best-match"] if self.options else []),
+        ]
+        settings = {"index": [{"name": "only", "url": index, "explicit": True}]} if index else {}
+        bound = {one.name: "only" for one in wanted} if index else {}
+        lines = [*self.options, *([] if index else pins)]
+        return arguments, {
+            "pins.in": "".join(f"{line}\n" for line in lines),
+            "pyproject.toml": project_text(bound, settings, pins if index else []),
+        }
+
+
+def _index(package: Package, target: Target) -> str | None:
+    """The index that alone is asked for a package; None for the machine's default ones."""
+    if package.index is not None and not _DEFAULT.fullmatch(package.index):
+        return package.index
+    return index_of(package.name, target)
+
+
+def _torch(wanted: Sequence[Package]) -> str | None:
+    """Uv's name for the torch builds that a lock pins by their local versions, if it says so."""
+    pins = (_TORCH.search(one.version) for one in wanted if one.name in TORCH_FAMILY)
+    return next((found[1] for found in pins if found), None)
+
+
+def _filled(package: Package, found: Package | str | None, hashes: frozenset[str]) -> Package:
+    what = f"{package.name} {package.version}"
+    if found is None:
+        return replace(package, wheels=(), unknown=f"the index has no {what}")
+    if isinstance(found, str):
+        return replace(package, wheels=(), unknown=found)
+    index = package.index or found.index
+    other = f"the index has {what} with other hashes than the lock"
+    if package.wheels:
+        by_hash = {wheel.sha256: wheel for wheel in found.wheels}
+        wheels = tuple(_placed(wheel, by_hash) for wheel in package.wheels)
+        if found.wheels and not any(wheel.url for wheel in wheels):
+            return replace(package, index=index, wheels=(), unknown=other)
+        return replace(package, index=index, wheels=wheels)
+    if not found.wheels:
+        return replace(package, index=index, source_only=True)
+    wheels = tuple(wheel for wheel in found.wheels if not hashes or wheel.sha256 in hashes)
+    if not wheels:
+        return replace(package, index=index, wheels=(), unknown=other)
+    return replace(package, index=index, wheels=wheels)
+
+
+def _placed(wheel: Wheel, by_hash: Mapping[str, Wheel]) -> Wheel:
+    known = by_hash.get(wheel.sha256)
+    if known is None:
+        return wheel
+    return replace(wheel, url=known.url, size=known.size)

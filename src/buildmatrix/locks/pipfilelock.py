@@ -1,0 +1,173 @@
+"""`Pipfile.lock`, as one target would install it.
+
+Format: https://pipenv.pypa.io/ and `plette/lockfiles.py`. The lock has hashes without file names,
+and no edges: only what stands in the `Pipfile` beside it has a line to blame.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+
+from packaging.utils import canonicalize_name
+
+from buildmatrix.errors import Problem, SpecError
+from buildmatrix.locks.ask import Ask
+from buildmatrix.locks.markers import BrokenMarker
+from buildmatrix.locks.model import Lock, Package
+from buildmatrix.locks.projects import line_of_key
+from buildmatrix.locks.text import (
+    check_count,
+    decode,
+    load_toml,
+    mapping,
+    read_bytes,
+    string,
+    strings,
+    tables,
+)
+from buildmatrix.locks.uvlock import sha256_of
+from buildmatrix.parsing import parse_json
+from buildmatrix.text import without_login
+
+_HINT = "run `pipenv lock`"
+#: Section of the lock → section of the `Pipfile`; further categories are called the same in both.
+_SECTIONS = {"default": "packages", "develop": "dev-packages"}
+_KEY = re.compile(r'(    |        )"([^"\\]+)": ')
+#: Groups by which the section `develop` is asked for.
+_DEV = ("dev", "develop", "dev-packages")
+
+
+def read(ask: Ask) -> tuple[Lock, Mapping[str, frozenset[str]]]:
+    """The packages of `default` and of the groups that are asked for, and name → allowed hashes.
+
+    Raises `SpecError`.
+    """
+    data = read_bytes(ask.path, ask.label, _HINT)
+    text = decode(data, ask.label)
+    try:
+        document = mapping(parse_json(text))
+    except json.JSONDecodeError as error:
+        problem = f"this is no JSON: {error.msg[:1].lower()}{error.msg[1:]}"
+        raise SpecError([Problem(problem, ask.label, error.lineno, error.colno, _HINT)]) from error
+    meta = mapping(document.get("_meta"))
+    if not meta or "default" not in document:
+        raise SpecError([Problem("it has no `_meta` or no `default`", ask.label, hint=_HINT)])
+    categories = [name for name in document if name not in ("_meta", "default")]
+    ask.check((), {*categories, *(_DEV if "develop" in categories else ())})
+    sections = ["default"] + [
+        name
+        for name in categories
+        if canonicalize_name(name) in ask.groups
+        or (name == "develop" and not ask.groups.isdisjoint(_DEV))
+    ]
+    check_count(sum(len(mapping(document.get(section))) for section in sections), ask.label)
+    packages: dict[str, Package] = {}
+    hashes: dict[str, frozenset[str]] = {}
+    lines = _lines(text)
+    for section in sections:
+        asked = _asked(ask, _SECTIONS.get(section, section))
+        sources = {string(one.get("name")): string(one.get("url")) for one in _sources(meta)}
+        for name, item in mapping(document.get(section)).items():
+            line = lines.get((section, name))
+            package = _package(ask, name, mapping(item), line, sources, asked)
+            if package is not None and package.name not in packages:
+                packages[package.name] = package
+                hashes[package.name] = _hashes(ask, name, mapping(item), line)
+    empty = {name for name in categories if not document[name]}
+    lock = Lock(
+        path=ask.path,
+        target=ask.target.id,
+        packages=tuple(packages[name] for name in sorted(packages)),
+        inputs="",
+        digest="sha256:" + hashlib.sha256(data).hexdigest(),
+        left_out=ask.left_out((), {*categories} - {*sections} - empty),
+    )
+    return lock, hashes
+
+
+def _hashes(ask: Ask, name: str, item: Mapping[str, object], line: int | None) -> frozenset[str]:
+    """The sha256 hashes of an entry, in hex; none where it allows every file.
+
+    Raises `SpecError` for hashes that cannot be told: they must not allow every file either.
+    """
+    said = item.get("hashes")
+    if said is None or said == []:
+        return frozenset()
+    found = frozenset(filter(None, map(sha256_of, strings(said))))
+    if not found:
+        problem = f"package `{name}`: none of its `hashes` is a `sha256:` with 64 hex digits"
+        raise SpecError([Problem(problem, ask.label, line, hint=_HINT)])
+    return found
+
+
+def _sources(meta: Mapping[str, object]) -> list[Mapping[str, object]]:
+    return tables(meta.get("sources"))
+
+
+def _package(
+    ask: Ask,
+    key: str,
+    item: Mapping[str, object],
+    line: int | None,
+    sources: Mapping[str, str],
+    asked: Mapping[str, str],
+) -> Package | None:
+    name = canonicalize_name(key)
+    try:
+        if not ask.fits(string(item.get("markers")) or None):
+            return None
+    except BrokenMarker as error:
+        problem = f"package `{name}`: its `markers` are none: {error}"
+        raise SpecError([Problem(problem, ask.label, line)]) from error
+    pin = string(item.get("version"))
+    origin = _origin(item)
+    if not pin.startswith("==") and not origin:
+        problem = f"package `{name}`: `version` is {pin!r}, and must be one version, `==1.2`"
+        raise SpecError([Problem(problem, ask.label, line, hint=_HINT)])
+    index = sources.get(string(item.get("index")))
+    return Package(
+        name=name,
+        version=ask.check_version(pin.removeprefix("=="), name, line),
+        index=without_login(index) if index else None,
+        wheels=(),
+        source_only=bool(origin),
+        via=(asked[name],) if name in asked else (),
+        place=f"{ask.label}:{line}" if line else "",
+        source=without_login(origin),
+    )
+
+
+def _origin(item: Mapping[str, object]) -> str:
+    for key in ("git", "hg", "svn", "bzr"):
+        if key in item:
+            return f"{key}+{string(item[key])}@{string(item.get('ref'))}"
+    return string(item.get("path")) or string(item.get("file"))
+
+
+def _asked(ask: Ask, section: str) -> Mapping[str, str]:
+    """Name → `Pipfile:line` of what the `Pipfile` asks for; empty where there is none."""
+    path, label = ask.beside("Pipfile")
+    try:
+        text = decode(read_bytes(path, label, None), label)
+        names = mapping(load_toml(text, label, None).get(section))
+    except SpecError:
+        return {}
+    return {
+        canonicalize_name(name): f"{label}:{line_of_key(text, name, section)}" for name in names
+    }
+
+
+def _lines(text: str) -> Mapping[tuple[str, str], int]:
+    """(section, name) → line, in what pipenv writes: one key on a line, indented by four."""
+    lines: dict[tuple[str, str], int] = {}
+    section = ""
+    for number, line in enumerate(text.split("\n"), 1):
+        if found := _KEY.match(line):
+            if len(found[1]) == 4:
+                section = found[2]
+            else:
+                lines.setdefault((section, found[2]), number)
+    return lines

@@ -1,0 +1,182 @@
+"""What uv is told beyond the user's files, and how that is refined until it holds.
+
+Two wishes of a specification cannot be said to uv in one call, because uv wants to know up front
+what only the resolution shows:
+
+* `index`: uv ties a distribution to an explicit index only where an input names it. So a first
+  resolution searches the family's index before all others, which shows the members that the real
+  one will have. They are then written as inputs of a generated project that ties each of them to
+  the index, and the resolution is repeated with the index explicit: nothing else can come from
+  it. A member that nobody but the generated project asks for is taken out again.
+* `replace`: uv can leave a distribution out, also when it is asked for transitively, but cannot
+  rename one. So the original is left out and its twin asked for in its place, as soon as somebody
+  wants the original.
+
+`refine` is a pure function from one resolution to the next plan; an unchanged plan is the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from packaging.utils import canonicalize_name
+
+from buildmatrix.errors import Problem, SpecError, UsageError
+from buildmatrix.locks.graph import Node
+from buildmatrix.locks.lines import Line
+from buildmatrix.spec.model import Target
+from buildmatrix.text import without_login
+
+#: What lives on the PyTorch indexes beside mirrored copies of common packages: the list that uv's
+#: own `--torch-backend` goes by (`crates/uv-torch/src/backend.rs`, read 2026-11).
+TORCH_FAMILY = frozenset(
+    {
+        "fbgemm-gpu",
+        "fbgemm-gpu-genai",
+        "pytorch-triton",
+        "pytorch-triton-rocm",
+        "pytorch-triton-xpu",
+        "torch",
+        "torch-tensorrt",
+        "torchao",
+        "torcharrow",
+        "torchaudio",
+        "torchcodec",
+        "torchcsprng",
+        "torchdistx",
+        "torchrec",
+        "torchserve",
+        "torchtext",
+        "torchtune",
+        "torchvision",
+        "triton",
+        "triton-rocm",
+        "triton-xpu",
+        "xformers",
+    }
+)
+
+#: Name of the generated project; uv writes it into its annotations and messages.
+PROJECT = "buildmatrix-index"
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """A distribution that is asked for in place of another."""
+
+    name: str
+    #: A requirement line, with what the user's line said about version, extras and markers.
+    requirement: str
+    #: Who asked for the original: `file:line`, or askers as in `Node.via`.
+    asked_by: tuple[str, ...]
+    #: The version that the original would have had: the twin's best choice, where it exists.
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that uv is told beside the user's files."""
+
+    excluded: frozenset[str] = frozenset()
+    twins: tuple[Twin, ...] = ()
+    #: Distribution → URL of the explicit index that it must come from.
+    bound: Mapping[str, str] = field(default_factory=dict)
+    #: What was bound and turned out to be asked for by nobody.
+    released: frozenset[str] = frozenset()
+
+
+def index_of(name: str, target: Target) -> str | None:
+    """The explicit index that `target` prescribes for a distribution, if any."""
+    for family, url in target.index.items():
+        if name in TORCH_FAMILY if family == "torch" else name == canonicalize_name(family):
+            return url
+    return None
+
+
+def comes_from_its_index(node: Node, target: Target) -> bool:
+    """Whether a node that has an explicit index was really taken from it."""
+    wanted = index_of(node.name, target) or ""
+    return without_login(node.index or "").rstrip("/") == without_login(wanted).rstrip("/")
+
+
+def first_plan(target: Target, lines: Sequence[Line]) -> Plan:
+    """The plan that the lines alone give. Raises `UsageError` for what cannot be replaced."""
+    replaced = _replacements(target)
+    twins = tuple(
+        _twin_of_line(line, replaced[line.name]) for line in lines if line.name in replaced
+    )
+    excluded: set[str] = {canonicalize_name(name) for name in target.drop}
+    excluded |= {line.name for line in lines if line.name in replaced}
+    named = {line.name for line in lines} | {twin.name for twin in twins}
+    return Plan(frozenset(excluded), twins, _bindings(named - excluded, target))
+
+
+def refine(plan: Plan, graph: Mapping[str, Node], target: Target) -> Plan:
+    """The next plan, given what `plan` resolved to; `plan` itself when nothing is left to do."""
+    replaced = _replacements(target)
+    wanted = [node for name, node in graph.items() if name in replaced]
+    twins = tuple(
+        Twin(replaced[node.name], replaced[node.name], node.via, node.version) for node in wanted
+    )
+    excluded = plan.excluded | {node.name for node in wanted}
+    released = plan.released | {name for name in plan.bound if _is_orphan(graph.get(name))}
+    names = {*plan.bound, *_loose(plan, graph, target), *(twin.name for twin in twins)}
+    return Plan(
+        excluded, plan.twins + twins, _bindings(names - excluded - released, target), released
+    )
+
+
+def _is_orphan(node: Node | None) -> bool:
+    return node is not None and all(asker.startswith(PROJECT) for asker in node.via)
+
+
+def _loose(plan: Plan, graph: Mapping[str, Node], target: Target) -> set[str]:
+    """Family members in `graph` that are to be bound next.
+
+    One that came from elsewhere, asked for by another such one, waits: its requester may ask for
+    something else once it is bound to the index itself.
+    """
+    unbound = {name for name in graph if name not in plan.bound and index_of(name, target)}
+    astray = {name for name in unbound if not comes_from_its_index(graph[name], target)}
+    return {
+        name
+        for name in unbound
+        if name not in astray or any(asker not in astray for asker in graph[name].via)
+    }
+
+
+def _bindings(names: set[str], target: Target) -> dict[str, str]:
+    urls = {name: index_of(name, target) for name in sorted(names)}
+    return {name: url for name, url in urls.items() if url is not None}
+
+
+def _replacements(target: Target) -> dict[str, str]:
+    replaced: dict[str, str] = {
+        canonicalize_name(name): canonicalize_name(twin) for name, twin in target.replace.items()
+    }
+    for name, twin in replaced.items():
+        if twin in replaced:
+            raise UsageError(
+                f"{target.id}: `replace` turns {name} into {twin}, which it replaces too; "
+                f"say what {name} is to become in the end."
+            )
+    return replaced
+
+
+def _twin_of_line(line: Line, twin: str) -> Twin:
+    asked = line.requirement
+    if asked.url is not None:
+        raise SpecError(
+            [
+                Problem(
+                    f"`{line.name}` is given by its URL, so `replace` cannot turn it into `{twin}`",
+                    line.file,
+                    line.line,
+                    hint=f"name `{twin}` here, or ask for `{line.name}` by version",
+                )
+            ]
+        )
+    extras = f"[{','.join(sorted(asked.extras))}]" if asked.extras else ""
+    marker = f" ; {asked.marker}" if asked.marker else ""
+    return Twin(twin, f"{twin}{extras}{asked.specifier}{marker}", (str(line),))

@@ -1,0 +1,298 @@
+"""`poetry.lock` (lock versions 1.0 to 2.x), as one target would install it.
+
+Format: `poetry/packages/locker.py`. The lock names files and hashes, and no addresses; what the
+project asks for stands only in the `pyproject.toml` beside it. Where that is missing, everything
+that the lock says is for the asked groups counts, with no line to blame but the lock's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from packaging.requirements import InvalidRequirement
+from packaging.utils import canonicalize_name
+
+from buildmatrix.errors import Problem, SpecError
+from buildmatrix.locks import constraints
+from buildmatrix.locks.ask import Ask
+from buildmatrix.locks.markers import BrokenMarker
+from buildmatrix.locks.model import Lock, Package, Wheel
+from buildmatrix.locks.projects import Project, expand, line_of_key, read_project
+from buildmatrix.locks.text import (
+    check_count,
+    decode,
+    load_toml,
+    mapping,
+    read_bytes,
+    string,
+    strings,
+    table_lines,
+    tables,
+)
+from buildmatrix.locks.walk import Astray, Edge, Entry, Wish, walk
+from buildmatrix.parsing import parse_requirement
+from buildmatrix.text import without_login
+
+_HINT = "run `poetry lock`"
+#: Group of what a project needs to run.
+_MAIN = "main"
+
+
+def read(ask: Ask) -> Lock:
+    """The packages that a target gets; raises `SpecError`."""
+    data = read_bytes(ask.path, ask.label, _HINT)
+    text = decode(data, ask.label)
+    document = load_toml(text, ask.label, _HINT)
+    metadata = mapping(document.get("metadata"))
+    version = string(metadata.get("lock-version")) or "1.0"
+    if version.split(".")[0] not in ("1", "2"):
+        problem = f"its `lock-version` is {version!r}, and only 1.x and 2.x can be read"
+        raise SpecError([Problem(problem, ask.label)])
+    raw = tables(document.get("package"))
+    check_count(len(raw), ask.label)
+    lines = table_lines(text, "package", len(raw))
+    entries = [
+        _entry(item, ask.check_version(string(item.get("version")), string(item.get("name")), line))
+        for item, line in zip(raw, lines, strict=True)
+    ]
+    try:
+        project = read_project(*ask.beside("pyproject.toml"))
+    except SpecError:
+        project = None
+    if project is not None:
+        known = {*_poetry_groups(project), *project.groups} - {_MAIN}
+        ask.check(_extras(project), known)
+        ask = ask.with_defaults(known - _optional_groups(project))
+        left_out = ask.left_out(_extras(project), known)
+    else:
+        held = {group for item in raw for group in strings(item.get("groups"))} - {_MAIN}
+        ask.check(mapping(document.get("extras")), held or ask.groups | ask.without)
+        left_out = ask.left_out(mapping(document.get("extras")), held)
+    try:
+        askers = _askers(ask, document, raw, entries, project)
+    except (Astray, BrokenMarker) as error:
+        raise SpecError([Problem(str(error), ask.label, hint=_HINT)]) from error
+    files = mapping(metadata.get("files"))
+    return Lock(
+        path=ask.path,
+        target=ask.target.id,
+        packages=tuple(
+            _package(
+                raw[number],
+                entries[number],
+                files.get(string(raw[number].get("name"))),
+                tuple(sorted(askers[number])),
+                f"{ask.label}:{line}" if (line := lines[number]) else "",
+            )
+            for number in sorted(askers, key=lambda n: (entries[n].name, entries[n].version))
+        ),
+        inputs="",
+        digest="sha256:" + hashlib.sha256(data).hexdigest(),
+        left_out=left_out,
+    )
+
+
+def _extras(project: Project) -> set[str]:
+    poetry = mapping(mapping(project.document.get("tool")).get("poetry"))
+    return {*project.extras, *map(canonicalize_name, mapping(poetry.get("extras")))}
+
+
+def _optional_groups(project: Project) -> set[str]:
+    """The groups that `poetry install` leaves out: `optional = true`, in its own table of them."""
+    poetry = mapping(mapping(project.document.get("tool")).get("poetry"))
+    return {
+        canonicalize_name(name)
+        for name, group in mapping(poetry.get("group")).items()
+        if mapping(group).get("optional") is True
+    }
+
+
+def _askers(
+    ask: Ask,
+    document: Mapping[str, object],
+    raw: Sequence[Mapping[str, object]],
+    entries: Sequence[Entry],
+    project: Project | None,
+) -> Mapping[int, set[str]]:
+    def fits(marker: str | None, extras: frozenset[str]) -> bool:
+        return ask.fits(marker, extras)
+
+    def allows(edge: Edge, entry: Entry) -> bool:
+        return constraints.allows(edge.allows, entry.version)
+
+    if project is not None:
+        wishes = _wishes(ask, project, _poetry_groups(project))
+        return walk(wishes, entries, fits, allows, ask.extras)
+    wanted = {_MAIN, *ask.groups}
+    listed = {
+        canonicalize_name(name)
+        for extra, names in mapping(document.get("extras")).items()
+        if canonicalize_name(extra) in ask.extras
+        for name in strings(names)
+    }
+    found: dict[int, set[str]] = {}
+    for number, item in enumerate(raw):
+        groups_of = strings(item.get("groups")) or [string(item.get("category")) or _MAIN]
+        optional = item.get("optional") is True and entries[number].name not in listed
+        markers = _markers(item, wanted)
+        if "markers" in item:
+            optional = False  # Since 2.1 the markers say which extras an entry is for.
+        if wanted.isdisjoint(groups_of) or optional:
+            continue
+        if not markers or any(ask.fits(marker, ask.extras) for marker in markers):
+            found[number] = set()
+    by_name: dict[str, list[int]] = {}
+    for number in found:
+        by_name.setdefault(entries[number].name, []).append(number)
+    for number in found:
+        for edge in entries[number].wishes[""]:
+            for other in by_name.get(edge.name, ()):
+                found[other].add(entries[number].name)
+    return found
+
+
+def _markers(item: Mapping[str, object], groups: set[str]) -> list[str]:
+    markers = item.get("markers")
+    if isinstance(markers, str):
+        return [markers]
+    return [string(text) for group, text in mapping(markers).items() if group in groups]
+
+
+def _wishes(
+    ask: Ask, project: Project, groups: Mapping[str, Mapping[str, object]]
+) -> Iterator[Wish]:
+    """What the project asks for, in `[project]` and in `[tool.poetry]`."""
+    poetry = mapping(mapping(project.document.get("tool")).get("poetry"))
+    for said in expand(project, {"", *ask.extras, *(f":{group}" for group in ask.groups)}):
+        marker = str(said.requirement.marker) if said.requirement.marker else None
+        extras = frozenset(map(canonicalize_name, said.requirement.extras))
+        edge = Edge(said.name, extras, marker, allows=str(said.requirement.specifier))
+        yield Wish(project.place(said), edge)
+    named = {said.name for said in project.said if not said.part}
+    listed = {
+        canonicalize_name(name)
+        for extra, names in mapping(poetry.get("extras")).items()
+        if canonicalize_name(extra) in ask.extras
+        for name in strings(names)
+    }
+    for group, wishes in groups.items():
+        if group != _MAIN and group not in ask.groups:
+            continue
+        table = "tool.poetry.dependencies" if group == _MAIN else f"tool.poetry.group.{group}"
+        for name, value in wishes.items():
+            key = canonicalize_name(name)
+            # Beside `[project]`, the table only says where its distributions come from.
+            if key == "python" or (group == _MAIN and key in named):
+                continue
+            for edge, optional in _edges(name, value):
+                if not optional or key in listed:
+                    place = f"{project.label}:{line_of_key(project.text, name, table)}"
+                    yield Wish(place, edge)
+
+
+def _poetry_groups(project: Project) -> dict[str, Mapping[str, object]]:
+    poetry = mapping(mapping(project.document.get("tool")).get("poetry"))
+    groups = {_MAIN: mapping(poetry.get("dependencies"))}
+    if "dev-dependencies" in poetry:
+        groups["dev"] = mapping(poetry["dev-dependencies"])
+    for name, group in mapping(poetry.get("group")).items():
+        groups[canonicalize_name(name)] = mapping(mapping(group).get("dependencies"))
+    return groups
+
+
+def _entry(item: Mapping[str, object], version: str) -> Entry:
+    edges = [
+        edge
+        for name, value in mapping(item.get("dependencies")).items()
+        for edge, optional in _edges(name, value)
+        # Without a marker that says for which extra, the table of extras does.
+        if not optional or edge.marker
+    ]
+    wishes = {"": tuple(edges)}
+    for extra, names in mapping(item.get("extras")).items():
+        wishes[canonicalize_name(extra)] = tuple(_of_extra(names, item))
+    return Entry(
+        name=canonicalize_name(string(item.get("name"))),
+        version=version,
+        source=item.get("source"),
+        wishes=wishes,
+        forks=_forks(item.get("markers")),
+    )
+
+
+def _forks(markers: object) -> tuple[str, ...]:
+    """The marker of an entry, or those of its groups where they differ."""
+    if isinstance(markers, str):
+        return (markers,)
+    return tuple(text for text in mapping(markers).values() if isinstance(text, str))
+
+
+def _of_extra(names: object, item: Mapping[str, object]) -> Iterator[Edge]:
+    """The dependencies of an extra that the lock holds: those that are listed as dependencies."""
+    held = {canonicalize_name(name) for name in mapping(item.get("dependencies"))}
+    for text in strings(names):
+        try:
+            # `trio (>=0.32.0)` is the older way to write a requirement, which PEP 508 allows.
+            requirement = parse_requirement(text)
+        except InvalidRequirement:
+            continue
+        name = canonicalize_name(requirement.name)
+        if name in held:
+            marker = str(requirement.marker) if requirement.marker else None
+            extras = frozenset(map(canonicalize_name, requirement.extras))
+            yield Edge(name, extras, marker, allows=str(requirement.specifier))
+
+
+def _edges(name: str, value: object) -> Iterator[tuple[Edge, bool]]:
+    """The edges of one key of a table of dependencies, each with whether it is optional."""
+    for item in value if isinstance(value, list) else [value]:
+        table = mapping(item)
+        marker = string(table.get("markers")) or None
+        python = string(table.get("python"))
+        if python and (condition := constraints.marker(python)):
+            marker = f"({marker}) and ({condition})" if marker else condition
+        extras = frozenset(map(canonicalize_name, strings(table.get("extras"))))
+        allowed = item if isinstance(item, str) else string(table.get("version"))
+        edge = Edge(canonicalize_name(name), extras, marker, allows=allowed)
+        yield edge, table.get("optional") is True
+
+
+def _package(
+    item: Mapping[str, object], entry: Entry, old: object, askers: tuple[str, ...], place: str
+) -> Package:
+    source = mapping(entry.source)
+    kind, url = string(source.get("type")), string(source.get("url"))
+    named = item.get("files") if "files" in item else old
+    files = [
+        (string(file.get("file")), string(file.get("hash")).removeprefix("sha256:"))
+        for file in tables(named)
+    ]
+    wheels = tuple(
+        Wheel(
+            filename=name,
+            url=url if kind in ("url", "file") and posixpath.basename(url) == name else "",
+            sha256=digest if re.fullmatch(r"[0-9a-f]{64}", digest) else "",
+        )
+        for name, digest in files
+        if name.endswith(".whl") and "/" not in name
+    )
+    reference = string(source.get("resolved_reference")) or string(source.get("reference"))
+    origin = {
+        "git": f"git+{url}@{reference}",
+        "url": url,
+        "file": url,
+        "directory": url,
+    }.get(kind, "")
+    return Package(
+        name=entry.name,
+        version=entry.version,
+        index=without_login(url) if kind == "legacy" else None,
+        wheels=wheels,
+        source_only=not wheels,
+        via=askers,
+        place=place,
+        source="" if wheels else without_login(origin),
+    )

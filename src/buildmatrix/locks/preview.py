@@ -1,0 +1,330 @@
+"""What the resolver would choose for a target, with nothing written and nothing built.
+
+As `locks.resolve`, with three differences. uv runs in a folder of its own, with those settings of
+the project that decide what is resolved. Source code is never run, not even for its metadata: what
+cannot be known without building it is left out of the resolution and named as such. And what
+decides a resolution is one value, so that targets with equal ones share it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from buildmatrix import toml
+from buildmatrix.errors import UndecidedError
+from buildmatrix.locks.compile import Compiler
+from buildmatrix.locks.explain import NeedsBuilding, NoSolution
+from buildmatrix.locks.graph import Node
+from buildmatrix.locks.lines import Line, expand_variables
+from buildmatrix.locks.local import local_state
+from buildmatrix.locks.plan import Plan, Twin, first_plan, index_of
+from buildmatrix.locks.platform import marker_environment, python_platform
+from buildmatrix.locks.read import entries_of
+from buildmatrix.locks.recent import Recent
+from buildmatrix.locks.resolve import check_indexes, settle
+from buildmatrix.locks.text import mapping, string, tables
+from buildmatrix.locks.uv import Uv
+from buildmatrix.locks.uvsettings import project_text
+from buildmatrix.locks.wanted import Wanted, applies
+from buildmatrix.parsing import parse_requirement, parse_version
+from buildmatrix.progress import Progress
+from buildmatrix.scratch import scratch
+from buildmatrix.spec.model import Target
+from buildmatrix.text import without_login
+
+#: Format of the kept resolutions.
+_SCHEMA = 2
+#: The generated file with what is asked for.
+ASKED_FILE = "asked.in"
+#: Distributions of one resolution that exist as source code only, at most.
+_MOST_SOURCES = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Everything that decides a resolution; two equal ones resolve to the same."""
+
+    python: str
+    platform: str
+    torch: str | None
+    index: tuple[tuple[str, str], ...]
+    replace: tuple[tuple[str, str], ...]
+    drop: tuple[str, ...]
+    #: Requirements without markers, sorted.
+    lines: tuple[str, ...]
+    constraints: tuple[str, ...]
+    options: tuple[str, ...]
+    #: Distribution → name of an index in `settings`.
+    bound: tuple[tuple[str, str], ...]
+    #: As TOML.
+    settings: str
+    prerelease: bool
+
+    def key(self, uv: Uv) -> str:
+        """Name of this request among the kept ones, on this machine."""
+        settings = mapping(mapping(toml.loads(self.settings)["tool"])["uv"])
+        addresses = [url for _, url in self.index]
+        for line in (*self.lines, *self.constraints):
+            addresses += line.partition(" @ ")[2:] if " @ file:" in line else []
+        machine = local_state(os.environ, settings, self.options, addresses)
+        content = [_SCHEMA, uv.version, machine, dataclasses.astuple(self)]
+        # uv replaces the variables in addresses: other values are another request.
+        text = expand_variables(json.dumps(content, sort_keys=True))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What uv answered."""
+
+    #: PEP 751.
+    body: str
+    nodes: Mapping[str, Node]
+    twins: tuple[Twin, ...] = ()
+    #: Distributions that an installer would build. What they require is not known.
+    sources: tuple[str, ...] = ()
+
+
+#: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
+_RESOLUTION = msgspec.json.Decoder(Resolution)
+
+
+def request_of(target: Target, wanted: Wanted) -> Request:
+    """The request that `target` makes of a resolver. Raises what `first_plan` does."""
+    environment = marker_environment(target)
+    lines = [line for line in wanted.lines if applies(line, environment)]
+    first_plan(target, lines)
+    return Request(
+        python=target.python,
+        platform=python_platform(target),
+        torch=None if "torch" in target.index else target.torch,
+        index=tuple(sorted(target.index.items())),
+        replace=tuple(sorted(target.replace.items())),
+        drop=tuple(sorted(target.drop)),
+        lines=_texts(lines),
+        constraints=_texts([one for one in wanted.constraints if applies(one, environment)]),
+        options=tuple(dict.fromkeys(wanted.options)),
+        bound=tuple(sorted(wanted.bound.items())),
+        settings=project_text({}, wanted.settings, []),
+        prerelease=wanted.prerelease,
+    )
+
+
+def resolve(
+    uv: Uv,
+    target: Target,
+    wanted: Wanted,
+    recent: Recent,
+    progress: Progress,
+    *,
+    offline: bool,
+) -> Resolution:
+    """Resolve what `target` wants, or find it among the recent resolutions.
+
+    Raises `UndecidedError` where uv cannot, with uv's reason said in terms of the target.
+    """
+    request = request_of(target, wanted)
+    key = request.key(uv)
+    kept = recent.get(key)
+    if kept is not None:
+        try:
+            return _RESOLUTION.decode(kept)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass
+    with scratch("audit") as folder:
+        found = _resolve(uv, target, wanted, request, folder, progress, offline=offline)
+    recent.put(key, msgspec.json.encode(found))
+    return found
+
+
+def _resolve(
+    uv: Uv,
+    target: Target,
+    wanted: Wanted,
+    request: Request,
+    folder: Path,
+    progress: Progress,
+    *,
+    offline: bool,
+) -> Resolution:
+    session = _Session(uv, target, wanted, request, folder, offline)
+    #: Distribution → the older version that has a wheel, where there is one.
+    unbuilt: dict[str, str | None] = {}
+    doubted, cleared = "", set[str]()
+    while True:
+        try:
+            compiler, plan, graph = session.settle(unbuilt, progress)
+            node = graph.get(doubted)
+            fits = node is None or node.version != unbuilt[doubted]
+        except NeedsBuilding as error:
+            if error.name in unbuilt or len(unbuilt) >= _MOST_SOURCES:
+                raise
+            unbuilt[error.name] = None
+            continue
+        except NoSolution:
+            if not doubted:
+                raise
+            fits = False
+        if not fits:
+            # Its newest release is out of bounds: an installer takes the wheel after all.
+            cleared.add(doubted)
+            del unbuilt[doubted]
+            doubted = ""
+            continue
+        newer = session.newer_sources(graph, {*unbuilt, *cleared})
+        if not newer:
+            break
+        if len(unbuilt) >= _MOST_SOURCES:
+            raise UndecidedError(
+                f"{target.id}: more than {_MOST_SOURCES} distributions would be built from source, "
+                f"{min(newer)} among them; what they require is not known."
+            )
+        # One at a time, for if uv finds no solution then it is known whose fault that is.
+        doubted = min(newer)
+        unbuilt[doubted] = newer[doubted]
+    progress.step(target.id, "lock: collecting hashes")
+    body = compiler.pylock(plan, graph)
+    check_indexes(session.target, graph)
+    return Resolution(without_login(body), graph, plan.twins, tuple(sorted({*unbuilt} & {*graph})))
+
+
+class _Session:
+    """One resolution in a folder of its own."""
+
+    def __init__(
+        self, uv: Uv, target: Target, wanted: Wanted, request: Request, folder: Path, offline: bool
+    ) -> None:
+        self._uv = uv
+        self._wanted = wanted
+        self._request = request
+        self._folder = folder
+        requirements = [parse_requirement(text) for text in request.lines]
+        self._lines = [
+            Line(ASKED_FILE, 0, canonicalize_name(one.name), one) for one in requirements
+        ]
+        self._flags = [
+            f"--constraints={folder / 'limits.txt'}",
+            *(["--offline"] if offline else []),
+            *(["--prerelease=allow"] if request.prerelease else []),
+        ]
+        # uv resolves for what is handed over here; the rest of the target plays no part.
+        self.target = dataclasses.replace(
+            target,
+            requirements=(str(folder / ASKED_FILE),),
+            pyproject=str(folder / "pyproject.toml"),
+            extras=(),
+            no_binary=(),
+        )
+        (folder / "uv").mkdir()
+        _write(folder / "limits.txt", request.constraints)
+
+    def settle(
+        self, unbuilt: Collection[str], progress: Progress
+    ) -> tuple[Compiler, Plan, Mapping[str, Node]]:
+        """Resolve with wheels alone, but for `unbuilt`: those count as requiring nothing."""
+        bound = [line for line in self._lines if line.name in self._wanted.bound]
+        free = [str(line.requirement) for line in self._lines if line not in bound]
+        _write(self._folder / ASKED_FILE, [*self._request.options, *free])
+        self._write_project(self._folder, [str(line.requirement) for line in bound], unbuilt)
+        flags = [
+            *self._flags,
+            "--only-binary=:all:",
+            *(f"--no-binary={name}" for name in sorted(unbuilt)),
+        ]
+        compiler = Compiler(
+            self._uv,
+            self._folder,
+            self.target,
+            self._folder / "uv",
+            flags,
+            self._request.options,
+        )
+        plan, graph = settle(
+            compiler, self.target, first_plan(self.target, self._lines), {}, progress
+        )
+        return compiler, plan, graph
+
+    def newer_sources(self, graph: Mapping[str, Node], known: Collection[str]) -> dict[str, str]:
+        """Distributions whose newest release has no wheel, and the older version that was chosen.
+
+        An installer builds the newest; that a resolution without building takes an older one would
+        hide it. Without dependencies uv needs no metadata, so nothing is built to find this out.
+        """
+        names = [
+            name
+            for name, node in graph.items()
+            if node.version is not None and name not in known and not index_of(name, self.target)
+        ]
+        said = {line.name for line in self._lines if line.name in names}
+        wishes = [str(line.requirement) for line in self._lines if line.name in said]
+        folder = self._folder / "newest"
+        folder.mkdir(exist_ok=True)
+        plain = [name for name in names if name not in said]
+        _write(folder / ASKED_FILE, [*self._request.options, *wishes, *plain])
+        self._write_project(folder, [], ())
+        torch = self._request.torch
+        done = self._uv.run(
+            [
+                *("pip", "compile", "--no-deps", "--no-header", "--quiet", "--format=pylock.toml"),
+                f"--python-version={self.target.python}",
+                f"--python-platform={self._request.platform}",
+                *([f"--torch-backend={torch}"] if torch else []),
+                *self._flags,
+                *("--", ASKED_FILE, "pyproject.toml"),
+            ],
+            folder,
+            self._request.options,
+        )
+        if done.returncode != 0:
+            return {}  # The index changed meanwhile; collecting the hashes says so.
+        lock, _ = entries_of(done.stdout.encode(), folder, "uv's answer", lambda _: True)
+        found: dict[str, str] = {}
+        for package in lock.packages:
+            chosen = graph[package.name].version if package.name in graph else None
+            if (
+                package.source_only
+                and chosen
+                and parse_version(package.version) > parse_version(chosen)
+            ):
+                found[package.name] = chosen
+        return found
+
+    def _write_project(self, folder: Path, lines: list[str], unbuilt: Collection[str]) -> None:
+        settings = dict(self._wanted.settings)
+        metadata = tables(settings.get("dependency-metadata"))
+        given = {canonicalize_name(string(one.get("name"))) for one in metadata}
+        nothing = [
+            {"name": name, "requires-dist": []} for name in sorted(unbuilt) if name not in given
+        ]
+        if nothing:
+            settings["dependency-metadata"] = [*metadata, *nothing]
+        text = project_text(self._wanted.bound, settings, lines)
+        _write(folder / "pyproject.toml", [text.rstrip("\n")])
+
+
+def _texts(lines: Sequence[Line]) -> tuple[str, ...]:
+    return tuple(sorted({_bare(line.requirement) for line in lines}))
+
+
+def _bare(requirement: Requirement) -> str:
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    where = f" @ {requirement.url}" if requirement.url else str(requirement.specifier)
+    return f"{requirement.name}{extras}{where}"
+
+
+def _write(path: Path, lines: Sequence[str]) -> None:
+    try:
+        path.write_text("".join(f"{line}\n" for line in lines))
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise UndecidedError(f"{path} cannot be written: {why}.") from error

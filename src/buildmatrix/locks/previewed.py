@@ -1,0 +1,97 @@
+"""The packages of a resolution that was made without writing a lock (`locks.preview`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import posixpath
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from buildmatrix.locks.compile import TWINS
+from buildmatrix.locks.explain import ASKED
+from buildmatrix.locks.graph import Node
+from buildmatrix.locks.lines import Line
+from buildmatrix.locks.model import Package
+from buildmatrix.locks.plan import PROJECT
+from buildmatrix.locks.platform import marker_environment
+from buildmatrix.locks.preview import ASKED_FILE, Resolution
+from buildmatrix.locks.read import entries_of
+from buildmatrix.locks.wanted import Wanted, applies
+from buildmatrix.spec.model import Target
+from buildmatrix.text import without_login
+
+
+def packages_of(resolution: Resolution, target: Target, wanted: Wanted) -> tuple[Package, ...]:
+    """The packages of a resolution, with the lines that asked for them; sorted by name."""
+    environment = marker_environment(target)
+    lines = [line for line in wanted.lines if applies(line, environment)]
+    hashes: dict[str, set[str]] = {}
+    for line in (*lines, *wanted.constraints):
+        if line.hashes:
+            hashes.setdefault(line.name, set()).update(line.hashes)
+    built = {*target.no_binary, *wanted.no_binary}
+    found: dict[str, Package] = {}
+    for package in _read(resolution.body):
+        node = resolution.nodes.get(package.name)
+        package = dataclasses.replace(
+            package,
+            index=without_login(node.index) if node and node.index else package.index,
+            via=tuple(sorted(set(_askers(node, resolution, target, lines)))) if node else (),
+        )
+        if package.name in {*built, *resolution.sources} or ":all:" in built:
+            package = dataclasses.replace(package, wheels=(), source_only=True)
+        found[package.name] = _allowed(package, hashes.get(package.name))
+    dropped = set(map(canonicalize_name, target.drop))
+    for unbuilt in wanted.unbuilt:
+        if unbuilt.name not in dropped and applies(unbuilt, environment):
+            found[unbuilt.name] = Package(
+                unbuilt.name, "", None, (), True, (unbuilt.place,), source=unbuilt.source
+            )
+    return tuple(found[name] for name in sorted(found))
+
+
+def _allowed(package: Package, hashes: set[str] | None) -> Package:
+    """A package with those of its wheels that the user's lines allow."""
+    if not hashes or not package.wheels:
+        return package
+    wheels = tuple(wheel for wheel in package.wheels if wheel.sha256 in hashes)
+    if wheels:
+        return dataclasses.replace(package, wheels=wheels)
+    what = f"{package.name} {package.version}"
+    unknown = f"the index has {what} with other hashes than the requirement allows"
+    return dataclasses.replace(package, wheels=(), unknown=unknown)
+
+
+def _askers(
+    node: Node, resolution: Resolution, target: Target, lines: Sequence[Line]
+) -> Iterator[str]:
+    """Askers as `Package.via` has them: names, and `file:line`."""
+
+    def expand(askers: Sequence[str], names: Collection[str]) -> Iterator[str]:
+        for asker in askers:
+            if asker.startswith((PROJECT, "-c ")):
+                continue
+            if asker.startswith("-r ") and posixpath.basename(asker) == TWINS:
+                originals = {
+                    canonicalize_name(name)
+                    for name, twin in target.replace.items()
+                    if canonicalize_name(twin) in names
+                }
+                for twin in resolution.twins:
+                    if twin.name in names:
+                        yield from expand(twin.asked_by, originals)
+            elif asker == ASKED_FILE or asker.startswith(("-r ", ASKED)):
+                yield from (str(line) for line in lines if line.name in names)
+            else:
+                yield asker
+
+    yield from expand(node.via, {node.name})
+
+
+def _read(body: str) -> tuple[Package, ...]:
+    if not body:
+        return ()
+    lock, _ = entries_of(body.encode(), Path("pylock.toml"), "the resolution", lambda _: True)
+    return tuple(dataclasses.replace(package, place="") for package in lock.packages)

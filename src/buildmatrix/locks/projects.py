@@ -1,0 +1,271 @@
+"""What a `pyproject.toml` asks for, part by part, each wish with its line.
+
+Formats: `[project]` (https://packaging.python.org/en/latest/specifications/pyproject-toml/) and
+`[dependency-groups]` (PEP 735).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+from packaging.markers import Marker
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from buildmatrix.errors import Problem, SpecError
+from buildmatrix.locks.lines import parse_requirement
+from buildmatrix.locks.text import decode, load_toml, mapping, read_bytes, string, strings
+
+#: Far above any real project file.
+_LARGEST = 1024 * 1024
+_MOST = 5000
+#: Parts of a project that one expansion goes through, each once per set of conditions.
+_MOST_PARTS = 1000
+_TOO_MANY = "its extras ask for one another in too many ways"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One wish of a project file."""
+
+    #: The extra, `:` and the dependency group, or nothing for what is always installed.
+    part: str
+    #: As written.
+    text: str
+    requirement: Requirement
+    line: int
+
+    @property
+    def name(self) -> str:
+        """Normalised name of the distribution."""
+        return canonicalize_name(self.requirement.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A `pyproject.toml`, as far as it asks for distributions."""
+
+    label: str
+    data: bytes
+    text: str
+    document: Mapping[str, object]
+    said: tuple[Said, ...] = ()
+    extras: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    #: Normalised; empty where the file does not say it.
+    name: str = ""
+    #: What is no requirement, no list, no group.
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def by_part(self) -> Mapping[str, Sequence[Said]]:
+        """What each part asks for."""
+        found: dict[str, list[Said]] = {}
+        for said in self.said:
+            found.setdefault(said.part, []).append(said)
+        return found
+
+    def place(self, said: Said) -> str:
+        """`pyproject.toml:7`."""
+        return f"{self.label}:{said.line}"
+
+
+def read_project(path: Path, label: str) -> Project:
+    """Read the file; raises `SpecError` where it is missing or no TOML, and only then."""
+    data = read_bytes(path, label, "check the path", _LARGEST)
+    text = decode(data, label)
+    document = load_toml(text, label, None)
+    problems: list[Problem] = []
+    said = tuple(islice(_said(document, text, label, problems), _MOST + 1))
+    if len(said) > _MOST:
+        raise SpecError([Problem(f"it asks for more than {_MOST} distributions", label)])
+    project = mapping(document.get("project"))
+    return Project(
+        label=label,
+        data=data,
+        text=text,
+        document=document,
+        said=said,
+        extras=frozenset(map(canonicalize_name, mapping(project.get("optional-dependencies")))),
+        groups=frozenset(map(canonicalize_name, _groups(document))),
+        name=canonicalize_name(string(project.get("name"))),
+        problems=tuple(problems),
+    )
+
+
+def expand(project: Project, parts: Collection[str]) -> tuple[Said, ...]:
+    """What some parts ask for, with the project's own extras expanded, as pip and uv do.
+
+    `all = ["acme[docs]"]` in the project `acme` asks for what its extra `docs` does. What is asked
+    for under a marker is so in what it brings, too. An extra that the project does not have brings
+    nothing. Raises `SpecError` where the extras ask for one another in too many ways.
+    """
+    found: dict[tuple[str, str, int], Said] = {}
+    by_part = project.by_part
+    for part, conditions in _reach(project, parts):
+        for said in by_part.get(part, ()):
+            if said.name != project.name:
+                one = _under(said, conditions)
+                found.setdefault((one.part, one.text, one.line), one)
+        if len(found) > _MOST:
+            raise SpecError([Problem(_TOO_MANY, project.label)])
+    return tuple(found.values())
+
+
+def reached(project: Project, parts: Collection[str]) -> set[str]:
+    """The parts that `parts` ask for, themselves included. Raises as `expand` does."""
+    return {part for part, _ in _reach(project, parts)}
+
+
+def _reach(project: Project, parts: Collection[str]) -> Sequence[tuple[str, frozenset[str]]]:
+    """Each part that is reached, with the markers under which it is."""
+    queue: list[tuple[str, frozenset[str]]] = [(part, frozenset()) for part in sorted(parts)]
+    seen = {part: [conditions] for part, conditions in queue}
+    by_part = project.by_part
+    for part, conditions in queue:  # grows while it is walked
+        if len(queue) > _MOST_PARTS:
+            raise SpecError([Problem(_TOO_MANY, project.label)])
+        for said in by_part.get(part, ()):
+            if said.name != project.name:
+                continue
+            marker = said.requirement.marker
+            inner = conditions | ({str(marker)} if marker is not None else set())
+            for extra in sorted(map(canonicalize_name, said.requirement.extras)):
+                before = seen.setdefault(extra, [])
+                if not any(known <= inner for known in before):
+                    before.append(inner)
+                    queue.append((extra, inner))
+    return queue
+
+
+def _under(said: Said, conditions: Collection[str]) -> Said:
+    if not conditions:
+        return said
+    requirement = under(said.requirement, sorted(conditions))
+    return replace(said, text=str(requirement), requirement=requirement)
+
+
+def under(requirement: Requirement, markers: Collection[str]) -> Requirement:
+    """A requirement that holds only where further markers do, too."""
+    own = requirement.marker
+    both = [*markers, *([str(own)] if own is not None else [])]
+    # Both were read before, so that one more pair of brackets is no danger.
+    found = Requirement(str(requirement))
+    found.marker = Marker(" and ".join(f"({one})" for one in both))
+    return found
+
+
+def asked_lines(path: Path, label: str, parts: Collection[str]) -> Mapping[str, str]:
+    """Name → `file:line` of what `parts` ask for; empty where the file cannot be read.
+
+    The first of several lines counts, those of the parts themselves before those of other extras.
+    """
+    try:
+        project = read_project(path, label)
+        return {said.name: project.place(said) for said in reversed(expand(project, parts))}
+    except SpecError:
+        return {}
+
+
+def line_of(text: str, wanted: str, start: int = 1) -> int:
+    """The first line from `start` on that holds `wanted` as a TOML string, else `start`."""
+    escaped = wanted.replace("\\", "\\\\").replace('"', '\\"')
+    forms = (f'"{escaped}"', f"'{wanted}'", f'"{wanted}"')
+    for number, line in enumerate(text.split("\n")[start - 1 :], start):
+        if any(form in line for form in forms):
+            return number
+    return start
+
+
+def line_of_key(text: str, key: str, table: str = "") -> int:
+    """The line that sets `key`, behind the header `[table]` where it has one; 1 for none."""
+    lines = text.split("\n")
+    header = re.compile(rf"\s*\[\s*{re.escape(table)}\s*\]")
+    start = next((n for n, line in enumerate(lines) if table and header.match(line)), -1)
+    sets = re.compile(rf"""\s*(?:[\w.-]+\s*\.\s*)?["']?{re.escape(key)}["']?\s*=""")
+    after = range(start + 1, len(lines))
+    return next((n + 1 for n in after if sets.match(lines[n])), max(start + 1, 1))
+
+
+def _said(
+    document: Mapping[str, object], text: str, label: str, problems: list[Problem]
+) -> Iterator[Said]:
+    project = mapping(document.get("project"))
+    start = line_of_key(text, "dependencies", "project")
+    yield from _list("", project.get("dependencies"), text, start, label, problems)
+    for extra, items in mapping(project.get("optional-dependencies")).items():
+        start = line_of_key(text, extra, "project.optional-dependencies")
+        yield from _list(canonicalize_name(extra), items, text, start, label, problems)
+    groups = _groups(document)
+    for group in groups:
+        yield from _group(group, group, groups, text, label, problems, ())
+
+
+def _groups(document: Mapping[str, object]) -> Mapping[str, object]:
+    groups = dict(mapping(document.get("dependency-groups")))
+    # What uv had before PEP 735 was accepted.
+    old = mapping(mapping(document.get("tool")).get("uv")).get("dev-dependencies")
+    if isinstance(old, list):
+        mine = groups.get("dev")
+        groups["dev"] = [*(mine if isinstance(mine, list) else []), *old]
+    return groups
+
+
+def _group(
+    asked: str,
+    group: str,
+    groups: Mapping[str, object],
+    text: str,
+    label: str,
+    problems: list[Problem],
+    above: tuple[str, ...],
+) -> Iterator[Said]:
+    start = line_of_key(text, group, "dependency-groups")
+    items = groups.get(group)
+    part = f":{canonicalize_name(asked)}"
+    yield from _list(part, items, text, start, label, problems, strict=False)
+    for item in items if isinstance(items, list) else []:
+        inner = string(mapping(item).get("include-group"))
+        known = {canonicalize_name(name): name for name in groups}
+        if not inner:
+            continue
+        if canonicalize_name(inner) not in known or inner in above or inner == group:
+            why = "there is no such group" if canonicalize_name(inner) not in known else "a circle"
+            problem = f"the group `{group}` includes `{inner}`: {why}"
+            problems.append(Problem(problem, label, start))
+            continue
+        name = known[canonicalize_name(inner)]
+        yield from _group(asked, name, groups, text, label, problems, (*above, group))
+
+
+def _list(
+    part: str,
+    items: object,
+    text: str,
+    start: int,
+    label: str,
+    problems: list[Problem],
+    *,
+    strict: bool = True,
+) -> Iterator[Said]:
+    if items is not None and (
+        not isinstance(items, list) or (strict and len(strings(items)) != len(items))
+    ):
+        what = part or "dependencies"
+        problem = Problem(f"`{what}` is no array of strings", label, start)
+        problems.append(problem)
+        return
+    for item in strings(items):
+        line = line_of(text, item, start)
+        try:
+            requirement = parse_requirement(item)
+        except InvalidRequirement as error:
+            why = str(error).splitlines()[0]
+            problem = Problem(f"`{item}` is no requirement: {why}", label, line, hint="see PEP 508")
+            problems.append(problem)
+            continue
+        yield Said(part, item, requirement, line)

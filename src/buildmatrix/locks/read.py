@@ -1,0 +1,232 @@
+"""A PEP 751 lock, ours or another tool's, validated and turned into a `Lock`.
+
+Format: https://packaging.python.org/en/latest/specifications/pylock-toml/. What a lock needs not
+have (`size`, `index`, our own `[tool.buildmatrix]`) may be missing; what is there must be right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion
+
+from buildmatrix.errors import Problem, SpecError
+from buildmatrix.locks.inputs import inputs_digest
+from buildmatrix.locks.model import Lock, Package, Wheel
+from buildmatrix.locks.text import (
+    check_count,
+    decode,
+    load_toml,
+    mapping,
+    read_bytes,
+    string,
+    table_lines,
+)
+from buildmatrix.parsing import parse_version
+from buildmatrix.text import without_login
+from buildmatrix.urls import path_in
+
+_HINT = "restore it, or run `buildmatrix lock`"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+#: What an entry can be installed from (PEP 751); one of these.
+_FILES = ("wheels", "sdist", "archive", "vcs", "directory")
+_MISSING_ENTRY: Mapping[str, object] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What `[tool.buildmatrix]` of a lock says; empty where the lock is another tool's."""
+
+    target: str = ""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    packages: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+
+
+def read_lock(path: Path) -> Lock:
+    """Read and validate a lock. Raises `SpecError` with all of its problems."""
+    return read_lock_and_record(path)[0]
+
+
+def read_lock_and_record(path: Path) -> tuple[Lock, Record]:
+    """The lock together with buildmatrix's own record in it."""
+    return read_entries(path, str(path), lambda _: True)
+
+
+def read_entries(
+    path: Path, label: str, keep: Callable[[Mapping[str, object]], bool]
+) -> tuple[Lock, Record]:
+    """The entries of a lock that `keep` says yes to; `label` is what the file is called.
+
+    All entries are validated. Raises `SpecError` with all problems.
+    """
+    return entries_of(read_bytes(path, label, "run `buildmatrix lock`"), path, label, keep)
+
+
+def entries_of(
+    data: bytes, path: Path, label: str, keep: Callable[[Mapping[str, object]], bool]
+) -> tuple[Lock, Record]:
+    """`read_entries` for bytes that were read already; `path` is only noted in the lock."""
+    text = decode(data, label)
+    document = load_toml(text, label, _HINT)
+    reader = _Reader(label)
+    lock = reader.lock(path, data, text, document, keep)
+    if reader.problems:
+        raise SpecError(reader.problems)
+    return lock, reader.record
+
+
+class _Reader:
+    """Walks one document and collects what is wrong with it."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.problems: list[Problem] = []
+        self.record = Record()
+
+    def lock(
+        self,
+        path: Path,
+        data: bytes,
+        text: str,
+        document: Mapping[str, object],
+        keep: Callable[[Mapping[str, object]], bool],
+    ) -> Lock:
+        version = document.get("lock-version")
+        if not isinstance(version, str) or version.split(".")[0] != "1":
+            self.problem(f"`lock-version` is {version!r}, and only 1.x can be read")
+        tool = mapping(mapping(document.get("tool")).get("buildmatrix"))
+        self.record = Record(
+            target=string(tool.get("target")),
+            inputs={k: v for k, v in mapping(tool.get("inputs")).items() if isinstance(v, str)},
+            packages={k: mapping(v) for k, v in mapping(tool.get("packages")).items()},
+        )
+        packages = document.get("packages")
+        if not isinstance(packages, list):
+            self.problem("there is no array `packages`", hint="see PEP 751")
+            packages = []
+        check_count(len(packages), self.file)
+        lines = table_lines(text, "packages", len(packages))
+        read = [
+            (item, self.package(item, f"packages[{n}]", lines[n]))
+            for n, item in enumerate(packages)
+        ]
+        return Lock(
+            path=path,
+            target=self.record.target,
+            packages=tuple(
+                package for item, package in read if not isinstance(item, dict) or keep(item)
+            ),
+            inputs=inputs_digest(self.record.inputs) if self.record.inputs else "",
+            digest="sha256:" + hashlib.sha256(data).hexdigest(),
+        )
+
+    def package(self, item: object, where: str, line: int | None) -> Package:
+        if not isinstance(item, dict):
+            self.problem(f"{where} is no table")
+            item = {}
+        name = item.get("name")
+        if not isinstance(name, str) or not name or canonicalize_name(name) != name:
+            self.problem(f"{where}: `name` is {name!r}, and must be a normalised name (PEP 503)")
+            name = "unknown"
+        where = f"package `{name}`"
+        origin = self.record.packages.get(name, _MISSING_ENTRY)
+        index = item.get("index", origin.get("index"))
+        via = origin.get("via")
+        wheels = item.get("wheels", [])
+        if not isinstance(wheels, list):
+            self.problem(f"{where}: `wheels` is no array")
+            wheels = []
+        archive = mapping(item.get("archive"))
+        files = [wheel for entry in wheels if (wheel := self.wheel(entry, where))]
+        if _is_wheel(archive):
+            files.append(_archived(archive))
+        return Package(
+            name=name,
+            version=self.version(item.get("version"), where),
+            index=without_login(index) if isinstance(index, str) else None,
+            wheels=tuple(files),
+            source_only=not wheels and "archive" not in item,
+            via=tuple(sorted(v for v in via if isinstance(v, str)))
+            if isinstance(via, list)
+            else (),
+            place=f"{self.file}:{line}" if line else "",
+            source="" if files else without_login(_source(item)),
+            unknown="" if any(map(item.get, _FILES)) else "its lock names no file of it",
+        )
+
+    def version(self, value: object, where: str) -> str:
+        if value is None:
+            return ""  # Allowed for directories and repositories.
+        try:
+            return (
+                str(parse_version(value))
+                if isinstance(value, str)
+                else self.bad_version(value, where)
+            )
+        except InvalidVersion:
+            return self.bad_version(value, where)
+
+    def bad_version(self, value: object, where: str) -> str:
+        self.problem(f"{where}: `version` is {value!r}, and must be a version (PEP 440)")
+        return ""
+
+    def wheel(self, item: object, where: str) -> Wheel | None:
+        entry = mapping(item)
+        url = entry.get("url", entry.get("path"))
+        if not isinstance(url, str):
+            self.problem(f"{where}: a wheel has neither `url` nor `path`")
+            return None
+        filename = string(entry.get("name")) or posixpath.basename(path_in(url))
+        if not filename.endswith(".whl") or "/" in filename:
+            self.problem(f"{where}: `{filename}` is no name of a wheel")
+        sha256 = mapping(entry.get("hashes")).get("sha256")
+        if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+            self.problem(f"{where}: `{filename}` has no sha256 hash", hint="lock it with hashes")
+            return None
+        size = entry.get("size")
+        return Wheel(
+            filename=filename,
+            url=without_login(url),
+            sha256=sha256,
+            size=size if isinstance(size, int) and size >= 0 else None,
+        )
+
+    def problem(self, message: str, hint: str | None = None) -> None:
+        self.problems.append(Problem(message, self.file, hint=hint))
+
+
+def _is_wheel(archive: Mapping[str, object]) -> bool:
+    where = string(archive.get("url")) or string(archive.get("path"))
+    return path_in(where).endswith(".whl")
+
+
+def _archived(archive: Mapping[str, object]) -> Wheel:
+    """A wheel that was asked for by its address; older tools gave such ones no hash."""
+    where = string(archive.get("url")) or string(archive.get("path"))
+    sha256 = string(mapping(archive.get("hashes")).get("sha256"))
+    size = archive.get("size")
+    return Wheel(
+        filename=posixpath.basename(path_in(where)),
+        url=without_login(where),
+        sha256=sha256 if _SHA256.fullmatch(sha256) else "",
+        size=size if isinstance(size, int) and size >= 0 else None,
+    )
+
+
+def _source(item: Mapping[str, object]) -> str:
+    """What an entry without wheels is built from, where that is no file of an index."""
+    repository = mapping(item.get("vcs"))
+    if repository:
+        where = string(repository.get("url")) or string(repository.get("path"))
+        return f"{string(repository.get('type'))}+{where}@{string(repository.get('commit-id'))}"
+    for key in ("directory", "archive"):
+        place = mapping(item.get(key))
+        if place:
+            return string(place.get("url")) or string(place.get("path"))
+    return ""

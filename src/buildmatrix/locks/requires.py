@@ -1,0 +1,160 @@
+"""`Requires-Dist` lines (PEP 508): which hold here and for which extras, and who asked for what."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from buildmatrix.inventory.model import Distribution
+from buildmatrix.inventory.names import distribution_name
+from buildmatrix.locks.model import Lock
+
+#: Start of a `Requires-Dist` line: most name what is not there, and need not be parsed.
+_NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
+#: A line without a marker; the specifiers in it matter to nobody here.
+_PLAIN = re.compile(r"\s*[A-Za-z0-9][A-Za-z0-9._-]*\s*(?:\[([^\]]*)\])?\s*(?:[(<>=!~][^;@]*)?")
+#: How often extras that an extra brings are followed; real ones nest two or three deep.
+_ROUNDS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Requires:
+    """One `Requires-Dist` line that names something that is there."""
+
+    name: str
+    extras: frozenset[str]
+    line: str
+    marker: str
+    #: Extra of the requiring distribution for which it holds; None for always.
+    extra: str | None
+
+
+def requirements(
+    lines: Iterable[str], present: Collection[str] | None, environment: Mapping[str, str]
+) -> Iterator[Requires]:
+    """The lines whose markers hold, for one extra or none.
+
+    Only those that name something of `present`, where that is given.
+    """
+    from packaging.markers import InvalidMarker
+    from packaging.requirements import InvalidRequirement
+
+    from buildmatrix.parsing import holds, parse_requirement
+
+    for line in dict.fromkeys(lines):
+        start = _NAME.match(line)
+        if start is None or (present is not None and distribution_name(start[1]) not in present):
+            continue
+        if plain := _PLAIN.fullmatch(line):
+            extras = (one.strip() for one in (plain[1] or "").split(","))
+            asked = frozenset(map(distribution_name, filter(None, extras)))
+            yield Requires(distribution_name(start[1]), asked, line, "", None)
+            continue
+        try:
+            requirement = parse_requirement(line)
+        except InvalidRequirement:
+            continue  # As installers do.
+        name, marker = distribution_name(requirement.name), requirement.marker
+        wanted = frozenset(map(distribution_name, requirement.extras))
+        if marker is None:
+            yield Requires(name, wanted, line, "", None)
+            continue
+        text = str(marker)
+        named = set(re.findall(r"extra\s*==\s*[\"']([^\"']+)[\"']", text))
+        try:
+            if holds(marker, {**environment, "extra": ""}):
+                yield Requires(name, wanted, line, text, None)
+                continue
+            for extra in sorted(named):
+                if holds(marker, {**environment, "extra": extra}):
+                    yield Requires(name, wanted, line, text, distribution_name(extra))
+        except InvalidMarker:
+            yield Requires(name, wanted, line, text, None)
+
+
+def extras_asked(
+    requires: Mapping[str, tuple[Requires, ...]],
+    asked: Mapping[str, list[str]],
+    lines: Mapping[str, str],
+) -> dict[str, set[str]]:
+    """The extras of each distribution that somebody asks for: a line, or another distribution."""
+    extras: dict[str, set[str]] = {}
+    for name, askers in asked.items():
+        for line in askers:
+            if found := re.match(r"\s*[A-Za-z0-9._-]+\s*\[([^\]]*)\]", lines.get(line, "")):
+                wanted = (distribution_name(one.strip()) for one in found[1].split(","))
+                extras.setdefault(name, set()).update(wanted)
+    for _ in range(_ROUNDS):
+        before = sum(map(len, extras.values()))
+        for name, needs in requires.items():
+            for one in needs:
+                if one.extra is None or one.extra in extras.get(name, ()):
+                    extras.setdefault(one.name, set()).update(one.extras)
+        if sum(map(len, extras.values())) == before:
+            break
+    return extras
+
+
+def metadata_of(distributions: Iterable[Distribution]) -> dict[str, tuple[str, ...]]:
+    """Name → `Requires-Dist` lines; a distribution that is there twice has those of both."""
+    found: dict[str, tuple[str, ...]] = {}
+    for one in distributions:
+        found[one.name] = (*found.get(one.name, ()), *one.requires)
+    return found
+
+
+def lacking(
+    lock: Lock, distributions: Iterable[Distribution], environment: Mapping[str, str]
+) -> Mapping[str, tuple[str, ...]]:
+    """Package → what it requires without condition, and the lock does not have."""
+    names = {package.name for package in lock.packages}
+    missing: dict[str, tuple[str, ...]] = {}
+    for name, lines in sorted(metadata_of(distributions).items()):
+        required = {
+            one.name
+            for one in requirements(lines, None, environment)
+            if one.extra is None and one.name not in names
+        }
+        if required and name in names:
+            missing[name] = tuple(sorted(required))
+    return missing
+
+
+def with_askers(
+    lock: Lock, distributions: Iterable[Distribution], environment: Mapping[str, str]
+) -> Lock:
+    """The lock, with who asked for what where it does not say: from the metadata of its wheels.
+
+    `Pipfile.lock` has no such edges at all, nor have most of the tools that write a `pylock.toml`.
+    `environment` has the values of markers. What nothing requires stays as it is.
+    """
+    silent = {package.name for package in lock.packages if not package.via}
+    if not silent:
+        return lock
+    names = {package.name for package in lock.packages}
+    requires = {
+        name: tuple(requirements(lines, names, environment))
+        for name, lines in metadata_of(distributions).items()
+        if name in names
+    }
+    extras = extras_asked(requires, {}, {})
+    certain: dict[str, set[str]] = {}
+    possible: dict[str, set[str]] = {}
+    for name, needs in requires.items():
+        for one in needs:
+            if one.name in silent and one.name != name:
+                active = one.extra is None or one.extra in extras.get(name, ())
+                (certain if active else possible).setdefault(one.name, set()).add(name)
+    return replace(
+        lock,
+        packages=tuple(
+            package
+            if package.name not in silent
+            else replace(
+                package,
+                via=tuple(sorted(certain.get(package.name) or possible.get(package.name) or ())),
+            )
+            for package in lock.packages
+        ),
+    )

@@ -1,0 +1,194 @@
+"""Resolving: one lock per target, by `uv pip compile`, targets side by side."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from buildmatrix import toml
+from buildmatrix.errors import BuildmatrixError, SpecError, UndecidedError
+from buildmatrix.files import write_changed
+from buildmatrix.locks.compile import TWINS, Compiler
+from buildmatrix.locks.document import Origin, document
+from buildmatrix.locks.graph import Node
+from buildmatrix.locks.inputs import input_values
+from buildmatrix.locks.lines import Line
+from buildmatrix.locks.model import Lock
+from buildmatrix.locks.plan import PROJECT, Plan, comes_from_its_index, first_plan, index_of, refine
+from buildmatrix.locks.platform import marker_environment
+from buildmatrix.locks.read import read_lock
+from buildmatrix.locks.requirements import read_asked, relative_label
+from buildmatrix.locks.status import staleness
+from buildmatrix.locks.uv import Uv, find_uv
+from buildmatrix.parsing import holds
+from buildmatrix.progress import Progress
+from buildmatrix.scratch import scratch
+from buildmatrix.spec.model import Spec, Target
+from buildmatrix.text import shown
+from buildmatrix.threads import side_by_side
+
+#: Real targets need one to three.
+_ROUNDS = 10
+_PROJECT_ASKER = re.compile(r"\S+ \((.+)\)")
+
+
+def lock_targets(
+    spec: Spec,
+    targets: Sequence[Target],
+    *,
+    upgrade: bool | Sequence[str],
+    offline: bool,
+    progress: Progress,
+    jobs: int,
+) -> Mapping[str, Lock | BuildmatrixError]:
+    """Bring the locks of `targets` up to date, `jobs` at a time; target → its lock or its error.
+
+    A lock that fits its inputs is only read. One that does not is resolved again, and keeps the
+    versions that it has wherever they still fit: `upgrade` gives up those of all distributions
+    (True) or of the named ones. `offline` resolves from uv's cache alone. One target's error
+    stops no other.
+    """
+
+    def work(target: Target) -> Lock | BuildmatrixError:
+        try:
+            if not upgrade and staleness(spec, target) is None:
+                return read_lock(spec.root / target.lock)
+            flags = _flags(upgrade, offline)
+            return _lock(find_uv(), spec, target, _kept(spec, target, upgrade), flags, progress)
+        except BuildmatrixError as error:
+            return error
+
+    locks = side_by_side(work, targets, jobs, "lock")
+    return {target.id: lock for target, lock in zip(targets, locks, strict=True)}
+
+
+def _lock(
+    uv: Uv,
+    spec: Spec,
+    target: Target,
+    kept: Mapping[str, str],
+    flags: Sequence[str],
+    progress: Progress,
+) -> Lock:
+    asked = read_asked(spec.root, target)
+    inputs = input_values(spec.root, target, asked)
+    environment = marker_environment(target)
+    lines, hashed = (
+        [
+            line
+            for line in some
+            if line.requirement.marker is None or holds(line.requirement.marker, environment)
+        ]
+        for some in (asked.lines, asked.hashed)
+    )
+    with scratch("lock") as folder:
+        compiler = Compiler(uv, spec.root, target, folder, flags, asked.options)
+        plan, graph = settle(compiler, target, first_plan(target, lines), kept, progress)
+        progress.step(target.id, "lock: collecting hashes")
+        body = compiler.pylock(plan, graph)
+    check_indexes(target, graph)
+    _check_hashes(target, body, hashed)
+    origins = {
+        name: Origin(
+            node.index, tuple(sorted(set(_askers(node, node.via, plan, lines, spec.root))))
+        )
+        for name, node in graph.items()
+    }
+    path = spec.root / target.lock
+    write_changed(path, document(body, target.id, uv.version, inputs, origins).encode())
+    return read_lock(path)
+
+
+def settle(
+    compiler: Compiler, target: Target, plan: Plan, kept: Mapping[str, str], progress: Progress
+) -> tuple[Plan, Mapping[str, Node]]:
+    """Resolve, refine the plan, resolve again, until the plan holds."""
+    for number in range(1, _ROUNDS + 1):
+        progress.step(target.id, f"lock: resolving, round {number}")
+        twins = {twin.name: twin.version for twin in plan.twins if twin.version is not None}
+        explore = number == 1 and bool(target.index)
+        graph = compiler.graph(plan, {**twins, **kept}, explore=explore)
+        refined = refine(plan, graph, target)
+        if refined == plan and not explore:
+            return plan, graph
+        plan = refined
+    raise UndecidedError(
+        f"{target.id}: after {_ROUNDS} rounds the resolution still changes; name the members of "
+        f"the {' and '.join(target.index)} family in a requirement file."
+    )
+
+
+def check_indexes(target: Target, graph: Mapping[str, Node]) -> None:
+    """Hold the promise of `index` against the result: no member comes from elsewhere."""
+    for name, node in graph.items():
+        wanted = index_of(name, target)
+        if wanted is None or node.version is None or comes_from_its_index(node, target):
+            continue
+        raise UndecidedError(
+            f"{target.id}: {name} would come from {shown(node.index or 'elsewhere')} and not "
+            f"from {shown(wanted)}; name it in a requirement file."
+        )
+
+
+def _check_hashes(target: Target, body: str, hashed: Sequence[Line]) -> None:
+    """Hold the hashes of the user's lines against uv's lock `body`; uv itself ignores them."""
+    packages = {package["name"]: package for package in toml.loads(body).get("packages", [])}
+    for line in hashed:
+        package = packages.get(line.name, {})
+        files = package.get("wheels") or [package[k] for k in ("sdist", "archive") if k in package]
+        for file in files:
+            sha256 = file.get("hashes", {}).get("sha256", "none")
+            if sha256 not in line.hashes:
+                name = file.get("name") or posixpath.basename(file.get("url", line.name))
+                raise UndecidedError(
+                    f"{target.id}: {line}: the index has {name} with sha256 {sha256}, which this "
+                    "line does not allow; add that hash if you trust the file, or ask for another "
+                    "version."
+                )
+
+
+def _askers(
+    node: Node, askers: Sequence[str], plan: Plan, lines: Sequence[Line], root: Path
+) -> Iterator[str]:
+    """`askers` (see `Node.via`) as `Package.via` has them: names, and `file:line`."""
+    for asker in askers:
+        project = _PROJECT_ASKER.fullmatch(asker)
+        if asker.startswith(("-c ", PROJECT)):
+            continue
+        if asker.startswith("-r ") and posixpath.basename(asker) == TWINS:
+            for twin in plan.twins:
+                if twin.name == node.name:
+                    yield from _askers(node, twin.asked_by, plan, lines, root)
+        elif asker.startswith("-r ") or project is not None:
+            file = relative_label(project[1] if project else asker.removeprefix("-r "), root)
+            places = [str(line) for line in lines if (line.file, line.name) == (file, node.name)]
+            yield from places or [file]
+        else:
+            yield asker
+
+
+def _kept(spec: Spec, target: Target, upgrade: bool | Sequence[str]) -> Mapping[str, str]:
+    """Versions of the present lock that a new resolution should keep where it can."""
+    if upgrade is True:
+        return {}
+    try:
+        lock = read_lock(spec.root / target.lock)
+    except SpecError:
+        return {}  # No lock yet, or a broken one: it is about to be replaced.
+    given_up = {canonicalize_name(name) for name in upgrade or ()}
+    return {
+        package.name: package.version
+        for package in lock.packages
+        if package.version and package.name not in given_up
+    }
+
+
+def _flags(upgrade: bool | Sequence[str], offline: bool) -> list[str]:
+    flags = ["--offline"] if offline else []
+    if upgrade is True:
+        return [*flags, "--refresh"]
+    return [*flags, *(f"--refresh-package={name}" for name in upgrade or ())]

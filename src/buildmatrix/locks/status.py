@@ -1,0 +1,70 @@
+"""Whether a lock still fits its inputs, and whether there is a target for it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from buildmatrix.errors import SpecError
+from buildmatrix.locks.document import HEADER
+from buildmatrix.locks.inputs import difference, input_values
+from buildmatrix.locks.read import read_lock_and_record
+from buildmatrix.locks.requirements import read_asked
+from buildmatrix.spec.model import Spec, Target
+
+#: Bytes of a lock that are looked at, to tell whose it is.
+_LARGEST = 32 << 20
+
+
+def staleness(spec: Spec, target: Target) -> str | None:
+    """Why the lock of `target` does not fit its inputs, or None when it does.
+
+    Compares recorded inputs with present ones: needs no network. Raises `SpecError` for a
+    requirement file that cannot be read; a lock that cannot be read is a reason, no error.
+    """
+    path = spec.root / target.lock
+    if not path.exists():
+        return f"there is no {target.lock} yet"
+    asked = read_asked(spec.root, target)
+    try:
+        _, record = read_lock_and_record(path)
+    except SpecError as error:
+        return str(error.problems[0].message)
+    if not record.inputs:
+        return f"{target.lock} does not say what it was made from"
+    if record.target != target.id:
+        return f"{target.lock} was made for {record.target}"
+    return difference(record.inputs, input_values(spec.root, target, asked))
+
+
+def leftovers(spec: Spec) -> tuple[str, ...]:
+    """One sentence per lock that `buildmatrix lock` wrote for a target that is no more.
+
+    Only the folders of present locks are looked at. The locks of another specification may lie
+    there, too: so nothing is removed.
+    """
+    locks = {target.lock for target in spec.targets}
+    found = {
+        f"{folder}/{path.name}".removeprefix("./"): target
+        for folder in {lock.rpartition("/")[0] or "." for lock in locks}
+        for path in sorted((spec.root / folder).glob("*.toml"))
+        if (target := _made_for(path)) is not None
+    }
+    return tuple(
+        f"{name} was made for {target}, which is no target of {spec.path.name}; delete it where no "
+        "other specification uses it"
+        for name, target in sorted(found.items())
+        if name not in locks
+    )
+
+
+def _made_for(path: Path) -> str | None:
+    """The target that `buildmatrix lock` wrote a lock for; None for any other file."""
+    try:
+        with path.open("rb") as file:
+            if file.read(len(HEADER)) != HEADER.encode():
+                return None
+            said = re.findall(rb'(?m)^target = "([a-z0-9._-]+)"$', file.read(_LARGEST))
+    except OSError:
+        return None
+    return said[-1].decode() if said else None

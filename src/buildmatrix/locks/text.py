@@ -1,0 +1,90 @@
+"""Reading a file that somebody committed: bounded, and with the place of every mistake."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from buildmatrix import toml
+from buildmatrix.errors import Problem, SpecError
+from buildmatrix.urls import remember
+
+#: Far above any real lock: 1000 packages with all their wheels come to some 5 MB.
+LARGEST = 64 * 1024 * 1024
+#: Packages of one lock; the largest real ones have some 2000.
+MOST_PACKAGES = 20_000
+
+
+def read_bytes(path: Path, label: str, hint: str | None, most: int = LARGEST) -> bytes:
+    """The bytes of a file, at most `most`; raises `SpecError`, which calls it `label`."""
+    try:
+        # A pipe or a device would be waited for, or never end.
+        if path.exists() and not path.is_file():
+            raise SpecError([Problem("it is no file", label, hint=hint)])
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise SpecError([Problem(f"it cannot be read: {why}", label, hint=hint)]) from error
+    if len(data) > most:
+        problem = Problem(f"this is no lock: it is larger than {most >> 20} MiB", label)
+        raise SpecError([problem])
+    return data
+
+
+def decode(data: bytes, label: str) -> str:
+    """UTF-8 text, whose credentials are remembered (`urls`); raises `SpecError`."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        problem = Problem("this is no UTF-8 text", label, line, hint="save the file as UTF-8")
+        raise SpecError([problem]) from error
+    remember(text)
+    return text
+
+
+def load_toml(text: str, label: str, hint: str | None) -> dict[str, object]:
+    """The document; raises `SpecError` with the line of a mistake."""
+    try:
+        return toml.loads(text)
+    except toml.TomlError as error:
+        why = f"this is no TOML: {error.msg[:1].lower()}{error.msg[1:]}"
+        raise SpecError([Problem(why, label, error.lineno, error.colno, hint)]) from error
+
+
+def table_lines(text: str, name: str, count: int) -> Sequence[int | None]:
+    """Lines of the headers `[[name]]`, in order; all None where they are not `count`.
+
+    A document may write its array of tables inline, or hold such a line inside a string.
+    """
+    header = re.compile(rf"\s*\[\[\s*{re.escape(name)}\s*\]\]")
+    lines = [number for number, line in enumerate(text.split("\n"), 1) if header.match(line)]
+    return lines if len(lines) == count else [None] * count
+
+
+def check_count(packages: int, label: str) -> None:
+    """Raise `SpecError` for a lock with more packages than any real one has."""
+    if packages > MOST_PACKAGES:
+        raise SpecError([Problem(f"it holds more than {MOST_PACKAGES} packages", label)])
+
+
+def mapping(value: object) -> Mapping[str, object]:
+    """A table, or an empty one where the value is none."""
+    return value if isinstance(value, dict) else {}
+
+
+def tables(value: object) -> list[Mapping[str, object]]:
+    """The tables of an array; none where the value is no array."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def string(value: object) -> str:
+    """A string, or an empty one where the value is none."""
+    return value if isinstance(value, str) else ""
+
+
+def strings(value: object) -> list[str]:
+    """The strings of an array; none where the value is no array."""
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []

@@ -1,0 +1,128 @@
+"""Finding and running `uv`, which does all resolving."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from buildmatrix import child
+from buildmatrix.errors import ComponentError
+from buildmatrix.locks.explain import TOO_LONG
+from buildmatrix.locks.uvsettings import settings_above
+from buildmatrix.locks.where import for_uv
+
+#: The first release with all of `--excludes`, PEP 751 output and per-package index annotations.
+MINIMUM = (0, 9, 8)
+
+#: Seconds for one call. Of five applications with all of their extras, asked for together, a search
+#: for versions that took 84 s was the longest seen.
+SECONDS = 300.0
+#: Bytes of memory of its own; that search had 0.4 GB in use, and 1 GB was not enough for it.
+MEMORY = 4 << 30
+
+#: Variables that say where packages are and how to reach them: the machine's business. Every other
+#: `UV_*` would change what is resolved behind the specification's back, so uv does not see it.
+_PASSED = re.compile(
+    r"UV_(DEFAULT_INDEX|INDEX|INDEX_URL|EXTRA_INDEX_URL|FIND_LINKS|INDEX_.+_(USERNAME|PASSWORD)"
+    r"|CACHE_DIR|NO_CACHE|CONFIG_FILE|CREDENTIALS_DIR|KEYRING_PROVIDER|INSECURE_HOST|OFFLINE"
+    r"|NATIVE_TLS|SYSTEM_CERTS|HTTP_.+|REQUEST_TIMEOUT|CONCURRENT_.+)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Uv:
+    """A `uv` that can be used."""
+
+    path: Path
+    version: str
+
+    def run(
+        self, arguments: Sequence[str], folder: Path, options: Sequence[str] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        """Run uv in `folder` and wait for it; the caller judges the exit status.
+
+        When it takes too long it is ended, and says so as one of its own errors.
+
+        Args:
+            arguments: of uv.
+            folder: where it runs; settings of uv in there, or above, count.
+            options: index options of the requirements files that `arguments` name.
+
+        Raises `UndecidedError` where only pip was told where packages are, and uv cannot follow.
+        """
+        told = for_uv(os.environ, settings_above(folder), options)
+        at = arguments.index("--") if "--" in arguments else len(arguments)
+        command = [str(self.path), *arguments[:at], *told.arguments, *arguments[at:]]
+        environment = {**_environment(), **told.variables}
+        try:
+            return child.run(command, folder, environment, seconds=SECONDS, memory=MEMORY)
+        except subprocess.TimeoutExpired:
+            return subprocess.CompletedProcess(command, 2, "", f"error: {TOO_LONG}\n")
+
+
+#: Targets are locked in threads, and uv's own look-up calls `sysconfig`, which is not safe in them.
+_FINDING = threading.Lock()
+
+
+def find_uv() -> Uv:
+    """The `uv` that came with buildmatrix, else the one on PATH.
+
+    Raises `ComponentError` when there is none, or when it is too old.
+    """
+    with _FINDING:
+        return _find_uv()
+
+
+@cache
+def _find_uv() -> Uv:
+    path = _locate()
+    if path is None:
+        raise ComponentError("uv was not found, and locking needs it; run `pip install uv`.")
+    try:
+        said = subprocess.run(
+            [path, "--version"], capture_output=True, encoding="utf-8", check=False, timeout=30
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:
+        raise ComponentError(f"{path} does not run ({error}); run `pip install uv`.") from error
+    found = re.match(r"uv (\d+)\.(\d+)\.(\d+)", said)
+    if found is None:
+        raise ComponentError(
+            f"{path} does not say which version of uv it is; run `pip install uv`."
+        )
+    version = tuple(int(part) for part in found.groups())
+    if version < MINIMUM:
+        wanted = ".".join(map(str, MINIMUM))
+        raise ComponentError(
+            f"{path} is uv {'.'.join(found.groups())}, and locking needs {wanted} or newer; "
+            "run `pip install --upgrade uv`."
+        )
+    return Uv(Path(path), ".".join(found.groups()))
+
+
+def _locate() -> str | None:
+    try:
+        from uv import find_uv_bin
+
+        return os.fspath(find_uv_bin())
+    except (ImportError, FileNotFoundError):
+        return shutil.which("uv")
+
+
+def _environment() -> dict[str, str]:
+    passed = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("UV_") or _PASSED.fullmatch(name)
+    }
+    # A virtual environment that happens to be active would lend its interpreter's markers.
+    passed.pop("VIRTUAL_ENV", None)
+    # A width would make uv break the lines that `explain` reads.
+    passed.pop("COLUMNS", None)
+    return passed | {"UV_PYTHON_DOWNLOADS": "never", "NO_COLOR": "1"}

@@ -1,0 +1,351 @@
+"""`uv.lock`, as one target would install it.
+
+One file holds all platforms, Pythons, extras and groups. uv documents the file as its own affair;
+read from `uv-resolver/src/lock/mod.rs` and from locks of revisions 1 to 5.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from packaging.utils import canonicalize_name
+
+from buildmatrix.errors import Problem, SpecError
+from buildmatrix.locks.ask import Ask
+from buildmatrix.locks.markers import BrokenMarker, holds
+from buildmatrix.locks.model import Lock, Package, Wheel
+from buildmatrix.locks.projects import Project, asked_lines, reached, read_project
+from buildmatrix.locks.text import (
+    check_count,
+    decode,
+    load_toml,
+    mapping,
+    read_bytes,
+    string,
+    strings,
+    table_lines,
+    tables,
+)
+from buildmatrix.locks.walk import Astray, Edge, Entry, Wish, walk
+from buildmatrix.text import without_login
+from buildmatrix.urls import path_in
+
+_HINT = "run `uv lock`"
+#: Kinds of source that are the user's own code.
+_OWN = ("editable", "virtual", "directory")
+
+
+def read(ask: Ask) -> Lock:
+    """The packages that a target gets, the root projects themselves left out.
+
+    Raises `SpecError`.
+    """
+    data = read_bytes(ask.path, ask.label, _HINT)
+    text = decode(data, ask.label)
+    document = load_toml(text, ask.label, _HINT)
+    if document.get("version") != 1:
+        problem = f"its `version` is {document.get('version')!r}, and only 1 can be read"
+        raise SpecError([Problem(problem, ask.label)])
+    raw = tables(document.get("package"))
+    check_count(len(raw), ask.label)
+    lines = table_lines(text, "package", len(raw))
+    ask.check_python(string(document.get("requires-python")))
+    entries = [
+        _entry(item, ask.check_version(string(item.get("version")), string(item.get("name")), line))
+        for item, line in zip(raw, lines, strict=True)
+    ]
+    roots = roots_of(document)
+    extras, groups = _names(document, roots)
+    ask.check(extras, groups)
+    project = _project(ask)
+    ask = ask.with_defaults(groups & _default_groups(project, groups))
+    conflicts = _conflicts(document, roots)
+    if raw and not roots and not mapping(document.get("manifest")):
+        problem = "it names no project, so nothing says which of its packages are installed"
+        raise SpecError([Problem(problem, ask.label, hint=_HINT)])
+    try:
+        askers = _walk(ask, document, raw, entries, roots, lines, conflicts)
+    except (Astray, BrokenMarker) as error:
+        raise SpecError([Problem(str(error), ask.label, hint=_HINT)]) from error
+    return Lock(
+        path=ask.path,
+        target=ask.target.id,
+        packages=tuple(
+            _package(raw[number], entries[number], sorted(askers[number]), _at(ask, lines[number]))
+            for number in sorted(askers, key=lambda n: (entries[n].name, entries[n].version))
+            if raw[number] not in roots
+        ),
+        inputs="",
+        digest="sha256:" + hashlib.sha256(data).hexdigest(),
+        left_out=ask.left_out(extras - _indirect(project, ask), groups, conflicts),
+    )
+
+
+def roots_of(document: Mapping[str, object]) -> list[Mapping[str, object]]:
+    """The projects that an installation starts from: the one beside the lock, else all members."""
+    packages = tables(document.get("package"))
+    beside = [
+        item
+        for item in packages
+        if any(mapping(item.get("source")).get(kind) == "." for kind in _OWN)
+    ]
+    members = strings(mapping(document.get("manifest")).get("members"))
+    return beside or [item for item in packages if item.get("name") in members]
+
+
+def own_folder(root: Mapping[str, object]) -> str:
+    """The folder of a project of the user's own, as seen from the lock."""
+    source = mapping(root.get("source"))
+    return next((string(source[kind]) for kind in _OWN if kind in source), ".")
+
+
+def _walk(
+    ask: Ask,
+    document: Mapping[str, object],
+    raw: Sequence[Mapping[str, object]],
+    entries: Sequence[Entry],
+    roots: Sequence[Mapping[str, object]],
+    lines: Sequence[int | None],
+    conflicts: Sequence[frozenset[str]],
+) -> dict[int, set[str]]:
+    environment = ask.environment
+    parts = [_parts(root, ask) for root in roots]
+    for root, some in zip(roots, parts, strict=True):
+        _check_conflicts(ask, string(root.get("name")), some, conflicts)
+    # uv's names for the extras and groups of projects that exclude one another.
+    chosen = {
+        f"{'group' if part.startswith(':') else 'extra'}-{len(name)}-{name}-{part.lstrip(':')}"
+        for root, some in zip(roots, parts, strict=True)
+        for name in [string(root.get("name"))]
+        for part in some
+        if part
+    } | {f"project-{len(name)}-{name}" for root in roots for name in [string(root.get("name"))]}
+
+    def fits(marker: str | None, _: frozenset[str]) -> bool:
+        return holds(marker, environment, chosen)
+
+    def allows(edge: Edge, entry: Entry) -> bool:
+        return (not edge.version or edge.version == entry.version) and (
+            edge.source is None or edge.source == entry.source
+        )
+
+    line_of = {id(item): line for item, line in zip(raw, lines, strict=True)}
+    wishes = [
+        wish
+        for root, some in zip(roots, parts, strict=True)
+        for wish in _wishes_of_root(root, ask, some, line_of[id(root)])
+    ]
+    manifest = mapping(document.get("manifest"))
+    groups = mapping(manifest.get("dependency-groups"))
+    extra = [manifest.get("requirements"), *(groups.get(name) for name in sorted(ask.groups))]
+    wishes += [Wish(ask.label, edge) for items in extra for edge in _edges(items)]
+    return walk(wishes, entries, fits, allows)
+
+
+def _items(root: Mapping[str, object], part: str) -> list[Edge]:
+    """What a part of a project asks for; groups have a `:` in front."""
+    if not part:
+        return list(_edges(root.get("dependencies")))
+    key = "optional-dependencies"
+    if part.startswith(":"):
+        key = "dev-dependencies" if mapping(root.get("dev-dependencies")) else "dependency-groups"
+    named = mapping(root.get(key)).items()
+    return [
+        edge
+        for name, items in named
+        if canonicalize_name(name) == part.lstrip(":")
+        for edge in _edges(items)
+    ]
+
+
+def _parts(root: Mapping[str, object], ask: Ask) -> dict[str, str]:
+    """The parts of a project that are installed, each with the part that was asked for.
+
+    A group may ask for extras of its own project: `dev = ["acme[docs]"]`.
+    """
+    own = canonicalize_name(string(root.get("name")))
+    asked = ["", *sorted(ask.extras), *(f":{name}" for name in sorted(ask.groups))]
+    parts = {part: part for part in asked}
+    queue = list(parts)
+    for part in queue:  # grows while it is walked
+        for edge in _items(root, part):
+            if edge.name == own and holds(edge.marker, ask.environment, ask.extras):
+                new = sorted(edge.extras - {*parts})
+                parts.update(dict.fromkeys(new, parts[part]))
+                queue += new
+    return parts
+
+
+def _wishes_of_root(
+    root: Mapping[str, object], ask: Ask, parts: Mapping[str, str], line: int | None
+) -> Iterator[Wish]:
+    path, label = ask.beside(posixpath.normpath(posixpath.join(own_folder(root), "pyproject.toml")))
+    own = canonicalize_name(string(root.get("name")))
+    places = {part: asked_lines(path, label, {part}) for part in parts}
+    for part in parts:
+        for edge in _items(root, part):
+            if edge.name != own:
+                place = places[part].get(edge.name) or _at(ask, line) or ask.label
+                yield Wish(place, edge)
+
+
+def _names(
+    document: Mapping[str, object], roots: Sequence[Mapping[str, object]]
+) -> tuple[set[str], set[str]]:
+    """The extras and the groups of the projects, normalised."""
+    extras: set[str] = set()
+    groups: set[str] = {*mapping(mapping(document.get("manifest")).get("dependency-groups"))}
+    for root in roots:
+        metadata = mapping(root.get("metadata"))
+        extras |= {
+            *mapping(root.get("optional-dependencies")),
+            *strings(metadata.get("provides-extras")),
+        }
+        groups |= {*mapping(root.get("dev-dependencies")), *mapping(metadata.get("requires-dev"))}
+    return set(map(canonicalize_name, extras)), set(map(canonicalize_name, groups))
+
+
+def _project(ask: Ask) -> Project | None:
+    """The project beside the lock."""
+    try:
+        return read_project(*ask.beside("pyproject.toml"))
+    except SpecError:
+        return None
+
+
+def _default_groups(project: Project | None, groups: Collection[str]) -> set[str]:
+    """The groups that `uv sync` installs: `default-groups` of the project, else `dev`."""
+    document = project.document if project is not None else {}
+    said = mapping(mapping(document.get("tool")).get("uv")).get("default-groups", ["dev"])
+    return set(groups) if said == "all" else set(map(canonicalize_name, strings(said)))
+
+
+def _indirect(project: Project | None, ask: Ask) -> set[str]:
+    """The extras that are asked for by others: locks have only what they come to."""
+    if project is None:
+        return set()
+    try:
+        return reached(project, ask.extras | {f":{group}" for group in ask.groups})
+    except SpecError:
+        return set()
+
+
+def _conflicts(
+    document: Mapping[str, object], roots: Sequence[Mapping[str, object]]
+) -> list[frozenset[str]]:
+    """Parts of the projects that exclude one another, as the lock declares them."""
+    names = {string(root.get("name")) for root in roots}
+    found = []
+    declared = document.get("conflicts")
+    for several in declared if isinstance(declared, list) else []:
+        parts = {
+            string(item.get("extra")) or f":{string(item.get('group'))}"
+            for item in tables(several)
+            if string(item.get("package")) in names
+        }
+        found.append(frozenset(parts - {":"}))
+    return found
+
+
+def _check_conflicts(
+    ask: Ask, name: str, parts: Mapping[str, str], conflicts: Sequence[frozenset[str]]
+) -> None:
+    """Raise `SpecError` for parts that cannot be installed together, as uv does."""
+    for several in conflicts:
+        both = sorted(several & {*parts})
+        if len(both) > 1:
+            said = " and ".join(
+                f"the group `{one[1:]}`" if one.startswith(":") else f"the extra `{one}`"
+                for one in both[:2]
+            )
+            default = [one[1:] for one in both if one[1:] in ask.groups and one.startswith(":")]
+            hint = "ask for one of them"
+            if default:
+                hint += f"; `:-{default[0]}` leaves a default group out"
+            raise SpecError([Problem(f"{said} of {name} exclude each other", ask.label, hint=hint)])
+
+
+def _entry(item: Mapping[str, object], version: str) -> Entry:
+    wishes = {"": tuple(_edges(item.get("dependencies")))}
+    for extra, items in mapping(item.get("optional-dependencies")).items():
+        wishes[canonicalize_name(extra)] = tuple(_edges(items))
+    return Entry(
+        name=canonicalize_name(string(item.get("name"))),
+        version=version,
+        source=item.get("source"),
+        wishes=wishes,
+        forks=tuple(strings(item.get("resolution-markers"))),
+    )
+
+
+def _edges(items: object) -> Iterator[Edge]:
+    for item in tables(items):
+        yield Edge(
+            name=canonicalize_name(string(item.get("name"))),
+            extras=frozenset(
+                canonicalize_name(one) for one in strings(item.get("extra") or item.get("extras"))
+            ),
+            marker=string(item.get("marker")) or None,
+            version=string(item.get("version")),
+            source=item.get("source"),
+        )
+
+
+def _package(
+    item: Mapping[str, object], entry: Entry, askers: Sequence[str], place: str
+) -> Package:
+    source = mapping(entry.source)
+    wheels = tuple(_wheels(item, source, place))
+    return Package(
+        name=entry.name,
+        version=entry.version,
+        index=without_login(string(source.get("registry"))) or None,
+        wheels=wheels,
+        source_only=not wheels,
+        via=tuple(askers),
+        place=place,
+        source="" if wheels else without_login(_origin(source)),
+    )
+
+
+def _wheels(
+    item: Mapping[str, object], source: Mapping[str, object], place: str
+) -> Iterator[Wheel]:
+    """The wheels of an entry. Raises `SpecError` for a hash that cannot be told."""
+    for wheel in tables(item.get("wheels")):
+        where = string(wheel.get("url")) or string(wheel.get("path"))
+        where = where or string(source.get("url")) or string(source.get("path"))
+        name = string(wheel.get("filename")) or posixpath.basename(path_in(where))
+        if name.endswith(".whl"):
+            said = string(wheel.get("hash"))
+            if said.startswith("sha256:") and not sha256_of(said):
+                file, _, line = place.partition(":")
+                problem = f"`{name}`: its hash is no `sha256:` with 64 hex digits"
+                raise SpecError([Problem(problem, file, int(line) if line else None, hint=_HINT)])
+            size = wheel.get("size")
+            yield Wheel(
+                filename=name,
+                url=without_login(where),
+                sha256=sha256_of(said),
+                size=size if isinstance(size, int) and size >= 0 else None,
+            )
+
+
+def sha256_of(text: str) -> str:
+    """The hex digits of `sha256:...`; empty for anything else."""
+    found = re.fullmatch(r"sha256:([0-9a-f]{64})", text)
+    return found[1] if found else ""
+
+
+def _origin(source: Mapping[str, object]) -> str:
+    for kind in ("git", "url", "path", *_OWN):
+        if kind in source:
+            return ("git+" if kind == "git" else "") + string(source[kind])
+    return ""
+
+
+def _at(ask: Ask, line: int | None) -> str:
+    return f"{ask.label}:{line}" if line else ""

@@ -1,0 +1,145 @@
+"""The settings of uv in a project that decide what is resolved.
+
+An audit runs uv in a folder of its own, so that nothing else in a project that nobody has reviewed
+yet takes effect: `[tool.uv.pip] python`, for example, names a program that uv would run.
+Keys: https://docs.astral.sh/uv/reference/settings/.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from buildmatrix.errors import SpecError
+from buildmatrix.locks.ask import Ask
+from buildmatrix.locks.explain import ASKED
+from buildmatrix.locks.markers import BrokenMarker
+from buildmatrix.locks.text import decode, load_toml, mapping, read_bytes, string
+
+_KEPT = (
+    "index",
+    "index-url",
+    "extra-index-url",
+    "find-links",
+    "no-index",
+    "index-strategy",
+    "constraint-dependencies",
+    "override-dependencies",
+    "exclude-dependencies",
+    "dependency-metadata",
+    "prerelease",
+    "resolution",
+    "exclude-newer",
+    "exclude-newer-package",
+)
+#: Settings whose values are addresses or paths that start from the project.
+_PLACES = ("index-url", "extra-index-url", "find-links")
+
+
+def settings_of(folder: Path) -> Mapping[str, object]:
+    """The settings in `folder` that decide what is resolved.
+
+    Of `uv.toml`, else of `[tool.uv]` in `pyproject.toml`. Raises `SpecError` for a file that is
+    there and no TOML.
+    """
+    table = _table(folder) or {}
+    return {key: _rooted(key, table[key], folder) for key in _KEPT if key in table}
+
+
+def settings_above(folder: Path) -> Mapping[str, object]:
+    """All settings that a uv that runs in `folder` takes from there, or from the nearest above."""
+    for place in (folder.absolute(), *folder.absolute().parents):
+        try:
+            table = _table(place)
+        except SpecError:
+            continue  # uv says so
+        if table is not None:
+            return table
+    return {}
+
+
+def _table(folder: Path) -> Mapping[str, object] | None:
+    for name in ("uv.toml", "pyproject.toml"):
+        path = folder / name
+        if not path.is_file():
+            continue
+        document = load_toml(decode(read_bytes(path, name, None), name), name, None)
+        if name == "uv.toml":
+            return document
+        if "uv" in mapping(document.get("tool")):
+            return mapping(mapping(document["tool"])["uv"])
+    return None
+
+
+def source_of(name: str, project: Mapping[str, object], ask: Ask) -> Mapping[str, object]:
+    """The entry of `[tool.uv.sources]` that holds for a distribution; empty for none."""
+    sources = mapping(mapping(mapping(project.get("tool")).get("uv")).get("sources"))
+    for key, value in sources.items():
+        if canonicalize_name(key) != name:
+            continue
+        for item in value if isinstance(value, list) else [value]:
+            entry = mapping(item)
+            extra, group = string(entry.get("extra")), string(entry.get("group"))
+            if extra and canonicalize_name(extra) not in ask.extras:
+                continue
+            if group and canonicalize_name(group) not in ask.groups:
+                continue
+            try:
+                if ask.fits(string(entry.get("marker")) or None):
+                    return entry
+            except BrokenMarker:
+                continue  # uv reports it where it matters.
+    return {}
+
+
+def project_text(bound: Mapping[str, str], settings: Mapping[str, object], lines: list[str]) -> str:
+    """A `pyproject.toml` that asks for `lines`, with those settings and bindings."""
+    document: dict[str, object] = {
+        "project": {"name": ASKED, "version": "0", "dependencies": lines},
+        "tool": {
+            "uv": {
+                **settings,
+                "sources": {name: {"index": index} for name, index in sorted(bound.items())},
+            }
+        },
+    }
+    return "".join(f"{key} = {_toml(value)}\n" for key, value in document.items())
+
+
+def _rooted(key: str, value: object, folder: Path) -> object:
+    if key == "index":
+        items = value if isinstance(value, list) else []
+        return [
+            {name: _place(one, folder) if name == "url" else one for name, one in item.items()}
+            for item in items
+            if isinstance(item, dict)
+        ]
+    if key in _PLACES:
+        return (
+            [_place(one, folder) for one in value]
+            if isinstance(value, list)
+            else _place(value, folder)
+        )
+    return value
+
+
+def _place(value: object, folder: Path) -> object:
+    if not isinstance(value, str) or "://" in value:
+        return value
+    return str((folder / value).resolve())
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, int | float):
+        return str(value)
+    # A JSON string is a TOML basic string, but for DEL; dates are written as their text.
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

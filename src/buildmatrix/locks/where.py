@@ -1,0 +1,273 @@
+"""Where this machine's packages are: what uv and pip were told, read from the same places.
+
+uv resolves, so its settings are asked first: UV_INDEX, UV_EXTRA_INDEX_URL, UV_DEFAULT_INDEX,
+UV_INDEX_URL, UV_FIND_LINKS, then `uv.toml` of the user and of the system
+(https://docs.astral.sh/uv/concepts/configuration-files/). Where uv was told of no index, pip's
+settings count (`locks.pipsettings`), for uv itself too: `for_uv` says what it has to be told.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from buildmatrix import toml
+from buildmatrix.errors import UndecidedError
+from buildmatrix.locks.pipsettings import PipSettings, config_home, pip_settings
+from buildmatrix.locks.text import mapping, string, strings, tables
+
+PYPI = "https://pypi.org/simple/"
+
+_NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)=(.+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """One index of the configuration; the URL may hold credentials."""
+
+    url: str
+    #: The name that uv knows it by.
+    name: str | None = None
+    #: Only for packages that are pinned to it.
+    explicit: bool = False
+
+    def __repr__(self) -> str:
+        return f"Index(name={self.name!r})"
+
+
+def default_indexes(environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """The URLs of the indexes that an installer on this machine asks, the first one first.
+
+    The URLs are as configured, and may hold credentials: show them through `text.shown`.
+    """
+    found = configured(os.environ if environment is None else environment)
+    urls = [index.url for index in found if not index.explicit]
+    return tuple(dict.fromkeys(urls))
+
+
+def configured(environment: Mapping[str, str]) -> tuple[Index, ...]:
+    """All indexes of this machine, those included that are asked for pinned packages only."""
+    uv = _uv(environment)
+    if uv.is_told:
+        return uv.indexes
+    return (*uv.extra, *_of_pip(pip_settings(environment)))
+
+
+def servers(environment: Mapping[str, str]) -> tuple[Index, ...]:
+    """All that this machine's settings name, and that may need a password: pages of links, too."""
+    uv = _uv(environment)
+    links = uv.find_links or ([] if uv.is_told else pip_settings(environment).find_links)
+    return (*configured(environment), *map(Index, links))
+
+
+def trusted_hosts(environment: Mapping[str, str]) -> frozenset[str]:
+    """`HOST` or `HOST:PORT` of the servers whose certificates are not checked; `*` for all."""
+    named = environment.get("UV_INSECURE_HOST", "").split()
+    return frozenset(named or pip_settings(environment).trusted_hosts)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where packages are looked for: addresses, with credentials, and paths."""
+
+    find_links: tuple[str, ...]
+    indexes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return "Places()"
+
+
+def places(
+    environment: Mapping[str, str], project: Mapping[str, object], options: Sequence[str]
+) -> Places:
+    """All places that uv may look for packages in, with these settings and options."""
+    told = _uv(environment)
+    told.add(project)
+    for option in options:
+        name, _, value = option.partition(" ")
+        if name == "--find-links":
+            told.find_links.append(value.strip())
+        elif value:
+            told.extra.append(Index(value.strip()))
+    return Places(tuple(told.find_links), tuple(one.url for one in (*told.extra, *told.default)))
+
+
+# What uv was told
+
+
+@dataclass(slots=True)
+class _Told:
+    """What uv was told about where packages are."""
+
+    extra: list[Index] = field(default_factory=list)
+    default: list[Index] = field(default_factory=list)
+    find_links: list[str] = field(default_factory=list)
+    no_index: bool = False
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it knows where to look for a package that is pinned to no index."""
+        return self.no_index or bool(self.default) or any(not one.explicit for one in self.extra)
+
+    @property
+    def indexes(self) -> tuple[Index, ...]:
+        return (*self.extra, *(self.default[:1] or [Index(PYPI)]))
+
+    def add(self, settings: Mapping[str, object]) -> None:
+        """What one `uv.toml`, or one `[tool.uv]`, says."""
+        for entry in tables(settings.get("index")):
+            url, name = entry.get("url"), entry.get("name")
+            if isinstance(url, str):
+                named = name if isinstance(name, str) else None
+                index = Index(url, named, explicit=entry.get("explicit") is True)
+                (self.default if entry.get("default") is True else self.extra).append(index)
+        for table in (settings, mapping(settings.get("pip"))):
+            self.extra += map(Index, strings(table.get("extra-index-url")))
+            if url := string(table.get("index-url")):
+                self.default.append(Index(url))
+            self.find_links += strings(table.get("find-links"))
+            self.no_index |= table.get("no-index") is True
+
+
+def _uv(environment: Mapping[str, str]) -> _Told:
+    told = _Told()
+    for variable in ("UV_INDEX", "UV_EXTRA_INDEX_URL"):
+        told.extra += map(_named, environment.get(variable, "").split())
+    for variable in ("UV_DEFAULT_INDEX", "UV_INDEX_URL"):
+        if value := environment.get(variable, "").strip():
+            told.default.append(_named(value))
+    told.find_links += filter(None, environment.get("UV_FIND_LINKS", "").split(","))
+    for path in uv_files(environment):
+        try:
+            told.add(toml.loads(path.read_text(encoding="utf-8")))
+        # What is wrong with its settings is for uv to say.
+        except (OSError, ValueError, RecursionError):
+            continue
+    return told
+
+
+def _named(word: str) -> Index:
+    """An index as uv takes it: `URL` or `NAME=URL`."""
+    match = _NAMED.fullmatch(word)
+    return Index(match[2], match[1]) if match else Index(word)
+
+
+def uv_files(environment: Mapping[str, str]) -> Sequence[Path]:
+    """The `uv.toml` of the user and of the system, whether they are there or not."""
+    if environment.get("UV_NO_CONFIG", "").lower() not in ("", "0", "false"):
+        return ()
+    if named := environment.get("UV_CONFIG_FILE"):
+        return (Path(named),)
+    system = environment.get("XDG_CONFIG_DIRS") or "/etc/xdg"
+    return (
+        config_home(environment) / "uv" / "uv.toml",
+        *(Path(folder) / "uv" / "uv.toml" for folder in system.split(os.pathsep) if folder),
+        Path("/etc/uv/uv.toml"),
+    )
+
+
+# What it has to be told
+
+
+@dataclass(frozen=True, slots=True)
+class ForUv:
+    """What uv has to be told because only pip was; URLs may hold credentials."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return "ForUv()"
+
+
+def for_uv(
+    environment: Mapping[str, str], project: Mapping[str, object], options: Sequence[str] = ()
+) -> ForUv:
+    """What uv has to be told of pip's settings.
+
+    Args:
+        environment: of this process.
+        project: the settings of uv in the project, which win over pip's.
+        options: those of the requirements files. `--index-url` and `--no-index` replace pip's
+            indexes, as they do for pip.
+
+    Raises `UndecidedError` for settings that cannot be followed: what would be resolved without
+    them is not what this machine installs.
+    """
+    pip = pip_settings(environment)
+    variables = _certificates(environment, pip)
+    here, machine = _Told(), _uv(environment)
+    here.add(project)
+    if here.is_told or machine.is_told:
+        return ForUv(variables)
+    if pip.unread:
+        raise UndecidedError(
+            f"{pip.unread[0]}, so nobody knows where this machine's packages are; mend it, or set "
+            "UV_DEFAULT_INDEX"
+        )
+    if pip.trusted_hosts and not environment.get("UV_INSECURE_HOST"):
+        variables["UV_INSECURE_HOST"] = " ".join(pip.trusted_hosts)
+    links = ",".join(_readable(pip.find_links))
+    if links and not here.find_links and not machine.find_links:
+        variables["UV_FIND_LINKS"] = links
+    if {option.partition(" ")[0] for option in options} & {"--index-url", "--no-index"}:
+        return ForUv(variables)
+    if pip.no_index:
+        return ForUv(variables, ("--no-index",))
+    urls = [one.url for one in _of_pip(pip)]
+    if urls != [PYPI]:
+        *further, variables["UV_DEFAULT_INDEX"] = urls
+        if further:
+            # pip takes the best version that any of its indexes has.
+            variables["UV_INDEX"] = " ".join(further)
+            if "index-strategy" not in project:
+                variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+    return ForUv(variables)
+
+
+def _certificates(environment: Mapping[str, str], pip: PipSettings) -> dict[str, str]:
+    place = environment.get("REQUESTS_CA_BUNDLE") or pip.certificates
+    if not place or environment.get("SSL_CERT_FILE") or environment.get("SSL_CERT_DIR"):
+        return {}
+    return {"SSL_CERT_DIR" if Path(place).is_dir() else "SSL_CERT_FILE": place}
+
+
+def _of_pip(pip: PipSettings) -> tuple[Index, ...]:
+    """Pip's indexes in its order, or PyPI; as for pip, folders that are not there are none."""
+    if pip.no_index:
+        return ()
+    further = [url for url in pip.extra_index_urls if not _is_missing(url)]
+    return tuple(Index(url) for url in (pip.index_url or PYPI, *further))
+
+
+def _is_missing(place: str) -> bool:
+    path = local_path(place)
+    return path is not None and not path.exists()
+
+
+def _readable(find_links: Iterable[str]) -> Iterator[str]:
+    """Pip's find-links as uv takes them; as for pip, folders that are not there are none."""
+    for place in find_links:
+        path = local_path(place)
+        if path is None:
+            yield place
+        elif path.is_dir():
+            # uv runs elsewhere, and splits at commas.
+            yield path.absolute().as_uri().replace(",", "%2C")
+        elif path.exists():
+            raise UndecidedError(
+                f"pip's settings name {place} in find-links, and uv reads folders only; put the "
+                "packages into a folder"
+            )
+
+
+def local_path(place: str) -> Path | None:
+    """The file or folder that an address means; None for one on the network."""
+    if "://" not in place and not place.startswith("file:"):
+        return Path(place).expanduser()
+    parts = urlsplit(place)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None

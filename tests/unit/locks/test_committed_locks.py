@@ -1,0 +1,538 @@
+"""Locks of other tools, as one target would install them.
+
+The files in `data/` were written by uv 0.13, Poetry 2.5 and pipenv, for the project beside them;
+only hosts were changed, and wheels of other platforms taken out.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lock_cases import target
+
+from buildmatrix.errors import BuildmatrixError, SpecError, UsageError
+from buildmatrix.locks.ask import Ask
+from buildmatrix.locks.choose import choose
+from buildmatrix.locks.committed import read_committed
+from buildmatrix.locks.lookup import Pins, lacks_files
+from buildmatrix.locks.model import Package
+from buildmatrix.spec.model import Base
+
+DATA = Path(__file__).parent / "data"
+
+
+def ask(
+    path: Path,
+    *extras: str,
+    groups: tuple[str, ...] = (),
+    without: tuple[str, ...] = (),
+    **changes: Any,
+) -> Ask:
+    parts = frozenset(extras), frozenset(groups), frozenset(without)
+    return Ask(path, path.name, target(**changes), *parts)
+
+
+def read(path: Path, *extras: str, **more: Any) -> dict[str, Package]:
+    return {p.name: p for p in pins(path, *extras, **more).lock.packages}
+
+
+def pins(path: Path, *extras: str, **more: Any) -> Pins:
+    return read_committed(ask(path, *extras, **more))[0]
+
+
+def stale(path: Path, **more: Any) -> str | None:
+    return read_committed(ask(path, **more))[1]
+
+
+def copied(tool: str, folder: Path) -> Path:
+    shutil.copytree(DATA / tool, folder / tool)
+    return folder / tool
+
+
+def change(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def error(path: Path, *extras: str, **more: Any) -> str:
+    with pytest.raises(BuildmatrixError) as caught:
+        pins(path, *extras, **more)
+    return caught.value.message
+
+
+UV, POETRY, PIPENV = (
+    DATA / "uv" / "uv.lock",
+    DATA / "poetry" / "poetry.lock",
+    DATA / "pipenv" / "Pipfile.lock",
+)
+
+
+# uv.lock
+
+
+def test_a_uv_lock_comes_to_what_the_python_of_the_target_gets() -> None:
+    old, new = read(UV), read(UV, python="3.12")
+    mine = ["numpy", "nvidia-nccl-cu12", "scipy", "sniffio", "xgboost"]
+    assert sorted(old) == ["iniconfig", *mine]  # `dev` is a default of uv.
+    assert (old["xgboost"].version, new["xgboost"].version) == ("3.2.0", "3.4.1")
+    assert "nvidia-nccl-cu13" in new
+    assert "nvidia-nccl-cu12" not in new
+    assert (old["numpy"].version, new["numpy"].version) == ("2.4.6", "2.5.5")
+
+
+def test_a_uv_lock_says_who_asked_down_from_the_line_of_the_project() -> None:
+    found = read(UV)
+    assert found["xgboost"].via == ("pyproject.toml:6",)
+    assert found["nvidia-nccl-cu12"].via == ("xgboost",)
+    line = int(found["xgboost"].place.removeprefix("uv.lock:"))
+    assert UV.read_text().splitlines()[line - 1 : line + 2] == [
+        "[[package]]",
+        'name = "xgboost"',
+        'version = "3.2.0"',
+    ]
+
+
+def test_extras_of_a_uv_lock_that_exclude_one_another_are_kept_apart() -> None:
+    assert "packaging" not in read(UV)
+    assert read(UV, "old")["packaging"].version == "23.0"
+    new = read(UV, "new")
+    assert new["packaging"].version == "24.0"
+    # An extra of a dependency, behind a marker that names the extra of the project.
+    assert new["trio"].via == ("anyio",)
+    assert "iniconfig" not in read(UV, "new", without=("dev",))
+    assert read(UV)["iniconfig"].via == ("pyproject.toml:15",)
+
+
+def test_a_uv_lock_has_files_with_addresses() -> None:
+    wheel = choose(read(UV)["xgboost"], target())
+    assert wheel is not None
+    assert wheel.url.startswith("https://files.pythonhosted.org/packages/")
+    assert len(wheel.sha256) == 64
+    assert read(UV)["xgboost"].index == "https://pypi.org/simple"
+
+
+def test_a_uv_lock_that_fits_its_project_is_fresh() -> None:
+    assert stale(UV) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"sniffio",', '"sniffio",\n    "torch",', "pyproject.toml asks for torch, and uv.lock"),
+        ('    "xgboost>=3",\n', "", "pyproject.toml asks for xgboost no more, and uv.lock still"),
+        ('"xgboost>=3"', '"xgboost>=3.4"', "asks for xgboost>=3.4, and uv.lock was made for xgb"),
+        ("packaging==24.0", "packaging==24.1", "asks for packaging==24.1 in `new`"),
+        ('["iniconfig"]', '["iniconfig", "pytest"]', "asks for pytest in `dev`, and uv.lock"),
+    ],
+)
+def test_a_uv_lock_older_than_its_project_says_what_changed(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    folder = copied("uv", tmp_path)
+    change(folder / "pyproject.toml", old, new)
+    assert said in (stale(folder / "uv.lock") or "")
+
+
+def test_another_order_or_spelling_of_the_same_wishes_is_not_stale(tmp_path: Path) -> None:
+    folder = copied("uv", tmp_path)
+    change(folder / "pyproject.toml", '"sniffio",', "'Sniffio',  # async")
+    assert stale(folder / "uv.lock") is None
+
+
+def test_sources_of_a_uv_lock_that_are_no_index_are_named(tmp_path: Path) -> None:
+    folder = copied("uv", tmp_path)
+    change(
+        folder / "uv.lock",
+        'name = "sniffio"\nversion = "1.3.1"\nsource = { registry = "https://pypi.org/simple" }\n',
+        'name = "sniffio"\nversion = "1.3.1"\n'
+        'source = { git = "https://robot:s3cret@example.com/s.git?rev=main#abc" }\n',
+    )
+    text = (folder / "uv.lock").read_text()
+    begin = text.index('name = "sniffio"\nversion')
+    entry, rest = text[begin:].split("\n\n", 1)
+    cut = entry.partition("wheels =")[0]
+    (folder / "uv.lock").write_text(text[:begin] + cut + "\n" + rest)
+    found = read(folder / "uv.lock")["sniffio"]
+    assert (found.source_only, found.source) == (True, "git+https://example.com/s.git?rev=main#abc")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("version = 1\n", "version = 7\n", "uv.lock: its `version` is 7, and only 1 can be read"),
+        ('version = "3.2.0"\ns', 'version = "latest"\ns', "package `xgboost`: `version` is"),
+        ('[[package]]\nname = "outcome"', '[[package]]\nname = "-r x"', "is no name of a dist"),
+        (
+            '[[package]]\nname = "scipy"\nversion = "1.17.1"',
+            '[[package]]\nname = "scipz"\nversion = "1.17.1"',
+            "xgboost asks for `scipy`, which the lock does not hold",
+        ),
+        ("sys_platform == 'linux'\"", "sys_platform = 'linux'\"", "the marker of `nvidia-nccl"),
+        ("[[package]]", "[package", "uv.lock:13:9: this is no TOML"),
+        ('requires-python = ">=3.11"', 'requires-python = ">=3.12"', "and cpu-py311-server has"),
+    ],
+)
+def test_a_broken_uv_lock_is_one_clear_sentence(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    folder = copied("uv", tmp_path)
+    change(folder / "uv.lock", old, new)
+    assert said in error(folder / "uv.lock")
+
+
+def test_a_uv_lock_that_is_nobodys_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    lock = tmp_path / "uv.lock"
+    lock.write_text(
+        'version = 1\nrequires-python = ">=3.11"\n[[package]]\nname = "six"\n'
+        'version = "1.16"\nsource = { registry = "https://pypi.org/simple" }\n'
+    )
+    assert "it names no project, so nothing says which of its packages" in error(lock)
+
+
+def test_an_extra_that_a_lock_does_not_have_is_an_error_with_those_it_has() -> None:
+    assert "there is no extra `gpu`; extras here: new, old" in error(UV, "gpu")
+    assert "there is no group `test`; groups here: dev" in error(UV, groups=("test",))
+
+
+# poetry.lock
+
+
+def test_a_poetry_lock_comes_to_what_the_project_asks_for() -> None:
+    assert "iniconfig" in read(POETRY)  # Groups that are not optional are installed.
+    plain = read(POETRY, without=("dev",))
+    assert sorted(plain) == ["numpy", "nvidia-nccl-cu12", "scipy", "sniffio", "xgboost"]
+    assert plain["xgboost"].via == ("pyproject.toml:5",)
+    assert plain["nvidia-nccl-cu12"].via == ("xgboost",)
+    assert plain["nvidia-nccl-cu12"].place.startswith("poetry.lock:")
+    web = read(POETRY, "web", groups=("dev",))
+    assert web["trio"].via == ("anyio",)
+    assert web["iniconfig"].via == ("pyproject.toml:14",)
+    # For Windows alone.
+    assert "cffi" not in web
+
+
+def test_a_poetry_lock_without_its_project_goes_by_its_own_groups_and_markers(
+    tmp_path: Path,
+) -> None:
+    folder = copied("poetry", tmp_path)
+    (folder / "pyproject.toml").unlink()
+    found = read(folder / "poetry.lock")
+    assert sorted(found) == ["numpy", "nvidia-nccl-cu12", "scipy", "sniffio", "xgboost"]
+    assert found["nvidia-nccl-cu12"].via == ("xgboost",)
+    assert "trio" in read(folder / "poetry.lock", "web")
+
+
+def test_a_poetry_lock_names_files_that_are_still_to_be_found() -> None:
+    xgboost = read(POETRY)["xgboost"]
+    assert lacks_files(xgboost)
+    wheel = choose(xgboost, target())
+    assert wheel is not None
+    assert (wheel.url, len(wheel.sha256)) == ("", 64)
+
+
+def test_poetrys_own_hash_tells_whether_its_lock_is_fresh(tmp_path: Path) -> None:
+    assert stale(POETRY) is None
+    folder = copied("poetry", tmp_path)
+    change(folder / "pyproject.toml", "sniffio", "sniffio>=1")
+    assert stale(folder / "poetry.lock") == "pyproject.toml changed since poetry.lock was made"
+
+
+OLD_POETRY = """\
+[[package]]
+name = "Booster"
+version = "1.0"
+description = ""
+category = "main"
+optional = false
+python-versions = "*"
+
+[package.dependencies]
+numpy = [
+    {version = "^1.2", markers = "python_version < \\"3.12\\""},
+    {version = "^2.0", markers = "python_version >= \\"3.12\\""},
+]
+
+[[package]]
+name = "numpy"
+version = "1.26.4"
+category = "main"
+optional = false
+python-versions = "*"
+
+[[package]]
+name = "numpy"
+version = "2.1.0"
+category = "main"
+optional = false
+python-versions = "*"
+
+[[package]]
+name = "pytest"
+version = "7.0"
+category = "dev"
+optional = false
+python-versions = "*"
+
+[metadata]
+lock-version = "1.1"
+python-versions = "^3.9"
+content-hash = "0"
+
+[metadata.files]
+Booster = [{file = "booster-1.0-py3-none-any.whl", hash = "sha256:HASH"}]
+numpy = []
+pytest = []
+"""
+
+
+def test_a_poetry_lock_of_version_1_is_read_with_its_forks_and_categories(tmp_path: Path) -> None:
+    (tmp_path / "poetry.lock").write_text(OLD_POETRY.replace("HASH", "ab" * 32))
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.poetry.dependencies]\npython = "^3.9"\nbooster = "*"\n'
+        '[tool.poetry.dev-dependencies]\npytest = "*"\n'
+    )
+    old = read(tmp_path / "poetry.lock", without=("dev",))
+    assert {name: p.version for name, p in old.items()} == {"booster": "1.0", "numpy": "1.26.4"}
+    assert old["booster"].wheels[0].filename == "booster-1.0-py3-none-any.whl"
+    assert old["booster"].via == ("pyproject.toml:3",)
+    new = read(tmp_path / "poetry.lock", python="3.12", groups=("dev",))
+    assert new["numpy"].version == "2.1.0"
+    assert new["pytest"].via == ("pyproject.toml:5",)
+
+
+#: As Poetry 2.2.1 locks `torch = {version = "^2", optional = true}` for Pythons that get different
+#: releases of it: an entry that no environment installs has the marker `<empty>`.
+SPLIT_POETRY = """
+[[package]]
+name = "torch"
+version = "2.14.1"
+optional = true
+groups = ["main"]
+markers = "extra == \\"torch\\""
+files = []
+
+[package.dependencies]
+nvidia-cusparse = "*"
+
+[[package]]
+name = "nvidia-cusparse"
+version = "12.9.4.2"
+optional = true
+groups = ["main"]
+markers = "<empty>"
+files = []
+
+[[package]]
+name = "nvidia-cusparse"
+version = "12.6.3.3"
+optional = true
+groups = ["main"]
+markers = "python_version < \\"3.12\\" and extra == \\"torch\\""
+files = []
+
+[[package]]
+name = "nvidia-cusparse"
+version = "12.7.10.12"
+optional = true
+groups = ["main", "dev"]
+markers = {main = "python_version >= \\"3.12\\" and extra == \\"torch\\""}
+files = []
+
+[extras]
+torch = ["torch"]
+
+[metadata]
+lock-version = "2.1"
+python-versions = ">=3.10"
+content-hash = "0"
+"""
+
+
+@pytest.mark.parametrize("project", [True, False], ids=["with its project", "alone"])
+@pytest.mark.parametrize(("python", "version"), [("3.11", "12.6.3.3"), ("3.12", "12.7.10.12")])
+def test_a_poetry_lock_takes_the_entry_whose_marker_holds(
+    tmp_path: Path, python: str, version: str, project: bool
+) -> None:
+    (tmp_path / "poetry.lock").write_text(SPLIT_POETRY)
+    if project:
+        (tmp_path / "pyproject.toml").write_text(
+            '[tool.poetry.dependencies]\npython = ">=3.10"\n'
+            'torch = {version = "^2", optional = true}\n'
+            '[tool.poetry.extras]\ntorch = ["torch"]\n'
+        )
+    found = pins(tmp_path / "poetry.lock", "torch", python=python).lock.packages
+    assert [(package.name, package.version) for package in found] == [
+        ("nvidia-cusparse", version),
+        ("torch", "2.14.1"),
+    ]
+
+
+# Pipfile.lock
+
+
+@pytest.mark.parametrize(
+    ("base", "held"),
+    [
+        ("python:3.11-slim-bookworm", {"soupsieve"}),
+        ("debian:12", {"soupsieve"}),
+        ("ghcr.io/acme/python:3.11.5", {"soupsieve"}),
+        ("python:3.11.2-slim", {"async-timeout"}),
+    ],
+)
+def test_a_marker_about_the_patch_holds_for_the_python_of_the_base(
+    tmp_path: Path, base: str, held: set[str]
+) -> None:
+    (tmp_path / "Pipfile.lock").write_text(
+        '{"_meta": {"hash": {"sha256": "0"}, "pipfile-spec": 6}, "develop": {}, "default": {'
+        '"async-timeout": {"version": "==5.0.1", "markers": "python_full_version < \'3.11.3\'"},'
+        '"soupsieve": {"version": "==4.1.2", "markers": "python_full_version >= \'3.11.5\'"}}}'
+    )
+    found = read(tmp_path / "Pipfile.lock", python="3.11", base=Base(base, base))
+    assert set(found) == held
+
+
+def test_a_pipfile_lock_has_hashes_and_the_lines_of_its_pipfile() -> None:
+    found = pins(PIPENV)
+    packages = {p.name: p for p in found.lock.packages}
+    assert packages["anyio"].via == ("Pipfile:8",)
+    assert packages["trio"].via == ()
+    assert all(lacks_files(one) for one in packages.values())
+    assert all(found.hashes[name] for name in packages)
+    line = int(packages["trio"].place.removeprefix("Pipfile.lock:"))
+    assert PIPENV.read_text().splitlines()[line - 1].strip() == '"trio": {'
+    assert "iniconfig" not in packages
+    assert "iniconfig" in read(PIPENV, groups=("dev",))
+
+
+def test_pipenvs_own_hash_tells_whether_its_lock_is_fresh(tmp_path: Path) -> None:
+    assert stale(PIPENV) is None
+    folder = copied("pipenv", tmp_path)
+    change(folder / "Pipfile", 'sniffio = "*"', 'sniffio = ">=1"')
+    assert stale(folder / "Pipfile.lock") == "Pipfile changed since Pipfile.lock was made"
+
+
+def test_a_broken_pipfile_lock_names_the_line(tmp_path: Path) -> None:
+    folder = copied("pipenv", tmp_path)
+    change(folder / "Pipfile.lock", '"default": {', '"default": [')
+    assert error(folder / "Pipfile.lock").startswith("Pipfile.lock:19:")
+
+
+@pytest.mark.parametrize("hashes", ['["sha256:59bb"]', '["md5:59bb", 7]', '"sha256:59bb"', "{}"])
+def test_hashes_that_cannot_be_told_do_not_allow_every_file(tmp_path: Path, hashes: str) -> None:
+    path = tmp_path / "Pipfile.lock"
+    entry = f'"anyio": {{"hashes": {hashes}, "version": "==4.16.0"}}'
+    path.write_text(f'{{"_meta": {{"sources": []}},\n"default": {{\n        {entry}}}}}')
+    assert "`anyio`: none of its `hashes` is a `sha256:`" in error(path)
+
+
+def test_a_hash_among_others_that_cannot_be_told_is_the_only_one_allowed(tmp_path: Path) -> None:
+    folder = copied("pipenv", tmp_path)
+    first = "sha256:59bb03251907983d1603d27c3087ddb1e93299ea2163adcdba37899a4fb12ffb"
+    change(folder / "Pipfile.lock", first, "sha512:00")
+    assert len(pins(folder / "Pipfile.lock").hashes["anyio"]) == 1
+
+
+def test_a_broken_hash_of_uv_names_the_line_of_its_package(tmp_path: Path) -> None:
+    folder = copied("uv", tmp_path)
+    text = (folder / "uv.lock").read_text()
+    (folder / "uv.lock").write_text(text.replace('whl", hash = "sha256:', 'whl", hash = "sha256:g'))
+    assert "its hash is no `sha256:` with 64 hex digits" in error(folder / "uv.lock")
+    assert error(folder / "uv.lock").startswith("uv.lock:")
+
+
+# pylock.toml
+
+PYLOCK = f"""\
+lock-version = "1.0"
+created-by = "pdm"
+extras = ["gpu"]
+default-groups = ["base"]
+
+[[packages]]
+name = "torch"
+version = "2.9.0"
+marker = "sys_platform == 'linux'"
+dependencies = [{{ name = "triton" }}]
+[[packages.wheels]]
+url = "https://example.com/torch-2.9.0-py3-none-any.whl"
+hashes = {{ sha256 = "{"ab" * 32}" }}
+
+[[packages]]
+name = "triton"
+version = "3.0"
+marker = "'gpu' in extras"
+sdist = {{ url = "https://example.com/triton-3.0.tar.gz", hashes = {{ sha256 = "{"ab" * 32}" }} }}
+
+[[packages]]
+name = "colorama"
+version = "1.0"
+marker = "sys_platform == 'win32' or 'base' not in dependency_groups"
+
+[[packages]]
+name = "mine"
+archive = {{ path = "dist/mine-1.0-py3-none-any.whl", hashes = {{ sha256 = "{"ab" * 32}" }} }}
+"""
+
+
+def test_a_pylock_of_another_tool_comes_to_what_its_markers_say(tmp_path: Path) -> None:
+    path = tmp_path / "pylock.cpu.toml"
+    path.write_text(PYLOCK)
+    plain = read(path)
+    assert sorted(plain) == ["mine", "torch"]
+    assert plain["torch"].place == "pylock.cpu.toml:6"
+    assert plain["mine"].wheels[0].url == str(tmp_path / "dist/mine-1.0-py3-none-any.whl")
+    gpu = read(path, "gpu")
+    assert (gpu["triton"].via, gpu["triton"].source_only) == (("torch",), True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("'gpu' in extras", "gpu in extras", "package `triton`: its `marker` is none"),
+        ("created-by", 'requires-python = ">=3.13"\ncreated-by', "the lock is for Python >=3.13"),
+        (
+            "created-by",
+            "environments = [\"platform_machine == 'aarch64'\"]\ncreated-by",
+            "none of its `environments` is linux/amd64 with Python 3.11",
+        ),
+    ],
+)
+def test_a_pylock_that_is_not_for_the_target_says_so(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    path = tmp_path / "pylock.toml"
+    path.write_text(PYLOCK.replace(old, new))
+    assert said in error(path)
+
+
+# What is no lock
+
+
+@pytest.mark.parametrize("name", ["uv.lock", "poetry.lock", "pylock.toml", "Pipfile.lock"])
+@pytest.mark.parametrize("data", [b"\xff\xfe\x00", b"[" * 100_000, b"a = 1", b"{}", b""])
+def test_hostile_bytes_are_a_problem_and_no_crash(tmp_path: Path, name: str, data: bytes) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    try:
+        found, _ = read_committed(ask(path))
+    except SpecError as caught:
+        assert caught.message.startswith(name)
+    else:
+        assert found.lock.packages == ()
+
+
+def test_a_pipe_is_never_waited_for(tmp_path: Path) -> None:
+    import os
+
+    os.mkfifo(tmp_path / "uv.lock")
+    assert "it is no file" in error(tmp_path / "uv.lock")
+
+
+def test_a_file_that_is_no_lock_by_its_name_says_what_is(tmp_path: Path) -> None:
+    (tmp_path / "Cargo.lock").write_text("")
+    with pytest.raises(UsageError, match=r"Cargo\.lock is no lock that can be read; those are pyl"):
+        read_committed(ask(tmp_path / "Cargo.lock"))

@@ -1,0 +1,52 @@
+"""Locks of targets that are no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from buildmatrix.locks.document import HEADER
+from buildmatrix.locks.status import leftovers
+from buildmatrix.spec.load import load_spec
+
+SPEC = """\
+[project]
+name = "inferno"
+version = "1.4.0"
+[defaults]
+python = "3.12"
+requirements = ["base.in"]
+[backend.cpu]
+runtime = "any"
+base = "python:3.12-slim"
+"""
+LOCK = HEADER + 'lock-version = "1.0"\n\n[tool.buildmatrix]\nschema = 1\ntarget = "{}"\n'
+
+
+def project(root: Path, **locks: str):
+    (root / "buildmatrix.toml").write_text(SPEC)
+    (root / "base.in").write_text("")
+    (root / "locks").mkdir()
+    for name, target in locks.items():
+        (root / "locks" / f"pylock.{name}.toml").write_text(LOCK.format(target))
+    return load_spec(root / "buildmatrix.toml")
+
+
+def test_a_lock_of_a_target_that_is_no_more_is_named(tmp_path: Path) -> None:
+    spec = project(tmp_path, **{"cpu-py312-default": "cpu-py312-default", "old": "cpu-py310-old"})
+    assert leftovers(spec) == (
+        "locks/pylock.old.toml was made for cpu-py310-old, which is no target of "
+        "buildmatrix.toml; delete it where no other specification uses it",
+    )
+
+
+def test_files_of_others_in_the_folder_of_locks_are_left_alone(tmp_path: Path) -> None:
+    spec = project(tmp_path)
+    (tmp_path / "locks/pylock.toml").write_text('lock-version = "1.0"\ntarget = "cpu-py310-x"\n')
+    (tmp_path / "locks/pylock.gone.toml").symlink_to("/nonexistent")
+    assert leftovers(spec) == ()
+
+
+def test_where_nothing_was_locked_yet_nothing_is_left_over(tmp_path: Path) -> None:
+    spec = project(tmp_path)
+    (tmp_path / "locks").rmdir()
+    assert leftovers(spec) == ()
