@@ -55,7 +55,6 @@ def place(address: Address) -> str:
 class Kept:
     """One entry."""
 
-    layout: str
     identity: str
     facts: WheelFacts
     #: The bytes that were allowed for it; None for any number.
@@ -66,6 +65,8 @@ class Kept:
     claim: str | None = None
     #: What the server said of the file; None where the bytes themselves are the identity.
     version: FileVersion | None = None
+    #: How it is laid out; an entry that is laid out in another way is no answer.
+    layout: str = _VERSION
 
     def answers(self, depth: Depth, most: int | None) -> bool:
         """Whether reading again, to this depth and with these bytes, would tell nothing more."""
@@ -102,30 +103,21 @@ class FactsCache:
                 return replace(kept, facts=replace(kept.facts, inventory=inventory, bytes_read=0))
         return None
 
-    def put(
-        self,
-        identity: str,
-        facts: WheelFacts,
-        most: int | None,
-        limited: bool,
-        *,
-        claim: str | None = None,
-        version: FileVersion | None = None,
-    ) -> None:
+    def put(self, kept: Kept) -> None:
         """Keep what was read of a wheel, unless the same is kept already or more."""
         if self._folder is None:
             return
-        known = self._read(identity, facts.depth)
+        depth = kept.facts.depth
+        known = self._read(kept.identity, depth)
         if (
             known is not None
-            and (known.claim, known.version) == (claim, version)
-            and known.answers(facts.depth, most)
+            and (known.claim, known.version) == (kept.claim, kept.version)
+            and known.answers(depth, kept.most)
         ):
             return
-        bare = replace(facts, bytes_read=0)
-        kept = Kept(_VERSION, identity, bare, most, limited, claim, version)
-        data = zlib.compress(msgspec.msgpack.encode(kept), 1)
-        path = self._place(self._folder, identity, facts.depth)
+        bare = replace(kept, facts=replace(kept.facts, bytes_read=0))
+        data = zlib.compress(msgspec.msgpack.encode(bare), 1)
+        path = self._place(self._folder, kept.identity, depth)
         with suppress(OSError):
             # What a private index holds is for nobody else on this machine.
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

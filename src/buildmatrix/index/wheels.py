@@ -18,7 +18,7 @@ from packaging.version import InvalidVersion, Version
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.addresses import parse
 from buildmatrix.index.facts import FactsCache, Kept, content, place
-from buildmatrix.index.model import Depth, FileVersion, WheelFacts
+from buildmatrix.index.model import Depth, WheelFacts
 from buildmatrix.inventory.model import Distribution
 from buildmatrix.locks.model import Wheel
 from buildmatrix.parsing import parse_version, parse_wheel_name
@@ -111,7 +111,7 @@ class WheelReader:
                 )
             reading = _whole_file(path) if depth == "whole" else read_parts(file, depth, most)
             facts = _told(wheel, sha256, file.size, depth, reading, 0)
-        self._keep(content(sha256), facts, most, reading.limited)
+        self._keep(Kept(content(sha256), facts, most, reading.limited))
         return facts
 
     def _remote(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts:
@@ -148,24 +148,16 @@ class WheelReader:
         if depth == "listing":
             self._opened.keep(wheel, remote)
         if sha256 is not None and claim is not None:
-            self._keep(content(sha256), facts, most, reading.limited)
+            self._keep(Kept(content(sha256), facts, most, reading.limited))
         else:
-            self._keep(_place(wheel), facts, most, reading.limited, claim, remote.version)
+            version = remote.version
+            self._keep(Kept(_place(wheel), facts, most, reading.limited, claim, version))
         return facts
 
-    def _keep(
-        self,
-        identity: str,
-        facts: WheelFacts,
-        most: int | None,
-        limited: bool,
-        claim: str | None = None,
-        version: FileVersion | None = None,
-    ) -> None:
-        if facts.inventory.unread:
+    def _keep(self, kept: Kept) -> None:
+        if kept.facts.inventory.unread:
             return  # What could not be read may be readable next time.
-        allowed = most if facts.depth == "heads" else None
-        self._cache.put(identity, facts, allowed, limited, claim=claim, version=version)
+        self._cache.put(kept if kept.facts.depth == "heads" else replace(kept, most=None))
 
 
 class _Opened:

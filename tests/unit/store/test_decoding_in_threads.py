@@ -26,12 +26,12 @@ assert len(answers) == 8 and None not in answers, answers
 """
 
 WHEELS = """
-from buildmatrix.index.facts import FactsCache
+from buildmatrix.index.facts import FactsCache, Kept
 from buildmatrix.index.model import WheelFacts
 from buildmatrix.inventory.model import Inventory
 if len(sys.argv) > 2:
     facts = WheelFacts("demo-1-py3-none-any.whl", "ab", 1, "listing", Inventory(), ())
-    FactsCache(folder).put("ab", facts, None, False)
+    FactsCache(folder).put(Kept("ab", facts, None, False))
     sys.exit()
 """
 
