@@ -23,6 +23,8 @@ from buildmatrix.cli import main
 #: What depends on place, time or release → what stands for it.
 _CLOCK = re.compile(r"^ +\d+\.\d (?=\S)")
 _RULES = (
+    # Which Python runs the tool, where that chooses what is looked at.
+    (re.compile(r"(?<=with Python )\d\.\d+(?=; --python chooses)"), "RUNNING"),
     (re.compile(r"(?<=127\.0\.0\.1):\d+"), ":PORT"),
     (re.compile(r'(?<="seconds": )[\d.e-]+'), "SECONDS"),
     (re.compile(r'(?<="seconds":)[\d.e-]+'), "SECONDS"),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -29,9 +30,13 @@ def no_children_are_left() -> bool:
     return False
 
 
-def test_results_come_in_the_order_of_the_items_and_from_two_processes() -> None:
+def test_results_come_in_the_order_of_the_items_and_from_two_processes(tmp_path: Path) -> None:
     def work(index: int) -> tuple[int, int]:
-        time.sleep(0.05)  # so that neither process empties the queue before the other one starts
+        # Neither process empties the queue before the other one has begun.
+        (tmp_path / str(os.getpid())).touch()
+        until = time.monotonic() + 30
+        while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < until:
+            time.sleep(0.01)
         return index, os.getpid()
 
     results = spread(work, BIG)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from buildmatrix.errors import UsageError
 from buildmatrix.locks.choose import refusal
 from buildmatrix.locks.model import Package
 from buildmatrix.progress import Silent
+from buildmatrix.sources.resolution import points
 from buildmatrix.sources.resolution.resolved import Resolved, Unresolved, resolve_sources
 
 
@@ -442,20 +443,21 @@ def test_a_source_that_is_not_there_asks_for_nothing_where_that_is_fine(root: Pa
 
 
 def test_another_python_is_taken_where_the_running_one_is_excluded_and_nobody_chose(
-    root: Path, index: PackageIndex
+    root: Path, index: PackageIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    newer = f"3.{sys.version_info.minor + 2}"
+    running = SimpleNamespace(major=3, minor=11)
+    monkeypatch.setattr(points, "sys", SimpleNamespace(version_info=running))
     write(
         root,
-        f'[project]\nname = "x"\nversion = "1"\nrequires-python = ">={newer}"\n'
+        '[project]\nname = "x"\nversion = "1"\nrequires-python = ">=3.13"\n'
         'dependencies = ["numpy"]\n',
         "pyproject.toml",
     )
     (one,) = resolved(root, "pyproject.toml", backends=["cpu"])
     # Not the newest: a lock that says `>=3.13` was made with 3.13.
-    assert one.target.python == newer
+    assert one.target.python == "3.13"
     said = error(root, "pyproject.toml", python="3.11").message
-    assert f"`requires-python` is `>={newer}`, and cpu" in said
+    assert "`requires-python` is `>=3.13`, and cpu" in said
 
 
 def test_a_distribution_that_is_too_new_for_the_running_python_is_looked_at_with_a_newer_one(
