@@ -68,7 +68,7 @@ def _defined(
     """The function or class of the distribution that `called` names, if it is one."""
     first, *rest = ast.unparse(called).split(".")
     if not rest:
-        own = module.functions.get(first) or module.classes.get(first)
+        own = _made(program, module, first)
         if own is not None:
             return module, own
     if first not in module.imported:
@@ -77,5 +77,10 @@ def _defined(
     where = program.module(owner[0]) if owner is not None else None
     if owner is None or where is None:
         return None
-    made = where.functions.get(owner[1]) or where.classes.get(owner[1])
+    made = _made(program, where, owner[1])
     return None if made is None else (where, made)
+
+
+def _made(program: Program, module: Module, name: str) -> Function | ast.ClassDef | None:
+    function = module.functions.get(name)
+    return module.classes.get(name) if function is None else program.whole(module, function)

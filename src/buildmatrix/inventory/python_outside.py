@@ -271,7 +271,7 @@ class _Imports:
         if module is None:
             return
         self.parsed += len(self._program.source(path) or b"")
-        for dotted, line in calls_at_import(module):
+        for dotted, line in calls_at_import(self._program, module):
             if not self._is_outside(dotted) or not self._may_load(dotted):
                 continue
             place = self._find(dotted)
@@ -282,16 +282,16 @@ class _Imports:
                 yield PythonImport(path, line, name, "called", self._owner, provider)
 
 
-def calls_at_import(module: Module) -> Iterator[tuple[str, int]]:
+def calls_at_import(program: Program, module: Module) -> Iterator[tuple[str, int]]:
     """Functions of other modules that an import of `module` calls for sure: dotted name, line.
 
     Names in capitals are classes, whose making loads nothing as a rule.
     """
-    yield from _called_from(module, module.tree.body, 0, set())
+    yield from _called_from(program, module, module.tree.body, 0, set())
 
 
 def _called_from(
-    module: Module, body: Iterable[ast.stmt], depth: int, seen: set[str]
+    program: Program, module: Module, body: Iterable[ast.stmt], depth: int, seen: set[str]
 ) -> Iterator[tuple[str, int]]:
     for statement in body:
         for call in _calls(statement):
@@ -300,7 +300,8 @@ def _called_from(
             if not rest and first in module.functions:
                 if first not in seen and depth < DEEPEST_CALL:
                     seen.add(first)
-                    yield from _called_from(module, module.functions[first].body, depth + 1, seen)
+                    function = program.whole(module, module.functions[first])
+                    yield from _called_from(program, module, function.body, depth + 1, seen)
             elif first in module.imported:
                 last = name.rpartition(".")[2]
                 if last[:1].islower():

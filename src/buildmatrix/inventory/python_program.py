@@ -9,6 +9,13 @@ from dataclasses import dataclass, field
 
 from buildmatrix.inventory.python_excerpt import excerpt
 from buildmatrix.inventory.python_repair import read_tree
+from buildmatrix.inventory.python_skeleton import (
+    NOTHING_LEFT_OUT,
+    LeftOut,
+    fill,
+    first_line,
+    parse_skeleton,
+)
 from buildmatrix.inventory.python_source import (
     LARGEST_SOURCE,
     Outline,
@@ -59,6 +66,9 @@ class Module:
     classes: dict[str, ast.ClassDef] = field(default_factory=dict)
     #: Local name → absolute dotted name that it was imported from.
     imported: dict[str, str] = field(default_factory=dict)
+
+    #: The functions whose bodies are not parsed yet.
+    left_out: LeftOut = NOTHING_LEFT_OUT
 
     #: What was found out about the bodies of functions, by their identity.
     _inside: dict[int, Scope] = field(default_factory=dict)
@@ -131,6 +141,10 @@ class Program:
                     if above not in known:
                         known.append(above)
                 parent = above
+        #: What the names of all modules and extensions, and of redirected ones, begin with.
+        self._first_names = self._gaps.keys() | {
+            name.partition(".")[0] for name in (*self.modules, *self.extensions)
+        }
         self._kept: dict[str, tuple[Module, int]] = {}
         #: Files that are larger than what is left to be parsed.
         self._refused: set[str] = set()
@@ -174,6 +188,8 @@ class Program:
         """The longest prefix that is a module or an extension, and the rest; None for foreign."""
         if dotted in self.modules:
             return dotted, ""
+        if dotted.partition(".")[0] not in self._first_names:
+            return None
         for known in (dotted, *self._redirected(dotted)):
             name, rest = known, ""
             while name:
@@ -254,11 +270,14 @@ class Program:
         self._kept.clear()
 
     def _module(self, name: str, path: str, source: bytes) -> Module:
-        read = read_tree(source)
-        if read.lost:
-            self.partial[path] = _left_out(read.lost)
-        tree = read.tree
-        module = Module(name, path, tree)
+        # What is a load in one function may get its name in another one.
+        holds_loads = has_loading_word(source) or renames_imports(source)
+        without_bodies = None if holds_loads else parse_skeleton(source)
+        if without_bodies is not None:
+            module = Module(name, path, without_bodies[0], left_out=without_bodies[1])
+        else:
+            module = Module(name, path, self._read_tree(path, source))
+        tree = module.tree
         for statement in _statements(tree.body):
             if isinstance(statement, ast.Import):
                 for alias in statement.names:
@@ -269,7 +288,7 @@ class Program:
                 origin = self.absolute(base, module.package)
                 for alias in statement.names:
                     module.imported[alias.asname or alias.name] = f"{origin}.{alias.name}"
-        if has_loading_word(source) or renames_imports(source):
+        if holds_loads:
             module.loading_lines = respell(
                 tree.body, source, module.imported, lambda dotted: self.owner_of(dotted) is not None
             )
@@ -284,9 +303,29 @@ class Program:
             else:
                 # `if x: def f(): ... else: def f(): ...`: the longer one is no fallback.
                 known = module.functions.get(node.name)
-                if known is None or len(node.body) > len(known.body):
+                if known is None or len(self.whole(module, node).body) > len(
+                    self.whole(module, known).body
+                ):
                     module.functions[node.name] = node
         return module
+
+    def _read_tree(self, path: str, source: bytes, line: int = 1) -> ast.Module:
+        """The tree of `source`, which begins at `line` of the file. Raises Unparsable."""
+        read = read_tree(source)
+        if read.lost:
+            self.partial[path] = _left_out([line - 1 + one for one in read.lost])
+        return read.tree
+
+    def whole(self, module: Module, function: Function) -> Function:
+        """`function` of `module`, whose body is parsed if it was left out before."""
+        text = module.left_out.take(function)
+        if text is not None:
+            try:
+                tree = self._read_tree(module.path, text, first_line(function))
+                fill(function, tree)
+            except Unparsable as error:
+                self.partial[module.path] = f"a function cannot be read: {error.reason}"
+        return function
 
     def function(
         self, module: Module, called: ast.expr, worth: Callable[[str], bool] = bool
@@ -308,11 +347,11 @@ class Program:
         self, module: Module, name: str, depth: int, worth: Callable[[str], bool]
     ) -> tuple[Module, Function] | None:
         if name in module.functions:
-            return module, module.functions[name]
+            return module, self.whole(module, module.functions[name])
         if name in module.classes:
             for node in module.classes[name].body:
                 if isinstance(node, ast.FunctionDef) and node.name == "__init__":
-                    return module, node
+                    return module, self.whole(module, node)
             return None
         origin = module.imported.get(name)
         return None if origin is None else self._global(origin, depth, worth)

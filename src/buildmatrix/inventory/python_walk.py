@@ -108,6 +108,11 @@ class Walk:
             except RecursionError:
                 self._program.unparsed[module.path] = "nested too deep to be followed"
             del module  # Or its tree would be there while the next one is parsed.
+        for path in self._program.partial.keys() - self.unread.keys():
+            # What a body that was parsed late turned out to be.
+            states = self._done.get(self._program.names[path], set())
+            if states:
+                self.unread[path] = "guarded" if all(map(all, states)) else "import"
         self._choose()
         for name, paths in self._program.extensions.items():
             if self._graph.is_mentioned(name) or self._program.is_importable(name):
