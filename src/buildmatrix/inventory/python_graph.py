@@ -31,13 +31,11 @@ class ImportGraph:
             package = (
                 name if path.endswith(("__init__.py", "__init__.pyc")) else name.rpartition(".")[0]
             )
-            for written in outline.imports:
-                if written == ANY_MODULE:
-                    self._computing.setdefault(package, set()).add(name)
-                    continue
-                owner = program.owner_of(program.absolute(written, package))
-                if owner is not None:
-                    self._edge(name, owner[0])
+            if ANY_MODULE in outline.imports:
+                self._computing.setdefault(package, set()).add(name)
+            owners = {program.owner_of(program.absolute(one, package)) for one in outline.imports}
+            for target in {owner[0] for owner in owners if owner is not None}:
+                self._edge(name, target)
         self._wanted.update(name for name in program.extensions if any(self._who(name)))
         for name, one in loading.items():
             if one.at_import:

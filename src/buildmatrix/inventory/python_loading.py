@@ -100,10 +100,10 @@ def read_python(
 
     def outside() -> tuple[PythonFacts, list[Unread], int]:
         before = listing.bytes_read
-        imports = outside_imports(listing, ownership, distributions, binaries, outlines)
+        imports, unparsed = outside_imports(listing, ownership, distributions, binaries, outlines)
         # This may run in a copy of the process: what it read is told, and counted by the caller.
         bytes_read, listing.bytes_read = listing.bytes_read - before, before
-        return PythonFacts(imports=imports), [], bytes_read
+        return PythonFacts(imports=imports, unparsed=unparsed), [], bytes_read
 
     # Parsing costs some twenty times what reading does. One distribution gets no second process:
     # both would come to copy all that is known of the tree, to save a fifth of the time.

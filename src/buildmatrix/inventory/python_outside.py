@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from buildmatrix.inventory.distributions import Ownership
 from buildmatrix.inventory.listing import Listing
-from buildmatrix.inventory.model import Distribution, PythonImport
+from buildmatrix.inventory.model import Distribution, PythonImport, Unparsed
 from buildmatrix.inventory.names import distribution_name, owner_name
 from buildmatrix.inventory.python_program import Module, Program
 from buildmatrix.inventory.python_source import (
@@ -27,15 +27,16 @@ from buildmatrix.inventory.python_source import (
 from buildmatrix.inventory.python_values import truth
 from buildmatrix.inventory.syntax import children
 
-#: Bytes of source that are parsed for one distribution, and for all of a tree: 0.1 s, and half a
-#: second. What lies behind them is not told of.
-MOST_SOURCE = 1 << 20
-MOST_SOURCE_IN_ALL = 4 << 20
+#: Bytes of source that are parsed for one distribution, and for all of a tree: 0.4 s, and one
+#: second. What exceeds them is said.
+MOST_SOURCE = 6 << 20
+MOST_SOURCE_IN_ALL = 16 << 20
 #: Functions inside of functions that a module calls while it is imported.
 DEEPEST_CALL = 3
 #: Folders whose modules nobody imports but a test runner.
 _TESTS = frozenset({"test", "tests", "testing"})
 _STANDARD = sys.stdlib_module_names | {"__future__"}
+_TOO_MUCH = "too much source: not all of its calls into other distributions were looked for"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -45,32 +46,31 @@ def outside_imports(
     distributions: Sequence[Distribution],
     binaries: Sequence[str],
     outlines: Mapping[str, Outline],
-) -> tuple[PythonImport, ...]:
+) -> tuple[tuple[PythonImport, ...], tuple[Unparsed, ...]]:
     """Imports of other distributions' modules, one for each pair and manner, sorted.
 
-    `called` tells of extension modules and of modules that load libraries, where the tree has the
-    other distribution; else of what the metadata requires.
+    The second are the distributions with too much source to find all of them. `called` is said of
+    extension modules and of modules that load libraries, where the tree has the other distribution;
+    else of what the metadata requires.
     """
     everywhere = _Everywhere(ownership, distributions, binaries, outlines)
     found: list[PythonImport] = []
+    unparsed: list[Unparsed] = []
     left = MOST_SOURCE_IN_ALL
     for item in distributions:
         owner = owner_name(item.name, item.version)
         sources, libraries = everywhere.files.get(owner, ({}, []))
         if not sources:
             continue
-        program = Program(
-            everywhere.site(owner),
-            sources,
-            libraries,
-            lambda path: _read(listing, path),
-            min(MOST_SOURCE, left),
-        )
-        one = _Imports(item, owner, program, everywhere)
-        found.extend(one.all())
+        site, budget = everywhere.site(owner), min(MOST_SOURCE, left)
+        program = Program(site, sources, libraries, lambda path: _read(listing, path), budget)
+        found.extend(_Imports(item, owner, program, everywhere).all())
         program.forget()
-        left -= one.parsed
-    return tuple(sorted(set(found), key=lambda one: (one.path, one.line, one.how, one.module)))
+        left -= budget - program.budget
+        if program.incomplete:
+            unparsed.append(Unparsed(site + owner, _TOO_MUCH, owner, "unknown"))
+    imports = sorted(set(found), key=lambda one: (one.path, one.line, one.how, one.module))
+    return tuple(imports), tuple(unparsed)
 
 
 def _read(listing: Listing, path: str) -> bytes | None:
@@ -161,8 +161,6 @@ class _Imports:
         self._known: dict[str, _Place | None] = {}
         #: Path -> what its statements at the beginning of a line import, where that lies outside.
         self._plain: dict[str, list[str]] = {}
-        #: Bytes that were parsed.
-        self.parsed = 0
 
     def all(self) -> Iterator[PythonImport]:
         program = self._program
@@ -270,7 +268,6 @@ class _Imports:
         module = self._program.module(self._program.names[path])
         if module is None:
             return
-        self.parsed += len(self._program.source(path) or b"")
         for dotted, line in calls_at_import(self._program, module):
             if not self._is_outside(dotted) or not self._may_load(dotted):
                 continue

@@ -110,7 +110,8 @@ class Program:
         budget: int,
     ) -> None:
         self._read = read
-        self._budget = budget
+        #: Bytes that may still be parsed.
+        self.budget = budget
         self.binaries = sorted(binaries)
         self.outlines = outlines
         #: Dotted name → path, and the other way round: every file has a name of its own.
@@ -242,13 +243,13 @@ class Program:
             if not data:
                 self.unparsed[path] = "too large to be parsed, and too much of it matters"
                 return None
-        if len(data) > self._budget:
+        if len(data) > self.budget:
             self.incomplete = True
             self._refused.add(path)
             if self.outlines[path].loads and path not in self._parsed:
                 self.unparsed[path] = "there is too much source: it was not parsed"
             return None
-        self._budget -= len(data)
+        self.budget -= len(data)
         # Before the next one is parsed. A large one takes 20 MB: it shares that with no other.
         room = KEPT_SOURCE if len(data) <= KEPT_SOURCE else 0
         while self._kept and sum(size for _, size in self._kept.values()) > room:

@@ -20,7 +20,9 @@ from buildmatrix.inventory.syntax import walk
 _DEEPEST = 40
 #: What is a line or a column to some parsers: tabs, form feeds, carriage returns, and NUL.
 _DOUBTFUL = (b"\t", b"\f", b"\r", b"\v", b"\0")
-_OTHER_ENCODING = re.compile(rb"\A(?:[^\n]*\n)?[^\n]*coding[:=][ ]*+(?!utf-?8|ascii)", re.IGNORECASE)
+_OTHER_ENCODING = re.compile(
+    rb"\A(?:[^\n]*\n)?[^\n]*coding[:=][ ]*+(?!utf-?8|ascii)", re.IGNORECASE
+)
 
 #: A field of a string with code. One with the quotes of the string itself (PEP 701) is not
 #: recognized, so that the file has no skeleton.
@@ -185,6 +187,4 @@ def _has_try(tree: ast.Module) -> bool:
 @cache
 def _body(indent: int) -> re.Pattern[bytes]:
     """The lines below a `def` with so many spaces before it."""
-    return re.compile(
-        rb"(?:(?:[ ]{%d}|[ ]*+(?=[#\n]))%b(?:\n|\Z))*+" % (indent + 1, _REST)
-    )
+    return re.compile(rb"(?:(?:[ ]{%d}|[ ]*+(?=[#\n]))%b(?:\n|\Z))*+" % (indent + 1, _REST))
