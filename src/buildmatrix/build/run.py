@@ -16,6 +16,7 @@ import msgspec
 from buildmatrix import store
 from buildmatrix.audit.run import look
 from buildmatrix.build import smoke
+from buildmatrix.build.committed import outdated
 from buildmatrix.build.options import Options
 from buildmatrix.build.work import Work
 from buildmatrix.engines.disk import writing
@@ -32,6 +33,7 @@ from buildmatrix.inventory.model import Inventory
 from buildmatrix.judge import Judge
 from buildmatrix.progress import Progress
 from buildmatrix.reports.run.model import Report, assemble, exit_code
+from buildmatrix.rules import generated_file
 from buildmatrix.rules.model import Finding, Gate, TargetResult
 from buildmatrix.sources.resolution.resolved import Resolved
 from buildmatrix.spec.copies import check_copied
@@ -94,6 +96,8 @@ class _Run:
         self.works = works
         self.judge = Judge(spec, options.fail_on, options.today, options.known)
         self.push_error: BuildmatrixError | None = None
+        #: About generated files that are committed; they belong to no target.
+        self.outdated: tuple[Finding, ...] = ()
 
     def all(self) -> Result:
         """All steps, in order."""
@@ -184,10 +188,18 @@ class _Run:
         files = generate(self.spec, [work.target for work in locked], locks)
         with writing(self.spec.root / self.spec.output):
             write(self.spec, files)
+        self.compare_with_git(files)
         plan = Plan(self.spec, self.options, self.engine.name, files)
         for work in locked:
             work.job = plan.job(work.target, work.files, self.judge.has_device(work.target.backend))
             work.key = plan.key(work.target, locks[work.target.id])
+
+    def compare_with_git(self, files: Mapping[str, bytes]) -> None:
+        """Find the generated files that somebody committed and that `files` had to correct."""
+        try:
+            self.outdated = generated_file.check(outdated(self.spec, files))
+        except UndecidedError as error:
+            self.progress.note(f"committed generated files were not checked: {error.message}")
 
     def recall(self, works: Sequence[Work]) -> None:
         """Give the targets their records, where the images that these name are still there."""
@@ -414,7 +426,11 @@ class _Run:
             self.spec.path.name,
             self.judge.catalogue_date,
             targets=[self.told(work) for work in self.works],
-            findings=[*findings, *self.judge.stale_waivers(findings, judged)],
+            findings=[
+                *findings,
+                *self.judge.stale_waivers(findings, judged),
+                *self.outdated,
+            ],
             verdicts=[verdict for work in self.works for verdict in work.verdicts],
             inventories=[work.scanned for work in self.works if work.scanned],
         )

@@ -1,4 +1,4 @@
-"""BM903: a generated file differs from what would be written now."""
+"""BM903: a committed generated file is not what `buildmatrix generate` writes now."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from buildmatrix.rules.registry import BY_CODE
 
 
 def check(paths: Iterable[str]) -> tuple[Finding, ...]:
-    """One finding per path that `render.generate.differences` names; they belong to no target."""
+    """One finding per path that `build.committed` names; they belong to no target."""
     rule = BY_CODE["BM903"]
     return tuple(
         Finding(
@@ -20,7 +20,7 @@ def check(paths: Iterable[str]) -> tuple[Finding, ...]:
             target="",
             backend="",
             vendor=None,
-            message=f"{path} is not what the specification and the locks give",
+            message=f"{path} in git is not what the specification and the locks give",
             path=path,
             chain=(path,),
             fix=Fix("rebuild", "run `buildmatrix generate`, and commit what it writes"),
