@@ -44,7 +44,7 @@ def linking(root: Path) -> Facts:
 
 
 def _headers(root: Path) -> dict[str, Any]:
-    from buildmatrix.elf.reader import Malformed, read_elf
+    from buildmatrix.binaries.reader import Malformed, read_elf
     from buildmatrix.inventory.listing import Listing
     from buildmatrix.inventory.workers import spread
     from buildmatrix.trees.directory import DirectoryTree
@@ -112,7 +112,7 @@ def searched(root: Path) -> Facts:
 
 def own_files(paths: Sequence[str]) -> Facts:
     """Our header reader on single files."""
-    from buildmatrix.elf.reader import read_elf
+    from buildmatrix.binaries.reader import read_elf
     from buildmatrix.elf.source import FileSource
 
     facts = {}

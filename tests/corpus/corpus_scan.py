@@ -18,6 +18,7 @@ from buildmatrix.catalogue.match import evidence
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle
 from buildmatrix.catalogue.requirements import requirements
+from buildmatrix.inventory.archive import PACKAGES
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import Binary, Distribution, Inventory
 from buildmatrix.rules.model import Verdict
@@ -47,7 +48,7 @@ def _reader() -> str:
     """Digest of the code that facts depend on."""
     root = Path(buildmatrix.__file__).parent
     digest = hashlib.sha256()
-    for folder in ("elf", "inventory", "trees"):
+    for folder in PACKAGES:
         for path in sorted((root / folder).glob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()[:12]

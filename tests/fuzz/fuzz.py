@@ -48,7 +48,12 @@ class Target:
 
 _CASES = UNIT / "promises" / "cases"
 TARGETS = {
-    "elf": Target(["buildmatrix.elf"], UNIT / "elf" / "cases", "*", 4),
+    "elf": Target(
+        ["buildmatrix.binaries", "buildmatrix.device_code", "buildmatrix.elf"],
+        UNIT / "elf" / "cases",
+        "*",
+        4,
+    ),
     "wheel": Target(["buildmatrix.trees"], _CASES, "wheel-*", 2),
     "page": Target(["buildmatrix.index.pages", "html.parser"], _CASES, "page-*", 1),
     "lock": Target(["buildmatrix.locks"], _CASES, "lock-*", 1),

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from buildmatrix.elf.reader import read_elf
+from buildmatrix.binaries.reader import read_elf
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.loader import Needed, Resolution

@@ -22,7 +22,8 @@ from buildmatrix.catalogue.names import (
     matches_any,
     opened_library,
 )
-from buildmatrix.elf.model import DeviceCode, Mark, Section
+from buildmatrix.device_code.model import DeviceCode
+from buildmatrix.elf.model import Mark, Section
 from buildmatrix.inventory.model import Artefact, Binary, ClosedFile, PythonLoad
 
 #: Roles of evidence whose entries have none of their own.

@@ -130,7 +130,10 @@ class Section(Entry, frozen=True):
 
 
 class DeviceCode(Entry, frozen=True):
-    """Device code by format, kind and architecture (`elf.model.DeviceCode`); all three must fit."""
+    """Device code by format, kind and architecture; all three must fit.
+
+    As in `device_code.model.DeviceCode`.
+    """
 
     formats: tuple[str, ...] = ("*",)
     kinds: tuple[str, ...] = ("*",)

@@ -1,1 +1,1 @@
-"""What one binary says. Facts only, no vendors; standard library only."""
+"""What the host's loader reads in an ELF file. Facts only, no vendors; standard library only."""

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from buildmatrix.elf.ending import UNKNOWN
+from buildmatrix.binaries.ending import UNKNOWN
 
 #: Inflated bytes of one end, and those of them that are held: the last ones, with the sections and
 #: their names.
@@ -56,7 +56,7 @@ _LEAST_STORED = 1 << 10
 
 
 class Ending:
-    """The end of a file; see `elf.ending.End`."""
+    """The end of a file; see `binaries.ending.End`."""
 
     def __init__(self, *copies: bytes) -> None:
         self.copies = copies
@@ -65,7 +65,7 @@ class Ending:
         return len(self.copies[0])
 
     def codes(self, start: int, stop: int) -> list[int]:
-        """See `elf.ending.End.codes`."""
+        """See `binaries.ending.End.codes`."""
         parts = [copy[max(0, start) : max(0, stop)] for copy in self.copies]
         if parts.count(parts[0]) == len(parts):
             return list(parts[0])
@@ -75,7 +75,7 @@ class Ending:
         ]
 
     def known(self, start: int, stop: int) -> bytes | None:
-        """See `elf.ending.End.known`."""
+        """See `binaries.ending.End.known`."""
         first, *others = (copy[max(0, start) : max(0, stop)] for copy in self.copies)
         return first if all(one == first for one in others) else None
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from buildmatrix.elf.ending import Sections, read_end, shows, with_sections
-from buildmatrix.elf.head import HeadReader, Malformed
+from buildmatrix.binaries.ending import Sections, read_end, shows, with_sections
+from buildmatrix.binaries.head import HeadReader, Malformed
 from buildmatrix.elf.model import Section
 from buildmatrix.elf.regions import DEVICE_SECTIONS
 from buildmatrix.index.amounts import (

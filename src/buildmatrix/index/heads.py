@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from buildmatrix.elf.devicefile import HEAD as KIND_HEAD
-from buildmatrix.elf.devicefile import kind_of
-from buildmatrix.elf.head import HeadReader, Malformed
+from buildmatrix.binaries.devicefile import HEAD as KIND_HEAD
+from buildmatrix.binaries.devicefile import kind_of
+from buildmatrix.binaries.head import HeadReader, Malformed
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.index.amounts import HEAD, MOST_ENDS, SMALL, SNIFF, masked, useful
 from buildmatrix.index.members import seen_in

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from buildmatrix.elf.ending import Sections, with_sections
-from buildmatrix.elf.head import HeadReader
-from buildmatrix.elf.model import DeviceFile
+from buildmatrix.binaries.ending import Sections, with_sections
+from buildmatrix.binaries.head import HeadReader
+from buildmatrix.binaries.model import DeviceFile
 from buildmatrix.index.amounts import GAP
 from buildmatrix.index.members import LARGEST_PACKED, is_metadata
 from buildmatrix.index.model import Member

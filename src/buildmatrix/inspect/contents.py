@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from buildmatrix.catalogue.architectures import support
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.elf.model import DeviceCode
+from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.inspect.shares import shares
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.reports.inspect.model import Architecture, Contents, Holding, LayerShare, Machines

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Protocol
 
-from buildmatrix.elf import devicefile
-from buildmatrix.elf.head import read_forward
-from buildmatrix.elf.model import DeviceFile, Elf
-from buildmatrix.elf.reader import Malformed, read_elf
+from buildmatrix.binaries import devicefile
+from buildmatrix.binaries.head import read_forward
+from buildmatrix.binaries.model import DeviceFile, Elf
+from buildmatrix.binaries.reader import Malformed, read_elf
 from buildmatrix.inventory.distributions import Ownership, read_distributions
 from buildmatrix.inventory.folders import folders, one_name_each
 from buildmatrix.inventory.listing import Listing

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from buildmatrix.elf.suffixes import SUFFIXES
+from buildmatrix.device_code.suffixes import SUFFIXES
 
 #: Bytes of the shortest mark that tells what a file is.
 _SHORTEST = 4
 #: Bytes of the shortest ELF file that links anything.
 _SHORTEST_BINARY = 256
 _LIBRARY = re.compile(r"\.so(\.|$)")
-#: What an accelerator may be given besides (`elf.devicefile`).
+#: What an accelerator may be given besides (`binaries.devicefile`).
 _BINARY = SUFFIXES | {"a", "o", "bc", "engine", "bin", "dat"}
 #: Suffixes that no binary of Linux has, and that matter to nobody here.
 _HARMLESS_WORDS = """

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from buildmatrix.elf.model import DeviceCode, Elf, Mark
+from buildmatrix.binaries.model import Elf
+from buildmatrix.device_code.model import DeviceCode
+from buildmatrix.elf.model import Mark
 
 #: Raised with every change of what an inventory says: older stored ones are then read again.
 SCHEMA = "buildmatrix/inventory/6"

@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from buildmatrix.elf import devicefile, zstd
+from buildmatrix.binaries import devicefile
+from buildmatrix.binaries.model import DeviceFile, Elf
+from buildmatrix.device_code import zstd
+from buildmatrix.device_code.suffixes import SUFFIXES
 from buildmatrix.elf.layout import MAGIC as ELF_MAGIC
-from buildmatrix.elf.model import DeviceFile, Elf
-from buildmatrix.elf.suffixes import SUFFIXES
 from buildmatrix.inventory.mattering import LARGE_CONTAINER, LEAST, may_be_container, may_matter
 from buildmatrix.inventory.names import readable
 from buildmatrix.trees import containers

@@ -9,7 +9,7 @@ from typing import Literal
 
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch
-from buildmatrix.elf.suffixes import SUFFIXES
+from buildmatrix.device_code.suffixes import SUFFIXES
 from buildmatrix.inventory.mattering import LEAST
 from buildmatrix.inventory.model import ClosedFile, Inventory, Unparsed
 from buildmatrix.phrases import count, size

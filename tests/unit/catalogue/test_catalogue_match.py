@@ -2,10 +2,12 @@
 
 import pytest
 
+from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.elf.model import DeviceCode, Elf, Literal, Mark, Section
+from buildmatrix.device_code.model import DeviceCode
+from buildmatrix.elf.model import Literal, Mark, Section
 from buildmatrix.inventory.model import (
     Artefact,
     Binary,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from buildmatrix import cli
+from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.load import load as load_catalogue
-from buildmatrix.elf.model import Elf
 from buildmatrix.errors import SpecError
 from buildmatrix.inventory.model import Binary, Distribution, Inventory
 from buildmatrix.judge import Judge

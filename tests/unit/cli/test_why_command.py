@@ -18,7 +18,7 @@ import msgspec._core
 import pytest
 
 from buildmatrix import cli, store
-from buildmatrix.elf.model import Elf
+from buildmatrix.binaries.model import Elf
 from buildmatrix.engines.model import ImageFacts
 from buildmatrix.inventory.model import Binary, Distribution, Inventory, Unread
 from buildmatrix.reports.run import json as report_json

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from buildmatrix.elf.devicefile import read_device_file
-from buildmatrix.elf.reader import Malformed, read_elf
+from buildmatrix.binaries.devicefile import read_device_file
+from buildmatrix.binaries.reader import Malformed, read_elf
 from buildmatrix.elf.symbols import read_symbols
 
 #: Bytes that all readers together may read, as a multiple of the file, and beside it. Small tables

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from buildmatrix.elf.head import Head, HeadReader
-from buildmatrix.elf.model import Elf
-from buildmatrix.elf.reader import read_elf
+from buildmatrix.binaries.head import Head, HeadReader
+from buildmatrix.binaries.model import Elf
+from buildmatrix.binaries.reader import read_elf
 from buildmatrix.elf.source import BytesSource
 
 

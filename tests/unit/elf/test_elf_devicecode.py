@@ -9,8 +9,8 @@ import zlib
 import pytest
 from elf_images import Image, Part, bundle, compressed_bundle, fat_binary, fat_entry
 
-from buildmatrix.elf.model import DeviceCode
-from buildmatrix.elf.reader import read_elf
+from buildmatrix.binaries.reader import read_elf
+from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.elf.source import BytesSource
 
 HIP = {

@@ -7,12 +7,12 @@ import struct
 import pytest
 from elf_images import ALLOC, Image, Part, bundle, fat_binary, fat_entry
 
-from buildmatrix.elf.devicefile import HEAD, kind_of, read_device_file
+from buildmatrix.binaries.devicefile import HEAD, kind_of, read_device_file
+from buildmatrix.binaries.model import DeviceFile
+from buildmatrix.binaries.reader import read_elf
+from buildmatrix.device_code.spirv import read as read_spirv
 from buildmatrix.elf.marks import MARKS
-from buildmatrix.elf.model import DeviceFile
-from buildmatrix.elf.reader import read_elf
 from buildmatrix.elf.source import BytesSource
-from buildmatrix.elf.spirv import read as read_spirv
 
 KERNEL, SHADER = 2, 0
 

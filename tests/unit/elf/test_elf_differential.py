@@ -15,8 +15,8 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
 
-from buildmatrix.elf.model import Elf
-from buildmatrix.elf.reader import read_elf
+from buildmatrix.binaries.model import Elf
+from buildmatrix.binaries.reader import read_elf
 from buildmatrix.elf.source import FileSource
 
 FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/bin", "/usr/lib64")

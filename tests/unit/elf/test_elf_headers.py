@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from elf_images import ALLOC, DYNAMIC, NOBITS, NOTE, Image, Part
 
-from buildmatrix.elf.model import Elf
-from buildmatrix.elf.reader import Malformed, read_elf
+from buildmatrix.binaries.model import Elf
+from buildmatrix.binaries.reader import Malformed, read_elf
 from buildmatrix.elf.source import BytesSource, FileSource
 
 BUILD_ID = struct.pack("<III", 4, 20, 3) + b"GNU\0" + bytes(range(20))

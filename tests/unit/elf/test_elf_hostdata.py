@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from elf_images import Image, Part, fat_binary, fat_entry
 
-from buildmatrix.elf import devicecode, hostdata, literals
-from buildmatrix.elf.model import Elf
-from buildmatrix.elf.reader import read_elf
+from buildmatrix.binaries import hostdata
+from buildmatrix.binaries.model import Elf
+from buildmatrix.binaries.reader import read_elf
+from buildmatrix.device_code import finder
+from buildmatrix.elf import literals
 from buildmatrix.elf.sieve import Sieve
 from buildmatrix.elf.source import BytesSource
 
@@ -61,7 +63,7 @@ def test_what_is_not_needed_any_more_is_not_searched_for(
     monkeypatch: pytest.MonkeyPatch, thing: bytes
 ) -> None:
     monkeypatch.setattr(hostdata, "_MOST_IDLE", 100)
-    monkeypatch.setattr(devicecode, "MOST_CANDIDATES", 100)
+    monkeypatch.setattr(finder, "MOST_CANDIDATES", 100)
     monkeypatch.setattr(literals, "MOST_HITS", 100)
     calls: list[int] = []
     find = Sieve.hits

@@ -14,11 +14,11 @@ from elf_images import NOTE, STRTAB, Image, Part, bundle, compressed_bundle, fat
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from buildmatrix.elf import devicecode, zstd
-from buildmatrix.elf.devicefile import read_device_file
+from buildmatrix.binaries.devicefile import read_device_file
+from buildmatrix.binaries.model import Elf
+from buildmatrix.binaries.reader import Malformed, read_elf
+from buildmatrix.device_code import finder, zstd
 from buildmatrix.elf.literals import MOST_NAMES
-from buildmatrix.elf.model import Elf
-from buildmatrix.elf.reader import Malformed, read_elf
 from buildmatrix.elf.source import ByteSource, BytesSource
 from buildmatrix.elf.symbols import read_symbols
 
@@ -206,7 +206,7 @@ def test_a_zlib_bomb_in_a_bundle_is_not_inflated() -> None:
 def test_compressed_bundles_beyond_a_bound_are_counted_and_not_opened(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(devicecode, "MOST_OPENED", 20)
+    monkeypatch.setattr(finder, "MOST_OPENED", 20)
     packed = zlib.compress(PLAIN)
     flood = compressed_bundle(3, 0, packed, len(PLAIN)) * 5_000
     elf, seconds, peak = measured(Image(parts=[Part(".hip_fatbin", flood)]).build())
@@ -305,7 +305,7 @@ def test_strings_that_never_end_are_bounded() -> None:
 def test_a_file_with_holes_of_a_terabyte_is_searched_up_to_a_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(devicecode, "MOST_SEARCHED", 32 << 20)
+    monkeypatch.setattr(finder, "MOST_SEARCHED", 32 << 20)
 
     class Sparse:
         """A small file that claims to be large; what it does not have is zeros."""
@@ -330,7 +330,7 @@ def test_a_file_with_holes_of_a_terabyte_is_searched_up_to_a_bound(
 
 
 def test_members_of_an_archive_share_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devicecode, "MOST_OPENED", 20)
+    monkeypatch.setattr(finder, "MOST_OPENED", 20)
     packed = zlib.compress(PLAIN)
     flood = compressed_bundle(3, 0, packed, len(PLAIN)) * 10
     member = Image(type=1, parts=[Part(".hip_fatbin", flood)]).build()

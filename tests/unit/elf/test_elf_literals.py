@@ -7,9 +7,9 @@ import random
 import pytest
 from elf_images import ALLOC, EXEC, STRTAB, Image, Part
 
+from buildmatrix.binaries.model import Elf
+from buildmatrix.binaries.reader import read_elf
 from buildmatrix.elf.marks import MARKS
-from buildmatrix.elf.model import Elf
-from buildmatrix.elf.reader import read_elf
 from buildmatrix.elf.regions import AFTER, CHUNK
 from buildmatrix.elf.source import BytesSource
 

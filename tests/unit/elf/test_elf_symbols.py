@@ -12,9 +12,10 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
 from elftools.elf.sections import SymbolTableSection
 
+from buildmatrix.binaries.model import Elf
+from buildmatrix.binaries.reader import read_elf
 from buildmatrix.elf import symbols
-from buildmatrix.elf.model import DlopenNote, Elf, Symbols, Undefined, VersionNeed
-from buildmatrix.elf.reader import read_elf
+from buildmatrix.elf.model import DlopenNote, Symbols, Undefined, VersionNeed
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.elf.symbols import read_symbols
 

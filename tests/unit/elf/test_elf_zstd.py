@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from buildmatrix.elf import zstd
+from buildmatrix.device_code import zstd
 
 if sys.version_info >= (3, 14):
     from compression.zstd import CompressionParameter, ZstdCompressor

@@ -12,7 +12,7 @@ import pytest
 from elf_images import NOTE, Image, Part, bundle, fat_binary, fat_entry
 from headcases import assert_says_no_more, fed, whole
 
-from buildmatrix.elf.head import HeadReader, Malformed, read_head
+from buildmatrix.binaries.head import HeadReader, Malformed, read_head
 
 FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/bin", "/usr/lib64")
 CUDART = b"CUDA driver version is insufficient for CUDA runtime version\0"

@@ -13,8 +13,8 @@ import pytest
 from elf_images import Image, Part, fat_binary, fat_entry
 from headcases import fed, whole
 
-from buildmatrix.elf.ending import UNKNOWN, Sections, read_end, with_sections
-from buildmatrix.elf.model import Elf
+from buildmatrix.binaries.ending import UNKNOWN, Sections, read_end, with_sections
+from buildmatrix.binaries.model import Elf
 from buildmatrix.index.amounts import ENDS
 from buildmatrix.index.depth import read_parts
 from buildmatrix.index.ending import Ending, inflate_end

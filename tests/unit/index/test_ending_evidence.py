@@ -11,8 +11,8 @@ from elf_images import Image, Part, fat_binary, fat_entry
 from headcases import whole
 from test_ending import LIBRARIES, LIBRARY, NAME, deflated, noise, text
 
-from buildmatrix.elf.ending import Sections, read_end, shows
-from buildmatrix.elf.head import HeadReader
+from buildmatrix.binaries.ending import Sections, read_end, shows
+from buildmatrix.binaries.head import HeadReader
 from buildmatrix.index import ends
 from buildmatrix.index.amounts import ENDS
 from buildmatrix.index.depth import read_parts

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from buildmatrix import cli, store
+from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.load import load
-from buildmatrix.elf.model import DeviceCode, Elf
+from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.inspect.look import inspect_tree
 from buildmatrix.inventory.model import Binary, Distribution, Inventory, Layer, Stats
 from buildmatrix.reports.inspect import table

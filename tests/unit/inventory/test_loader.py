@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from buildmatrix.elf.model import Elf
+from buildmatrix.binaries.model import Elf
 from buildmatrix.inventory import loader
 from buildmatrix.inventory.loader import Needed, resolve
 from buildmatrix.inventory.model import Binary, Inventory, Link

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from buildmatrix.elf.model import Elf
+from buildmatrix.binaries.model import Elf
 from buildmatrix.inventory.loader import resolve
 from buildmatrix.inventory.loader_cache import read_cache
 from buildmatrix.inventory.model import Binary, CachedLibrary, Inventory

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from buildmatrix.elf.model import Elf
+from buildmatrix.binaries.model import Elf
 from buildmatrix.inventory.loader import Needed, resolve
 from buildmatrix.inventory.model import Binary, Inventory
 

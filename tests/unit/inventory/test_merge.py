@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from buildmatrix.elf.model import Elf
+from buildmatrix.binaries.model import Elf
 from buildmatrix.inventory.loader import resolve
 from buildmatrix.inventory.merge import merge
 from buildmatrix.inventory.model import (

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from uv import find_uv_bin
 
 from buildmatrix import store
-from buildmatrix.inventory.archive import scanner_archive
+from buildmatrix.inventory.archive import PACKAGES, scanner_archive
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,15 @@ def test_its_bytes_depend_on_the_sources_only() -> None:
         assert names == sorted(names)
         assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
         assert {info.compress_type for info in archive.infolist()} == {zipfile.ZIP_STORED}
+
+
+def test_what_travels_is_what_the_import_check_names(pytestconfig: pytest.Config) -> None:
+    project = tomllib.loads((pytestconfig.rootpath / "pyproject.toml").read_text())
+    layers, travels = project["tool"]["importlinter"]["contracts"][:2]
+    packages = {f"buildmatrix.{name}" for name in PACKAGES}
+    assert set(travels["source_modules"]) == packages
+    below = layers["layers"][layers["layers"].index("buildmatrix.trees") + 1 :]
+    assert {name for line in below for name in line.split(" : ")} <= {*travels["forbidden_modules"]}
 
 
 def test_it_runs_without_site_packages_and_its_output_is_an_inventory(

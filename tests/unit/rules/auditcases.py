@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from rulecases import file, image, lock
 
+from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.elf.model import Elf
 from buildmatrix.inventory.model import Binary, ClosedFile, Inventory, SharedPath
 from buildmatrix.locks.model import Package
 from buildmatrix.rules.certainty import Gain, gains

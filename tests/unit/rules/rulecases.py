@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.elf.model import DeviceCode, Elf, Literal, Mark
+from buildmatrix.device_code.model import DeviceCode
+from buildmatrix.elf.model import Literal, Mark
 from buildmatrix.inventory.model import (
     Binary,
     Distribution,

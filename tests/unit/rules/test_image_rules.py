@@ -21,7 +21,8 @@ from rulecases import (
     verdict,
 )
 
-from buildmatrix.elf.model import DeviceCode, Literal
+from buildmatrix.device_code.model import DeviceCode
+from buildmatrix.elf.model import Literal
 from buildmatrix.inventory.model import Artefact, Link, SharedPath, Stats, SystemPackage, Unread
 from buildmatrix.spec.model import Policy
 

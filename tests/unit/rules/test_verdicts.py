@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rulecases import SITE, elf, file, hip, image, sass, verdict
 
-from buildmatrix.elf.model import DeviceCode
+from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.inventory.model import Binary, Inventory, PythonImport, PythonLoad, Reach
 
 

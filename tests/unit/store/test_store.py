@@ -10,7 +10,9 @@ import msgspec
 import pytest
 
 from buildmatrix import store
-from buildmatrix.elf.model import DeviceCode, Elf, Literal, Mark, Section
+from buildmatrix.binaries.model import Elf
+from buildmatrix.device_code.model import DeviceCode
+from buildmatrix.elf.model import Literal, Mark, Section
 from buildmatrix.errors import UndecidedError
 from buildmatrix.inventory.codec import encode
 from buildmatrix.inventory.model import (

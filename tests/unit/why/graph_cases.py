@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.elf.model import Elf, Literal, Mark
+from buildmatrix.elf.model import Literal, Mark
 from buildmatrix.inventory.loader import resolve
 from buildmatrix.inventory.model import Binary, Distribution, Inventory
 from buildmatrix.locks.model import Lock, Package

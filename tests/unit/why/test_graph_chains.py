@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from graph_cases import SITE, binary, distribution, elf, flat, labels, lock, one, text_of, why
 
-from buildmatrix.elf.model import DeviceCode, DlopenNote
+from buildmatrix.device_code.model import DeviceCode
+from buildmatrix.elf.model import DlopenNote
 from buildmatrix.inventory.model import Artefact, Inventory, Layer, Link, PythonLoad, SharedPath
 
 

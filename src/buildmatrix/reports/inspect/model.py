@@ -68,7 +68,7 @@ class Architecture:
     backend: str
     #: `sm_90`, `gfx942`; empty where the bytes do not say.
     arch: str
-    #: As `elf.model.DeviceCode.kind`.
+    #: As `device_code.model.DeviceCode.kind`.
     kind: str
     size: int
     count: int

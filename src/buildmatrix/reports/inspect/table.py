@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.elf.model import Elf
 from buildmatrix.inventory.model import Binary
 from buildmatrix.phrases import count, size
 from buildmatrix.reports.inspect.contents_text import lists

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from struct import Struct
 
-from buildmatrix.elf import codeobject, zstd
+from buildmatrix.device_code import codeobject, zstd
+from buildmatrix.device_code.entries import Container, Entry
 from buildmatrix.elf import layout as abi
-from buildmatrix.elf.entries import Container, Entry
 from buildmatrix.elf.source import ByteSource
 
 MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"

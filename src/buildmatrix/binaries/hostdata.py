@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-from buildmatrix.elf.devicecode import NEEDLES, DeviceCodeFinder, place_of
+from buildmatrix.device_code.finder import NEEDLES, DeviceCodeFinder, place_of
 from buildmatrix.elf.literals import SO, LiteralFinder
 from buildmatrix.elf.marks import MARKS, MarkFinder
 from buildmatrix.elf.regions import AFTER, BEFORE, CHUNK, Region, Window

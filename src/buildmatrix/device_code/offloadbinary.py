@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from buildmatrix.elf.entries import Container, Entry
+from buildmatrix.device_code.entries import Container, Entry
 from buildmatrix.elf.source import ByteSource
 
 MAGIC = b"\x10\xff\x10\xad"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from buildmatrix.elf.entries import Entry
+from buildmatrix.device_code.entries import Entry
 from buildmatrix.elf.source import ByteSource
 
 MAGIC = b"KPAK"

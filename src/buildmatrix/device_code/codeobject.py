@@ -6,8 +6,8 @@ were checked against objects in real wheels.
 
 from __future__ import annotations
 
+from buildmatrix.device_code.entries import Container, Entry
 from buildmatrix.elf import layout as abi
-from buildmatrix.elf.entries import Container, Entry
 from buildmatrix.elf.layout import layout
 from buildmatrix.elf.source import ByteSource
 

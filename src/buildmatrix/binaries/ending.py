@@ -22,6 +22,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
 
+from buildmatrix.binaries.model import Elf
+from buildmatrix.binaries.passing import PassingSearch
+from buildmatrix.binaries.reader import sections_told
+from buildmatrix.binaries.telling import Plan, plan_of
 from buildmatrix.elf import layout as abi
 from buildmatrix.elf.dynamic import Dynamic
 from buildmatrix.elf.headers import (
@@ -34,12 +38,9 @@ from buildmatrix.elf.headers import (
     text,
 )
 from buildmatrix.elf.layout import Layout
-from buildmatrix.elf.model import Elf, Section
-from buildmatrix.elf.passing import PassingSearch
-from buildmatrix.elf.reader import sections_told
+from buildmatrix.elf.model import Section
 from buildmatrix.elf.regions import Region, device_regions, host_regions
 from buildmatrix.elf.source import BytesSource, CachedSource
-from buildmatrix.elf.telling import Plan, plan_of
 
 #: A code from here on is no byte, but one that is not known: the same code is the same byte.
 UNKNOWN = 256

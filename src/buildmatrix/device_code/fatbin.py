@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 
-from buildmatrix.elf.entries import Container, Entry
+from buildmatrix.device_code.entries import Container, Entry
 from buildmatrix.elf.source import ByteSource
 
 MAGIC = b"\x50\xed\x55\xba"

@@ -14,15 +14,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from buildmatrix.elf import bundles, codeobject, fatbin, offloadbinary, ptx, spirv
+from buildmatrix.device_code import bundles, codeobject, fatbin, offloadbinary, ptx, spirv
+from buildmatrix.device_code.entries import Container, Entry
+from buildmatrix.device_code.model import DeviceCode
+from buildmatrix.device_code.sums import Sums
 from buildmatrix.elf import layout as abi
-from buildmatrix.elf.entries import Container, Entry
 from buildmatrix.elf.headers import Headers
-from buildmatrix.elf.model import DeviceCode
 from buildmatrix.elf.regions import Region, Window, device_regions
 from buildmatrix.elf.sieve import Sieve
 from buildmatrix.elf.source import ByteSource
-from buildmatrix.elf.sums import Sums
 
 _Read = Callable[[ByteSource, int, int], Container | None]
 _READERS: dict[bytes, _Read] = {

@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from buildmatrix.elf import codeobject
+from buildmatrix.binaries.hostdata import HostData
+from buildmatrix.binaries.model import Elf
+from buildmatrix.device_code import codeobject
+from buildmatrix.device_code.finder import DeviceCodeFinder, Spent
+from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.elf import layout as abi
-from buildmatrix.elf.devicecode import DeviceCodeFinder, Spent
 from buildmatrix.elf.dynamic import Dynamic, read_dynamic
 from buildmatrix.elf.headers import Headers, Malformed, read_headers, text
-from buildmatrix.elf.hostdata import HostData
 from buildmatrix.elf.literals import MOST_NAMES
-from buildmatrix.elf.model import DeviceCode, Elf, Literal, Mark, Section
+from buildmatrix.elf.model import Literal, Mark, Section
 from buildmatrix.elf.notes import Notes, read_notes
 from buildmatrix.elf.regions import Region, host_regions
 from buildmatrix.elf.source import AheadSource, ByteSource, CachedSource

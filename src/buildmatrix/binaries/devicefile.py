@@ -10,25 +10,20 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from buildmatrix.elf import (
-    archive,
-    bitcode,
-    bundles,
-    fatbin,
-    kpack,
-    offloadbinary,
-    spirv,
-)
+from buildmatrix.binaries.head import read_forward
+from buildmatrix.binaries.model import DeviceFile
+from buildmatrix.binaries.reader import read_elf
+from buildmatrix.device_code import bitcode, bundles, fatbin, kpack, offloadbinary, spirv
+from buildmatrix.device_code.entries import Entry
+from buildmatrix.device_code.finder import Spent, read_containers
+from buildmatrix.device_code.model import DeviceCode
+from buildmatrix.device_code.suffixes import SUFFIXES
+from buildmatrix.device_code.sums import Sums
+from buildmatrix.elf import archive
 from buildmatrix.elf import layout as abi
-from buildmatrix.elf.devicecode import Spent, read_containers
-from buildmatrix.elf.entries import Entry
-from buildmatrix.elf.head import read_forward
 from buildmatrix.elf.headers import Malformed
-from buildmatrix.elf.model import DeviceCode, DeviceFile, Mark
-from buildmatrix.elf.reader import read_elf
+from buildmatrix.elf.model import Mark
 from buildmatrix.elf.source import ByteSource
-from buildmatrix.elf.suffixes import SUFFIXES
-from buildmatrix.elf.sums import Sums
 
 #: Bytes of the head that `kind_of` wants to see.
 HEAD = 64

@@ -5,9 +5,9 @@ which deflate lets nobody enter in the middle. Linkers put the string table of t
 first and the section itself near the end, patchelf moves the table behind everything; the program
 headers, in the first page, tell where both are.
 
-Nothing is told that the full reader (`elf.reader`) would not tell, and no list counts as complete
-that may not be: `Elf.read` says up to where the file was read. Who reads to the end gets what the
-full reader says.
+Nothing is told that the full reader (`binaries.reader`) would not tell, and no list counts as
+complete that may not be: `Elf.read` says up to where the file was read. Who reads to the end gets
+what the full reader says.
 
 Where there are no section headers yet, device code is found by its magic numbers in what is loaded,
 and a name counts as a literal unless it stands in the string table of the dynamic section, which
@@ -18,14 +18,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from buildmatrix.elf import codeobject
+from buildmatrix.binaries.kept import BLOCK, Kept
+from buildmatrix.binaries.model import Elf
+from buildmatrix.binaries.passing import PassingSearch
+from buildmatrix.binaries.telling import LATEST_TABLE, Head, Plan, StringTable, plan_of, tell
+from buildmatrix.device_code import codeobject
 from buildmatrix.elf.headers import Malformed, read_headers
-from buildmatrix.elf.kept import BLOCK, Kept
-from buildmatrix.elf.model import Elf
-from buildmatrix.elf.passing import PassingSearch
 from buildmatrix.elf.regions import CHUNK
 from buildmatrix.elf.source import ByteSource, CachedSource
-from buildmatrix.elf.telling import LATEST_TABLE, Head, Plan, StringTable, plan_of, tell
 
 __all__ = ["Head", "HeadReader", "Malformed", "read_forward", "read_head"]
 
@@ -56,7 +56,7 @@ def read_head(data: bytes, size: int) -> Head | None:
 
 
 def read_forward(source: ByteSource, size: int) -> Elf | None:
-    """What `elf.reader.read_elf` says, of a source that is read once from its start to its end.
+    """What `binaries.reader.read_elf` says, of a source that is read once from start to end.
 
     None when it is no ELF, or has a table or data where none was expected when it passed by.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from buildmatrix.elf.entries import Entry
-from buildmatrix.elf.model import DeviceCode
+from buildmatrix.device_code.entries import Entry
+from buildmatrix.device_code.model import DeviceCode
 
 #: Different (format, kind, architecture); real files have up to a hundred.
 MOST_SUMS = 2048

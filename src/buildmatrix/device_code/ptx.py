@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from buildmatrix.elf.entries import Container, Entry
+from buildmatrix.device_code.entries import Container, Entry
 from buildmatrix.elf.source import ByteSource
 
 MAGIC = b".version "

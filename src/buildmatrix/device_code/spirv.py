@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from struct import Struct, unpack_from
 
-from buildmatrix.elf.entries import Container, Entry
+from buildmatrix.device_code.entries import Container, Entry
 from buildmatrix.elf.source import ByteSource
 
 MAGIC = b"\x03\x02\x23\x07"

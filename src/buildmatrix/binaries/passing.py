@@ -1,7 +1,7 @@
 """The search through a file that passes by once: names of libraries, marks, device code.
 
-The same finders as in `elf.reader`, which can go back and forth. Here the bytes come in order and
-are dropped when they were searched; only a window of them is held.
+The same finders as in `binaries.reader`, which can go back and forth. Here the bytes come in order
+and are dropped when they were searched; only a window of them is held.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from buildmatrix.elf import fatbin
-from buildmatrix.elf.devicecode import MOST_CANDIDATES, CandidateFinder, DeviceCodeFinder
-from buildmatrix.elf.entries import Container, Entry
+from buildmatrix.device_code import fatbin
+from buildmatrix.device_code.entries import Container, Entry
+from buildmatrix.device_code.finder import MOST_CANDIDATES, CandidateFinder, DeviceCodeFinder
+from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.elf.literals import LiteralFinder
 from buildmatrix.elf.marks import MarkFinder
-from buildmatrix.elf.model import DeviceCode, Literal, Mark
+from buildmatrix.elf.model import Literal, Mark
 from buildmatrix.elf.regions import AFTER, BEFORE, CHUNK, Region, Window
 
 #: Bytes behind a magic number that are there before a container is read: its tables, and the first

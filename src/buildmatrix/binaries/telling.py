@@ -1,4 +1,4 @@
-"""From what passed by of an ELF file to its facts (see `elf.head`)."""
+"""From what passed by of an ELF file to its facts (see `binaries.head`)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from buildmatrix.elf import bundles, codeobject
+from buildmatrix.binaries.kept import Kept
+from buildmatrix.binaries.model import Elf
+from buildmatrix.binaries.passing import Found
+from buildmatrix.binaries.reader import read_interpreter, tables_told
+from buildmatrix.device_code import bundles, codeobject
+from buildmatrix.device_code.entries import Entry
+from buildmatrix.device_code.model import DeviceCode
+from buildmatrix.device_code.sums import Sums
 from buildmatrix.elf import layout as abi
 from buildmatrix.elf.dynamic import Dynamic, read_dynamic
-from buildmatrix.elf.entries import Entry
 from buildmatrix.elf.headers import Headers, Segment, read_headers
-from buildmatrix.elf.kept import Kept
 from buildmatrix.elf.literals import MOST_NAMES
-from buildmatrix.elf.model import DeviceCode, Elf, Literal, Mark
+from buildmatrix.elf.model import Literal, Mark
 from buildmatrix.elf.notes import MOST_BYTES, read_notes
-from buildmatrix.elf.passing import Found
-from buildmatrix.elf.reader import read_interpreter, tables_told
 from buildmatrix.elf.regions import (
     Region,
     code_is_separate,
@@ -26,7 +29,6 @@ from buildmatrix.elf.regions import (
     host_regions,
 )
 from buildmatrix.elf.source import CachedSource, PlainSource
-from buildmatrix.elf.sums import Sums
 from buildmatrix.elf.versions import Versions, read_versions
 
 #: How far the string table of the dynamic section is looked for. That of libtensorflow_cc.so,

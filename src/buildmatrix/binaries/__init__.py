@@ -1,0 +1,1 @@
+"""One binary, read whole or as it passes by: the facts of `elf` and of `device_code`, joined."""

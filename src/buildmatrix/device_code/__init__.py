@@ -1,0 +1,1 @@
+"""What accelerators run: the formats of device code, and the search for it in one file."""

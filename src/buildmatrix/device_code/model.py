@@ -1,0 +1,33 @@
+"""The facts of device code. Nothing in here knows a vendor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCode:
+    """All device code of one format and architecture in one file, summed up."""
+
+    #: Container: `nv-fatbin`, `hip-bundle`, `hip-ccob`, `hip-kpack`, `offload-bundle`,
+    #: `offload-binary`, `elf` (the object itself is device code). Of files that hold one program
+    #: the kind of file: `spirv`, `ptx`, `bitcode`, `triton`, and others of `binaries.devicefile`;
+    #: PTX in data of the host is `ptx-text`.
+    format: str
+    #: What the entries are: `sass`, `ptx`, `lto-ir`, `amdgcn`, `spirv`, `zebin`, `aicore`,
+    #: `bitcode`, `ir`, `unknown`.
+    kind: str
+    #: `sm_90`, `compute_120`, `gfx942:sramecc+:xnack-`, `spir64`; None where the bytes cannot say.
+    #: SPIR-V without a container: `spirv64` and `spirv32` for kernels, `spirv` for shaders.
+    arch: str | None
+    count: int
+    #: Bytes on disk of all entries together.
+    size: int
+    #: File offset of the first one.
+    offset: int
+    #: Section that holds the first one, where sections exist.
+    section: str | None = None
+    #: Why `arch` is None, or why the list may be incomplete.
+    note: str | None = None
+    #: How many of the entries are compressed.
+    compressed: int = 0
