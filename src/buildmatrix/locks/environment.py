@@ -42,6 +42,8 @@ class Item:
     #: Where it stands, from 1, and the columns in front of it.
     line: int
     indent: int
+    #: Whether it goes on in a next line with something else than hashes.
+    joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)

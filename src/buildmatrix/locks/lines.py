@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from packaging.markers import InvalidMarker
 from packaging.requirements import Requirement
@@ -60,6 +61,27 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where something is asked for."""
+
+    label: str
+    #: 0 on a command line.
+    number: int
+    #: What a relative path starts from.
+    folder: Path
+    constraint: bool = False
+    #: Columns in front of the line.
+    indent: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.label}:{self.number}" if self.number else self.label
+
+    def problem(self, message: str, column: int | None = None, hint: str | None = None) -> Problem:
+        """A problem here."""
+        return Problem(message, self.label, self.number or None, column, hint)
+
+
+@dataclass(frozen=True, slots=True)
 class Address:
     """A requirement that says where its file, its folder or its repository is."""
 
@@ -70,6 +92,14 @@ class Address:
     where: str
     #: As written; perhaps no marker at all. Empty for none.
     marker: str
+
+    def __str__(self) -> str:
+        where = (
+            f"{self.name}{self.bracket} @ {self.where}"
+            if self.name
+            else (f"{self.where}{self.bracket}")
+        )
+        return f"{where} ; {self.marker}" if self.marker else where
 
     @property
     def bracket(self) -> str:
@@ -129,8 +159,7 @@ def parse_requirement(text: str) -> Requirement:
     if address is None:
         return parsing.parse_requirement(text)
     where = re.sub(r"\s", "%20", address.where)
-    behind = f" ; {address.marker}" if address.marker else ""
-    return parsing.parse_requirement(f"{address.name}{address.bracket} @ {where}{behind}")
+    return parsing.parse_requirement(str(replace(address, where=where)))
 
 
 def named_address(text: str) -> Address | None:

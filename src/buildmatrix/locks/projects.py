@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.lines import parse_requirement
-from buildmatrix.locks.text import decode, load_toml, mapping, read_bytes, string, strings
+from buildmatrix.locks.text import decode, load_toml, mapping, read_bytes, string, strings, tables
 
 #: Far above any real project file.
 _LARGEST = 1024 * 1024
@@ -171,16 +171,6 @@ def asked_lines(path: Path, label: str, parts: Collection[str]) -> Mapping[str, 
         return {}
 
 
-def line_of(text: str, wanted: str, start: int = 1) -> int:
-    """The first line from `start` on that holds `wanted` as a TOML string, else `start`."""
-    escaped = wanted.replace("\\", "\\\\").replace('"', '\\"')
-    forms = (f'"{escaped}"', f"'{wanted}'", f'"{wanted}"')
-    for number, line in enumerate(text.split("\n")[start - 1 :], start):
-        if any(form in line for form in forms):
-            return number
-    return start
-
-
 def line_of_key(text: str, key: str, table: str = "") -> int:
     """The line that sets `key`, behind the header `[table]` where it has one; 1 for none."""
     lines = text.split("\n")
@@ -195,14 +185,18 @@ def _said(
     document: Mapping[str, object], text: str, label: str, problems: list[Problem]
 ) -> Iterator[Said]:
     project = mapping(document.get("project"))
+    lines = text.split("\n")
     start = line_of_key(text, "dependencies", "project")
-    yield from _list("", project.get("dependencies"), text, start, label, problems)
-    for extra, items in mapping(project.get("optional-dependencies")).items():
+    yield from _list("", project.get("dependencies"), lines, start, label, problems)
+    optional = project.get("optional-dependencies", {})
+    if not isinstance(optional, dict):
+        start = line_of_key(text, "optional-dependencies", "project")
+        hint = "write `[project.optional-dependencies]`"
+        problems.append(Problem("`optional-dependencies` is no table", label, start, hint=hint))
+    for extra, items in mapping(optional).items():
         start = line_of_key(text, extra, "project.optional-dependencies")
-        yield from _list(canonicalize_name(extra), items, text, start, label, problems)
-    groups = _groups(document)
-    for group in groups:
-        yield from _group(group, group, groups, text, label, problems, ())
+        yield from _list(canonicalize_name(extra), items, lines, start, label, problems)
+    yield from _of_groups(_groups(document), text, label, problems)
 
 
 def _groups(document: Mapping[str, object]) -> Mapping[str, object]:
@@ -215,37 +209,48 @@ def _groups(document: Mapping[str, object]) -> Mapping[str, object]:
     return groups
 
 
-def _group(
-    asked: str,
-    group: str,
-    groups: Mapping[str, object],
-    text: str,
-    label: str,
-    problems: list[Problem],
-    above: tuple[str, ...],
+def _of_groups(
+    groups: Mapping[str, object], text: str, label: str, problems: list[Problem]
 ) -> Iterator[Said]:
-    start = line_of_key(text, group, "dependency-groups")
-    items = groups.get(group)
-    part = f":{canonicalize_name(asked)}"
-    yield from _list(part, items, text, start, label, problems, strict=False)
-    for item in items if isinstance(items, list) else []:
-        inner = string(mapping(item).get("include-group"))
-        known = {canonicalize_name(name): name for name in groups}
-        if not inner:
-            continue
-        if canonicalize_name(inner) not in known or inner in above or inner == group:
-            why = "there is no such group" if canonicalize_name(inner) not in known else "a circle"
-            problem = f"the group `{group}` includes `{inner}`: {why}"
-            problems.append(Problem(problem, label, start))
-            continue
-        name = known[canonicalize_name(inner)]
-        yield from _group(asked, name, groups, text, label, problems, (*above, group))
+    """What each group lists, and what those list that it includes (PEP 735), each once.
+
+    `packaging.dependency_groups` does not serve: it has no lines, and a group that includes another
+    twice doubles what that one lists, so twenty small groups come to a million requirements.
+    """
+    if len(groups) > _MOST_PARTS:
+        raise SpecError([Problem(f"it has more than {_MOST_PARTS} groups", label)])
+    names: dict[str, str] = {canonicalize_name(group): group for group in groups}
+    lines = text.split("\n")
+    said: dict[str, list[Said]] = {}
+    includes: dict[str, list[str]] = {}
+    for name, group in names.items():
+        items = groups[group]
+        start = line_of_key(text, group, "dependency-groups")
+        said[name] = list(_list(f":{name}", items, lines, start, label, problems, strict=False))
+        inner = [string(mapping(one).get("include-group")) for one in tables(items)]
+        includes[name] = list(dict.fromkeys(canonicalize_name(one) for one in inner if one))
+        for one in includes[name]:
+            if one not in names:
+                problem = f"the group `{group}` includes `{one}`: there is no such group"
+                problems.append(Problem(problem, label, start))
+    for name, group in names.items():
+        queue, reached = [name], {name}
+        for other in queue:  # grows while it is walked
+            yield from (replace(one, part=f":{name}") for one in said[other])
+            for one in includes[other]:
+                if one == name:
+                    start = line_of_key(text, names[other], "dependency-groups")
+                    problem = f"the group `{names[other]}` includes `{group}`: a circle"
+                    problems.append(Problem(problem, label, start))
+                elif one in names and one not in reached:
+                    reached.add(one)
+                    queue.append(one)
 
 
 def _list(
     part: str,
     items: object,
-    text: str,
+    lines: Sequence[str],
     start: int,
     label: str,
     problems: list[Problem],
@@ -256,11 +261,12 @@ def _list(
         not isinstance(items, list) or (strict and len(strings(items)) != len(items))
     ):
         what = part or "dependencies"
-        problem = Problem(f"`{what}` is no array of strings", label, start)
-        problems.append(problem)
+        problems.append(Problem(f"`{what}` is no array of strings", label, start))
         return
+    above = start
     for item in strings(items):
-        line = line_of(text, item, start)
+        # The items of a list stand one behind the other.
+        above = line = _line_of(item, lines, above) or _line_of(item, lines, start) or start
         try:
             requirement = parse_requirement(item)
         except InvalidRequirement as error:
@@ -269,3 +275,13 @@ def _list(
             problems.append(problem)
             continue
         yield Said(part, item, requirement, line)
+
+
+def _line_of(wanted: str, lines: Sequence[str], start: int) -> int | None:
+    """The first line from `start` on that holds `wanted` as a TOML string."""
+    escaped = wanted.replace("\\", "\\\\").replace('"', '\\"')
+    forms = (f'"{escaped}"', f"'{wanted}'", f'"{wanted}"')
+    for number in range(start, len(lines) + 1):
+        if any(form in lines[number - 1] for form in forms):
+            return number
+    return None

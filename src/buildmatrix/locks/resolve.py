@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,10 +22,10 @@ from buildmatrix.locks.model import Lock
 from buildmatrix.locks.plan import PROJECT, Plan, comes_from_its_index, first_plan, index_of, refine
 from buildmatrix.locks.platform import marker_environment
 from buildmatrix.locks.read import read_lock
-from buildmatrix.locks.requirements import read_asked, relative_label
 from buildmatrix.locks.status import staleness
 from buildmatrix.locks.uv import Uv, find_uv
-from buildmatrix.parsing import holds
+from buildmatrix.locks.wanted import applies
+from buildmatrix.locks.wanted_project import read_asked
 from buildmatrix.progress import Progress
 from buildmatrix.scratch import scratch
 from buildmatrix.spec.model import Spec, Target
@@ -77,21 +78,15 @@ def _lock(
     asked = read_asked(spec.root, target)
     inputs = input_values(spec.root, target, asked)
     environment = marker_environment(target)
-    lines, hashed = (
-        [
-            line
-            for line in some
-            if line.requirement.marker is None or holds(line.requirement.marker, environment)
-        ]
-        for some in (asked.lines, asked.hashed)
-    )
+    lines = [line for line in asked.lines if applies(line, environment)]
+    limits = [line for line in asked.constraints if applies(line, environment)]
     with scratch("lock") as folder:
         compiler = Compiler(uv, spec.root, target, folder, flags, asked.options)
         plan, graph = settle(compiler, target, first_plan(target, lines), kept, progress)
         progress.step(target.id, "lock: collecting hashes")
         body = compiler.pylock(plan, graph)
     check_indexes(target, graph)
-    _check_hashes(target, body, hashed)
+    _check_hashes(target, body, [line for line in (*lines, *limits) if line.hashes])
     origins = {
         name: Origin(
             node.index, tuple(sorted(set(_askers(node, node.via, plan, lines, spec.root))))
@@ -164,7 +159,8 @@ def _askers(
                 if twin.name == node.name:
                     yield from _askers(node, twin.asked_by, plan, lines, root)
         elif asker.startswith("-r ") or project is not None:
-            file = relative_label(project[1] if project else asker.removeprefix("-r "), root)
+            name = project[1] if project else asker.removeprefix("-r ")
+            file = posixpath.normpath(os.path.relpath(root / name, root))
             places = [str(line) for line in lines if (line.file, line.name) == (file, node.name)]
             yield from places or [file]
         else:

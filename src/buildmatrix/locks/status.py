@@ -9,7 +9,7 @@ from buildmatrix.errors import SpecError
 from buildmatrix.locks.document import HEADER
 from buildmatrix.locks.inputs import difference, input_values
 from buildmatrix.locks.read import read_lock_and_record
-from buildmatrix.locks.requirements import read_asked
+from buildmatrix.locks.wanted_project import read_asked
 from buildmatrix.spec.model import Spec, Target
 
 #: Bytes of a lock that are looked at, to tell whose it is.

@@ -26,7 +26,7 @@ def read_bytes(path: Path, label: str, hint: str | None, most: int = LARGEST) ->
             data = file.read(most + 1)
     except OSError as error:
         why = (error.strerror or str(error)).lower()
-        raise SpecError([Problem(f"it cannot be read: {why}", label, hint=hint)]) from error
+        raise SpecError([Problem(f"cannot be read: {why}", label, hint=hint)]) from error
     if len(data) > most:
         problem = Problem(f"this is no lock: it is larger than {most >> 20} MiB", label)
         raise SpecError([problem])

@@ -1,7 +1,8 @@
-"""What a requirements file asks for, read to be judged and not to be built.
+"""What requirement inputs ask for: the one reader of requirements files and what they include.
 
-A lock for an image refuses what lies on this machine or in a repository (`locks.requirements`).
-Here such a line is no mistake: it stands for something that nobody knows before it is built.
+An audit and a lock for an image read the same, and judge lines differently. An image is built from
+its lock alone, so what lies on this machine is a mistake there (`Wanted.for_image`); for an audit
+it stands for something that nobody knows before it is built.
 Format: https://pip.pypa.io/en/stable/reference/requirements-file-format/.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -29,6 +30,7 @@ from buildmatrix.locks.lines import (
     TRAILING_OPTIONS,
     Address,
     Line,
+    Place,
     bare_address,
     expand_variables,
     logical_lines,
@@ -85,27 +87,6 @@ class Unbuilt:
     marker: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where something is asked for."""
-
-    label: str
-    #: 0 on a command line.
-    number: int
-    #: What a relative path starts from.
-    folder: Path
-    constraint: bool = False
-    #: Columns in front of the line.
-    indent: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.label}:{self.number}" if self.number else self.label
-
-    def problem(self, message: str, column: int | None = None, hint: str | None = None) -> Problem:
-        """A problem here."""
-        return Problem(message, self.label, self.number or None, column, hint)
-
-
 @dataclass(slots=True)
 class Wanted:
     """Everything that sources ask for."""
@@ -127,6 +108,8 @@ class Wanted:
     settings: Mapping[str, object] = field(default_factory=dict)
     #: A wheel that is not there is something unknown, and no mistake.
     tolerant: bool = False
+    #: Whether this is for a lock that an image is built from, and uv reads the same files itself.
+    for_image: bool = False
     problems: list[Problem] = field(default_factory=list)
     #: Parts of a project that are not asked for.
     left_out: LeftOut = field(default_factory=LeftOut)
@@ -197,11 +180,13 @@ def _read_file(
     for item in _of_environment(text, label, wanted) if is_conda else _of_requirements(text):
         number, line = item.line, item.text
         place = Place(label, number, path.parent, constraint, item.indent)
-        if include := INCLUDE.fullmatch(line):
+        if wanted.for_image and (problem := _unfit(item, place)):
+            wanted.problems.append(problem)
+        elif include := INCLUDE.fullmatch(line):
             name = expand_variables(include[2].strip("\"' "))
             if "://" in name:
-                problem = f"`{without_login(name)}` is read from the network"
-                wanted.problems.append(place.problem(problem, hint="save it beside this file"))
+                message = f"`{without_login(name)}` is read from the network"
+                wanted.problems.append(place.problem(message, hint="save it beside this file"))
                 continue
             inner = posixpath.normpath(posixpath.join(posixpath.dirname(label), name))
             limits = constraint or include[1] in ("-c", "--constraint")
@@ -209,9 +194,9 @@ def _read_file(
         elif editable := _EDITABLE.fullmatch(line):
             _editable(editable[1], place, wanted)
         elif _CONDA.fullmatch(line):
-            problem = "this is conda's list of packages, which audit does not read"
+            message = "this is conda's list of packages, which audit does not read"
             hint = "create the environment and run `buildmatrix scan dir:PREFIX`"
-            wanted.problems.append(place.problem(problem, hint=hint))
+            wanted.problems.append(place.problem(message, hint=hint))
             return
         elif line.startswith("-"):
             _option(line, place, wanted)
@@ -222,9 +207,9 @@ def _read_file(
 def _of_requirements(text: str) -> Iterator[Item]:
     """The lines of a requirements file."""
     physical = text.splitlines()
-    for number, line, _ in logical_lines(text):
+    for number, line, joined in logical_lines(text):
         first = physical[number - 1]
-        yield Item(line, number, len(first) - len(first.lstrip()))
+        yield Item(line, number, len(first) - len(first.lstrip()), joined)
 
 
 def _of_environment(text: str, label: str, wanted: Wanted) -> Iterator[Item]:
@@ -233,6 +218,25 @@ def _of_environment(text: str, label: str, wanted: Wanted) -> Iterator[Item]:
     wanted.unread += environment.unread(label)
     wanted.conda += environment.packages(label)
     yield from environment.pip_lines()
+
+
+def _unfit(item: Item, place: Place) -> Problem | None:
+    """What no lock for an image can be made of: uv reads the line otherwise, or refuses it."""
+    if item.joined:
+        problem = "this line goes on in the next one, and only its hashes can"
+        return place.problem(problem, hint="write it in one line")
+    if _EDITABLE.fullmatch(item.text):
+        return _on_this_machine(item.text, place)
+    if item.text == "--require-hashes":
+        hint = "take it out: the hashes of a line are checked, and every locked file has one"
+        return place.problem("`--require-hashes` cannot be obeyed", hint=hint)
+    return None
+
+
+def _on_this_machine(text: str, place: Place) -> Problem:
+    problem = f"`{text}` is on this machine, and the image is built from the lock alone"
+    hint = "publish it as a wheel, or bring source code into the image with `copy`"
+    return place.problem(problem, hint=hint)
 
 
 def _included(problem: Problem, label: str, above: tuple[str, ...], number: int) -> Problem:
@@ -256,7 +260,7 @@ def _option(line: str, place: Place, wanted: Wanted) -> None:
         if name == "--find-links" and "://" not in value:
             value = str((place.folder / expand_variables(value)).resolve())
         wanted.options.append(f"{name} {value}".strip())
-    elif name not in _IGNORED:
+    elif name not in _IGNORED and not wanted.for_image:
         problem = f"`{line.split()[0]}` is no option of a requirements file"
         wanted.problems.append(place.problem(problem, hint="see pip's documentation"))
 
@@ -265,9 +269,11 @@ def _requirement(line: str, place: Place, wanted: Wanted) -> None:
     text = TRAILING_OPTIONS.sub("", line)
     options = line[len(text) :]
     hashes = frozenset(one.lower() for one in SHA256.findall(options))
-    if options and not HASHES.fullmatch(options) and "--hash" in options:
+    strict = wanted.for_image or "--hash" in options
+    if options and strict and not HASHES.fullmatch(options):
         problem = f"`{options.strip()}` is no option of a requirement"
-        wanted.problems.append(place.problem(problem))
+        hint = "only `--hash=sha256:...` can be here" if wanted.for_image else None
+        wanted.problems.append(place.problem(problem, hint=hint))
         return
     if "--hash" in options and not hashes:
         unchecked = "the hashes of this line cannot be checked: none of them is a sha256"
@@ -278,7 +284,8 @@ def _requirement(line: str, place: Place, wanted: Wanted) -> None:
         _address(address, place, wanted, hashes)
         return
     try:
-        requirement = parse_requirement(expand_variables(text))
+        # A lock depends on the bytes of files, and not on variables of this machine.
+        requirement = parse_requirement(text if wanted.for_image else expand_variables(text))
     except InvalidRequirement as error:
         address = bare_address(text)
         if _PLACE.match(text) or ARCHIVE.search(address.where):
@@ -306,6 +313,9 @@ def _add(
 def _address(address: Address, place: Place, wanted: Wanted, hashes: frozenset[str]) -> None:
     """A requirement that says where its file is: a wheel can be read there, else it is built."""
     name, where = address.name, address.where
+    if wanted.for_image:
+        _address_for_image(address, place, wanted, hashes)
+        return
     meant = expand_variables(where)
     if problem := _no_marker(address.marker):
         wanted.problems.append(place.problem(problem, hint="see PEP 508"))
@@ -333,13 +343,28 @@ def _address(address: Address, place: Place, wanted: Wanted, hashes: frozenset[s
         where = path.resolve().as_uri()
     if found := _FRAGMENT_HASH.search(meant):
         hashes |= {found[1].lower()}
-    behind = f" ; {address.marker}" if address.marker else ""
-    text = f"{name or distribution}{address.bracket} @ {where}{behind}"
+    _add_at(replace(address, name=name or distribution, where=where), place, wanted, hashes)
+
+
+def _address_for_image(
+    address: Address, place: Place, wanted: Wanted, hashes: frozenset[str]
+) -> None:
+    """The same in a lock: uv takes what has no name here from the metadata behind the address."""
+    if _is_local(address.where):
+        wanted.problems.append(_on_this_machine(str(address), place))
+    elif address.name:
+        _add_at(address, place, wanted, hashes)
+    elif hashes:
+        problem = "the hashes of this line cannot be checked: it names no distribution"
+        wanted.problems.append(place.problem(problem, hint="write `NAME @ URL`"))
+
+
+def _add_at(address: Address, place: Place, wanted: Wanted, hashes: frozenset[str]) -> None:
     try:
-        requirement = parse_requirement(text)
+        requirement = parse_requirement(str(address))
     except InvalidRequirement as error:
         why = str(error).splitlines()[0]
-        message = f"`{without_login(text)}` is no requirement: {why}"
+        message = f"`{without_login(str(address))}` is no requirement: {why}"
         wanted.problems.append(place.problem(message, hint="see PEP 508"))
         return
     _add(requirement, place, wanted, hashes)
@@ -392,7 +417,7 @@ def _unbuilt(address: Address, place: Place, wanted: Wanted) -> None:
             _add_parts(project, {"", *extras}, folder, address.marker, wanted)
     path = path_in(where).split("@")[0]
     guess = posixpath.basename(path.rstrip("/")).removesuffix(".git")
-    guess = re.sub(r"(\[.*|\.(zip|tar\.gz|tar\.bz2|tgz)$|^\.+$)", "", guess)
+    guess = re.sub(r"(\[.*|\.(zip|tar\.gz|tar\.bz2|tgz)$)", "", guess).strip("._-")
     shown = canonicalize_name(name or guess or "local-project")
     wanted.unbuilt.append(Unbuilt(shown, where, str(place), address.marker))
 

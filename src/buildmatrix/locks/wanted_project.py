@@ -1,20 +1,50 @@
-"""What a `pyproject.toml` asks for, with uv's say about where each distribution comes from."""
+"""What a target or a project asks for, with uv's say about where a distribution comes from."""
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.specifiers import InvalidSpecifier
+from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.projects import Project, Said, expand, line_of_key, reached, read_project
 from buildmatrix.locks.text import mapping, string, strings
 from buildmatrix.locks.uvsettings import settings_of, source_of
-from buildmatrix.locks.wanted import Unbuilt, Wanted, add_line
+from buildmatrix.locks.wanted import Unbuilt, Wanted, add_file, add_line
 from buildmatrix.parsing import parse_specifiers
+from buildmatrix.spec.model import Target
 from buildmatrix.text import shown
+
+
+def read_asked(root: Path, target: Target) -> Wanted:
+    """What `target` asks for, as a lock for its image is made of it.
+
+    Raises `SpecError` with all problems: a file that is missing or is no text, a line that is no
+    requirement, a requirement that names something on this machine, a `pyproject.toml` that does
+    not say what it requires or does not support the target's Python.
+    """
+    wanted = Wanted(for_image=True)
+    add_target(wanted, root, target)
+    wanted.check()
+    return wanted
+
+
+def add_target(wanted: Wanted, root: Path, target: Target) -> None:
+    """Add the requirement files and the `pyproject.toml` of `target`, with its extras."""
+    for file in target.requirements:
+        add_file(wanted, root / file, posixpath.normpath(file))
+    if target.pyproject is not None:
+        extras = frozenset(map(canonicalize_name, target.extras))
+        label = posixpath.normpath(target.pyproject)
+        try:
+            add_project(wanted, Ask(root / target.pyproject, label, target, extras))
+        except SpecError as error:
+            wanted.problems += error.problems
 
 
 def add_project(wanted: Wanted, ask: Ask) -> None:
@@ -26,12 +56,12 @@ def add_project(wanted: Wanted, ask: Ask) -> None:
     project = read_project(ask.path, ask.label)
     wanted.files[ask.label] = project.data
     _check_table(project, ask)
+    wanted.problems += [*project.problems, *_problems(project, ask, wanted.for_image)]
     ask.check(project.extras, project.groups)
-    indirect = reached(project, ask.extras | {f":{group}" for group in ask.groups})
-    wanted.left_out = ask.left_out(project.extras - indirect, project.groups)
-    wanted.problems += [*project.problems, *_problems(project, ask)]
-    wanted.settings = settings_of(ask.path.parent) or wanted.settings
     parts = {"", *ask.extras, *(f":{group}" for group in ask.groups)}
+    wanted.left_out = ask.left_out(project.extras - reached(project, parts), project.groups)
+    if not wanted.for_image:
+        wanted.settings = settings_of(ask.path.parent) or wanted.settings
     for said in expand(project, parts):
         _add(wanted, project, said, ask)
 
@@ -43,44 +73,47 @@ def _check_table(project: Project, ask: Ask) -> None:
     if ask.groups and not ask.extras:
         return  # PEP 735: groups need no project.
     poetry = "poetry" in mapping(project.document.get("tool"))
-    hint = f"audit its {'`poetry.lock`' if poetry else 'lock'}, or a requirements file instead"
+    hint = f"name its {'`poetry.lock`' if poetry else 'lock'}, or a requirements file instead"
     raise SpecError([Problem("there is no table `[project]`", project.label, hint=hint)])
 
 
-def _problems(project: Project, ask: Ask) -> list[Problem]:
+def _problems(project: Project, ask: Ask, for_image: bool) -> Iterator[Problem]:
+    """What keeps the table `[project]` from saying what the target gets."""
     table = mapping(project.document.get("project"))
     if not table:
-        return []
-    keys = ["dependencies", *(["optional-dependencies"] if ask.extras else [])]
-    line = line_of_key(project.text, "dynamic", "project")
-    problems = [
-        Problem(
-            f"`{key}` is dynamic, so this file does not say what is installed",
-            project.label,
-            line,
-            hint="name a requirements file instead",
-        )
-        for key in keys
-        if key in strings(table.get("dynamic"))
-    ]
-    wanted = string(table.get("requires-python"))
-    if not _reaches(wanted, ask.target.python):
-        problem = f"`requires-python` is `{wanted}`, and {ask.target.id} has {ask.target.python}"
-        line = line_of_key(project.text, "requires-python", "project")
-        problems.append(Problem(problem, project.label, line))
-    return problems
+        return
+    dynamic = strings(table.get("dynamic"))
 
+    def problem(message: str, key: str, hint: str) -> Problem:
+        line = line_of_key(project.text, key, "project")
+        return Problem(message, project.label, line, hint=hint)
 
-def _reaches(wanted: str, python: str) -> bool:
+    for key in ("name", "version") if for_image else ():  # uv refuses a project without
+        if not isinstance(table.get(key), str) and (key == "name" or key not in dynamic):
+            why = f"`[project]` needs a `{key}` that is a string"
+            yield problem(why, key, f'write `{key} = "..."`')
+    for key in ("dependencies", *(["optional-dependencies"] if ask.extras else [])):
+        if key in dynamic:
+            why = f"`{key}` is dynamic, so this file does not say what is installed"
+            yield problem(why, "dynamic", "name a requirements file instead")
+    wanted = table.get("requires-python", "")
     try:
-        pythons = parse_specifiers(wanted)
-    except ValueError:
-        return True  # Whoever builds the project is told; nothing here depends on it.
-    return any(pythons.contains(f"{python}.{patch}") for patch in range(100))
+        pythons = parse_specifiers(wanted) if isinstance(wanted, str) else None
+    except InvalidSpecifier:
+        pythons = None
+    if pythons is None:
+        if for_image:  # else whoever builds the project is told; nothing here depends on it
+            why = f"`requires-python` is {wanted!r}, and must be a version specifier"
+            yield problem(why, "requires-python", 'write `requires-python = ">=3.11"`')
+    elif not any(pythons.contains(f"{ask.target.python}.{patch}") for patch in range(100)):
+        python = ask.target.python
+        why = f"`requires-python` is `{wanted}`, and {ask.target.id} has Python {python}"
+        yield problem(why, "requires-python", f"allow {python} here, or leave the target out")
 
 
 def _add(wanted: Wanted, project: Project, said: Said, ask: Ask) -> None:
-    source = source_of(said.name, project.document, ask)
+    # For a lock of an image uv reads the file itself.
+    source = {} if wanted.for_image else source_of(said.name, project.document, ask)
     folder = ask.path.parent
     origin = _origin(source)
     if string(source.get("index")):

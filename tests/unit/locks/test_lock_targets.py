@@ -359,7 +359,7 @@ def test_settings_beside_the_specification_count_and_are_an_input(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("numpy ==\n", "requirements.in:1: `numpy ==` is no requirement"),
+        ("numpy ==\n", "requirements.in:1:7: `numpy ==` is no requirement"),
         ("numpy\n-e .\n", "requirements.in:2: `-e .` is on this machine"),
         ("./dist/app-1.0-py3-none-any.whl\n", "requirements.in:1: `./dist/app"),
         ("-r missing.in\n", "missing.in: cannot be read: no such file or directory"),

@@ -11,9 +11,8 @@ from buildmatrix.errors import SpecError
 from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.projects import expand, read_project
-from buildmatrix.locks.requirements import read_asked
 from buildmatrix.locks.wanted import Wanted, add_file
-from buildmatrix.locks.wanted_project import add_project
+from buildmatrix.locks.wanted_project import add_project, read_asked
 
 # As in `unstructured` (nested) and `sglang` (one extra per backend).
 PROJECT = """\

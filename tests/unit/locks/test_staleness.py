@@ -12,8 +12,8 @@ from lock_cases import CPU, spec_of
 from buildmatrix.errors import SpecError
 from buildmatrix.locks.document import document
 from buildmatrix.locks.inputs import input_values, inputs_digest
-from buildmatrix.locks.requirements import read_asked
 from buildmatrix.locks.status import staleness
+from buildmatrix.locks.wanted_project import read_asked
 from buildmatrix.spec.model import Base, Target
 
 BODY = 'lock-version = "1.0"\ncreated-by = "uv"\npackages = []\n'

@@ -102,7 +102,7 @@ def test_every_mistake_has_its_file_line_and_column(tmp_path: Path) -> None:
     said = caught.value.message.splitlines()
     assert said[0].startswith("requirements.in:1:7: `numpy >>2` is no requirement: Expected")
     assert said[1].startswith("more.in:1:")
-    assert said[2].startswith("requirements.in:3: gone.in: it cannot be read: no such file")
+    assert said[2].startswith("requirements.in:3: gone.in: cannot be read: no such file")
     assert said[3].startswith("requirements.in:4: `--nonsense` is no option")
     assert said[4].startswith("requirements.in:5: there is no ./gone-1-py3-none-any.whl")
 

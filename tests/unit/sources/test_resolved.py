@@ -223,7 +223,7 @@ def test_a_local_wheel_is_a_source_with_what_it_requires(root: Path, index: Pack
     [
         ("docker:app:1", "run `buildmatrix scan docker:app:1`"),
         ("pypi:numpy = 2", "pypi:numpy = 2 is no requirement"),
-        ("gone.txt", "there is no gone.txt|gone.txt: it cannot be read"),
+        ("gone.txt", "there is no gone.txt|gone.txt: cannot be read"),
         ("Pipfile", "audit Pipfile.lock"),
         (".", r"\. is a folder"),
         ("", "SOURCE is empty"),

@@ -28,7 +28,7 @@ from buildmatrix.locks.status import staleness
 from buildmatrix.locks.uv import Uv
 from buildmatrix.locks.uvsettings import settings_of
 from buildmatrix.locks.wanted import Wanted, add_file, add_line
-from buildmatrix.locks.wanted_project import add_project
+from buildmatrix.locks.wanted_project import add_project, add_target
 from buildmatrix.parsing import parse_wheel_name
 from buildmatrix.phrases import listing
 from buildmatrix.progress import Progress
@@ -85,14 +85,8 @@ class Questions:
             pins, _ = read_committed(ask)
             return self._locked(target, pins, staleness(self.spec, target), target.lock)
         wanted = Wanted(settings=settings_of(root), tolerant=self.missing_ok)
-        for file in target.requirements:
-            label = posixpath.normpath(file)
-            add_file(wanted, root / file, label)
-        if target.pyproject is not None:
-            extras = frozenset(map(canonicalize_name, target.extras))
-            label = posixpath.normpath(target.pyproject)
-            add_project(wanted, Ask(root / target.pyproject, label, target, extras))
-            wanted.left_out = LeftOut()  # The specification says which parts a target gets.
+        add_target(wanted, root, target)
+        wanted.left_out = LeftOut()  # The specification says which parts a target gets.
         return self._unlocked(target, wanted, f"resolved from {', '.join(wanted.files)}")
 
     def of_source(self, target: Target, asked: Asked) -> Question:
