@@ -33,8 +33,8 @@ def needed(root: Path) -> Facts:
 def linking(root: Path) -> Facts:
     """The same, and every NEEDED entry resolved as the loader would."""
     from buildmatrix.inventory.collect import Seen
-    from buildmatrix.inventory.loader import resolve
     from buildmatrix.inventory.shallow import collect_shallow
+    from buildmatrix.loader.resolver import resolve
     from buildmatrix.trees.directory import DirectoryTree
 
     seen = {path: Seen(elf=elf) for path, elf in _headers(root).items()}
@@ -232,7 +232,7 @@ JOBS: dict[str, Callable[[Sequence[str]], Facts]] = {
 
 def _imports() -> Iterator[str]:
     """What a job imports is imported before its clock starts."""
-    yield from ("buildmatrix.inventory.collect", "buildmatrix.inventory.loader")
+    yield from ("buildmatrix.inventory.collect", "buildmatrix.loader.resolver")
     yield from ("buildmatrix.trees.wheel", "buildmatrix.trees.directory")
     yield from ("buildmatrix.catalogue.match", "buildmatrix.catalogue.load")
 

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from buildmatrix.binaries.reader import read_elf
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.loader import Needed, Resolution
 from buildmatrix.inventory.model import Inventory
+from buildmatrix.loader.resolution import Needed, Resolution
 from buildmatrix.trees.directory import DirectoryTree
 
 PROGRAM = "opt/app/bin/program"

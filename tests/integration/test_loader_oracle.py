@@ -25,7 +25,8 @@ from loader_roots import (
 )
 from loader_roots import toolchain as toolchain  # a fixture
 
-from buildmatrix.inventory.loader import Resolution, resolve
+from buildmatrix.loader.resolution import Resolution
+from buildmatrix.loader.resolver import resolve
 
 
 class GlibcRoot(Root):

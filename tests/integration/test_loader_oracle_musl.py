@@ -27,7 +27,8 @@ from loader_roots import (
 )
 from loader_roots import toolchain as toolchain  # a fixture
 
-from buildmatrix.inventory.loader import Resolution, _Resolver
+from buildmatrix.loader.resolution import Resolution
+from buildmatrix.loader.resolver import Resolver
 
 MACHINE = platform.machine()
 LOADER = Path(f"/lib/ld-musl-{MACHINE}.so.1")
@@ -35,7 +36,7 @@ PATHS = f"etc/ld-musl-{MACHINE}.path"
 DEFAULT = ("lib", "usr/local/lib", "usr/lib")
 
 
-class _OneProcess(_Resolver):
+class _OneProcess(Resolver):
     """Without the processes that begin with a library: each may find what another one does not."""
 
     def _starts(self) -> list[str]:

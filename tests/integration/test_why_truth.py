@@ -17,7 +17,7 @@ from loader_roots import PROGRAM, Object, Root, Toolchain
 from loader_roots import toolchain as toolchain  # a fixture
 
 from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.loader import resolve
+from buildmatrix.loader.resolver import resolve
 from buildmatrix.locks.uv import find_uv
 from buildmatrix.reports.why.graph import Edge, Graph
 from buildmatrix.trees.directory import DirectoryTree

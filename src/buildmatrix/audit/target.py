@@ -11,10 +11,10 @@ from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.index.model import WheelFacts
 from buildmatrix.index.reading import Readings, key
-from buildmatrix.inventory.loader import Resolution
 from buildmatrix.inventory.merge import Paths, merge
 from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.judge import Judge
+from buildmatrix.loader.resolution import Resolution
 from buildmatrix.locks.model import Lock, Wheel
 from buildmatrix.locks.platform import marker_environment
 from buildmatrix.locks.requires import lacking, with_askers

@@ -9,8 +9,8 @@ from buildmatrix.index.members import LARGEST_PACKED
 from buildmatrix.index.parts import WheelParts
 from buildmatrix.inventory.collect import Seen
 from buildmatrix.inventory.mattering import may_matter
-from buildmatrix.inventory.python_source import outline
-from buildmatrix.inventory.python_stages import Stages
+from buildmatrix.python_imports.source import outline
+from buildmatrix.python_imports.stages import Stages
 from buildmatrix.trees.base import Unreadable
 
 #: Bytes of the Python files in one folder that are brought where an import runs some of them.

@@ -18,8 +18,8 @@ from buildmatrix.index.forward import Forward
 from buildmatrix.index.members import LARGEST_PACKED, HeldTree, is_metadata, seen_in
 from buildmatrix.inventory.collect import Seen, look, with_contents
 from buildmatrix.inventory.mattering import may_matter
-from buildmatrix.inventory.python_source import outline
 from buildmatrix.inventory.shallow import collect_shallow
+from buildmatrix.python_imports.source import outline
 from buildmatrix.trees.base import Source, Unreadable
 from buildmatrix.trees.inflating import Sequential
 from buildmatrix.trees.wheel import (

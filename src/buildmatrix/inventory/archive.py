@@ -12,7 +12,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 
 #: What travels. Nothing in there imports anything but the standard library (import-linter checks).
-PACKAGES = ("trees", "elf", "device_code", "binaries", "inventory")
+PACKAGES = ("trees", "elf", "device_code", "binaries", "python_imports", "inventory")
 #: Slotted dataclasses and `match` came with it.
 OLDEST_PYTHON = (3, 10)
 

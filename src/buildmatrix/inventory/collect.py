@@ -37,13 +37,6 @@ from buildmatrix.inventory.nested import (
 )
 from buildmatrix.inventory.python_loading import read_python
 from buildmatrix.inventory.python_path import python_paths
-from buildmatrix.inventory.python_source import (
-    LARGEST_SEARCHED,
-    Outline,
-    compiled_outline,
-    is_sourceless,
-    outline,
-)
 from buildmatrix.inventory.system import (
     LD_SO_CACHE,
     library_folders,
@@ -54,6 +47,13 @@ from buildmatrix.inventory.system import (
 )
 from buildmatrix.inventory.system_files import packaged
 from buildmatrix.inventory.workers import spread
+from buildmatrix.python_imports.source import (
+    LARGEST_SEARCHED,
+    Outline,
+    compiled_outline,
+    is_sourceless,
+    outline,
+)
 from buildmatrix.trees import containers
 from buildmatrix.trees.base import File, Source, Tree, defect, reason
 from buildmatrix.trees.inflating import Passing

@@ -12,20 +12,13 @@ from typing import Literal
 from buildmatrix.binaries.model import Elf
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.elf.model import Mark
+from buildmatrix.python_imports.reach import Reach
 
 #: Raised with every change of what an inventory says: older stored ones are then read again.
 SCHEMA = "buildmatrix/inventory/6"
 
 #: Kinds of containers that are packages: they count even where nothing in them does.
 PACKAGES = frozenset({"wheel", "conda", "deb", "rpm"})
-
-#: How far the import of a distribution's top-level packages gets to a library:
-#: `import` it is loaded, and the import fails without it; `chosen` a run decides which one of
-#: several files is loaded, and the import fails when none can be (they have `reached_from` in
-#: common); `guarded` it is loaded or tried, and the import goes on without it (a try, or a
-#: condition that a run decides); `lazy` only a call, or the import of a submodule, loads it;
-#: `unknown` nothing in the Python files names it.
-Reach = Literal["import", "chosen", "guarded", "lazy", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from buildmatrix.inventory import python_program
 from buildmatrix.inventory.distributions import Ownership
 from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.model import (
@@ -16,12 +15,14 @@ from buildmatrix.inventory.model import (
     Distribution,
     PythonImport,
     PythonLoad,
-    Reach,
     Unparsed,
     Unread,
 )
 from buildmatrix.inventory.names import owner_name
-from buildmatrix.inventory.python_calls import (
+from buildmatrix.inventory.python_outside import MOST_SOURCE_IN_ALL, outside_imports
+from buildmatrix.inventory.workers import spread
+from buildmatrix.python_imports import program as python_program
+from buildmatrix.python_imports.calls import (
     Loading,
     asked_for,
     defines_operators,
@@ -30,13 +31,12 @@ from buildmatrix.inventory.python_calls import (
     load_names,
     loading,
 )
-from buildmatrix.inventory.python_outside import MOST_SOURCE_IN_ALL, outside_imports
-from buildmatrix.inventory.python_program import Function, Module, Program
-from buildmatrix.inventory.python_source import LARGEST_SEARCHED, Outline
-from buildmatrix.inventory.python_values import UNKNOWN, Scope, scope_of, truth
-from buildmatrix.inventory.python_walk import Reached, Walk
-from buildmatrix.inventory.syntax import children
-from buildmatrix.inventory.workers import spread
+from buildmatrix.python_imports.program import Function, Module, Program
+from buildmatrix.python_imports.reach import Reach
+from buildmatrix.python_imports.source import LARGEST_SEARCHED, Outline
+from buildmatrix.python_imports.syntax import children
+from buildmatrix.python_imports.values import UNKNOWN, Scope, scope_of, truth
+from buildmatrix.python_imports.walk import Reached, Walk
 from buildmatrix.trees.base import File, Tree, defect, reason
 
 #: Folders that Python imports from, by their names on every system.

@@ -17,15 +17,15 @@ from buildmatrix.inventory.distributions import Ownership
 from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.model import Distribution, PythonImport, Unparsed
 from buildmatrix.inventory.names import distribution_name, owner_name
-from buildmatrix.inventory.python_program import Module, Program
-from buildmatrix.inventory.python_source import (
+from buildmatrix.python_imports.program import Module, Program
+from buildmatrix.python_imports.source import (
     LARGEST_SOURCE,
     Outline,
     import_line,
     may_call_at_once,
 )
-from buildmatrix.inventory.python_values import truth
-from buildmatrix.inventory.syntax import children
+from buildmatrix.python_imports.syntax import children
+from buildmatrix.python_imports.values import truth
 
 #: Bytes of source that are parsed for one distribution, and for all of a tree: 0.4 s, and one
 #: second. What exceeds them is said.

@@ -16,8 +16,8 @@ from buildmatrix.catalogue import match
 from buildmatrix.catalogue.leftovers import apart
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.inventory.loader import Resolution
 from buildmatrix.inventory.model import Inventory
+from buildmatrix.loader.resolution import Resolution
 from buildmatrix.locks.model import Lock
 from buildmatrix.rules import known_vulnerability, not_checked
 from buildmatrix.rules.agreement import BELONGS, agreed

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.inventory.loader import Needed
-from buildmatrix.inventory.model import Inventory, Reach
+from buildmatrix.inventory.model import Inventory
+from buildmatrix.loader.resolution import Needed
+from buildmatrix.python_imports.reach import Reach
 
 #: From what fails with its file to what nobody is known to load.
 _ORDER: tuple[Reach, ...] = ("import", "guarded", "lazy", "unknown")

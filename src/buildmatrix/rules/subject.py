@@ -12,9 +12,11 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.runtimes import built_for, toolkit_line
-from buildmatrix.inventory.loader import Resolution, resolve
-from buildmatrix.inventory.model import Inventory, Reach
+from buildmatrix.inventory.model import Inventory
+from buildmatrix.loader.resolution import Resolution
+from buildmatrix.loader.resolver import resolve
 from buildmatrix.locks.model import Lock, Package, Wheel
+from buildmatrix.python_imports.reach import Reach
 from buildmatrix.rules.belonging import is_foreign
 from buildmatrix.rules.carried import HELD, total
 from buildmatrix.rules.model import Verdict

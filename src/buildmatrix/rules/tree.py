@@ -11,7 +11,6 @@ from buildmatrix.catalogue.lookup import distribution, library
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.names import demangle, matches_any
 from buildmatrix.catalogue.requirements import requirements
-from buildmatrix.inventory.loader import Resolution
 from buildmatrix.inventory.model import (
     Artefact,
     Binary,
@@ -19,8 +18,9 @@ from buildmatrix.inventory.model import (
     Distribution,
     Inventory,
     PythonLoad,
-    Reach,
 )
+from buildmatrix.loader.resolution import Resolution
+from buildmatrix.python_imports.reach import Reach
 from buildmatrix.rules.belonging import is_foreign
 from buildmatrix.rules.carried import Carried, device_code_bytes
 from buildmatrix.rules.imports import Imported, imported, runtimes

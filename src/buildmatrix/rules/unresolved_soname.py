@@ -12,7 +12,7 @@ from itertools import groupby
 
 from buildmatrix.catalogue.lookup import library
 from buildmatrix.catalogue.names import matches_any
-from buildmatrix.inventory.loader import Needed
+from buildmatrix.loader.resolution import Needed
 from buildmatrix.phrases import listing
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.findings import chain_to_file, finding, holder, split_owner

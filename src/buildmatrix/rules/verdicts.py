@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
-from buildmatrix.inventory.loader import Resolution, resolve
 from buildmatrix.inventory.model import Distribution, Inventory
+from buildmatrix.loader.resolution import Resolution
+from buildmatrix.loader.resolver import resolve
 from buildmatrix.phrases import listing, size
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.carried import HELD, Carried, total

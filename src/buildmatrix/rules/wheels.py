@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle
-from buildmatrix.inventory.loader import Needed, Resolution, resolve
 from buildmatrix.inventory.model import Inventory
+from buildmatrix.loader.resolution import Needed, Resolution
+from buildmatrix.loader.resolver import resolve
 from buildmatrix.locks.model import Lock
 from buildmatrix.rules.subject import Image, Present
 from buildmatrix.spec.model import Policy, Target

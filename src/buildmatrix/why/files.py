@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from buildmatrix.catalogue.names import demangle, opened_library
-from buildmatrix.inventory.model import Binary, Inventory, PythonLoad, Reach
+from buildmatrix.inventory.model import Binary, Inventory, PythonLoad
 from buildmatrix.inventory.paths import Paths
+from buildmatrix.python_imports.reach import Reach
 from buildmatrix.reports.why.graph import Edge, Node, node_id
 
 if TYPE_CHECKING:
-    from buildmatrix.inventory.loader import Needed, Resolution
+    from buildmatrix.loader.resolution import Needed, Resolution
 
 #: How an import gets to what Python code loads, in words.
 _REACHED: Mapping[Reach, str] = {

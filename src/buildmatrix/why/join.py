@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.inventory.loader import Resolution
 from buildmatrix.inventory.model import Inventory
+from buildmatrix.loader.resolution import Resolution
 from buildmatrix.locks.model import Lock
 from buildmatrix.reports.why.graph import Edge, Graph, Node
 from buildmatrix.why.embedded import embedded

@@ -14,9 +14,9 @@ from buildmatrix.inventory.model import (
     Distribution,
     Inventory,
     PythonLoad,
-    Reach,
     SystemPackage,
 )
+from buildmatrix.python_imports.reach import Reach
 
 CATALOGUE = load()
 

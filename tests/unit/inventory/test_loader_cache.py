@@ -7,9 +7,9 @@ import struct
 import pytest
 
 from buildmatrix.binaries.model import Elf
-from buildmatrix.inventory.loader import resolve
 from buildmatrix.inventory.loader_cache import read_cache
 from buildmatrix.inventory.model import Binary, CachedLibrary, Inventory
+from buildmatrix.loader.resolver import resolve
 
 
 def cache(order: str = "<", *, levels: tuple[str, ...] = ("x86-64-v3",)) -> bytes:

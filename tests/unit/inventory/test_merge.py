@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from buildmatrix.binaries.model import Elf
-from buildmatrix.inventory.loader import resolve
 from buildmatrix.inventory.merge import merge
 from buildmatrix.inventory.model import (
     Binary,
@@ -14,6 +13,7 @@ from buildmatrix.inventory.model import (
     Stats,
     Unread,
 )
+from buildmatrix.loader.resolver import resolve
 from buildmatrix.trees.wheel import Member
 
 

@@ -24,8 +24,8 @@ from buildmatrix.index.sequential import read_stream
 from buildmatrix.index.wheels import _LocalWheel
 from buildmatrix.inventory import mattering, nested
 from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.loader import resolve
 from buildmatrix.inventory.model import Inventory
+from buildmatrix.loader.resolver import resolve
 from buildmatrix.trees.directory import DirectoryTree
 from buildmatrix.trees.wheel import WheelTree
 

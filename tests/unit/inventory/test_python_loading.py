@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.inventory import python_program
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import EntryPoint, Inventory, PythonLoad
+from buildmatrix.python_imports import program as python_program
 from buildmatrix.trees.directory import DirectoryTree
 
 SITE = "lib/python3.11/site-packages"

@@ -16,7 +16,7 @@ from buildmatrix.errors import BuildmatrixError, UndecidedError
 from buildmatrix.index.pages import read_page
 from buildmatrix.inventory.codec import encode
 from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.loader import resolve
+from buildmatrix.loader.resolver import resolve
 from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.lines import logical_lines
 from buildmatrix.locks.poetrylock import read as read_poetry

@@ -65,8 +65,8 @@ from buildmatrix.inventory.model import (
     PythonImport,
     PythonLoad,
     PythonPath,
-    Reach,
 )
+from buildmatrix.python_imports.reach import Reach
 from buildmatrix.rules.model import Finding
 
 CPU = target("cpu")

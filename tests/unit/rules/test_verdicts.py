@@ -9,7 +9,8 @@ import pytest
 from rulecases import SITE, elf, file, hip, image, sass, verdict
 
 from buildmatrix.device_code.model import DeviceCode
-from buildmatrix.inventory.model import Binary, Inventory, PythonImport, PythonLoad, Reach
+from buildmatrix.inventory.model import Binary, Inventory, PythonImport, PythonLoad
+from buildmatrix.python_imports.reach import Reach
 
 
 def reached(binary: Binary, how: Reach) -> Binary:

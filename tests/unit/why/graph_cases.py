@@ -9,8 +9,8 @@ from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.elf.model import Literal, Mark
-from buildmatrix.inventory.loader import resolve
 from buildmatrix.inventory.model import Binary, Distribution, Inventory
+from buildmatrix.loader.resolver import resolve
 from buildmatrix.locks.model import Lock, Package
 from buildmatrix.reports.why import text as why_text
 from buildmatrix.reports.why.graph import Graph

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from buildmatrix.binaries.model import Elf
-from buildmatrix.inventory import loader
-from buildmatrix.inventory.loader import Needed, resolve
 from buildmatrix.inventory.model import Binary, Inventory, Link
+from buildmatrix.loader import resolver as loader
+from buildmatrix.loader.resolution import Needed
+from buildmatrix.loader.resolver import resolve
 
 SITE = "usr/lib/python3/site-packages"
 

@@ -31,19 +31,26 @@ unknown, so it is traced alone, and no RPATH but its own and its libraries' is i
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
 
-from buildmatrix.inventory.model import Binary, CachedLibrary, Inventory, PythonLoad, Unread
+from buildmatrix.inventory.model import Binary, CachedLibrary, Inventory, Unread
 from buildmatrix.inventory.paths import Paths
-
-Rule = Literal[
-    "loaded", "path", "rpath", "inherited-rpath", "environment", "runpath", "cache", "default"
-]
+from buildmatrix.loader.preloads import Preloads
+from buildmatrix.loader.process import (
+    Abi,
+    Loaded,
+    Process,
+    SystemFolders,
+    abi_of,
+    expand,
+    expand_musl,
+    file_name,
+    folder_of,
+    is_program,
+)
+from buildmatrix.loader.resolution import Needed, Resolution, Rule
 
 #: Machine → glibc-hwcaps folders that its processors use, best first: what servers since 2015 have.
 HWCAPS: Mapping[str, tuple[str, ...]] = {"x86_64": ("x86-64-v3", "x86-64-v2")}
@@ -72,52 +79,6 @@ _MUSL = "ld-musl-"
 _MUSL_DEFAULT = ("/lib", "/usr/local/lib", "/usr/lib")
 #: `reserved` of musl's load_library.
 _MUSL_OWN = re.compile(r"lib(?:c|pthread|rt|m|dl|util|xnet)\.")
-_TOKEN = re.compile(r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-9_]))")
-_MUSL_TOKEN = re.compile(r"\$ORIGIN|\$\{ORIGIN\}")
-
-
-@dataclass(frozen=True, slots=True)
-class Needed:
-    """How one NEEDED entry of one binary is resolved."""
-
-    #: Path of the binary that asks.
-    binary: str
-    #: The entry.
-    name: str
-    #: Path of the file that it leads to; None when no search path holds it.
-    found: str | None
-    rule: Rule | None = None
-    #: Folders that were searched, in order, when it was not found.
-    searched: tuple[str, ...] = ()
-    #: Files of the tree that have this name or soname, when it was not found: a package may load
-    #: one of them by its path (ctypes) before it is needed, as torch does.
-    anywhere: tuple[str, ...] = ()
-    #: `path:line` of a call in a Python file of the binary's distribution that names one of these.
-    preloaded_from: str | None = None
-    #: Path of the binary whose RPATH or RUNPATH led there; for `loaded` the one that asked first.
-    by: str | None = None
-    #: The path at which it was found, before links were followed; a leading `/` is the tree's root.
-    place: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Resolution:
-    """Every NEEDED entry of a tree."""
-
-    #: Sorted by binary, in the order of its entries.
-    needed: tuple[Needed, ...]
-    #: Whether the tree holds a C library. Without one it is no root file system, and what the
-    #: system provides cannot be found in it.
-    is_root: bool
-    #: Binaries that were not traced, with the reason.
-    unread: tuple[Unread, ...] = ()
-    #: What LD_PRELOAD and ld.so.preload put into programs: `binary` is the first such program.
-    preloaded: tuple[Needed, ...] = ()
-
-    @property
-    def missing(self) -> tuple[Needed, ...]:
-        """Entries whose name exists nowhere in the tree."""
-        return tuple(n for n in self.needed if n.found is None and not n.anywhere)
 
 
 def resolve(
@@ -128,67 +89,18 @@ def resolve(
     An entry that several processes resolve differently counts as found where one of them finds it.
     `hwcaps` is what the processors can do, as in `HWCAPS`.
     """
-    return _Resolver(inventory, hwcaps).resolve()
+    return Resolver(inventory, hwcaps).resolve()
 
 
-@dataclass(frozen=True, slots=True)
-class _Abi:
-    """What all objects of one process have in common."""
+class Resolver:
+    """Traces the processes of one tree."""
 
-    machine: str
-    bits: int
-    little_endian: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _System:
-    """How the C library of a tree was configured for one ABI."""
-
-    #: The default folders, in order.
-    folders: tuple[str, ...]
-    #: What $LIB stands for.
-    lib: str
-    #: Path of musl's loader, where that is the one.
-    musl: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Object:
-    """One object of a process, its search paths without tokens and relative folders."""
-
-    binary: Binary
-    #: Folder of the place that it was found at, which $ORIGIN stands for; links are not followed.
-    origin: str
-    #: DT_RPATH, empty beside DT_RUNPATH, for which ld.so drops it.
-    rpath: tuple[str, ...]
-    runpath: tuple[str, ...]
-    #: The nearest object with a DT_RPATH on the way from this one's loader up to the program.
-    heir_of: _Object | None
-    #: Path of the object that asked for it first; None for what the process began with.
-    asked_by: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Process:
-    """A program, or an object that comes by dlopen, with all that it loads."""
-
-    abi: _Abi
-    system: _System
-    #: LD_LIBRARY_PATH, its tokens replaced.
-    environment: tuple[str, ...]
-    #: In the order of loading, which is breadth first.
-    objects: list[_Object]
-    #: Requested name, soname or path of the file → the object that answers to it.
-    loaded: dict[str, _Object]
-
-
-class _Resolver:
     def __init__(self, inventory: Inventory, hwcaps: Mapping[str, tuple[str, ...]]) -> None:
         self._musl_folders = inventory.musl_folders
         preload = re.split("[ :]", inventory.environment.get("LD_PRELOAD", ""))
         self._preload = tuple(filter(None, preload))
         self._preload_file = inventory.preload
-        self._preloads = _Preloads(inventory.python_loads)
+        self._preloads = Preloads(inventory.python_loads)
         self._preloaded: dict[str, Needed] = {}
         self._cache: dict[str, list[CachedLibrary]] | None = None
         if inventory.loader_cache is not None:
@@ -211,8 +123,8 @@ class _Resolver:
         self._by_name = self._index(links)
         self._is_root = any(name == _LIBC or name.startswith(_MUSL) for name in self._by_name)
         self._has_system = self._is_root or bool(self._cache or self._configured)
-        self._anywhere: dict[tuple[str, _Abi], tuple[str, ...]] = {}
-        self._systems: dict[_Abi, _System] = {}
+        self._anywhere: dict[tuple[str, Abi], tuple[str, ...]] = {}
+        self._systems: dict[Abi, SystemFolders] = {}
         self._answers: dict[tuple[str, str], Needed] = {}
         self._lookups = 0
 
@@ -220,19 +132,20 @@ class _Resolver:
         """File name or soname → paths of the binaries that have it."""
         index: dict[str, set[str]] = {}
         for path, binary in self._binaries.items():
-            index.setdefault(_name(path), set()).add(path)
+            index.setdefault(file_name(path), set()).add(path)
             if binary.elf.soname:
                 index.setdefault(binary.elf.soname, set()).add(path)
         for path in links:
             target = self._paths.file(path)
             if target is not None:
-                index.setdefault(_name(path), set()).add(target)
+                index.setdefault(file_name(path), set()).add(target)
         return index
 
     def resolve(self) -> Resolution:
+        """Trace all of them."""
         reached: set[str] = set()
         for path in self._starts():
-            if path not in reached or _is_program(self._binaries[path]):
+            if path not in reached or is_program(self._binaries[path]):
                 reached.update(self._trace(path))
         needed, cut = [], set()
         for path, binary in sorted(self._binaries.items()):
@@ -266,15 +179,15 @@ class _Resolver:
         asked_for = {path for name in names for path in self._by_name.get(name, ())}
         return sorted(
             self._binaries,
-            key=lambda path: (not _is_program(self._binaries[path]), path in asked_for, path),
+            key=lambda path: (not is_program(self._binaries[path]), path in asked_for, path),
         )
 
     def _trace(self, path: str) -> Iterable[str]:
         """Load `path` and all that it needs as ld.so does; returns the paths of all of it."""
-        abi = _abi(self._binaries[path])
+        abi = abi_of(self._binaries[path])
         system = self._system(abi, self._binaries[path].elf.interpreter)
-        environment = _expand(self._environment, f"/{_folder(path)}", system, abi)
-        process = _Process(abi, system, environment, [], {})
+        environment = expand(self._environment, f"/{folder_of(path)}", system, abi)
+        process = Process(abi, system, environment, [], {})
         program = self._join(process, path, f"/{path}", None)
         if self._binaries[path].elf.interpreter is not None:
             for name in (*self._preload, *(() if system.musl else self._preload_file)):
@@ -292,21 +205,21 @@ class _Resolver:
                     self._answers[asking.binary.path, name] = answer
         return [one.binary.path for one in process.objects]
 
-    def _join(self, process: _Process, path: str, place: str, loader: _Object | None) -> _Object:
+    def _join(self, process: Process, path: str, place: str, loader: Loaded | None) -> Loaded:
         """Add the file `path`, found at `place`, to a process."""
         binary = self._binaries[path]
-        origin = _folder(place) or "/"
+        origin = folder_of(place) or "/"
         where = (origin, process.system, process.abi)
         elf = binary.elf
         if process.system.musl:
-            own = _expand_musl(elf.runpath or elf.rpath, origin)
+            own = expand_musl(elf.runpath or elf.rpath, origin)
         else:
-            own = () if elf.runpath else _expand(elf.rpath, *where)
-        found = _Object(
+            own = () if elf.runpath else expand(elf.rpath, *where)
+        found = Loaded(
             binary,
             origin=origin,
             rpath=own,
-            runpath=() if process.system.musl else _expand(elf.runpath, *where),
+            runpath=() if process.system.musl else expand(elf.runpath, *where),
             heir_of=loader if loader is None or loader.rpath else loader.heir_of,
             asked_by=None if loader is None else loader.binary.path,
         )
@@ -317,7 +230,7 @@ class _Resolver:
             process.loaded.setdefault(elf.soname, found)
         return found
 
-    def _load(self, process: _Process, asking: _Object, name: str) -> Needed:
+    def _load(self, process: Process, asking: Loaded, name: str) -> Needed:
         """Resolve `name` for `asking`; a file that is new to the process joins it."""
         self._lookups += 1
         here = asking.binary.path
@@ -332,7 +245,7 @@ class _Resolver:
             path = self._paths.file(place) if self._has_system or rule not in _SYSTEMS else None
             if path is None or not self._fits(self._binaries[path], process.abi, name, rule):
                 if _HWCAPS_FOLDER not in place:
-                    searched[_folder(place) or "/"] = None
+                    searched[folder_of(place) or "/"] = None
                 if path is not None and process.system.musl:
                     break
                 continue
@@ -344,8 +257,8 @@ class _Resolver:
         preload = self._preloads.place(asking.binary.owner, anywhere)
         return Needed(here, name, None, None, tuple(searched), anywhere, preload)
 
-    def _fits(self, binary: Binary, abi: _Abi, name: str, rule: Rule) -> bool:
-        if _abi(binary) != abi:
+    def _fits(self, binary: Binary, abi: Abi, name: str, rule: Rule) -> bool:
+        if abi_of(binary) != abi:
             return False
         if rule == "cache" and self._cache is not None:
             return True
@@ -354,10 +267,10 @@ class _Resolver:
             name.startswith(("lib", "ld-")) and ".so" in name and binary.elf.soname in (None, name)
         )
 
-    def _places(self, process: _Process, asking: _Object, name: str) -> Iterator[tuple[Rule, str]]:
+    def _places(self, process: Process, asking: Loaded, name: str) -> Iterator[tuple[Rule, str]]:
         """Paths at which ld.so looks for `name`, in order, each with the rule that leads there."""
         if "/" in name:
-            for path in _expand((name,), asking.origin, process.system, process.abi):
+            for path in expand((name,), asking.origin, process.system, process.abi):
                 yield "path", path
             return
         levels = () if process.system.musl else self._hwcaps.get(process.abi.machine, ())
@@ -373,7 +286,7 @@ class _Resolver:
                 yield rule, f"{base}/{name}"
 
     def _cached(
-        self, process: _Process, asking: _Object, folders: Sequence[str], name: str
+        self, process: Process, asking: Loaded, folders: Sequence[str], name: str
     ) -> Iterator[str]:
         """The path that ld.so.cache has for `name`; `folders` stand in where there is no cache."""
         levels = self._hwcaps.get(process.abi.machine, ())
@@ -382,7 +295,7 @@ class _Resolver:
                 for folder in folders:
                     # ldconfig makes no links in there: a soname leads to whatever file has it.
                     real = self._paths.folder(f"{folder}{_HWCAPS_FOLDER}{level}")
-                    same = (path for path in self._by_name.get(name, ()) if _folder(path) == real)
+                    same = (path for path in self._by_name.get(name, ()) if folder_of(path) == real)
                     yield from (f"/{path}" for path in sorted(same))
             yield from (f"{folder.rstrip('/')}/{name}" for folder in folders)
             return
@@ -401,7 +314,7 @@ class _Resolver:
         if not (asking.binary.elf.flags_1 & DF_1_NODEFLIB and path.startswith(default)):
             yield path
 
-    def _searches(self, process: _Process, asking: _Object) -> Iterator[tuple[Rule, Sequence[str]]]:
+    def _searches(self, process: Process, asking: Loaded) -> Iterator[tuple[Rule, Sequence[str]]]:
         if process.system.musl:
             yield "environment", process.environment
             yield "rpath", asking.rpath
@@ -431,15 +344,17 @@ class _Resolver:
             yield "cache", (*self._configured, *default) if self._configured else ()
             yield "default", default
 
-    def _having_name(self, name: str, abi: _Abi) -> tuple[str, ...]:
+    def _having_name(self, name: str, abi: Abi) -> tuple[str, ...]:
         """Binaries of the ABI with this file name or soname, sorted."""
-        key = (_name(name), abi)
+        key = (file_name(name), abi)
         if key not in self._anywhere:
-            paths = self._by_name.get(_name(name), ())
-            self._anywhere[key] = tuple(sorted(p for p in paths if _abi(self._binaries[p]) == abi))
+            paths = self._by_name.get(file_name(name), ())
+            self._anywhere[key] = tuple(
+                sorted(p for p in paths if abi_of(self._binaries[p]) == abi)
+            )
         return self._anywhere[key]
 
-    def _system(self, abi: _Abi, interpreter: str | None) -> _System:
+    def _system(self, abi: Abi, interpreter: str | None) -> SystemFolders:
         """The layout of the tree's own C library, whose folder is one of the default folders."""
         if abi not in self._systems:
             self._systems[abi] = self._find_system(abi)
@@ -450,12 +365,12 @@ class _Resolver:
             return self._musl_system(self._paths.file(interpreter) or interpreter.lstrip("/"))
         return system
 
-    def _musl_system(self, loader: str) -> _System:
-        architecture = _name(loader).removeprefix(_MUSL).partition(".")[0]
+    def _musl_system(self, loader: str) -> SystemFolders:
+        architecture = file_name(loader).removeprefix(_MUSL).partition(".")[0]
         folders = self._musl_folders.get(architecture, _MUSL_DEFAULT)
-        return _System(folders, "lib", loader)
+        return SystemFolders(folders, "lib", loader)
 
-    def _find_system(self, abi: _Abi) -> _System:
+    def _find_system(self, abi: Abi) -> SystemFolders:
         if not self._having_name(_LIBC, abi):
             for name in sorted(self._by_name):
                 if name.startswith(_MUSL) and self._having_name(name, abi):
@@ -463,42 +378,20 @@ class _Resolver:
         multiarch = f"lib/{_MULTIARCH.get(abi.machine, abi.machine + '-linux-gnu')}"
         wide = "lib64" if abi.bits == 64 else "lib32"
         layouts = (
-            _System((f"/{multiarch}", f"/usr/{multiarch}", "/lib", "/usr/lib"), multiarch),
-            _System((f"/{wide}", f"/usr/{wide}"), wide),
-            _System(("/lib", "/usr/lib"), "lib"),
+            SystemFolders((f"/{multiarch}", f"/usr/{multiarch}", "/lib", "/usr/lib"), multiarch),
+            SystemFolders((f"/{wide}", f"/usr/{wide}"), wide),
+            SystemFolders(("/lib", "/usr/lib"), "lib"),
         )
-        home = {_folder(path) for path in self._having_name(_LIBC, abi)}
+        home = {folder_of(path) for path in self._having_name(_LIBC, abi)}
         for layout in layouts:
             # Debian's multiarch folders come first in its list and are the ones that tell.
             if home & {self._paths.folder(folder) for folder in layout.folders[:2]}:
                 return layout
         everything = dict.fromkeys(folder for layout in layouts for folder in layout.folders)
-        return _System(tuple(everything), "lib")
+        return SystemFolders(tuple(everything), "lib")
 
 
-class _Preloads:
-    """Libraries that packages load by their paths before an extension module needs them."""
-
-    def __init__(self, loads: Iterable[PythonLoad]) -> None:
-        self._patterns: dict[str, list[tuple[re.Pattern[str], str]]] = {}
-        for load in loads:
-            for name in load.names if load.owner and load.call in ("CDLL", "LoadLibrary") else ():
-                # `*.so` is any library; `lib*.so.*[0-9]` is no name either.
-                if re.search(r"\w{3}", _name(name).removeprefix("lib").partition(".so")[0]):
-                    pattern = re.compile(fnmatch.translate("*/" + name.lstrip("*/")))
-                    place = f"{load.path}:{load.line}"
-                    self._patterns.setdefault(load.owner or "", []).append((pattern, place))
-
-    def place(self, owner: str | None, paths: Iterable[str]) -> str | None:
-        """Where `owner` loads one of `paths`, or None."""
-        for path in paths:
-            for pattern, place in self._patterns.get(owner or "", ()):
-                if pattern.match(f"/{path}"):
-                    return place
-        return None
-
-
-def _searched_by(asking: _Object, rule: Rule, place: str) -> str | None:
+def _searched_by(asking: Loaded, rule: Rule, place: str) -> str | None:
     """Path of the binary whose own search path led to `place`."""
     if rule in ("rpath", "runpath"):
         return asking.binary.path
@@ -508,40 +401,3 @@ def _searched_by(asking: _Object, rule: Rule, place: str) -> str | None:
             return above.binary.path
         above = above.heir_of
     return None
-
-
-def _expand(entries: Sequence[str], origin: str, system: _System, abi: _Abi) -> tuple[str, ...]:
-    """The absolute ones of `entries`, their tokens replaced (ld.so(8))."""
-    values = {"ORIGIN": origin, "LIB": system.lib, "PLATFORM": abi.machine}
-    expanded = (
-        _TOKEN.sub(lambda match: values[match[1] or match[2]], entry) if "$" in entry else entry
-        for entry in entries
-    )
-    return tuple(folder for folder in expanded if folder.startswith("/"))
-
-
-def _expand_musl(entries: Sequence[str], origin: str) -> tuple[str, ...]:
-    """As `_expand`, for musl: it knows $ORIGIN only, and drops a path that asks for more.
-
-    It does not look where the name ends: `$ORIGINAL` is the origin with `AL` behind it.
-    """
-    if any("$" in _MUSL_TOKEN.sub("", one) for one in entries):
-        return ()
-    expanded = [_MUSL_TOKEN.sub(origin.replace("\\", r"\\"), one) for one in entries]
-    return tuple(folder for folder in expanded if folder.startswith("/"))
-
-
-def _abi(binary: Binary) -> _Abi:
-    return _Abi(binary.elf.machine, binary.elf.bits, binary.elf.little_endian)
-
-
-def _is_program(binary: Binary) -> bool:
-    return binary.elf.interpreter is not None or binary.elf.type == "exec"
-
-
-def _folder(path: str) -> str:
-    return path.rpartition("/")[0]
-
-
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from itertools import islice
 
-from buildmatrix.inventory.python_source import has_loading_word
+from buildmatrix.python_imports.source import has_loading_word
 
 #: Statements that are kept because others refer to them, round by round.
 _ROUNDS = 4

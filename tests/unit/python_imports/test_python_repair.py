@@ -10,7 +10,7 @@ import pytest
 
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.inventory.python_repair import read_tree, repaired
+from buildmatrix.python_imports.repair import read_tree, repaired
 from buildmatrix.trees.directory import DirectoryTree
 
 LOAD = "import ctypes\nctypes.CDLL('libcudart.so.12')\n"

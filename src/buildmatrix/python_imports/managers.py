@@ -6,9 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from buildmatrix.inventory.python_guards import CONDITION, Guard, guard_of, suppressed
-from buildmatrix.inventory.python_program import Function, Module, Program
-from buildmatrix.inventory.syntax import last_name, walk
+from buildmatrix.python_imports.guards import CONDITION, Guard, guard_of, suppressed
+from buildmatrix.python_imports.program import Function, Module, Program
+from buildmatrix.python_imports.syntax import last_name, walk
 
 #: Names of context managers of other distributions that are there for imports that may fail.
 _BY_NAME = re.compile(r"import|suppress|optional|ignore")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from buildmatrix.inventory.python_program import Program
-from buildmatrix.inventory.python_source import ANY_MODULE, Outline, imported_at_once
+from buildmatrix.python_imports.program import Program
+from buildmatrix.python_imports.source import ANY_MODULE, Outline, imported_at_once
 
 
 class Stages:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from buildmatrix.inventory.python_values import truth
-from buildmatrix.inventory.syntax import children, last_name, walk
+from buildmatrix.python_imports.syntax import children, last_name, walk
+from buildmatrix.python_imports.values import truth
 
 _ANYTHING = frozenset({"Exception", "BaseException", ""})
 _BASES = {

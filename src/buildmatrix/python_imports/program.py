@@ -7,16 +7,16 @@ import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from buildmatrix.inventory.python_excerpt import excerpt
-from buildmatrix.inventory.python_repair import read_tree
-from buildmatrix.inventory.python_skeleton import (
+from buildmatrix.python_imports.excerpt import excerpt
+from buildmatrix.python_imports.repair import read_tree
+from buildmatrix.python_imports.skeleton import (
     NOTHING_LEFT_OUT,
     LeftOut,
     fill,
     first_line,
     parse_skeleton,
 )
-from buildmatrix.inventory.python_source import (
+from buildmatrix.python_imports.source import (
     LARGEST_SOURCE,
     Outline,
     Unparsable,
@@ -24,8 +24,9 @@ from buildmatrix.inventory.python_source import (
     has_many_signs,
     renames_imports,
 )
-from buildmatrix.inventory.python_spelling import respell
-from buildmatrix.inventory.python_values import (
+from buildmatrix.python_imports.spelling import respell
+from buildmatrix.python_imports.syntax import children, last_name
+from buildmatrix.python_imports.values import (
     NOTHING,
     UNKNOWN,
     Evaluator,
@@ -33,7 +34,6 @@ from buildmatrix.inventory.python_values import (
     Value,
     scope_of,
 )
-from buildmatrix.inventory.syntax import children, last_name
 
 #: Bytes of source of which the syntax trees are kept; a tree takes some 20 times as much. With half
 #: of it, every fourth file of a large environment is parsed twice.

@@ -10,9 +10,9 @@ import pytest
 from test_python_loading import ELF, reach, read
 
 from buildmatrix.inventory import python_outside
-from buildmatrix.inventory.python_skeleton import LeftOut, fill, parse_skeleton, skeleton
-from buildmatrix.inventory.python_source import parse
-from buildmatrix.inventory.syntax import walk
+from buildmatrix.python_imports.skeleton import LeftOut, fill, parse_skeleton, skeleton
+from buildmatrix.python_imports.source import parse
+from buildmatrix.python_imports.syntax import walk
 
 #: Modules of the standard library: many strings, nested functions, decorators, and comments.
 MODULES = ("argparse", "ast", "enum", "functools", "inspect", "textwrap", "turtle", "typing")

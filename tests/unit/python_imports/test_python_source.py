@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 
-from buildmatrix.inventory import python_excerpt
-from buildmatrix.inventory.python_excerpt import excerpt
-from buildmatrix.inventory.python_source import (
+from buildmatrix.python_imports import excerpt as python_excerpt
+from buildmatrix.python_imports.excerpt import excerpt
+from buildmatrix.python_imports.source import (
     ANY_MODULE,
     LARGEST_SOURCE,
     MOST_SIGNS,

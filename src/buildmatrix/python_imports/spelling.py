@@ -13,10 +13,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from buildmatrix.inventory.python_calls import IMPORTS, RAISES, WINDOWS
-from buildmatrix.inventory.python_source import RESPELLED, loading_lines
-from buildmatrix.inventory.python_values import truth
-from buildmatrix.inventory.syntax import children, last_name
+from buildmatrix.python_imports.calls import IMPORTS, RAISES, WINDOWS
+from buildmatrix.python_imports.source import RESPELLED, loading_lines
+from buildmatrix.python_imports.syntax import children, last_name
+from buildmatrix.python_imports.values import truth
 
 #: Objects of ctypes that load what is asked of them as an attribute or an item.
 _LIBRARIES = frozenset({"cdll", "pydll"})

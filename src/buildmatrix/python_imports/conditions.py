@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from operator import eq, ge, gt, is_, is_not, le, lt, ne
 from typing import Any
 
-from buildmatrix.inventory.python_program import Module, Program
-from buildmatrix.inventory.python_values import Scope, truth
-from buildmatrix.inventory.syntax import last_name, walk
+from buildmatrix.python_imports.program import Module, Program
+from buildmatrix.python_imports.syntax import last_name, walk
+from buildmatrix.python_imports.values import Scope, truth
 
 _OPERATORS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: eq,

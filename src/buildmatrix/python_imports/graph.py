@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import translate
 
-from buildmatrix.inventory.python_calls import Loading
-from buildmatrix.inventory.python_program import Program
-from buildmatrix.inventory.python_source import ANY_MODULE
+from buildmatrix.python_imports.calls import Loading
+from buildmatrix.python_imports.program import Program
+from buildmatrix.python_imports.source import ANY_MODULE
 
 #: Modules that are searched for calls of one module's functions.
 MOST_CALLERS = 500

@@ -9,9 +9,9 @@ import tokenize
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildmatrix.inventory import python_source
-from buildmatrix.inventory.python_source import outline
-from buildmatrix.inventory.syntax import children, walk
+from buildmatrix.python_imports import source as python_source
+from buildmatrix.python_imports.source import outline
+from buildmatrix.python_imports.syntax import children, walk
 
 TOKENS = (
     "from a import b", "import os", "\n", "  ", ";", "#", "(", ")", "\\\n", ",", "import", "\r\n",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from buildmatrix.binaries.model import Elf
-from buildmatrix.inventory.loader import Needed, resolve
 from buildmatrix.inventory.model import Binary, Inventory
+from buildmatrix.loader.resolution import Needed
+from buildmatrix.loader.resolver import resolve
 
 MUSL = "lib/ld-musl-x86_64.so.1"
 

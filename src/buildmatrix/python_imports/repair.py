@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from buildmatrix.inventory.python_source import OtherSyntax, parse
-from buildmatrix.inventory.python_tokens import Broken, Token, depths, tokens
+from buildmatrix.python_imports.source import OtherSyntax, parse
+from buildmatrix.python_imports.tokens import Broken, Token, depths, tokens
 
 #: Blocks inside of blocks that are searched for the statement that does not parse.
 _DEEPEST = 12

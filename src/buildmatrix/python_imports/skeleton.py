@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from buildmatrix.inventory.python_source import Unparsable, parse
-from buildmatrix.inventory.syntax import walk
+from buildmatrix.python_imports.source import Unparsable, parse
+from buildmatrix.python_imports.syntax import walk
 
 #: Columns of a `def` whose body may be left out.
 _DEEPEST = 40

@@ -13,8 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from buildmatrix.inventory.model import Reach
-from buildmatrix.inventory.python_calls import (
+from buildmatrix.python_imports.calls import (
     IMPORTS,
     OPERATORS,
     RAISES,
@@ -24,9 +23,9 @@ from buildmatrix.inventory.python_calls import (
     is_silent,
     load_names,
 )
-from buildmatrix.inventory.python_conditions import Conditions, surely_runs
-from buildmatrix.inventory.python_graph import ImportGraph
-from buildmatrix.inventory.python_guards import (
+from buildmatrix.python_imports.conditions import Conditions, surely_runs
+from buildmatrix.python_imports.graph import ImportGraph
+from buildmatrix.python_imports.guards import (
     CONDITION,
     Branch,
     Guard,
@@ -38,10 +37,11 @@ from buildmatrix.inventory.python_guards import (
     survives,
     without_branches,
 )
-from buildmatrix.inventory.python_managers import managed
-from buildmatrix.inventory.python_program import Module, Program, bind
-from buildmatrix.inventory.python_values import UNKNOWN, Scope, Value, truth
-from buildmatrix.inventory.syntax import children, last_name
+from buildmatrix.python_imports.managers import managed
+from buildmatrix.python_imports.program import Module, Program, bind
+from buildmatrix.python_imports.reach import Reach
+from buildmatrix.python_imports.syntax import children, last_name
+from buildmatrix.python_imports.values import UNKNOWN, Scope, Value, truth
 
 #: Calls inside of calls that are followed at import.
 DEEPEST_CALL = 8

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from buildmatrix.inventory.syntax import children
+from buildmatrix.python_imports.syntax import children
 
 Value = frozenset[str]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from buildmatrix.inventory.python_source import imported_at_once, may_call_at_once
+from buildmatrix.python_imports.source import imported_at_once, may_call_at_once
 
 
 @pytest.mark.parametrize(

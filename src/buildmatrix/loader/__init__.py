@@ -1,0 +1,1 @@
+"""Which library ld.so finds for each NEEDED entry of a tree."""

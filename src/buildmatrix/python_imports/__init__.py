@@ -1,0 +1,1 @@
+"""What an `import` reaches, read from source text: nothing of it runs."""
