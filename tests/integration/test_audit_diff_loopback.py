@@ -15,10 +15,10 @@ from package_index import PackageIndex
 
 from buildmatrix import cli
 from buildmatrix.diff.revision import inputs_at, since
-from buildmatrix.reports.run import json as as_json
+from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.run import markdown, sarif, table
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference, exit_code
-from buildmatrix.reports.run.schema import schema
+from buildmatrix.reports.schemas import report as schema
 
 
 @pytest.fixture
@@ -50,8 +50,8 @@ def diff(root: Path, *sources: str, ref: str = "HEAD", **more: Any) -> Report:
 
 
 def difference(report: Report) -> Difference:
-    assert report.difference is not None
-    return report.difference
+    assert report.diff is not None
+    return report.diff
 
 
 def only(report: Report) -> TargetDifference:
@@ -64,7 +64,7 @@ def rules(report: Report) -> set[tuple[str, str | None]]:
 
 
 def changes(report: Report) -> dict[str, str]:
-    return {one.name: one.change for one in only(report).comparison.distributions}
+    return {one.name: one.change for one in only(report).distributions.changes}
 
 
 # What is new
@@ -95,7 +95,7 @@ def test_what_was_there_before_is_not_told_and_fails_nothing(
     assert [one.name for one in report.distributions] == ["onnxruntime"]
     assert report.targets[0].gates["lock"] == "passed"
     assert exit_code(report) == 0
-    assert only(report).comparison.same_findings > 0
+    assert only(report).findings.same > 0
 
 
 def test_an_upgrade_of_what_was_foreign_already_is_no_new_finding(
@@ -113,7 +113,7 @@ def test_what_a_change_takes_away_is_told(index: PackageIndex, root: Path) -> No
     commit(root, base__in="xgboost==3.4.1\n")
     write(root, base__in="numpy\n")
     report = diff(root, "base.in")
-    gone = {c.finding.rule for c in only(report).comparison.findings or () if c.after is None}
+    gone = {found.rule for found in only(report).findings.gone}
     assert "BM101" in gone
     assert changes(report) == {"xgboost": "removed", "nvidia-nccl-cu13": "removed"}
     assert exit_code(report) == 0
@@ -153,10 +153,7 @@ def test_each_backend_has_its_own_difference(index: PackageIndex, root: Path) ->
     commit(root, base__in="numpy\n")
     write(root, base__in="xgboost==3.4.1\n")
     report = diff(root, "base.in", backends=("cuda", "cpu"))
-    new = {
-        one.backend: len([c for c in one.comparison.findings or () if c.change == "added"])
-        for one in difference(report).targets
-    }
+    new = {one.backend: len(one.findings.new) for one in difference(report).targets}
     assert new["cuda"] == 0
     assert new["cpu"] > 0
     assert {one.id: one.gates["lock"] for one in report.targets} == {

@@ -17,10 +17,10 @@ from buildmatrix.audit import patches
 from buildmatrix.audit.fix import fixed
 from buildmatrix.audit.fixing import try_fixes
 from buildmatrix.errors import UndecidedError
-from buildmatrix.reports.run import json as as_json
+from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.run import junit, markdown, sarif, saved, table
 from buildmatrix.reports.run.model import FixesTried, Report, exit_code
-from buildmatrix.reports.run.schema import schema
+from buildmatrix.reports.schemas import report as schema
 from buildmatrix.rules.model import Fix, Trial
 
 

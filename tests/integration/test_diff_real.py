@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from buildmatrix.engines.text import plain
-from buildmatrix.reports.diff import schema as comparison_schema
+from buildmatrix.reports import schemas
 
 BASE = "localhost:5000/python:3.11-slim-bookworm"
 MIRROR = BASE.partition("python:")[0]
@@ -38,7 +38,7 @@ def difference(folder: Path, *arguments: object, code: int = 0) -> dict:
     done = buildmatrix(folder, "diff", *arguments, "--format", "json")
     assert done.returncode == code, done.stderr
     found = json.loads(done.stdout)
-    jsonschema.validate(found, comparison_schema.schema())
+    jsonschema.validate(found, schemas.diff())
     return found
 
 

@@ -24,28 +24,28 @@ EvidenceKind = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """A fact that a catalogue entry gives a vendor to."""
 
     kind: EvidenceKind
-    #: Vendor of the entry (`nvidia`, `amd`, `intel`, ...).
-    vendor: str
-    #: Backend that the entry belongs to (`cuda`, `rocm`, `oneapi`, ...).
-    backend: str
     #: File that says it; the distribution's metadata for `declared`.
     #: Empty for the image's environment and for packages of its system.
     path: str
     #: What was seen, readable: `libcudart.so.12`, `.nv_fatbin: sm_75 sm_80`, `CUDA_VERSION=12.8`.
     detail: str
+    offset: int | None = None
+    confidence: Confidence
+    #: Vendor of the entry (`nvidia`, `amd`, `intel`, ...).
+    vendor: str
+    #: Backend that the entry belongs to (`cuda`, `rocm`, `oneapi`, ...).
+    backend: str
     #: Role of the entry: `driver`, `runtime`, `math`, `dnn`, `comm`, `compiler`, ...
     role: str
-    confidence: Confidence
     where: Where = "image"
     weight: Weight = "strong"
     #: Toolkit line that the fact belongs to (`11`, `12`, `13` for CUDA), where it says so.
     toolkit: str | None = None
-    offset: int | None = None
     #: Bytes that this evidence stands for; 0 where the fact has no size of its own.
     size: int = 0
     #: `name==version` of the owning distribution.

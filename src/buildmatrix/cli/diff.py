@@ -256,10 +256,11 @@ def _text(comparison: Comparison, name: str, place: Path | None, every: bool) ->
 
 
 def _drift_text(drifts: Drifts, name: str, place: Path | None, every: bool) -> str:
+    from buildmatrix.reports import json_form
     from buildmatrix.reports.diff import drift as comparison_drift
 
     if name == "json":
-        return comparison_drift.render_json(drifts)
+        return json_form.render(drifts)
     if name == "markdown":
         return comparison_drift.render_markdown(drifts, every=every)
     width, color = width_and_color(place)

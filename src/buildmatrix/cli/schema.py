@@ -20,9 +20,9 @@ def command(what: str) -> None:
     """
     module, name = {
         "spec": ("spec.schema", "schema"),
-        "report": ("reports.run.schema", "schema"),
-        "diff": ("reports.diff.schema", "schema"),
-        "drift": ("reports.diff.schema", "drift_schema"),
+        "report": ("reports.schemas", "report"),
+        "diff": ("reports.schemas", "diff"),
+        "drift": ("reports.schemas", "drift"),
     }[what]
     schema = getattr(importlib.import_module(f"buildmatrix.{module}"), name)
     say(json.dumps(schema(), indent=2), "json")

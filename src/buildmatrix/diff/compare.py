@@ -17,9 +17,10 @@ from buildmatrix.reports.diff.model import (
     ArchitectureChange,
     Comparison,
     End,
-    FindingChange,
+    FindingChanges,
     LayersChange,
     LibraryChange,
+    TargetChanges,
     VariableChange,
     VendorChange,
     VerdictChange,
@@ -34,24 +35,25 @@ _NAMED = 6
 def compare(before: Side, after: Side) -> Comparison:
     """Everything that differs between two sides, in an order that depends on nothing else."""
     notes: list[str] = []
-    distributions, same = compare_distributions(before, after)
-    findings, same_findings, verdicts = _judged(before, after, notes)
+    findings, verdicts = _judged(before, after, notes)
     ids, other_ids = before.targets, after.targets
     several = len(ids) > 1 or len(other_ids) > 1
     return Comparison(
         _end(before),
         _end(after),
-        distributions,
-        same,
+        TargetChanges(
+            tuple(id for id in other_ids if id not in ids),
+            tuple(id for id in ids if id not in other_ids),
+        )
+        if several
+        else TargetChanges(),
+        compare_distributions(before, after),
         _libraries(before, after, notes),
         _architectures(before, after, notes),
         _vendors(before, after),
         _layers(before, after, notes),
         _environment(before, after, notes),
-        tuple(id for id in other_ids if id not in ids) if several else (),
-        tuple(id for id in ids if id not in other_ids) if several else (),
         findings,
-        same_findings,
         verdicts,
         tuple(notes),
     )
@@ -74,20 +76,20 @@ def _end(side: Side) -> End:
 
 def _judged(
     before: Side, after: Side, notes: list[str]
-) -> tuple[tuple[FindingChange, ...] | None, int, tuple[VerdictChange, ...] | None]:
+) -> tuple[FindingChanges | None, tuple[VerdictChange, ...] | None]:
     what = "findings and verdicts are not compared"
     for side in (before, after):
         if side.findings is None:
             notes.append(f"{what}: nothing says which backend {side.source} is for; give --backend")
-            return None, 0, None
+            return None, None
     if not set(before.backends) & set(after.backends) and before.backends and after.backends:
         notes.append(
             f"{what}: {before.source} is for {listing(before.backends)} and {after.source} for "
             f"{listing(after.backends)}; --backend judges both for one"
         )
-        return None, 0, None
-    changes, same = compare_findings(*_both_read(before, after, notes))
-    return changes, same, compare_verdicts(before, after)
+        return None, None
+    changes = compare_findings(*_both_read(before, after, notes))
+    return changes, compare_verdicts(before, after)
 
 
 def _both_read(before: Side, after: Side, notes: list[str]) -> tuple[Side, Side]:

@@ -10,10 +10,15 @@ from packaging.version import InvalidVersion
 from buildmatrix.diff.model import Held, Side
 from buildmatrix.parsing import parse_version
 from buildmatrix.phrases import count, listing, size
-from buildmatrix.reports.diff.model import Change, DistributionChange
+from buildmatrix.reports.diff.model import (
+    Change,
+    DistributionChange,
+    DistributionChanges,
+    Step,
+)
 
 #: Names of the first parts of a release (PEP 440), the most important first.
-_STEPS = ("major", "minor", "patch")
+_STEPS: tuple[Step, ...] = ("major", "minor", "patch")
 
 #: What details begin with that tell of another file.
 _OTHER_FILE = ("other bytes", "another wheel")
@@ -21,7 +26,7 @@ _OTHER_FILE = ("other bytes", "another wheel")
 _Key = tuple[str, str]
 
 
-def compare_distributions(before: Side, after: Side) -> tuple[tuple[DistributionChange, ...], int]:
+def compare_distributions(before: Side, after: Side) -> DistributionChanges:
     """What differs, by name, and how many distributions are the same."""
     by_backend = len(before.backends) > 1 or len(after.backends) > 1
     old, new = _by_key(before.held, by_backend), _by_key(after.held, by_backend)
@@ -35,7 +40,7 @@ def compare_distributions(before: Side, after: Side) -> tuple[tuple[Distribution
             same += 1
         else:
             changes.append(change)
-    return tuple(changes), same
+    return DistributionChanges(same, tuple(changes))
 
 
 def _by_key(held: Iterable[Held], by_backend: bool) -> Mapping[_Key, list[Held]]:
@@ -65,6 +70,7 @@ def _compared(
     if Counter(before) == Counter(after) and not details:
         return None
     added, removed = _requires(old, new) if is_wheel else ((), ())
+    step: Step
     step, is_downgrade = _step(*single, details) if single else ("", False)
     return DistributionChange(
         "changed", name, backend, before, after, *sizes, step, is_downgrade, details, added, removed
@@ -80,7 +86,7 @@ def _size(held: Sequence[Held]) -> int | None:
     return None
 
 
-def _step(old: Held, new: Held, details: Sequence[str]) -> tuple[str, bool]:
+def _step(old: Held, new: Held, details: Sequence[str]) -> tuple[Step, bool]:
     """How far two versions are apart, and whether it goes back."""
     if old.version == new.version:
         return "bytes" if any(one.startswith(_OTHER_FILE) for one in details) else "", False

@@ -21,7 +21,7 @@ from buildmatrix.catalogue.model import DistributionMatch
 from buildmatrix.locks.model import Lock, Package
 from buildmatrix.parsing import parse_requirement, parse_version
 from buildmatrix.phrases import listing
-from buildmatrix.reports.diff.drifts import Drift, Drifts, Pinned
+from buildmatrix.reports.diff.drifts import Drift, Drifts, ExplainedDrift, Pinned
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.subject import Subject, locked
 from buildmatrix.spec.model import Policy, Target
@@ -63,18 +63,24 @@ def drifts(
     for target, lock in locks:
         for package in lock.packages:
             places.setdefault(package.name, []).append(_Place(target, package))
-    items = []
+    bare: list[Drift] = []
+    explained: list[ExplainedDrift] = []
     same = 0
     for name, held in places.items():
         if len({one.version for one in held}) < 2:
             same += 1
             continue
-        items.append(Drift(name, _pinned(held, subjects), _reason(held, catalogue, usual)))
-    items += _twins(places, locks, subjects)
+        pinned, reason = _pinned(held, subjects), _reason(held, catalogue, usual)
+        if reason is None:
+            bare.append(Drift(name, pinned))
+        else:
+            explained.append(ExplainedDrift(name, pinned, reason))
+    explained += _twins(places, locks, subjects)
     return Drifts(
         tuple(target.id for target, _ in locks),
-        tuple(sorted(items, key=lambda one: (one.reason is not None, one.name))),
         same,
+        tuple(sorted(bare, key=lambda one: one.name)),
+        tuple(sorted(explained, key=lambda one: one.name)),
         tuple(unresolved),
         tuple(stale),
     )
@@ -208,7 +214,7 @@ def _twins(
     places: Mapping[str, Sequence[_Place]],
     locks: Sequence[tuple[Target, Lock]],
     subjects: Mapping[str, Subject],
-) -> Iterator[Drift]:
+) -> Iterator[ExplainedDrift]:
     """Distributions that stand for another one on some targets, in another version."""
     seen = set[tuple[str, str]]()
     for target, _ in locks:
@@ -224,7 +230,8 @@ def _twins(
                 *_pinned(places[name], subjects),
                 *_pinned(places[twin], subjects),
             )
-            yield Drift(f"{name} / {twin}", pinned, f"{twin} stands for {name} there (`replace`)")
+            reason = f"{twin} stands for {name} there (`replace`)"
+            yield ExplainedDrift(f"{name} / {twin}", pinned, reason)
 
 
 def _name(line: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from buildmatrix.diff.model import Side
-from buildmatrix.reports.diff.model import FindingChange, VerdictChange
+from buildmatrix.reports.diff.model import ChangedFinding, FindingChanges, VerdictChange
 from buildmatrix.rules.model import Finding, Severity, Verdict, VerdictName
 
 _BADNESS: dict[VerdictName, int] = {"ok": 0, "optional": 1, "bloat": 2, "broken": 3}
@@ -24,8 +24,8 @@ def pairs(before: Side, after: Side) -> tuple[Mapping[str, str], Mapping[str, st
     return {id: id for id in before.targets}, {id: id for id in after.targets}
 
 
-def compare_findings(before: Side, after: Side) -> tuple[tuple[FindingChange, ...], int]:
-    """Findings that are new, gone, or count otherwise, the new and severe first; how many stay.
+def compare_findings(before: Side, after: Side) -> FindingChanges:
+    """Findings that are new, gone, or count otherwise, the severe first; how many stay.
 
     A finding is the same where its fingerprint is, on the same target: it outlives an upgrade of
     the distribution that it is about.
@@ -33,19 +33,17 @@ def compare_findings(before: Side, after: Side) -> tuple[tuple[FindingChange, ..
     names = pairs(before, after)
     old = _by_key(before.findings or (), names[0])
     new = _by_key(after.findings or (), names[1])
-    changes: list[FindingChange] = []
-    same = 0
-    for key in sorted({*old, *new}):
-        one, other = old.get(key), new.get(key)
-        if one is None:
-            changes.append(FindingChange("added", None, other))
-        elif other is None:
-            changes.append(FindingChange("removed", one, None))
-        elif (one.severity, one.waived is None) != (other.severity, other.waived is None):
-            changes.append(FindingChange("changed", one, other))
-        else:
-            same += 1
-    return tuple(sorted(changes, key=_order)), same
+    changed = []
+    for key in old.keys() & new.keys():
+        was, now = old[key], new[key]
+        if (was.severity, was.waived is None) != (now.severity, now.waived is None):
+            changed.append(ChangedFinding(was, now))
+    return FindingChanges(
+        len(old.keys() & new.keys()) - len(changed),
+        tuple(sorted((new[key] for key in new.keys() - old.keys()), key=_order)),
+        tuple(sorted((old[key] for key in old.keys() - new.keys()), key=_order)),
+        tuple(sorted(changed, key=lambda one: _order(one.after))),
+    )
 
 
 def _by_key(findings: Iterable[Finding], names: Mapping[str, str]) -> dict[_Key, Finding]:
@@ -55,18 +53,15 @@ def _by_key(findings: Iterable[Finding], names: Mapping[str, str]) -> dict[_Key,
     return found
 
 
-def _order(change: FindingChange) -> tuple[int, bool, int, str, str, str, str, str]:
-    one = change.finding
-    group = {"added": 0, "changed": 1, "removed": 2}[change.change]
+def _order(finding: Finding) -> tuple[bool, int, str, str, str, str, str]:
     return (
-        group,
-        one.waived is not None,
-        _RANK[one.severity],
-        one.target,
-        one.rule,
-        one.distribution or "",
-        one.path or "",
-        one.fingerprint,
+        finding.waived is not None,
+        _RANK[finding.severity],
+        finding.target,
+        finding.rule,
+        finding.distribution or "",
+        finding.path or "",
+        finding.fingerprint,
     )
 
 

@@ -161,20 +161,20 @@ def _compared(
             _side(ref, target.id, target.backend, old, old_locks.get(target.id)),
             _side("now", target.id, target.backend, report, locks.get(target.id)),
         )
-        # A lock has no layers and no environment, and its libraries are in its distributions.
-        comparison = replace(comparison, notes=())
         new += [
             change.after
-            for change in comparison.findings or ()
+            for change in comparison.finding_changes
             if change.after is not None and _is_worse(change)
         ]
         differences.append(
             TargetDifference(
                 target.id,
                 target.backend,
-                comparison,
                 was.audit if was is not None and was.error is None else None,
                 target.audit if target.error is None else None,
+                comparison.findings,
+                comparison.distributions,
+                comparison.verdicts,
             )
         )
     gone = [one.id for one in old.targets if one.id not in {two.id for two in report.targets}]
@@ -210,7 +210,7 @@ def _compared(
             else one
             for one in report.targets
         ),
-        difference=Difference(ref, revision.commit, tuple(differences), tuple(notes)),
+        diff=Difference(ref, revision.commit, tuple(differences), tuple(notes)),
     )
 
 
@@ -268,6 +268,6 @@ def _told(verdicts: tuple[Verdict, ...], changes: list[TargetDifference]) -> Ite
     """Verdicts of the distributions that came, or that are judged otherwise."""
     names: set[tuple[str, str]] = set()
     for change in changes:
-        names |= {(one.name, change.backend) for one in change.comparison.distributions}
-        names |= {(one.name, change.backend) for one in change.comparison.verdicts or ()}
+        names |= {(one.name, change.backend) for one in change.distributions.changes}
+        names |= {(one.name, change.backend) for one in change.verdicts or ()}
     return (one for one in verdicts if (one.name, one.backend) in names)

@@ -47,7 +47,7 @@ def is_new(change: FindingChange, fail_on: FailOn) -> bool:
 def exit_code(comparison: Comparison, fail_on: FailOn) -> int:
     """1 where something is new in the class of `fail_on`, 3 where not everything is known."""
     codes = []
-    if any(is_new(change, fail_on) for change in comparison.findings or ()):
+    if any(is_new(change, fail_on) for change in comparison.finding_changes):
         codes.append(EXIT_FINDINGS)
     if comparison.before.is_undecided or comparison.after.is_undecided:
         codes.append(UndecidedError.exit_code)

@@ -187,5 +187,5 @@ def _settled(side: Side, spec: Spec, settings: Settings) -> Side:
     accepted = (*spec.waivers, *settings.waivers)
     check_rules(accepted)
     findings = tuple(apply(side.findings, accepted, settings.today))
-    report = Report(side.source, "", findings=findings, unread=side.unread)
+    report = Report(side.source, findings=findings, unread=side.unread)
     return replace(side, findings=findings, is_undecided=is_undecided(report))

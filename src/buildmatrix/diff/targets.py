@@ -29,6 +29,6 @@ def drift(found: Sequence[Resolved | BuildmatrixError], catalogue: Sequence[Path
 def exit_code(drifts: Drifts, found: Sequence[Resolved | BuildmatrixError], fail_on: FailOn) -> int:
     """Drift counts as a warning; a target that could not be resolved as its error does."""
     codes = [one.exit_code for one in found if isinstance(one, BuildmatrixError)]
-    if fail_on in ("warning", "note") and any(one.reason is None for one in drifts.items):
+    if fail_on in ("warning", "note") and drifts.drift:
         codes.append(EXIT_FINDINGS)
     return most_severe(codes)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.vulnerabilities.model import Advisory
@@ -14,6 +16,12 @@ Depth = Literal["listing", "heads", "whole"]
 VerdictName = Literal["ok", "optional", "bloat", "broken"]
 Gate = Literal["lock", "build", "scan", "smoke"]
 GateState = Literal["passed", "failed", "undecided", "not-run"]
+
+#: `field(default=..., metadata=IN_MEMORY)`: no report has the field in its JSON form.
+IN_MEMORY: Mapping[str, str] = {"json": "never"}
+#: Bytes that are not downloaded or installed any more; negative for more.
+Spared = Annotated[int, Meta(ge=-(2**62))]
+Fingerprint = Annotated[str, Meta(extra_json_schema={"pattern": "^[0-9a-f]{32}$"})]
 
 #: Verdicts of what does not belong on its backend.
 UNFIT: tuple[VerdictName, ...] = ("bloat", "broken")
@@ -41,9 +49,9 @@ class Trial:
     works: bool | None
     #: One sentence: why it does not or could not be tried, or why it is not written.
     outcome: str = ""
-    #: Bytes that the target does not download and does not install any more; negative for more.
-    saved_download: int = 0
-    saved_installed: int = 0
+    #: Bytes that the target does not download and does not install any more.
+    saved_download: Spared = 0
+    saved_installed: Spared = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,7 @@ class Fix:
     #: What to write; for a fix that was tried the difference of a file, where one can say it.
     patch: str | None = None
     #: Ways to do it that can be tried, the best one first; empty where only a person can do it.
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Change, ...] = field(default=(), metadata=IN_MEMORY)
     #: None where nobody tried.
     tried: Trial | None = None
 
@@ -66,7 +74,7 @@ class Fix:
         return self.tried is None or self.tried.works is not False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """A rule's statement about a target."""
 
@@ -76,20 +84,20 @@ class Finding:
     target: str
     backend: str
     vendor: str | None
-    message: str
     distribution: str | None = None
     version: str | None = None
     path: str | None = None
+    message: str
     evidence: tuple[Evidence, ...] = ()
     #: From the requirement line to the file: `requirements.in:3`, `xgboost 3.4.1`, a path.
     chain: tuple[str, ...] = ()
-    fix: Fix | None = None
-    #: Reason of the waiver that covers it, if any.
-    waived: str | None = None
-    #: Stable across runs and machines; see `rules.engine`.
-    fingerprint: str = ""
     #: Whether the bytes that it names are a lower bound: not all of the distribution was read.
     at_least: bool = False
+    fix: Fix | None = None
+    #: Stable across runs and machines; see `rules.engine`.
+    fingerprint: Fingerprint = ""
+    #: Reason of the waiver that covers it, if any.
+    waived: str | None = None
     #: Further targets that it is about: their one cause makes it one finding.
     also: tuple[str, ...] = ()
     #: Known vulnerabilities that it is about, without those that the specification ignores.
@@ -153,9 +161,9 @@ class Verdict:
     #: sha256 of the wheel in hex, where that is known.
     sha256: str | None = None
     #: Whether the files that are known say less: what it requires or imports makes it so.
-    by_others: bool = False
+    by_others: bool = field(default=False, metadata=IN_MEMORY)
     #: What fails, where this distribution itself is what is broken.
-    failure: Failure | None = None
+    failure: Failure | None = field(default=None, metadata=IN_MEMORY)
 
     @property
     def is_open(self) -> bool:
@@ -185,25 +193,32 @@ class TargetResult:
 
     id: str
     backend: str
+    image: str | None = field(default=None, kw_only=True)
+    digest: str | None = field(default=None, kw_only=True)
+    #: Of every gate, in their order; a gate that is not named did not run.
     gates: Mapping[Gate, GateState]
-    image: str | None = None
-    digest: str | None = None
     #: Bytes of the root file system, where it was scanned.
     size: int | None = None
+    seconds: float = 0.0
+    #: True where the journal says that nothing had to be done.
+    cached: bool = False
     #: Log file of the build, relative to the specification.
     log: str | None = None
     #: One sentence where a gate failed for a reason that is no finding.
     error: str | None = None
-    seconds: float = 0.0
-    #: True where the journal says that nothing had to be done.
-    cached: bool = False
     #: Smoke commands that were asked for and that this machine cannot run: `warmup (batch)`.
     smoke_not_run: tuple[str, ...] = ()
-    #: What an audit added up.
-    audit: AuditTotals | None = None
     #: Parts of what was audited that nobody asked for, in one sentence; empty for none.
     left_out: str = ""
+    #: What an audit added up.
+    audit: AuditTotals | None = None
     #: Whether its tags were published, where that was asked for.
     push: GateState | None = None
-    #: Base images that it was built from, as the builder took them: reference → digest.
+    #: Base images that it was built from, as the builder took them: reference → digest; sorted.
     bases: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Put what is a mapping into the order that reports have."""
+        gates = {gate: self.gates.get(gate, "not-run") for gate in GATES}
+        object.__setattr__(self, "gates", gates)
+        object.__setattr__(self, "bases", dict(sorted(self.bases.items())))

@@ -9,7 +9,7 @@ import pytest
 
 from buildmatrix import cli
 from buildmatrix.cli.output import FORMATS
-from buildmatrix.reports.run import json as as_json
+from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.run.model import assemble
 from buildmatrix.rules.model import Finding, TargetResult, Verdict
 
@@ -33,15 +33,15 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     finding = Finding(
-        "BM101",
-        "foreign-dependency",
-        "error",
-        "cpu-py312",
-        "cpu",
-        "nvidia",
-        "nvidia-nccl-cu12 2.27.3 belongs to NVIDIA CUDA",
-        "nvidia-nccl-cu12",
-        "2.27.3",
+        rule="BM101",
+        name="foreign-dependency",
+        severity="error",
+        target="cpu-py312",
+        backend="cpu",
+        vendor="nvidia",
+        message="nvidia-nccl-cu12 2.27.3 belongs to NVIDIA CUDA",
+        distribution="nvidia-nccl-cu12",
+        version="2.27.3",
         chain=("base.in:1", "nvidia-nccl-cu12 2.27.3"),
         fingerprint="0" * 32,
     )

@@ -13,7 +13,7 @@ from audit_index import Locked
 from index import IndexServer, answering
 
 from buildmatrix import cli
-from buildmatrix.reports.run.schema import schema
+from buildmatrix.reports.schemas import report as schema
 
 LOCK = "pylock.toml"
 

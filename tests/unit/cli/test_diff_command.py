@@ -15,7 +15,7 @@ import pytest
 from buildmatrix import cli, store
 from buildmatrix.diff import source_side as diff_sides
 from buildmatrix.inventory.model import Distribution, Inventory, Stats
-from buildmatrix.reports.diff import schema as comparison_schema
+from buildmatrix.reports import schemas
 
 #: A real extension module.
 MODULE = Path(msgspec._core.__file__)
@@ -72,7 +72,7 @@ def document(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict:
     code, out, err = run(capsys, *arguments, "--format", "json")
     assert code == 0, err
     found = json.loads(out)
-    jsonschema.validate(found, comparison_schema.schema())
+    jsonschema.validate(found, schemas.diff())
     return found
 
 
@@ -269,7 +269,7 @@ def test_drift_between_the_locks_of_targets_is_told_with_who_asked(
     assert "2 targets: 1 distribution without a reason" in out
     assert run(capsys, "--targets", "--offline", "--fail-on", "warning")[0] == 1
     code, out, _ = run(capsys, "--targets", "--offline", "--format", "json")
-    jsonschema.validate(json.loads(out), comparison_schema.drift_schema())
+    jsonschema.validate(json.loads(out), schemas.drift())
 
 
 # Bad input

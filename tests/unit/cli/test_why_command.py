@@ -21,7 +21,7 @@ from buildmatrix import cli, store
 from buildmatrix.binaries.model import Elf
 from buildmatrix.engines.model import ImageFacts
 from buildmatrix.inventory.model import Binary, Distribution, Inventory, Unread
-from buildmatrix.reports.run import json as report_json
+from buildmatrix.reports import json_form as report_json
 from buildmatrix.reports.run.model import assemble
 from buildmatrix.rules.model import Finding, TargetResult
 from buildmatrix.state import journal
@@ -474,9 +474,15 @@ def test_a_saved_report_answers_without_the_image(
 ) -> None:
     path = tmp_path / "report.json"
     finding = Finding(
-        "BM101", "foreign-dependency", "error", "cpu", "cpu", "nvidia", "a message",
+        rule="BM101",
+        name="foreign-dependency",
+        severity="error",
+        target="cpu",
+        backend="cpu",
+        vendor="nvidia",
+        message="a message",
         chain=("base.in:2", "acme 1.0", "nvidia-nccl-cu12 2.1"),
-    )  # fmt: skip
+    )
     targets = [TargetResult("cpu", "cpu", {"lock": "failed"})]
     path.write_text(
         report_json.render(assemble("demo", "2026-11-20", targets=targets, findings=[finding]))

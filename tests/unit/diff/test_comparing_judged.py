@@ -13,13 +13,14 @@ from buildmatrix.diff.run import compared as checked
 from buildmatrix.diff.run import exit_code
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.model import Layer
+from buildmatrix.reports.diff.model import FindingChanges, TargetChanges
 
 CPU = {"docker:demo:1": "cpu"}
 
 
 def told(before: Side, after: Side) -> list[tuple[str, str]]:
     return [
-        (one.change, one.finding.fingerprint[-1]) for one in compare(before, after).findings or ()
+        (one.change, one.finding.fingerprint[-1]) for one in compare(before, after).finding_changes
     ]
 
 
@@ -31,7 +32,8 @@ def test_a_finding_is_new_gone_or_the_same_by_its_fingerprint() -> None:
         targets={"docker:demo:2": "cpu"},
     )
     assert told(before, after) == [("added", "c"), ("removed", "a")]
-    assert compare(before, after).same_findings == 1
+    changes = compare(before, after).findings
+    assert changes is not None and changes.same == 1
 
 
 def test_new_errors_come_before_new_warnings_and_before_what_is_gone() -> None:
@@ -68,14 +70,14 @@ def test_a_waiver_that_ran_out_and_a_severity_that_rose_are_new_in_their_class()
         1,
         0,
     ]
-    assert [one.change for one in was_accepted.findings or ()] == ["changed"]
+    assert [one.change for one in was_accepted.finding_changes] == ["changed"]
 
 
 def test_a_finding_that_reached_one_more_target_is_new_there() -> None:
     targets = {"cpu-a": "cpu", "cpu-b": "cpu"}
     before = judged(finding("a", target="cpu-a"), targets=targets)
     after = judged(finding("a", target="cpu-a"), finding("a", target="cpu-b"), targets=targets)
-    (change,) = compare(before, after).findings or ()
+    (change,) = compare(before, after).finding_changes
     assert (change.change, change.finding.target) == ("added", "cpu-b")
 
 
@@ -83,7 +85,7 @@ def test_targets_that_only_one_of_two_reports_has_are_named() -> None:
     before = judged(targets={"a": "cpu", "b": "cpu"})
     after = judged(targets={"b": "cpu", "c": "cpu"})
     found = checked(before, after)
-    assert (found.targets_added, found.targets_removed) == (("c",), ("a",))
+    assert found.targets == TargetChanges(("c",), ("a",))
 
 
 def test_verdicts_that_differ_are_told_and_clean_newcomers_are_not() -> None:
@@ -116,7 +118,7 @@ def test_without_a_backend_that_is_said_and_all_else_is_compared() -> None:
     assert found.notes[0].endswith(
         "nothing says which backend docker:demo:1 is for; give --backend"
     )
-    assert [one.name for one in found.distributions] == ["x"]
+    assert [one.name for one in found.distributions.changes] == ["x"]
 
 
 def test_a_report_against_a_tree_says_what_it_cannot_tell() -> None:
@@ -156,7 +158,7 @@ def test_what_layers_hide_is_not_compared_where_one_image_s_layers_were_not_read
     unread = replace(side(tree()), findings=(finding("b"),), targets=CPU)
     for before, after in ((unread, read), (read, unread)):
         found = compare(before, after)
-        assert (found.findings, found.same_findings) == ((), 1)
+        assert found.findings == FindingChanges(1)
         assert any("BM604 (what later layers hide) is not compared" in one for one in found.notes)
     gone = compare(read, replace(read, findings=(finding("b"),)))
-    assert [one.finding.rule for one in gone.findings or ()] == ["BM604"]
+    assert [one.finding.rule for one in gone.finding_changes] == ["BM604"]

@@ -16,12 +16,13 @@ from buildmatrix.diff.model import Held, Side
 from buildmatrix.diff.sides import with_lock
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import ClosedFile, Inventory, Layer
+from buildmatrix.reports.diff.model import DistributionChanges
 from buildmatrix.trees.directory import DirectoryTree
 
 
 def changes(before: Inventory, after: Inventory) -> list[tuple[str, str, tuple, tuple]]:
     found = difference(before, after)
-    return [(one.change, one.name, one.before, one.after) for one in found.distributions]
+    return [(one.change, one.name, one.before, one.after) for one in found.distributions.changes]
 
 
 # Distributions
@@ -35,7 +36,7 @@ def test_distributions_that_came_went_and_changed_are_told_by_name() -> None:
         ("added", "new", (), ("0.1",)),
         ("changed", "numpy", ("2.1.0",), ("2.3.1",)),
     ]
-    assert difference(before, after).same_distributions == 1
+    assert difference(before, after).distributions.same == 1
 
 
 def test_a_tree_and_itself_do_not_differ() -> None:
@@ -47,7 +48,7 @@ def test_a_tree_and_itself_do_not_differ() -> None:
         size=5,
     )
     found = difference(one, one)
-    assert (found.distributions, found.same_distributions) == ((), 1)
+    assert found.distributions == DistributionChanges(1)
     assert (found.libraries, found.architectures, found.environment) == ((), (), ())
     assert found.layers is not None and (found.layers.changes, found.layers.same) == ((), 1)
     assert all(one.before == one.after for one in found.vendors or ())
@@ -73,7 +74,7 @@ def test_how_far_two_versions_are_apart_is_told(
 ) -> None:
     (change,) = difference(
         tree(installed(f"x {before}")), tree(installed(f"x {after}"))
-    ).distributions
+    ).distributions.changes
     assert (change.step, change.is_downgrade) == (step, older)
 
 
@@ -87,14 +88,14 @@ def test_the_same_version_with_other_binaries_is_told_with_the_files() -> None:
             ],
         )
 
-    (change,) = difference(of(1000, "aa"), of(3500, "bb")).distributions
+    (change,) = difference(of(1000, "aa"), of(3500, "bb")).distributions.changes
     assert change.step == "bytes"
     assert change.details == ("other bytes: x/a.so +2.5 kB, x/b.so has another build id",)
 
 
 def test_the_same_version_with_other_python_files_is_told() -> None:
     one, other = (tree(installed("x 1.0", record=letter * 64)) for letter in "ab")
-    (change,) = difference(one, other).distributions
+    (change,) = difference(one, other).distributions.changes
     assert change.details == ("other bytes: the hashes in its RECORD differ, those of no binary",)
 
 
@@ -126,8 +127,8 @@ def test_who_installed_it_and_where_changes_no_distribution_but_a_module_does(
     old = placed(tmp_path / "a", "lib/python3.11/site-packages", "one = 1\n", "pip")
     moved = placed(tmp_path / "b", "lib/python3.12/site-packages", "one = 1\n", "uv")
     patched = placed(tmp_path / "c", "lib/python3.11/site-packages", "one = 2\n", "pip")
-    assert difference(old, moved, "tree").distributions == ()
-    (change,) = difference(old, patched, "tree").distributions
+    assert difference(old, moved, "tree").distributions.changes == ()
+    (change,) = difference(old, patched, "tree").distributions.changes
     assert change.step == "bytes"
 
 
@@ -137,7 +138,7 @@ def test_another_python_moves_files_and_changes_no_distribution() -> None:
     after = replace(
         before, binaries=(replace(moved, path=moved.path.replace("python3.11", "python3.12")),)
     )
-    assert difference(before, after).distributions == ()
+    assert difference(before, after).distributions.changes == ()
 
 
 def test_a_distribution_that_is_there_twice_now_is_a_change() -> None:
@@ -155,10 +156,10 @@ def test_locks_are_compared_by_hash_wheel_and_index() -> None:
     rebuilt = of("b" * 64, "x-1.0-py3-none-any.whl", "https://one.example.com")
     other = of("b" * 64, "x-1.0-cp312-cp312-linux_x86_64.whl", "https://two.example.com")
     mirrored = of("a" * 64, "x-1.0-py3-none-any.whl", "https://mirror.example.com")
-    assert compare(plain, mirrored).distributions == (), "the same file from elsewhere"
-    (change,) = compare(plain, rebuilt).distributions
+    assert compare(plain, mirrored).distributions.changes == (), "the same file from elsewhere"
+    (change,) = compare(plain, rebuilt).distributions.changes
     assert change.details == ("other bytes: sha256 bbbbbbbbbbbb in place of aaaaaaaaaaaa",)
-    (change,) = compare(plain, other).distributions
+    (change,) = compare(plain, other).distributions.changes
     assert change.details == (
         "from https://two.example.com in place of https://one.example.com",
         "another wheel: cp312-cp312-linux_x86_64 in place of py3-none-any",
@@ -171,15 +172,15 @@ def test_what_a_lock_holds_and_nobody_could_read_is_compared_too() -> None:
         return with_lock(Side("lock:a", "lock"), packages, lambda one: one.wheels[0])
 
     found = compare(of("numpy 2.1.0", "scipy 1.0"), of("numpy 2.3.0", "scipy 1.0"))
-    assert [one.name for one in found.distributions] == ["numpy"]
-    assert found.same_distributions == 1
+    assert [one.name for one in found.distributions.changes] == ["numpy"]
+    assert found.distributions.same == 1
 
 
 def test_requirements_are_compared_where_one_wheel_is_compared_with_another() -> None:
     before = tree(replace(installed("x 1.0"), requires=("numpy", "six")))
     after = tree(replace(installed("x 2.0"), requires=("numpy", "nvidia-nccl-cu12")))
     sides = [replace(side(one, "wheel"), is_wheel=True) for one in (before, after)]
-    (change,) = compare(*sides).distributions
+    (change,) = compare(*sides).distributions.changes
     assert (change.requires_added, change.requires_removed) == (("nvidia-nccl-cu12",), ("six",))
 
 

@@ -23,10 +23,10 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.diff.compare import compare
 from buildmatrix.diff.drift import drifts
 from buildmatrix.inventory.model import Layer, Unread
+from buildmatrix.reports import json_form as comparison_json
+from buildmatrix.reports import schemas
 from buildmatrix.reports.diff import drift as comparison_drift
-from buildmatrix.reports.diff import json as comparison_json
 from buildmatrix.reports.diff import markdown as comparison_markdown
-from buildmatrix.reports.diff import schema as comparison_schema
 from buildmatrix.reports.diff import table as comparison_table
 from buildmatrix.reports.diff.drifts import Drifts
 from buildmatrix.reports.diff.model import Comparison
@@ -67,7 +67,6 @@ def everything() -> Comparison:
     return replace(
         facts,
         findings=told.findings,
-        same_findings=told.same_findings,
         after=replace(facts.after, unread=(Unread("etc/x", "no permission"),)),
     )
 
@@ -79,7 +78,7 @@ def table(comparison: Comparison, **options: bool) -> str:
 def test_the_json_is_what_its_schema_says(everything: Comparison) -> None:
     for one in (everything, compare(judged(), judged())):
         document = json.loads(comparison_json.render(one))
-        jsonschema.validate(document, comparison_schema.schema())
+        jsonschema.validate(document, schemas.diff())
     assert document["schema"] == "buildmatrix/diff/1"
     assert document["libraries"] is None, "what was not compared is null"
 
@@ -168,8 +167,8 @@ def drift() -> Drifts:
 def test_drift_is_told_with_its_chains_in_every_format(drift: Drifts) -> None:
     text = comparison_drift.render_table(drift, width=100, color=False)
     page = comparison_drift.render_markdown(drift)
-    document = json.loads(comparison_drift.render_json(drift))
-    jsonschema.validate(document, comparison_schema.drift_schema())
+    document = json.loads(comparison_json.render(drift))
+    jsonschema.validate(document, schemas.drift())
     assert "base.in:9 -> numpy 2.1.0" in text
     assert "rocm6.4-a: no wheel" in text and "rocm6.4-a: no wheel" in page
     assert "2 targets: 1 distribution without a reason, 1 with one, 0 the same" in text

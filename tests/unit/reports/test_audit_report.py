@@ -7,11 +7,11 @@ from hashlib import sha256
 
 import jsonschema
 
-from buildmatrix.reports.run import json as as_json
+from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.run import markdown, sarif, saved, table
 from buildmatrix.reports.run.model import Report, assemble, exit_code
-from buildmatrix.reports.run.schema import schema
 from buildmatrix.reports.run.wasted import brought
+from buildmatrix.reports.schemas import report as schema
 from buildmatrix.rules.model import AuditTotals, Finding, TargetResult, Verdict
 from buildmatrix.rules.registry import BY_CODE
 

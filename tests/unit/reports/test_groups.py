@@ -12,8 +12,8 @@ import pytest
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.cli.output import write_report
+from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.run import html, markdown, table
-from buildmatrix.reports.run import json as as_json
 from buildmatrix.reports.run.cures import cures, headline
 from buildmatrix.reports.run.groups import groups
 from buildmatrix.reports.run.model import Report, assemble
@@ -52,17 +52,26 @@ def torch_fix(backend: str, name: str) -> Fix:
 def of_torch(backend: str, target: str | None = None) -> list[Finding]:
     return [
         Finding(
-            "BM101",
-            "foreign-dependency",
-            "error",
-            target or f"{backend}-py312",
-            backend,
-            "nvidia",
-            f"{name} 13.0 ({size} B) belongs to NVIDIA CUDA, of no use on {backend}",
-            name,
-            "13.0",
+            rule="BM101",
+            name="foreign-dependency",
+            severity="error",
+            target=target or f"{backend}-py312",
+            backend=backend,
+            vendor="nvidia",
+            message=f"{name} 13.0 ({size} B) belongs to NVIDIA CUDA, of no use on {backend}",
+            distribution=name,
+            version="13.0",
             evidence=(
-                Evidence("declared", "nvidia", "cuda", "", name, "package", "high", size=size),
+                Evidence(
+                    kind="declared",
+                    vendor="nvidia",
+                    backend="cuda",
+                    path="",
+                    detail=name,
+                    role="package",
+                    confidence="high",
+                    size=size,
+                ),
             ),
             chain=("base.in:1", "torch 2.9.0", *["cuda-toolkit 13.0"] * (links - 1), name),
             fix=torch_fix(backend, name),

@@ -18,7 +18,7 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.cli import group
 from buildmatrix.cli.output import FORMATS, write_report
 from buildmatrix.inventory.model import Inventory, Unread
-from buildmatrix.reports.run import json as as_json
+from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.run.model import FixesTried, Report, Saved, assemble
 from buildmatrix.rules.model import AuditTotals, Finding, Fix, TargetResult, Trial, Verdict
 from buildmatrix.text import each_text, printable
@@ -36,15 +36,38 @@ OBEYED = re.compile(r"^\s*::|##\w*\[", re.MULTILINE)
 
 def report(text: str, *, audited: bool = False) -> Report:
     evidence = Evidence(
-        "needed", text, text, text, text, "runtime", "high", offset=0, size=1, distribution=text
+        kind="needed",
+        vendor=text,
+        backend=text,
+        path=text,
+        detail=text,
+        role="runtime",
+        confidence="high",
+        offset=0,
+        size=1,
+        distribution=text,
     )
     fix = Fix("waive", text, text, tried=Trial(False, text))
     finding = Finding(
-        "BM401", text, "error", text, "cpu", text, text, text, text, text, (evidence,),
-        (text, text), fix, None, text,
-    )  # fmt: skip
+        rule="BM401",
+        name=text,
+        severity="error",
+        target=text,
+        backend="cpu",
+        vendor=text,
+        message=text,
+        distribution=text,
+        version=text,
+        path=text,
+        evidence=(evidence,),
+        chain=(text, text),
+        fix=fix,
+        waived=None,
+        fingerprint=text,
+    )
     target = TargetResult(
-        text, "cpu", {"lock": "failed", "build": "failed"}, text, text, 1, text, text,
+        text, "cpu", {"lock": "failed", "build": "failed"}, image=text, digest=text, size=1,
+        log=text, error=text,
         smoke_not_run=(text,), audit=AuditTotals(1, 1, 1, 1) if audited else None,
         bases={text: text},
     )  # fmt: skip

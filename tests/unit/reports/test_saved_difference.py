@@ -9,44 +9,43 @@ import pytest
 from test_report_formats import finding, report, result
 
 from buildmatrix.errors import UsageError
+from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.diff.model import (
-    Comparison,
+    ChangedFinding,
     DistributionChange,
-    End,
-    FindingChange,
+    DistributionChanges,
+    FindingChanges,
     VerdictChange,
 )
-from buildmatrix.reports.run import json as as_json
 from buildmatrix.reports.run import markdown, table
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference
 from buildmatrix.reports.run.saved import merge, read
 from buildmatrix.rules.model import AuditTotals
 
-END = End("now", "lock", "", (), None, None, None, 0)
-
 
 def compared(target: str = "cpu-py311-server", commit: str = "abc") -> Report:
     found = finding(target=target)
-    changes = Comparison(
-        END,
-        END,
-        distributions=(DistributionChange("added", "xgboost", "cpu", (), ("3.4.1",)),),
-        same_distributions=4,
-        findings=(
-            FindingChange("added", None, found),
-            FindingChange("removed", replace(found, distribution="old", fingerprint="2"), None),
-            FindingChange("changed", replace(found, waived="accepted"), found),
+    changes = TargetDifference(
+        target,
+        "cpu",
+        None,
+        AuditTotals(9, 20, 3, 4),
+        FindingChanges(
+            1,
+            (found,),
+            (replace(found, distribution="old", fingerprint="2" * 32),),
+            (ChangedFinding(replace(found, waived="accepted"), found),),
         ),
-        same_findings=1,
-        verdicts=(VerdictChange("xgboost", "cpu", None, "bloat", "it is foreign"),),
+        DistributionChanges(4, (DistributionChange("added", "xgboost", "cpu", (), ("3.4.1",)),)),
+        (VerdictChange("xgboost", "cpu", None, "bloat", "it is foreign"),),
     )
     difference = Difference(
         "main",
         commit,
-        (TargetDifference(target, "cpu", changes, None, AuditTotals(9, 20, 3, 4)),),
+        (changes,),
         ("a note",),
     )
-    return replace(report(found, targets=(result(target),)), difference=difference)
+    return replace(report(found, targets=(result(target),)), diff=difference)
 
 
 def saved(folder: Path, name: str, one: Report) -> Report:
@@ -70,9 +69,9 @@ def test_shards_of_one_change_are_one_change(tmp_path: Path) -> None:
         saved(tmp_path, f"{name}.json", compared(name))
         for name in ("cpu-py311-server", "cpu-py312-server")
     ]
-    merged = merge(parts).difference
+    merged = merge(parts).diff
     assert merged is not None
-    assert [one.target for one in merged.targets] == ["cpu-py311-server", "cpu-py312-server"]
+    assert [one.id for one in merged.targets] == ["cpu-py311-server", "cpu-py312-server"]
     assert merged.notes == ("a note",)
 
 

@@ -16,7 +16,15 @@ REPLACE = Fix("replace", 'write `replace = { nixl-cu12 = "nixl-cu13" }` under [b
 
 def declared(name: str, toolkit: str | None) -> Evidence:
     return Evidence(
-        "declared", "nvidia", "cuda", "", name, "package", "high", toolkit=toolkit, size=1
+        kind="declared",
+        vendor="nvidia",
+        backend="cuda",
+        path="",
+        detail=name,
+        role="package",
+        confidence="high",
+        toolkit=toolkit,
+        size=1,
     )
 
 
@@ -30,7 +38,7 @@ def finding(rule: str, distribution: str = "nixl-cu12", **more: object) -> Findi
         "fix": REPLACE,
         "evidence": (declared("nixl-cu12 1.0.1", "12"),),
     }
-    return Finding(rule, "", distribution=distribution, **{**values, **more})  # type: ignore[arg-type]
+    return Finding(rule=rule, name="", distribution=distribution, **{**values, **more})  # type: ignore[arg-type]
 
 
 #: What lmcache's requirements give on cuda13.0.
@@ -107,7 +115,6 @@ def test_a_repeat_never_decides_an_exit_code(fail_on, waived, severity) -> None:
         replace(one, severity=severity) for one in (replace(LINE, waived=waived), BOTH, PATHS)
     )
     reports = [
-        Report("", "", findings=findings)
-        for findings in (all_of_them, without_repeats(all_of_them))
+        Report("", findings=findings) for findings in (all_of_them, without_repeats(all_of_them))
     ]
     assert exit_code(reports[0], fail_on) == exit_code(reports[1], fail_on)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import date
 
-from buildmatrix.reports.run import json as as_json
+from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.run import junit, table
 from buildmatrix.reports.run.acceptance import accept
 from buildmatrix.reports.run.model import assemble, exit_code
@@ -14,13 +14,13 @@ from buildmatrix.rules.stale_lock import merged
 from buildmatrix.spec.model import Position, Waiver
 
 STALE = Finding(
-    "BM106",
-    "stale-lock",
-    "error",
-    "cpu",
-    "cpu",
-    None,
-    "the lock does not fit its inputs: base.in changed",
+    rule="BM106",
+    name="stale-lock",
+    severity="error",
+    target="cpu",
+    backend="cpu",
+    vendor=None,
+    message="the lock does not fit its inputs: base.in changed",
     path="locks/pylock.cpu.toml",
     fix=Fix("upgrade", "run `buildmatrix lock`"),
     fingerprint="0" * 32,

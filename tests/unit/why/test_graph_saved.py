@@ -17,13 +17,29 @@ FILE = f"{SITE}/xgboost/lib/libxgboost.so"
 
 def finding(chain: tuple[str, ...], *evidence: Evidence) -> Finding:
     return Finding(
-        "BM301", "foreign-needed", "error", "cpu-py311", "cpu", "nvidia", "a message",
-        evidence=evidence, chain=chain,
-    )  # fmt: skip
+        rule="BM301",
+        name="foreign-needed",
+        severity="error",
+        target="cpu-py311",
+        backend="cpu",
+        vendor="nvidia",
+        message="a message",
+        evidence=evidence,
+        chain=chain,
+    )
 
 
 def said(kind: str, path: str, detail: str, **more: object) -> Evidence:
-    return Evidence(kind, "nvidia", "cuda", path, detail, "runtime", "high", **more)  # type: ignore[arg-type]
+    return Evidence(
+        kind=kind,
+        vendor="nvidia",
+        backend="cuda",
+        path=path,
+        detail=detail,
+        role="runtime",
+        confidence="high",
+        **more,
+    )  # type: ignore[arg-type]
 
 
 def why(word: str, *findings: Finding) -> Answer:

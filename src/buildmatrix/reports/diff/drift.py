@@ -1,17 +1,12 @@
-"""Drift between the targets of one specification, in all three formats."""
+"""Drift between the targets of one specification, as a table and as Markdown."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict
 
-from buildmatrix import __version__
 from buildmatrix.phrases import count, listing
-from buildmatrix.reports.diff.drifts import SCHEMA, Drift, Drifts, Pinned
-from buildmatrix.reports.run.json import Json
+from buildmatrix.reports.diff.drifts import Drift, Drifts, Pinned
 from buildmatrix.reports.run.markdown import plain
-from buildmatrix.reports.run.model import TOOL
 from buildmatrix.reports.terminal import Painter, wrapped
 from buildmatrix.text import printable
 
@@ -19,31 +14,10 @@ from buildmatrix.text import printable
 MOST, MOST_TARGETS = 40, 4
 
 
-def render_json(drifts: Drifts) -> str:
-    """The drift as one JSON document."""
-    document: dict[str, Json] = {
-        "schema": SCHEMA,
-        "tool": {"name": TOOL, "version": __version__},
-        "targets": list(drifts.targets),
-        "same": drifts.same,
-        "drift": [_plain(one) for one in drifts.items if one.reason is None],
-        "explained": [_plain(one) for one in drifts.items if one.reason is not None],
-        "unresolved": list(drifts.unresolved),
-        "stale": list(drifts.stale),
-    }
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-
-
-def _plain(one: Drift) -> Json:
-    document: dict[str, Json] = {"name": one.name, "pinned": [asdict(it) for it in one.pinned]}
-    return document if one.reason is None else {**document, "reason": one.reason}
-
-
 def render_table(drifts: Drifts, *, width: int, color: bool, every: bool = False) -> str:
     """The drift as text, wrapped at `width` columns."""
     paint, width = Painter(color), max(width, 40)
-    bare = [one for one in drifts.items if one.reason is None]
-    meant = [one for one in drifts.items if one.reason is not None]
+    bare, meant = drifts.drift, drifts.explained
     lines: list[str] = []
     for one in bare if every else bare[:MOST]:
         lines += [paint(printable(one.name), "yellow", "bold"), *_versions(one, width, every)]
@@ -85,10 +59,9 @@ def _chain(it: Pinned, arrow: str) -> str:
 
 def summary(drifts: Drifts) -> str:
     """One sentence about the whole."""
-    bare = sum(one.reason is None for one in drifts.items)
     parts = [
-        f"{count(bare, 'distribution')} without a reason",
-        f"{len(drifts.items) - bare} with one",
+        f"{count(len(drifts.drift), 'distribution')} without a reason",
+        f"{len(drifts.explained)} with one",
         f"{drifts.same} the same",
     ]
     text = f"{count(len(drifts.targets), 'target')}: {', '.join(parts)}"
@@ -98,8 +71,7 @@ def summary(drifts: Drifts) -> str:
 
 def render_markdown(drifts: Drifts, *, every: bool = False) -> str:
     """The drift as GitHub-flavoured Markdown."""
-    bare = [one for one in drifts.items if one.reason is None]
-    meant = [one for one in drifts.items if one.reason is not None]
+    bare, meant = drifts.drift, drifts.explained
     lines = ["## buildmatrix: drift between targets", "", f"{plain(summary(drifts))}.", ""]
     for one in bare if every else bare[:MOST]:
         lines.append(f"- **{plain(one.name)}**")
@@ -113,7 +85,7 @@ def render_markdown(drifts: Drifts, *, every: bool = False) -> str:
         lines += ["", f"<details><summary>{len(meant)} different for a reason</summary>", ""]
         for one in meant:
             versions = plain(listing((it.version for it in one.pinned), 99))
-            lines.append(f"- {plain(one.name)} ({versions}): {plain(one.reason or '')}")
+            lines.append(f"- {plain(one.name)} ({versions}): {plain(one.reason)}")
         lines += ["", "</details>"]
     for title, texts in _left_out(drifts):
         lines += ["", f"{title}:", *(f"- {plain(text)}" for text in texts)]

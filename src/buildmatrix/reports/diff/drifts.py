@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
-SCHEMA = "buildmatrix/drift/1"
+from buildmatrix.reports.json_form import THIS_TOOL, Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +27,28 @@ class Drift:
     name: str
     #: The one that most targets have comes first.
     pinned: tuple[Pinned, ...]
-    #: Why that is meant; None where nothing says so.
-    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedDrift(Drift):
+    """Drift that is meant."""
+
+    #: Why it is.
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Drifts:
     """What differs between targets."""
 
+    schema: Literal["buildmatrix/drift/1"] = field(default="buildmatrix/drift/1", kw_only=True)
+    tool: Tool = field(default=THIS_TOOL, kw_only=True)
     targets: tuple[str, ...]
-    #: Drift first, then what has a reason; by name.
-    items: tuple[Drift, ...]
     #: Distributions that have one version everywhere.
     same: int = 0
+    #: By name.
+    drift: tuple[Drift, ...] = ()
+    explained: tuple[ExplainedDrift, ...] = ()
     #: Targets that nothing is known of, and why.
     unresolved: tuple[str, ...] = ()
     #: Locks that do not fit their inputs any more.

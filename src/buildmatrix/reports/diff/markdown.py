@@ -27,7 +27,7 @@ def _lines(it: Comparison, every: bool) -> Iterator[str]:
     yield ""
     yield f"**{plain(summary(it))}**"
     yield ""
-    changes = it.findings or ()
+    changes = it.finding_changes
     told = changes if every else changes[:MOST_FINDINGS]
     for change in told:
         yield from _finding(change)

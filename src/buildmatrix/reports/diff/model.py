@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Literal
 
 from buildmatrix.inventory.model import Unread
+from buildmatrix.reports.json_form import THIS_TOOL, Tool
 from buildmatrix.rules.model import Finding, VerdictName
-
-SCHEMA = "buildmatrix/diff/1"
-
 
 #: `image` also for a saved one; `tree` is a folder.
 Kind = Literal["image", "tree", "wheel", "lock", "report"]
@@ -21,6 +20,10 @@ Change = Literal["added", "removed", "changed"]
 #: Where the version of a library comes from: the version in its SONAME or in its file's name, the
 #: version of the distribution that ships it, or the toolkit that its SONAME belongs to.
 VersionOf = Literal["soname", "file name", "distribution", "toolkit", ""]
+
+
+#: The largest part of a version that differs, or `bytes` where the version is the same.
+Step = Literal["major", "minor", "patch", "local", "bytes", ""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +54,21 @@ class DistributionChange:
     after: tuple[str, ...]
     size_before: int | None = None
     size_after: int | None = None
-    #: `major`, `minor`, `patch`, `local`, or `bytes` where the version is the same.
-    step: str = ""
+    step: Step = ""
     is_downgrade: bool = False
     #: What differs beside version and size, in words: another index, another wheel, other bytes.
     details: tuple[str, ...] = ()
     requires_added: tuple[str, ...] = ()
     requires_removed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DistributionChanges:
+    """Distributions that differ, each once, in an order that does not depend on the run."""
+
+    #: How many are the same on both sides, as far as both tell.
+    same: int = 0
+    changes: tuple[DistributionChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +169,43 @@ class FindingChange:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangedFinding:
+    """A finding that both sides have, and that counts otherwise now."""
+
+    before: Finding
+    after: Finding
+
+
+@dataclass(frozen=True, slots=True)
+class FindingChanges:
+    """Findings that differ, the severe first."""
+
+    #: How many are as they were.
+    same: int = 0
+    new: tuple[Finding, ...] = ()
+    gone: tuple[Finding, ...] = ()
+    changed: tuple[ChangedFinding, ...] = ()
+
+    @property
+    def all(self) -> tuple[FindingChange, ...]:
+        """Every difference: what is new, what counts otherwise, what is gone."""
+        return (
+            *(FindingChange("added", None, one) for one in self.new),
+            *(FindingChange("changed", one.before, one.after) for one in self.changed),
+            *(FindingChange("removed", one, None) for one in self.gone),
+        )
+
+    def each(self, change: Callable[[Finding], Finding]) -> FindingChanges:
+        """The same with `change` made to every finding."""
+        return FindingChanges(
+            self.same,
+            tuple(map(change, self.new)),
+            tuple(map(change, self.gone)),
+            tuple(ChangedFinding(change(one.before), change(one.after)) for one in self.changed),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class VerdictChange:
     """A distribution that is judged otherwise, or is there only once; `ok` ones are not told."""
 
@@ -172,25 +220,34 @@ class VerdictChange:
 
 
 @dataclass(frozen=True, slots=True)
+class TargetChanges:
+    """Identifiers of targets that only one of two reports has."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Everything that differs between two sides. None stands for what was not compared."""
 
+    schema: Literal["buildmatrix/diff/1"] = field(default="buildmatrix/diff/1", kw_only=True)
+    tool: Tool = field(default=THIS_TOOL, kw_only=True)
     before: End
     after: End
-    #: Each difference once, in an order that does not depend on the run.
-    distributions: tuple[DistributionChange, ...] = ()
-    #: Distributions that are the same on both sides, as far as both tell.
-    same_distributions: int = 0
+    targets: TargetChanges = TargetChanges()
+    distributions: DistributionChanges = DistributionChanges()
     libraries: tuple[LibraryChange, ...] | None = None
     architectures: tuple[ArchitectureChange, ...] | None = None
     vendors: tuple[VendorChange, ...] | None = None
     layers: LayersChange | None = None
     environment: tuple[VariableChange, ...] | None = None
-    #: Identifiers of targets that only one of two reports has.
-    targets_added: tuple[str, ...] = ()
-    targets_removed: tuple[str, ...] = ()
-    findings: tuple[FindingChange, ...] | None = None
-    same_findings: int = 0
+    findings: FindingChanges | None = None
     verdicts: tuple[VerdictChange, ...] | None = None
     #: What was not compared, and why; one sentence each.
     notes: tuple[str, ...] = ()
+
+    @property
+    def finding_changes(self) -> tuple[FindingChange, ...]:
+        """Every finding that differs; none where they were not compared."""
+        return self.findings.all if self.findings is not None else ()

@@ -40,14 +40,15 @@ def _ends(it: Comparison, paint: Painter) -> list[str]:
 
 
 def _findings(it: Comparison, width: int, paint: Painter, every: bool) -> Iterator[list[str]]:
-    if not it.findings:
+    changes = it.finding_changes
+    if not changes:
         return
-    shown = it.findings if every else it.findings[:MOST_FINDINGS]
+    shown = changes if every else changes[:MOST_FINDINGS]
     lines = [paint("findings", "bold")]
     for change in shown:
         lines += _finding(change, width, paint)
-    if len(it.findings) > len(shown):
-        lines.append(f"  and {len(it.findings) - len(shown)} more; --all lists them")
+    if len(changes) > len(shown):
+        lines.append(f"  and {len(changes) - len(shown)} more; --all lists them")
     yield lines
 
 
@@ -129,8 +130,9 @@ def _notes(it: Comparison, width: int, paint: Painter) -> Iterator[list[str]]:
 
 
 def _summary(it: Comparison, paint: Painter) -> str:
-    new = [one for one in it.findings or () if one.change == "added" and one.finding.waived is None]
+    found = it.findings.new if it.findings is not None else ()
+    new = [one for one in found if one.waived is None]
     style: Style = "green"
     if new:
-        style = "red" if any(one.finding.severity == "error" for one in new) else "yellow"
+        style = "red" if any(one.severity == "error" for one in new) else "yellow"
     return paint(summary(it), style, "bold")

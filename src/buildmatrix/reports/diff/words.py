@@ -57,7 +57,7 @@ def blocks(comparison: Comparison, *, every: bool) -> Iterator[Block]:
     for title, rows in (
         ("targets", _targets(it)),
         ("verdicts", [_verdict(one) for one in it.verdicts or ()]),
-        (_distributions_title(it), [_distribution(one) for one in it.distributions]),
+        (_distributions_title(it), [_distribution(one) for one in it.distributions.changes]),
         ("libraries of vendors", list(_libraries(it.libraries or ()))),
         ("architectures of device code", [_architecture(one) for one in it.architectures or ()]),
         ("bytes", list(_bytes(it))),
@@ -96,16 +96,16 @@ def summary(comparison: Comparison) -> str:
     it = comparison
     parts = []
     if it.findings is not None:
-        new = sum(one.change == "added" for one in it.findings)
-        gone = sum(one.change == "removed" for one in it.findings)
-        parts.append(f"{count(new, 'finding')} new, {gone} gone, {it.same_findings} as before")
+        new, gone = len(it.findings.new), len(it.findings.gone)
+        parts.append(f"{count(new, 'finding')} new, {gone} gone, {it.findings.same} as before")
     kinds: tuple[tuple[Change, str], ...] = (
         ("added", "added"), ("removed", "removed"), ("changed", "changed"),
     )  # fmt: skip
     numbers = [
-        f"{sum(one.change == kind for one in it.distributions)} {word}" for kind, word in kinds
+        f"{sum(one.change == kind for one in it.distributions.changes)} {word}"
+        for kind, word in kinds
     ]
-    parts.append(f"distributions: {', '.join(numbers)}, {it.same_distributions} the same")
+    parts.append(f"distributions: {', '.join(numbers)}, {it.distributions.same} the same")
     if it.before.size is not None and it.after.size is not None:
         more = it.after.size - it.before.size
         parts.append(f"{signed(more)} in all" if more else f"{size(it.after.size)} as before")
@@ -122,8 +122,8 @@ def signed(number: int) -> str:
 
 def _targets(it: Comparison) -> list[Row]:
     return [
-        *(Row("+", id) for id in it.targets_added),
-        *(Row("-", id) for id in it.targets_removed),
+        *(Row("+", id) for id in it.targets.added),
+        *(Row("-", id) for id in it.targets.removed),
     ]
 
 
@@ -141,11 +141,11 @@ def _verdict(one: VerdictChange) -> Row:
 
 
 def _distributions_title(it: Comparison) -> str:
-    return f"distributions ({len(it.distributions)} of {_all(it)} differ)"
+    return f"distributions ({len(it.distributions.changes)} of {_all(it)} differ)"
 
 
 def _all(it: Comparison) -> int:
-    return len(it.distributions) + it.same_distributions
+    return len(it.distributions.changes) + it.distributions.same
 
 
 def _distribution(one: DistributionChange) -> Row:

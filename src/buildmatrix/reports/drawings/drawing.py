@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from buildmatrix.reports.why import words
 from buildmatrix.reports.why.graph import Edge, Node
@@ -45,6 +46,7 @@ class Arrow:
 class Drawing:
     """A picture, its parts in a fixed order."""
 
+    schema: Literal["buildmatrix/graph/1"] = field(default="buildmatrix/graph/1", kw_only=True)
     title: str
     boxes: tuple[Box, ...]
     arrows: tuple[Arrow, ...]

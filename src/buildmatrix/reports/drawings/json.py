@@ -1,15 +1,5 @@
-"""A drawing as JSON, for other programs to draw."""
+"""A drawing as JSON, for other programs to draw; `arrows` name boxes by their `id`."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-
-from buildmatrix.reports.drawings.drawing import Drawing
-
-SCHEMA = "buildmatrix/graph/1"
-
-
-def render(drawing: Drawing) -> str:
-    """One document; `arrows` name boxes by their `id`."""
-    return json.dumps({"schema": SCHEMA, **asdict(drawing)}, indent=2) + "\n"
+from buildmatrix.reports.json_form import render as render

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
-from buildmatrix.reports.inspect.model import SCHEMA, Inspection
+from buildmatrix.reports import json_form
+from buildmatrix.reports.inspect.model import Inspection, Inspections
 
 
 def render(inspections: Sequence[Inspection]) -> str:
     """One JSON document, the same for the same inspections."""
-    document = {"schema": SCHEMA, "files": msgspec.to_builtins(inspections)}
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    return json_form.render(Inspections(tuple(inspections)))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import Artefact, Binary, Distribution, Unread
 from buildmatrix.symbols.imported import Imports
-
-SCHEMA = "buildmatrix/inspect/1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +110,11 @@ class Inspection:
     unread: tuple[Unread, ...] = ()
     #: Only for wheels and trees.
     contents: Contents | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inspections:
+    """What one command says of everything that it was asked about."""
+
+    schema: Literal["buildmatrix/inspect/1"] = field(default="buildmatrix/inspect/1", kw_only=True)
+    files: tuple[Inspection, ...]

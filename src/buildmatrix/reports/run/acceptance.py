@@ -54,4 +54,4 @@ def _regated(target: TargetResult, before: Report, after: Report, fail_on: FailO
 
 
 def _is_open(findings: Sequence[Finding]) -> bool:
-    return is_undecided(Report("", "", findings=tuple(findings)))
+    return is_undecided(Report("", findings=tuple(findings)))

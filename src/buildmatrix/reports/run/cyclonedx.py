@@ -14,8 +14,9 @@ import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from buildmatrix.reports.run import json as as_json
-from buildmatrix.reports.run.model import TOOL, Report
+from buildmatrix.reports.json_form import TOOL
+from buildmatrix.reports.json_form import render as as_json
+from buildmatrix.reports.run.model import Report
 from buildmatrix.rules.model import Finding, Verdict, VerdictName
 from buildmatrix.text import printable
 from buildmatrix.vulnerabilities.model import Advisory
@@ -38,7 +39,7 @@ def render(report: Report) -> str:
     from cyclonedx.model.tool import ToolRepository
     from cyclonedx.output.json import JsonV1Dot6
 
-    tool = Component(type=ComponentType.APPLICATION, name=TOOL, version=report.version)
+    tool = Component(type=ComponentType.APPLICATION, name=TOOL, version=report.tool.version)
     bom = Bom(
         serial_number=_serial_number(report),
         components=_components(report),
@@ -49,7 +50,7 @@ def render(report: Report) -> str:
                 type=ComponentType.CONTAINER,
                 name=printable(report.subject) or TOOL,
                 bom_ref="subject",
-                properties=_properties({"catalogue": report.catalogue}),
+                properties=_properties({"catalogue": report.tool.catalogue}),
             ),
         ),
     )
@@ -65,7 +66,7 @@ def render(report: Report) -> str:
 
 
 def _serial_number(report: Report) -> uuid.UUID:
-    content = as_json.render(report).encode("utf-8", "backslashreplace")
+    content = as_json(report).encode("utf-8", "backslashreplace")
     return uuid.uuid5(_NAMESPACE, hashlib.sha256(content).hexdigest())
 
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree as ET
 
 from buildmatrix.phrases import count
-from buildmatrix.reports.run.model import TOOL, Report, Step, requirement_line, state_of, steps
+from buildmatrix.reports.json_form import TOOL
+from buildmatrix.reports.run.model import Report, Step, requirement_line, state_of, steps
 from buildmatrix.rules.model import Finding, TargetResult, Verdict
 from buildmatrix.text import printable
 

@@ -47,7 +47,7 @@ def render(report: Report) -> str:
 
 
 def _body(report: Report) -> Iterator[str]:
-    if report.difference is not None:
+    if report.diff is not None:
         from buildmatrix.reports.run import revision_markdown
 
         yield from revision_markdown.body(report)

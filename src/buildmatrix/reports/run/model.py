@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from buildmatrix import __version__
 from buildmatrix.errors import EXIT_FINDINGS, BuildError, UndecidedError, most_severe
 from buildmatrix.inventory.model import Inventory, Stats, Unread
+from buildmatrix.reports.diff.model import DistributionChanges, FindingChanges, VerdictChange
+from buildmatrix.reports.json_form import IF_KNOWN, Tool
 from buildmatrix.rules.engine import in_order
 from buildmatrix.rules.model import (
     GATES,
@@ -18,16 +20,11 @@ from buildmatrix.rules.model import (
     Gate,
     GateState,
     Severity,
+    Spared,
     TargetResult,
     Verdict,
     VerdictName,
 )
-
-if TYPE_CHECKING:
-    from buildmatrix.reports.diff.model import Comparison
-
-SCHEMA = "buildmatrix/report/1"
-TOOL = "buildmatrix"
 
 FailOn = Literal["error", "warning", "note", "never"]
 #: What a target goes through: the gates, then publishing.
@@ -44,11 +41,11 @@ _RANK: dict[Severity, int] = {"error": 2, "warning": 1, "note": 0}
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """Bytes that one target downloads and installs less; negative for more."""
+    """Bytes that one target downloads and installs less."""
 
     target: str
-    download: int
-    installed: int
+    download: Spared
+    installed: Spared
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +66,15 @@ class FixesTried:
 class TargetDifference:
     """What a change brings for one target."""
 
-    target: str
+    id: str
     backend: str
-    comparison: Comparison
     #: What it downloads and installs, before and after; None where that is not known.
     before: AuditTotals | None
     after: AuditTotals | None
+    #: What differs between the two audits; None where that was not compared.
+    findings: FindingChanges | None
+    distributions: DistributionChanges
+    verdicts: tuple[VerdictChange, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,23 +89,30 @@ class Difference:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportTool(Tool):
+    """What made a report."""
+
+    #: Date of the catalogue, `YYYY-MM-DD`.
+    catalogue: str
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What a run says about its subject. Build it with `assemble`, which sorts."""
 
+    schema: Literal["buildmatrix/report/1"] = field(default="buildmatrix/report/1", kw_only=True)
+    tool: ReportTool = field(default=ReportTool(version=__version__, catalogue=""), kw_only=True)
     #: What was looked at: a specification, or a SOURCE such as `wheel:xgboost-3.4.1-....whl`.
     subject: str
-    #: Date of the catalogue, `YYYY-MM-DD`.
-    catalogue: str
     targets: tuple[TargetResult, ...] = ()
     distributions: tuple[Verdict, ...] = ()
     findings: tuple[Finding, ...] = ()
     unread: tuple[Unread, ...] = ()
     stats: Stats = field(default_factory=Stats)
-    version: str = __version__
     #: Only of `audit --fix` and of `audit --diff`.
-    fixes: FixesTried | None = None
-    difference: Difference | None = None
+    fixes: FixesTried | None = field(default=None, metadata=IF_KNOWN)
+    diff: Difference | None = field(default=None, metadata=IF_KNOWN)
 
 
 def assemble(
@@ -131,8 +138,8 @@ def assemble(
         if _BADNESS[one.verdict] > _BADNESS[known.verdict]:
             kept_verdicts[one.name, one.version, one.backend] = one
     return Report(
+        tool=ReportTool(version=__version__, catalogue=catalogue),
         subject=subject,
-        catalogue=catalogue,
         targets=tuple(targets),
         distributions=tuple(one for _, one in sorted(kept_verdicts.items())),
         findings=_once(findings),

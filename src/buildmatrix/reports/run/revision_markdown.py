@@ -16,19 +16,19 @@ _OPEN = 5
 
 def body(report: Report) -> Iterator[str]:
     """A sentence, a line per target, the worst findings; then what came and went, folded."""
-    it = report.difference
+    it = report.diff
     assert it is not None
     yield f"**{plain(summary(it))}**, compared with {plain(it.ref)} ({it.commit[:12]})"
     yield ""
     yield f"| target | {' | '.join(COLUMNS)} |"
     yield "|---" + "|---:" * len(COLUMNS) + "|"
     for target in it.targets:
-        yield f"| {plain(target.target)} | {' | '.join(plain(cell) for cell in row(target))} |"
+        yield f"| {plain(target.id)} | {' | '.join(plain(cell) for cell in row(target))} |"
     yield ""
     for result in report.targets:
         if result.error is not None:
             yield f"- {plain(result.id)}: {plain(result.error.splitlines()[0])}"
-    ids = [target.target for target in it.targets]
+    ids = [target.id for target in it.targets]
     known = groups(report.findings, ids)
     loud = [g for g in known if g.first.waived is None and g.first.severity != "note"][:_OPEN]
     for group in loud:

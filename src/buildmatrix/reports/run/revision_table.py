@@ -17,9 +17,7 @@ from buildmatrix.text import printable
 def targets(difference: Difference, results: Sequence[TargetResult], paint: Painter) -> list[str]:
     """One line per target."""
     states = {one.id: STATES[one.gates.get("lock", "not-run")][0] for one in results}
-    rows = [
-        (printable(one.target), states.get(one.target, ""), *row(one)) for one in difference.targets
-    ]
+    rows = [(printable(one.id), states.get(one.id, ""), *row(one)) for one in difference.targets]
     head = ("target", "audit", *COLUMNS)
     widths = [max(len(line[n]) for line in (head, *rows)) for n in range(len(head))]
 

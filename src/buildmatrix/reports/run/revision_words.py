@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from buildmatrix.phrases import count, size
-from buildmatrix.reports.diff.model import Comparison
+from buildmatrix.reports.diff.model import Comparison, End
 from buildmatrix.reports.diff.words import Block, blocks, signed
 from buildmatrix.reports.run.groups import Group, groups
 from buildmatrix.reports.run.model import Difference, TargetDifference
 from buildmatrix.rules.model import AuditTotals, Finding
 from buildmatrix.rules.repeats import without_repeats
+
+#: A side of which nothing is told.
+_LOCK = End("", "lock", "", (), None, None, None, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,27 +29,23 @@ def alike(difference: Difference) -> tuple[Alike, ...]:
     """What came, went and changed; targets with the same difference together."""
     groups: dict[Block, list[str]] = {}
     for one in difference.targets:
-        for block in blocks(_plain(one.comparison), every=False):
-            groups.setdefault(block, []).append(one.target)
+        for block in blocks(_comparison(one), every=False):
+            groups.setdefault(block, []).append(one.id)
     return tuple(Alike(tuple(names), block) for block, names in groups.items())
 
 
-def _plain(it: Comparison) -> Comparison:
+def _comparison(it: TargetDifference) -> Comparison:
     """Without what the line of a target says already, and what only that target is called."""
-    return replace(
-        it,
-        before=replace(it.before, size=None),
-        after=replace(it.after, size=None),
-        verdicts=tuple(replace(one, backend="") for one in it.verdicts or ()),
-    )
+    verdicts = tuple(replace(one, backend="") for one in it.verdicts or ())
+    return Comparison(_LOCK, _LOCK, distributions=it.distributions, verdicts=verdicts)
 
 
 def row(one: TargetDifference) -> tuple[str, ...]:
     """New and gone findings, distributions in, out and changed, bytes to download and installed."""
-    kinds = [change.change for change in one.comparison.distributions]
+    kinds = [change.change for change in one.distributions.changes]
     return (
-        str(len(_of_target(one, "added"))),
-        str(len(_of_target(one, "removed"))),
+        str(len(_new(one))),
+        str(len(_gone(one))),
         f"+{kinds.count('added')} -{kinds.count('removed')} ~{kinds.count('changed')}",
         _bytes(one, "download"),
         _bytes(one, "installed"),
@@ -67,14 +66,14 @@ def _bytes(one: TargetDifference, what: str) -> str:
 
 def summary(difference: Difference) -> str:
     """One sentence about the whole."""
-    new = {_about(one) for one in _findings(difference, "added") if one.waived is None}
-    lost = {_about(one) for one in _findings(difference, "removed")}
+    new = {_about(f) for one in difference.targets for f in _new(one) if f.waived is None}
+    lost = {_about(f) for one in difference.targets for f in _gone(one)}
     if not difference.targets:
         return "nothing to compare"
     changes = {
         (one.change, one.name, one.before, one.after)
         for target in difference.targets
-        for one in target.comparison.distributions
+        for one in target.distributions.changes
     }
     parts = [
         f"{count(len(new), 'new finding')}, {len(lost)} gone",
@@ -89,20 +88,19 @@ def _about(one: Finding) -> tuple[str, str | None, str | None, str | None]:
     return one.rule, one.distribution, one.path, one.vendor
 
 
-def _findings(difference: Difference, change: str) -> Iterator[Finding]:
-    for target in difference.targets:
-        yield from _of_target(target, change)
+def _new(target: TargetDifference) -> tuple[Finding, ...]:
+    """Findings that came; one problem is one finding."""
+    return without_repeats(target.findings.new) if target.findings is not None else ()
 
 
-def _of_target(target: TargetDifference, change: str) -> tuple[Finding, ...]:
-    """Findings that came or went; one problem is one finding."""
-    changes = target.comparison.findings or ()
-    return without_repeats(one.finding for one in changes if one.change == change)
+def _gone(target: TargetDifference) -> tuple[Finding, ...]:
+    return without_repeats(target.findings.gone) if target.findings is not None else ()
 
 
 def gone(difference: Difference) -> tuple[Group, ...]:
     """Findings that are gone."""
-    return groups(_findings(difference, "removed"), [one.target for one in difference.targets])
+    findings = [found for one in difference.targets for found in _gone(one)]
+    return groups(findings, [one.id for one in difference.targets])
 
 
 def _largest(targets: Sequence[TargetDifference]) -> str:
@@ -111,7 +109,7 @@ def _largest(targets: Sequence[TargetDifference]) -> str:
     if not known:
         return ""
     differences = {
-        one.target: (one.after or AuditTotals()).download - (one.before or AuditTotals()).download
+        one.id: (one.after or AuditTotals()).download - (one.before or AuditTotals()).download
         for one in known
     }
     target, most = max(differences.items(), key=lambda item: abs(item[1]))

@@ -7,14 +7,13 @@ repository are named as seen from its root, which code hosts ask for (`%SRCROOT%
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from os.path import normpath
 from pathlib import Path, PurePath
 from urllib.parse import quote
 
-from buildmatrix.reports.run.json import Json
-from buildmatrix.reports.run.model import TOOL, Report, requirement_line
+from buildmatrix.reports.json_form import TOOL, Json, dumps
+from buildmatrix.reports.run.model import Report, requirement_line
 from buildmatrix.rules.model import Finding, Severity
 from buildmatrix.rules.registry import BY_CODE, RULES
 
@@ -39,7 +38,7 @@ def render(report: Report, *, root: PurePath | None = None, top: PurePath | None
                 "tool": {
                     "driver": {
                         "name": TOOL,
-                        "version": report.version,
+                        "version": report.tool.version,
                         "rules": [
                             {
                                 "id": rule.code,
@@ -55,7 +54,7 @@ def render(report: Report, *, root: PurePath | None = None, top: PurePath | None
             }
         ],
     }
-    return json.dumps(log, indent=2, ensure_ascii=False) + "\n"
+    return dumps(log)
 
 
 def _result(

@@ -5,43 +5,19 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-import msgspec
-
 from buildmatrix.errors import UsageError
-from buildmatrix.inventory.model import Inventory, Stats, Unread
-from buildmatrix.reports.run.model import SCHEMA, FixesTried, Report, TargetDifference, assemble
-from buildmatrix.reports.run.revision_saved import SavedDifference, difference, merged
-from buildmatrix.rules.model import Finding, TargetResult, Verdict
+from buildmatrix.inventory.model import Inventory
+from buildmatrix.reports import json_form
+from buildmatrix.reports.run.model import Difference, Report, TargetDifference, assemble
+from buildmatrix.rules.model import Finding
 from buildmatrix.rules.registry import BY_CODE
 
 _CODE = re.compile(r"BM\d{3}", re.ASCII)
 #: Name of a rule that this version does not have.
 _LATER = "unknown-rule"
-
-
-@dataclass(frozen=True, slots=True)
-class _Tool:
-    version: str
-    catalogue: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Document:
-    """What `reports.run.json` writes."""
-
-    schema: str
-    tool: _Tool
-    subject: str
-    targets: tuple[TargetResult, ...]
-    distributions: tuple[Verdict, ...]
-    findings: tuple[Finding, ...]
-    unread: tuple[Unread, ...]
-    stats: Stats
-    fixes: FixesTried | None = None
-    diff: SavedDifference | None = None
 
 
 def read(path: Path) -> Report:
@@ -55,62 +31,28 @@ def read(path: Path) -> Report:
 def parse(data: bytes, name: str) -> Report:
     """The same of the bytes of a file that is called `name`."""
     try:
-        document = msgspec.json.decode(data, type=_Document)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        report = json_form.parse(data, Report)
+        difference = report.diff and replace(
+            report.diff, targets=tuple(map(_named_target, report.diff.targets))
+        )
+        return replace(report, findings=tuple(map(_named, report.findings)), diff=difference)
+    except ValueError as error:
         raise UsageError(
             f"{name} is no report of buildmatrix ({error}); write a report with "
             "--format json=report.json, and name that file"
         ) from error
-    if document.schema != SCHEMA:
-        raise UsageError(
-            f"{name} has the format {document.schema}, and this version reads {SCHEMA}; write it "
-            "again with this version"
-        )
-    report = Report(
-        subject=document.subject,
-        catalogue=document.tool.catalogue,
-        targets=document.targets,
-        distributions=document.distributions,
-        findings=document.findings,
-        unread=document.unread,
-        stats=document.stats,
-        version=document.tool.version,
-        fixes=document.fixes,
-        difference=difference(document.diff) if document.diff is not None else None,
-    )
-    try:
-        return _with_names(report)
-    except ValueError as error:
-        raise UsageError(f"{name} is no report of buildmatrix: {error}") from error
-
-
-def _with_names(report: Report) -> Report:
-    """The report with the names that its rules have: what a file says may be anything.
-
-    Raises `ValueError` for what is no code of a rule.
-    """
-    told = report.difference
-    if told is not None:
-        told = replace(told, targets=tuple(map(_named_target, told.targets)))
-    return replace(report, findings=tuple(map(_named, report.findings)), difference=told)
 
 
 def _named_target(target: TargetDifference) -> TargetDifference:
-    changes = target.comparison.findings
-    if changes is None:
-        return target
-    named = tuple(
-        replace(
-            one,
-            before=_named(one.before) if one.before is not None else None,
-            after=_named(one.after) if one.after is not None else None,
-        )
-        for one in changes
-    )
-    return replace(target, comparison=replace(target.comparison, findings=named))
+    changes = target.findings
+    return replace(target, findings=changes.each(_named) if changes is not None else None)
 
 
 def _named(finding: Finding) -> Finding:
+    """The finding with the name that its rule has: what a file says may be anything.
+
+    Raises `ValueError` for what is no code of a rule.
+    """
     if not _CODE.fullmatch(finding.rule):
         raise ValueError(f"{finding.rule[:40]!r} is no code of a rule")
     rule = BY_CODE.get(finding.rule)
@@ -138,14 +80,14 @@ def merge(reports: Sequence[Report]) -> Report:
     ]
     one = assemble(
         _joined(report.subject for report in reports),
-        _joined(report.catalogue for report in reports),
+        _joined(report.tool.catalogue for report in reports),
         targets=[target for report in reports for target in report.targets],
         findings=[finding for report in reports for finding in report.findings],
         verdicts=[verdict for report in reports for verdict in report.distributions],
         inventories=[Inventory(unread=r.unread, stats=r.stats) for r in reports],
     )
-    version = _joined(report.version for report in reports)
-    return replace(one, version=version, difference=merged(reports))
+    tool = replace(one.tool, version=_joined(report.tool.version for report in reports))
+    return replace(one, tool=tool, diff=_merged(reports))
 
 
 def _with_backends(report: Report, ids: Collection[str]) -> Report:
@@ -166,3 +108,24 @@ def _with_backends(report: Report, ids: Collection[str]) -> Report:
 
 def _joined(texts: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(texts))
+
+
+def _merged(reports: Sequence[Report]) -> Difference | None:
+    """The difference of several reports; None where none of them has one.
+
+    Raises `UsageError` when they were not compared with the same commit.
+    """
+    found = [one.diff for one in reports]
+    known = [one for one in found if one is not None]
+    if not known:
+        return None
+    if len(known) < len(found) or len({one.commit for one in known}) > 1:
+        raise UsageError(
+            "not all of these reports tell what is new since the same commit; merge only reports "
+            "of one run"
+        )
+    return replace(
+        known[0],
+        targets=tuple(target for one in known for target in one.targets),
+        notes=tuple(dict.fromkeys(note for one in known for note in one.notes)),
+    )

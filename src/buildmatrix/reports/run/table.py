@@ -39,8 +39,8 @@ def render(report: Report, *, width: int, color: bool) -> str:
         *table_fixes.fixes(report, max(width, 40), paint),
         [_summary(report, known, paint)],
         *(
-            revision_table.changes(report.difference, max(width, 40), paint)
-            if report.difference is not None
+            revision_table.changes(report.diff, max(width, 40), paint)
+            if report.diff is not None
             else ()
         ),
     ]
@@ -52,8 +52,8 @@ def render(report: Report, *, width: int, color: bool) -> str:
 
 def _targets(report: Report, paint: Painter) -> list[str]:
     targets = report.targets
-    if report.difference is not None:
-        return revision_table.targets(report.difference, targets, paint)
+    if report.diff is not None:
+        return revision_table.targets(report.diff, targets, paint)
     if any(one.audit is not None for one in targets):
         return table_audit.targets(targets, paint)
     names = [printable(one.id) for one in targets]

@@ -1,0 +1,173 @@
+"""The JSON form of a document, which is that of its data classes, field by field; and its schema.
+
+The first field of a document is `schema`, which names its form. A field that is not in the JSON
+form, or not always, says so itself (`IN_MEMORY`, `IF_KNOWN`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import Field, dataclass, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_type_hints
+
+import msgspec
+
+from buildmatrix import __version__
+from buildmatrix.rules.model import IN_MEMORY, Finding
+from buildmatrix.rules.registry import RULES
+
+Document = TypeVar("Document")
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+TOOL: Literal["buildmatrix"] = "buildmatrix"
+
+#: `field(default=None, metadata=IF_KNOWN)`: the JSON form has the field where it is not None.
+IF_KNOWN: Mapping[str, str] = {"json": "if known"}
+
+#: Texts that are one of a few, where the type does not say so.
+_VALUES: Mapping[tuple[type, str], tuple[str, ...]] = {
+    (Finding, "rule"): tuple(rule.code for rule in RULES),
+    (Finding, "name"): tuple(rule.name for rule in RULES),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """What wrote a document."""
+
+    name: Literal["buildmatrix"] = TOOL
+    version: str
+
+
+THIS_TOOL = Tool(version=__version__)
+
+
+def render(document: object) -> str:
+    """The document as JSON text; the same document gives the same bytes."""
+    return dumps(plain(document))
+
+
+def dumps(value: Json) -> str:
+    """JSON text as every document has it. Half a surrogate pair, of a path, stays one."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def plain(value: Any) -> Any:
+    """Data classes as plain values. Seconds are told to the millisecond."""
+    if is_dataclass(value) and not isinstance(value, type):
+        names, optional = _names(type(value))
+        held = ((name, getattr(value, name)) for name in names)
+        return {
+            name: plain(item) for name, item in held if item is not None or name not in optional
+        }
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    return round(value, 3) if isinstance(value, float) else value
+
+
+@cache
+def _names(kind: Any) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Names of the fields in the JSON form, and those of them that are left out where None."""
+    told = tuple(_in_json(kind))
+    optional = frozenset(one.name for one in told if one.metadata == IF_KNOWN)
+    return tuple(one.name for one in told), optional
+
+
+def _required(kind: Any) -> list[str]:
+    names, optional = _names(kind)
+    return [name for name in names if name not in optional]
+
+
+def _in_json(kind: Any) -> Iterator[Field[Any]]:
+    return (one for one in fields(kind) if one.metadata != IN_MEMORY)
+
+
+def parse(data: bytes, kind: type[Document]) -> Document:
+    """A document of one kind, from JSON text; later versions may have written it, or earlier ones.
+
+    Raises `ValueError` for what is none: what is not JSON, has other types, or lacks a key that
+    every document of this kind has.
+    """
+    try:
+        held = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        for name in _required(kind):
+            if name not in held:
+                raise ValueError(f"it has no `{name}`")
+        form = msgspec.json.decode(held["schema"], type=str)
+        (own,) = get_args(get_type_hints(kind)["schema"])
+        if form != own:
+            raise ValueError(f"it has the format {form}, and this version reads {own}")
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+
+
+# Schema
+
+
+def schema(kind: type, title: str) -> dict[str, Json]:
+    """The JSON schema of documents of one kind (draft 2020-12).
+
+    Objects are closed: what is not listed does not occur. A number is a count, a size or seconds,
+    and so not negative, unless its type has a minimum of its own.
+    """
+    _, definitions = msgspec.json.schema_components([kind])
+    kinds = dict(_classes(kind))
+    parts: dict[str, Json] = {
+        name: _closed(kinds[name], definition) for name, definition in definitions.items()
+    }
+    whole = parts.pop(kind.__name__)
+    assert isinstance(whole, dict)
+    return {"$schema": DRAFT, "title": title, **whole, "$defs": parts}
+
+
+def _classes(kind: Any) -> Iterator[tuple[str, type]]:
+    """Name and class of each data class that a type is made of, itself included."""
+    if is_dataclass(kind) and isinstance(kind, type):
+        yield kind.__name__, kind
+        for hint in get_type_hints(kind).values():
+            yield from _classes(hint)
+    for part in get_args(kind):
+        yield from _classes(part)
+
+
+def _closed(kind: type, definition: Mapping[str, Any]) -> dict[str, Json]:
+    """The schema of an object that has all of its properties, and no others."""
+    properties: dict[str, Json] = {}
+    hints = get_type_hints(kind)
+    for one in _in_json(kind):
+        value = _exact(definition["properties"][one.name])
+        keys = get_args(next(iter(get_args(hints[one.name])), None))
+        if "additionalProperties" in value and keys:
+            # A table whose keys are a few texts has all of them.
+            value = _object(dict.fromkeys(keys, value["additionalProperties"]), keys)
+        if one.metadata == IF_KNOWN:
+            (value,) = (item for item in value["anyOf"] if item != {"type": "null"})
+        if (kind, one.name) in _VALUES:
+            value = {"enum": list(_VALUES[kind, one.name])}
+        properties[one.name] = value
+    return _object(properties, _required(kind))
+
+
+def _object(properties: dict[str, Json], required: Iterable[str]) -> dict[str, Json]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def _exact(value: Any) -> Any:
+    """The schema of a value, without defaults, and with what numbers are at least."""
+    if isinstance(value, list):
+        return [_exact(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    exact = {key: _exact(item) for key, item in value.items() if key != "default"}
+    return {"minimum": 0, **exact} if exact.get("type") in ("integer", "number") else exact

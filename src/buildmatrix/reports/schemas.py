@@ -1,0 +1,23 @@
+"""The JSON schemas of what commands write (`buildmatrix schema report|diff|drift`)."""
+
+from __future__ import annotations
+
+from buildmatrix.reports.diff.drifts import Drifts
+from buildmatrix.reports.diff.model import Comparison
+from buildmatrix.reports.json_form import Json, schema
+from buildmatrix.reports.run.model import Report
+
+
+def report() -> dict[str, Json]:
+    """The schema of a report: `audit`, `build`, `scan`."""
+    return schema(Report, "A report of buildmatrix")
+
+
+def diff() -> dict[str, Json]:
+    """The schema of a comparison: `diff`."""
+    return schema(Comparison, "A comparison of buildmatrix")
+
+
+def drift() -> dict[str, Json]:
+    """The schema of drift: `diff --targets`."""
+    return schema(Drifts, "Drift between the targets of buildmatrix")
