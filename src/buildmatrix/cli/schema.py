@@ -19,7 +19,7 @@ def command(what: str) -> None:
     of `diff --targets`.
     """
     module, name = {
-        "spec": ("spec.schema", "schema"),
+        "spec": ("spec.keys", "schema"),
         "report": ("reports.schemas", "report"),
         "diff": ("reports.schemas", "diff"),
         "drift": ("reports.schemas", "drift"),

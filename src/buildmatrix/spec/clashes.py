@@ -6,25 +6,27 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from buildmatrix.spec.document import Problems
-from buildmatrix.spec.keys import File
+from buildmatrix.spec.keys import SpecFile
 from buildmatrix.spec.layers import all_settings
 from buildmatrix.spec.model import Position, Target
 
 
-def check_clashes(targets: Sequence[Target], spec: Path, file: File, problems: Problems) -> None:
+def check_clashes(
+    targets: Sequence[Target], spec: Path, file: SpecFile, problems: Problems
+) -> None:
     """Note locks over their own inputs, and locks and tags that several targets would share."""
     _check_overwritten(targets, spec, file, problems)
     _check_locks(targets, file, problems)
     _check_tags(targets, file, problems)
 
 
-def _lock_key(file: File) -> Position:
+def _lock_key(file: SpecFile) -> Position:
     """Where the file says what locks are called."""
     return next((layer.lock.at for layer in all_settings(file) if layer.lock), file.at)
 
 
 def _check_overwritten(
-    targets: Sequence[Target], spec: Path, file: File, problems: Problems
+    targets: Sequence[Target], spec: Path, file: SpecFile, problems: Problems
 ) -> None:
     """A lock is written: not over what it is made from."""
     for target in targets:
@@ -36,7 +38,7 @@ def _check_overwritten(
             return
 
 
-def _check_locks(targets: Sequence[Target], file: File, problems: Problems) -> None:
+def _check_locks(targets: Sequence[Target], file: SpecFile, problems: Problems) -> None:
     first: dict[str, str] = {}
     for target in targets:
         other = first.setdefault(target.lock, target.id)
@@ -46,7 +48,7 @@ def _check_locks(targets: Sequence[Target], file: File, problems: Problems) -> N
             return
 
 
-def _check_tags(targets: Sequence[Target], file: File, problems: Problems) -> None:
+def _check_tags(targets: Sequence[Target], file: SpecFile, problems: Problems) -> None:
     owners: dict[str, list[str]] = {}
     for target in targets:
         for tag in target.tags:

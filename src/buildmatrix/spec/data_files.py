@@ -7,8 +7,8 @@ from pathlib import Path
 from buildmatrix.spec.document import Problems, read
 from buildmatrix.spec.keys import CatalogueTable
 from buildmatrix.spec.layers import sound
-from buildmatrix.spec.shape import Entry
-from buildmatrix.spec.tables import Row
+from buildmatrix.spec.shapes import Node
+from buildmatrix.spec.tables import row
 from buildmatrix.spec.targets import check_exists, tidy
 
 
@@ -26,8 +26,8 @@ def read_data_files(path: Path) -> tuple[Path, ...]:
     document = read(path, problems)
     names: tuple[str, ...] = ()
     if "catalogue" in document.values:
-        entry = Entry(document, problems, ("catalogue",))
-        table = Row(CatalogueTable).read(document.values["catalogue"], entry)
+        entry = Node(document, problems, ("catalogue",))
+        table = row(CatalogueTable).read(document.values["catalogue"], entry)
         names = data_files(table, path.parent, problems)
     problems.stop()
     return tuple(path.parent / name for name in names)

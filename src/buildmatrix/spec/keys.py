@@ -10,112 +10,99 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from buildmatrix.spec import kinds
-from buildmatrix.spec.containers import Many, Named
-from buildmatrix.spec.keys_checks import NodeClassTable, PolicyTable, SmokeTable, Waive
+from buildmatrix.spec.keys_checks import NodeClassTable, PolicyTable, SmokeTable, WaiverTable
 from buildmatrix.spec.keys_settings import (
     GLOBS,
-    Backend,
-    Defaults,
-    Override,
-    Settings,
+    BackendTable,
+    DefaultsTable,
+    OverrideTable,
+    TargetSettings,
     WhenTable,
 )
 from buildmatrix.spec.model import DEFAULT_OUTPUT
-from buildmatrix.spec.shape import Text
-from buildmatrix.spec.tables import Row, Table, key
-from buildmatrix.spec.words import Whole, Word
+from buildmatrix.spec.shapes import Json, SourceText, many, named, text, whole
+from buildmatrix.spec.tables import Table, group, key, maybe, row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Project(Table):
+class ProjectTable(Table):
     """`[project]`."""
 
-    name: Text = key(Word(kinds.PROJECT), "Name of the project; `{project}` elsewhere.")
-    version: Text = key(Word(kinds.VERSION), "Version of the project; `{version}` elsewhere.")
-    image: Text | None = key(
-        Word(kinds.REPOSITORY, template=True),
+    name: SourceText = key(text(kinds.PROJECT), "Name of the project; `{project}` elsewhere.")
+    version: SourceText = key(text(kinds.VERSION), "Version of the project; `{version}` elsewhere.")
+    image: SourceText | None = maybe(
+        text(kinds.REPOSITORY, template=True),
         "Name of the images without a tag. Default: the project's name.",
-        default=None,
     )
-    source: Text | None = key(
-        Word(kinds.SOURCE),
+    source: SourceText | None = maybe(
+        text(kinds.SOURCE),
         "Where the sources are; becomes the label org.opencontainers.image.source.",
-        default=None,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Include(Table):
+class IncludeTable(Table):
     """`[[include]]`: one more point of the matrix."""
 
-    backend: Text = key(Word(kinds.BACKEND), "The backend.")
-    runtime: Text | None = key(
-        Word(kinds.RUNTIME), "The runtime; may be left out where there is one.", default=None
+    backend: SourceText = key(text(kinds.BACKEND), "The backend.")
+    runtime: SourceText | None = maybe(
+        text(kinds.RUNTIME), "The runtime; may be left out where there is one."
     )
-    python: Text = key(Word(kinds.PYTHON), "The Python version; need not be in the axis.")
-    variant: Text | None = key(
-        Word(kinds.VARIANT), "The variant; may be left out where there is one.", default=None
+    python: SourceText = key(text(kinds.PYTHON), "The Python version; need not be in the axis.")
+    variant: SourceText | None = maybe(
+        text(kinds.VARIANT), "The variant; may be left out where there is one."
     )
-    platform: Text | None = key(
-        Word(kinds.PLATFORM), "The platform; may be left out where there is one.", default=None
+    platform: SourceText | None = maybe(
+        text(kinds.PLATFORM), "The platform; may be left out where there is one."
     )
-    reason: Text = key(Word(kinds.TEXT), "Why it is there.")
+    reason: SourceText = key(text(kinds.TEXT), "Why it is there.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exclude(Table):
+class ExcludeTable(Table):
     """`[[exclude]]`: points that are taken out. With both keys, both must match."""
 
-    select: tuple[Text, ...] = key(GLOBS, "Patterns for identifiers.", optional=True)
-    when: WhenTable | None = key(
-        Row(WhenTable, '{ backend = "oneapi", python = ">=3.13" }'),
-        "Conditions on the axes.",
-        default=None,
+    select: tuple[SourceText, ...] = group(GLOBS, "Patterns for identifiers.")
+    when: WhenTable | None = maybe(
+        row(WhenTable, '{ backend = "oneapi", python = ">=3.13" }'), "Conditions on the axes."
     )
-    reason: Text = key(Word(kinds.TEXT), "Why they are taken out; `buildmatrix targets` shows it.")
+    reason: SourceText = key(
+        text(kinds.TEXT), "Why they are taken out; `buildmatrix targets` shows it."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subset(Table):
+class SubsetTable(Table):
     """`[subset.NAME]`: some of the targets, for `--subset NAME`."""
 
-    select: tuple[Text, ...] = key(GLOBS, "Patterns for identifiers. Default: all.", optional=True)
-    latest: Text | None = key(
-        Word(kinds.LATEST),
+    select: tuple[SourceText, ...] = group(GLOBS, "Patterns for identifiers. Default: all.")
+    latest: SourceText | None = maybe(
+        text(kinds.LATEST),
         "`runtime`: of what is selected, only the latest runtime of each backend.",
-        default=None,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tags(Table):
+class TagsTable(Table):
     """`[tags]`."""
 
-    templates: tuple[Text, ...] | None = key(
-        Many(Word(kinds.TAG, template=True), at_least=1),
+    templates: tuple[SourceText, ...] | None = maybe(
+        many(text(kinds.TAG, template=True), at_least=1),
         "Tags of every target. Default: `{version}-{id}`.",
-        default=None,
     )
-    alias: dict[str, Text] = key(
-        Named(kinds.TAG_TEMPLATE, Word(kinds.IDENTIFIER_GLOB)),
+    alias: dict[str, SourceText] = group(
+        named(kinds.TAG_TEMPLATE, text(kinds.IDENTIFIER_GLOB)),
         "Further tags: each names the one target that gets it.",
-        optional=True,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tools(Table):
+class ToolsTable(Table):
     """`[tools]`: images of helper stages."""
 
-    uv: Text | None = key(
-        Word(kinds.IMAGE),
-        "Image that holds the `uv` binary.",
-        default=None,
-    )
-    scanner: Text | None = key(
-        Word(kinds.IMAGE),
-        "Image with a Python 3 that reads the finished root file system.",
-        default=None,
+    uv: SourceText | None = maybe(text(kinds.IMAGE), "Image that holds the `uv` binary.")
+    scanner: SourceText | None = maybe(
+        text(kinds.IMAGE), "Image with a Python 3 that reads the finished root file system."
     )
 
 
@@ -123,63 +110,74 @@ class Tools(Table):
 class CatalogueTable(Table):
     """`[catalogue]`."""
 
-    files: tuple[Text, ...] = key(
-        Many(Word(kinds.PATH)),
+    files: tuple[SourceText, ...] = group(
+        many(text(kinds.PATH)),
         "Data files of your own, in the order of reading: what belongs to which backend.",
-        optional=True,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Generate(Table):
+class GenerateTable(Table):
     """`[generate]`."""
 
-    output: Text | None = key(
-        Word(kinds.PATH),
-        f"Folder for generated files. Default: `{DEFAULT_OUTPUT}`.",
-        default=None,
+    output: SourceText | None = maybe(
+        text(kinds.PATH), f"Folder for generated files. Default: `{DEFAULT_OUTPUT}`."
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class File(Table):
+class SpecFile(Table):
     """The whole file."""
 
-    schema: int = key(Whole(1, 1, "1"), "Version of this format.", default=1)
-    project: Project = key(Row(Project), "What is built.")
-    defaults: Defaults = key(Row(Defaults), "Settings and axes of all targets.", optional=True)
-    backend: dict[str, Backend] = key(
-        Named(kinds.BACKEND, Row(Backend)),
+    schema: int | None = maybe(whole(1, 1, "1"), "Version of this format.")
+    project: ProjectTable = key(row(ProjectTable), "What is built.")
+    defaults: DefaultsTable = group(row(DefaultsTable), "Settings and axes of all targets.")
+    backend: dict[str, BackendTable] = key(
+        named(kinds.BACKEND, row(BackendTable)),
         "One table per backend: its runtimes, and its own settings and axes.",
     )
-    variant: dict[str, Settings] = key(
-        Named(kinds.VARIANT, Row(Settings)), "One table per variant with settings.", optional=True
+    variant: dict[str, TargetSettings] = group(
+        named(kinds.VARIANT, row(TargetSettings)), "One table per variant with settings."
     )
-    include: tuple[Include, ...] = key(
-        Many(Row(Include)), "Points that the axes do not give.", optional=True
+    include: tuple[IncludeTable, ...] = group(
+        many(row(IncludeTable)), "Points that the axes do not give."
     )
-    exclude: tuple[Exclude, ...] = key(
-        Many(Row(Exclude)), "Points that are taken out, with the reason.", optional=True
+    exclude: tuple[ExcludeTable, ...] = group(
+        many(row(ExcludeTable)), "Points that are taken out, with the reason."
     )
-    override: tuple[Override, ...] = key(
-        Many(Row(Override)), "Settings for some targets, in the order of the file.", optional=True
+    override: tuple[OverrideTable, ...] = group(
+        many(row(OverrideTable)), "Settings for some targets, in the order of the file."
     )
-    subset: dict[str, Subset] = key(
-        Named(kinds.SUBSET, Row(Subset)), "Named selections for `--subset`.", optional=True
+    subset: dict[str, SubsetTable] = group(
+        named(kinds.SUBSET, row(SubsetTable)), "Named selections for `--subset`."
     )
-    tags: Tags = key(Row(Tags), "Tags of the images.", optional=True)
-    smoke: tuple[SmokeTable, ...] = key(
-        Many(Row(SmokeTable)), "Commands that must succeed inside the images.", optional=True
+    tags: TagsTable = group(row(TagsTable), "Tags of the images.")
+    smoke: tuple[SmokeTable, ...] = group(
+        many(row(SmokeTable)), "Commands that must succeed inside the images."
     )
-    node_class: dict[str, NodeClassTable] = key(
-        Named(kinds.NODE_CLASS, Row(NodeClassTable)), "Machines that targets run on.", optional=True
+    node_class: dict[str, NodeClassTable] = group(
+        named(kinds.NODE_CLASS, row(NodeClassTable)), "Machines that targets run on."
     )
-    policy: PolicyTable = key(Row(PolicyTable), "Thresholds and allowances.", optional=True)
-    waive: tuple[Waive, ...] = key(
-        Many(Row(Waive)), "Findings that are accepted, until a day.", optional=True
+    policy: PolicyTable = group(row(PolicyTable), "Thresholds and allowances.")
+    waive: tuple[WaiverTable, ...] = group(
+        many(row(WaiverTable)), "Findings that are accepted, until a day."
     )
-    catalogue: CatalogueTable = key(
-        Row(CatalogueTable), "What is known beside buildmatrix's own catalogue.", optional=True
+    catalogue: CatalogueTable = group(
+        row(CatalogueTable), "What is known beside buildmatrix's own catalogue."
     )
-    tools: Tools = key(Row(Tools), "Images of helper stages.", optional=True)
-    generate: Generate = key(Row(Generate), "Where generated files go.", optional=True)
+    tools: ToolsTable = group(row(ToolsTable), "Images of helper stages.")
+    generate: GenerateTable = group(row(GenerateTable), "Where generated files go.")
+
+
+def schema() -> Json:
+    """JSON schema of the file for editors, draft 2020-12.
+
+    A file that it refuses is refused by the loader too; the loader also checks what a schema cannot
+    say.
+    """
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "buildmatrix.toml",
+        "description": "The matrix of images that buildmatrix builds and checks.",
+        **row(SpecFile).schema(),
+    }

@@ -7,52 +7,24 @@ from dataclasses import dataclass
 from datetime import date
 
 from buildmatrix.spec import kinds
-from buildmatrix.spec.containers import Many, Named
-from buildmatrix.spec.keys_settings import COMMAND, GLOBS
-from buildmatrix.spec.shape import Text
-from buildmatrix.spec.tables import Row, Table, key
-from buildmatrix.spec.words import Converted, Day, Word
-
-_UNITS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_BINARY_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def _bytes(text: str) -> int:
-    """`3GB`, `1.5 GiB` as bytes."""
-    number, unit = _number_and_unit(text)
-    units = _BINARY_UNITS if unit.endswith("iB") else _UNITS
-    return round(number * units[unit.removesuffix("iB").removesuffix("B")])
-
-
-def _seconds(text: str) -> float:
-    """`180s`, `1.5h` as seconds."""
-    number, unit = _number_and_unit(text)
-    return number * _SECONDS[unit]
-
-
-def _number_and_unit(text: str) -> tuple[float, str]:
-    unit = text.lstrip("0123456789. ")
-    return float(text.removesuffix(unit)), unit
-
-
-_SIZE = Converted(kinds.SIZE, _bytes, 0)
-_DURATION = Converted(kinds.DURATION, _seconds, 0.0)
+from buildmatrix.spec.keys_settings import COMMAND, GLOBS, Command
+from buildmatrix.spec.shapes import SourceText, day, many, named, text
+from buildmatrix.spec.tables import Table, group, key, maybe, row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmokeTable(Table):
     """`[[smoke]]`: a command that must succeed inside the image."""
 
-    name: Text = key(Word(kinds.SMOKE), "Name of the check, in reports.")
-    level: Text = key(
-        Word(kinds.LEVEL),
+    name: SourceText = key(text(kinds.SMOKE), "Name of the check, in reports.")
+    level: SourceText = key(
+        text(kinds.LEVEL),
         "`import` needs no device, `device` needs one, `batch` does real work on it.",
     )
-    select: tuple[Text, ...] = key(GLOBS, "Patterns for identifiers. Default: all.", optional=True)
-    command: tuple[str, ...] = key(COMMAND, "The command; a string is split without a shell.")
-    timeout: float = key(
-        _DURATION, "Time after which it has failed. Default: `120s`.", default=120.0
+    select: tuple[SourceText, ...] = group(GLOBS, "Patterns for identifiers. Default: all.")
+    command: Command = key(COMMAND, "The command; a string is split without a shell.")
+    timeout: SourceText | None = maybe(
+        text(kinds.DURATION), "Time after which it has failed. Default: `120s`."
     )
 
 
@@ -60,45 +32,41 @@ class SmokeTable(Table):
 class NodeClassTable(Table):
     """`[node-class.NAME]`: a kind of machine that targets run on."""
 
-    backend: Text = key(Word(kinds.BACKEND), "The backend of its devices.")
-    driver: Text = key(Word(kinds.RANGE), "Range of the driver versions on these machines.")
-    archs: tuple[Text, ...] = key(Many(Word(kinds.ARCH)), "GPU architectures.", optional=True)
-    labels: dict[str, Text] = key(
-        Named(kinds.LABEL, Word(kinds.VALUE)), "Kubernetes labels of the nodes.", optional=True
+    backend: SourceText = key(text(kinds.BACKEND), "The backend of its devices.")
+    driver: SourceText = key(text(kinds.RANGE), "Range of the driver versions on these machines.")
+    archs: tuple[SourceText, ...] = group(many(text(kinds.ARCH)), "GPU architectures.")
+    labels: dict[str, SourceText] = group(
+        named(kinds.LABEL, text(kinds.VALUE)), "Kubernetes labels of the nodes."
     )
-    runs: tuple[Text, ...] = key(GLOBS, "Patterns for the targets that run there.", optional=True)
+    runs: tuple[SourceText, ...] = group(GLOBS, "Patterns for the targets that run there.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IgnoreTable(Table):
     """One entry of `ignore` in `[policy.vulnerabilities]`."""
 
-    id: Text = key(Word(kinds.ADVISORY), "Any of its names: CVE, GHSA or PYSEC.")
-    reason: Text = key(Word(kinds.TEXT), "Why it does not matter here.")
-    expires: date = key(Day(), "The last day on which that holds.")
+    id: SourceText = key(text(kinds.ADVISORY), "Any of its names: CVE, GHSA or PYSEC.")
+    reason: SourceText = key(text(kinds.TEXT), "Why it does not matter here.")
+    expires: date = key(day(), "The last day on which that holds.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VulnerabilitiesTable(Table):
     """`[policy.vulnerabilities]`."""
 
-    service: Text | None = key(
-        Word(kinds.SERVICE), "Who is asked: `pypi` (the default) or `osv`.", default=None
+    service: SourceText | None = maybe(
+        text(kinds.SERVICE), "Who is asked: `pypi` (the default) or `osv`."
     )
-    url: Text | None = key(
-        Word(kinds.SOURCE),
+    url: SourceText | None = maybe(
+        text(kinds.SOURCE),
         "An OSV service of your own, `https://osv.example.com/v1/query`; with `osv` only.",
-        default=None,
     )
-    severity: Text | None = key(
-        Word(kinds.SEVERITY),
-        "Severity of a known vulnerability. Default: `error`.",
-        default=None,
+    severity: SourceText | None = maybe(
+        text(kinds.SEVERITY), "Severity of a known vulnerability. Default: `error`."
     )
-    ignore: tuple[IgnoreTable, ...] = key(
-        Many(Row(IgnoreTable, '{ id = "CVE-2024-22195", reason = "...", expires = 2027-01-31 }')),
+    ignore: tuple[IgnoreTable, ...] = group(
+        many(row(IgnoreTable, '{ id = "CVE-2024-22195", reason = "...", expires = 2027-01-31 }')),
         "Advisories that are accepted, until a day.",
-        optional=True,
     )
 
 
@@ -106,43 +74,37 @@ class VulnerabilitiesTable(Table):
 class PolicyTable(Table):
     """`[policy]`. Keys of its tables are backends, or `*` for all."""
 
-    allow_unresolved: dict[str, tuple[Text, ...]] = key(
-        Named(kinds.BACKEND, Many(Word(kinds.SONAME_GLOB)), wildcard=True),
+    allow_unresolved: dict[str, tuple[SourceText, ...]] = group(
+        named(kinds.BACKEND, many(text(kinds.SONAME_GLOB)), wildcard=True),
         "Sonames (or patterns) that need not be in the image: the host's driver brings them.",
-        optional=True,
     )
-    forbid_env: dict[str, tuple[Text, ...]] = key(
-        Named(kinds.BACKEND, Many(Word(kinds.VARIABLE_GLOB)), wildcard=True),
+    forbid_env: dict[str, tuple[SourceText, ...]] = group(
+        named(kinds.BACKEND, many(text(kinds.VARIABLE_GLOB)), wildcard=True),
         "Patterns of environment variables that an image must not set.",
-        optional=True,
     )
-    max_size: dict[str, int] = key(
-        Named(kinds.BACKEND, _SIZE, wildcard=True),
+    max_size: dict[str, SourceText] = group(
+        named(kinds.BACKEND, text(kinds.SIZE), wildcard=True),
         "Largest allowed size of the root file system: `3GB` (powers of ten) or `3GiB`.",
-        optional=True,
     )
-    bloat_threshold: int = key(
-        _SIZE,
+    bloat_threshold: SourceText | None = maybe(
+        text(kinds.SIZE),
         "Foreign bytes up to which a distribution is not called bloat. Default: `5MB`.",
-        default=5_000_000,
     )
-    vulnerabilities: VulnerabilitiesTable = key(
-        Row(VulnerabilitiesTable),
-        "Who is asked for advisories, and which do not count.",
-        optional=True,
+    vulnerabilities: VulnerabilitiesTable = group(
+        row(VulnerabilitiesTable), "Who is asked for advisories, and which do not count."
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waive(Table):
+class WaiverTable(Table):
     """`[[waive]]`: a finding that somebody accepted."""
 
-    rule: Text = key(Word(kinds.RULE), "Code of the rule.")
-    select: tuple[Text, ...] = key(GLOBS, "Patterns for identifiers. Default: all.", optional=True)
-    distribution: Text | None = key(
-        Word(kinds.DISTRIBUTION_GLOB), "Pattern for distribution names.", default=None
+    rule: SourceText = key(text(kinds.RULE), "Code of the rule.")
+    select: tuple[SourceText, ...] = group(GLOBS, "Patterns for identifiers. Default: all.")
+    distribution: SourceText | None = maybe(
+        text(kinds.DISTRIBUTION_GLOB), "Pattern for distribution names."
     )
-    path: Text | None = key(Word(kinds.FILE_GLOB), "Pattern for paths.", default=None)
-    reason: Text = key(Word(kinds.TEXT), "Why the finding is acceptable.")
-    owner: Text = key(Word(kinds.OWNER), "Who answers for it.")
-    expires: date = key(Day(), "The last day on which it holds.")
+    path: SourceText | None = maybe(text(kinds.FILE_GLOB), "Pattern for paths.")
+    reason: SourceText = key(text(kinds.TEXT), "Why the finding is acceptable.")
+    owner: SourceText = key(text(kinds.OWNER), "Who answers for it.")
+    expires: date = key(day(), "The last day on which it holds.")

@@ -123,6 +123,29 @@ def is_range(text: str) -> bool:
     return text[:1] in "<>=!~"
 
 
+_UNITS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def size(text: str) -> int:
+    """The bytes that a `SIZE` stands for: `3GB`, `1.5 GiB`; 0 for an empty text."""
+    number, unit = _number_and_unit(text)
+    units = _BINARY_UNITS if unit.endswith("iB") else _UNITS
+    return round(number * units[unit.removesuffix("iB").removesuffix("B")])
+
+
+def seconds(text: str) -> float:
+    """The seconds that a `DURATION` stands for: `180s`, `1.5h`; 0 for an empty text."""
+    number, unit = _number_and_unit(text)
+    return number * _SECONDS.get(unit, 0.0)
+
+
+def _number_and_unit(text: str) -> tuple[float, str]:
+    unit = text.lstrip("0123456789. ")
+    return float(text.removesuffix(unit) or 0), unit
+
+
 def _command(text: str) -> str | None:
     try:
         words = shlex.split(text)

@@ -5,40 +5,39 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from buildmatrix.spec.containers import Many, Named
 from buildmatrix.spec.document import Problems
 from buildmatrix.spec.hints import did_you_mean
-from buildmatrix.spec.keys import File
-from buildmatrix.spec.keys_settings import Override, Settings
-from buildmatrix.spec.shape import Text
+from buildmatrix.spec.keys import SpecFile
+from buildmatrix.spec.keys_settings import OverrideTable, TargetSettings
+from buildmatrix.spec.shapes import SourceText
 from buildmatrix.spec.tables import Key, keys_of
 
-SETTINGS: Mapping[str, Key] = {key.name: key for key in keys_of(Settings)}
+SETTINGS: Mapping[str, Key] = {key.name: key for key in keys_of(TargetSettings)}
 
 #: Settings that `inherit` can speak of: the others have nothing to append to.
-APPENDABLE = tuple(name for name, key in SETTINGS.items() if isinstance(key.shape, Many | Named))
+APPENDABLE = tuple(name for name, key in SETTINGS.items() if key.shape.extensible)
 
 
-def all_settings(file: File) -> tuple[Settings, ...]:
+def all_settings(file: SpecFile) -> tuple[TargetSettings, ...]:
     """Every table of a file that settings stand in."""
     return (file.defaults, *file.backend.values(), *file.variant.values(), *file.override)
 
 
-def specialise(general: Settings, special: Settings) -> Settings:
+def specialise(general: TargetSettings, special: TargetSettings) -> TargetSettings:
     """`general` with what a backend or a variant says on top, each key in its own way."""
     return _combine(
         general, special, {name: key.merge != "replace" for name, key in SETTINGS.items()}
     )
 
 
-def override(settings: Settings, over: Override) -> Settings:
+def override(settings: TargetSettings, over: OverrideTable) -> TargetSettings:
     """`settings` with an override on top: it replaces, unless its `inherit` says `append`."""
     return _combine(
         settings, over, {name: how.value == "append" for name, how in over.inherit.items()}
     )
 
 
-def check_override(over: Override, problems: Problems) -> None:
+def check_override(over: OverrideTable, problems: Problems) -> None:
     """An override sets something, and `inherit` names only lists and tables that it sets."""
     if all(getattr(over, key.field) is None for key in SETTINGS.values()):
         message = "this override sets nothing"
@@ -60,7 +59,9 @@ def check_override(over: Override, problems: Problems) -> None:
             )
 
 
-def _combine(low: Settings, high: Settings, append: Mapping[str, bool]) -> Settings:
+def _combine(
+    low: TargetSettings, high: TargetSettings, append: Mapping[str, bool]
+) -> TargetSettings:
     changes: dict[str, object] = {}
     for name, key in SETTINGS.items():
         old: object = getattr(low, key.field)
@@ -75,6 +76,6 @@ def _combine(low: Settings, high: Settings, append: Mapping[str, bool]) -> Setti
     return dataclasses.replace(low, **changes)  # type: ignore[arg-type]  # same fields, same types
 
 
-def sound(texts: tuple[Text, ...] | None) -> tuple[Text, ...]:
+def sound(texts: tuple[SourceText, ...] | None) -> tuple[SourceText, ...]:
     """The texts without the stand-ins of wrong ones."""
     return tuple(text for text in texts or () if text.sound)

@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from buildmatrix.spec import kinds
 from buildmatrix.spec.data_files import data_files
 from buildmatrix.spec.document import Problems, read
 from buildmatrix.spec.hints import did_you_mean
-from buildmatrix.spec.keys import File
+from buildmatrix.spec.keys import SpecFile
 from buildmatrix.spec.keys_checks import NodeClassTable, VulnerabilitiesTable
 from buildmatrix.spec.kinds import quoted
 from buildmatrix.spec.layers import sound
@@ -29,8 +30,8 @@ from buildmatrix.spec.model import (
 )
 from buildmatrix.spec.placeholders import short_commit
 from buildmatrix.spec.points import choose, version_order
-from buildmatrix.spec.shape import Entry, Text
-from buildmatrix.spec.tables import Row
+from buildmatrix.spec.shapes import Node, SourceText
+from buildmatrix.spec.tables import row
 from buildmatrix.spec.targets import Context, build_targets, copied
 from buildmatrix.spec.waivers import checked_waiver
 
@@ -70,7 +71,7 @@ def load_spec(path: Path, backends: Backends | None = None) -> Spec:
     """
     problems = Problems(str(path))
     document = read(path, problems, absent="run `buildmatrix init`, or name a file with -f")
-    file = Row(File).read(document.values, Entry(document, problems))
+    file = row(SpecFile).read(document.values, Node(document, problems))
     own = data_files(file.catalogue, path.parent, problems)
     if callable(backends):
         backends = backends(tuple(path.parent / name for name in own))
@@ -115,7 +116,7 @@ def load_spec(path: Path, backends: Backends | None = None) -> Spec:
 
 
 def _check_backends(
-    file: File, backends: Known | None, problems: Problems, *, doubtful: bool
+    file: SpecFile, backends: Known | None, problems: Problems, *, doubtful: bool
 ) -> None:
     if not file.backend:
         problems.add(
@@ -131,13 +132,13 @@ def _check_backends(
             problems.add(table.at, message, hint, doubtful=doubtful)
 
 
-def _check_backend_name(name: str, at: Position, file: File, problems: Problems) -> None:
+def _check_backend_name(name: str, at: Position, file: SpecFile, problems: Problems) -> None:
     if name not in file.backend:
         hint = did_you_mean(name, file.backend, "backends")
         problems.add(at, f"there is no backend {quoted(name)} here", hint, doubtful=True)
 
 
-def _check_variants(file: File, matrix: Matrix, problems: Problems) -> None:
+def _check_variants(file: SpecFile, matrix: Matrix, problems: Problems) -> None:
     variants = {point.variant: None for point in matrix.points}
     for name, table in file.variant.items():
         if name not in variants:
@@ -145,7 +146,7 @@ def _check_variants(file: File, matrix: Matrix, problems: Problems) -> None:
             problems.add(table.at, f"no target has the variant `{name}`", hint, doubtful=True)
 
 
-def _check_smoke_names(file: File, problems: Problems) -> None:
+def _check_smoke_names(file: SpecFile, problems: Problems) -> None:
     seen: set[str] = set()
     for smoke in file.smoke:
         if smoke.name.sound and smoke.name.value in seen:
@@ -154,7 +155,7 @@ def _check_smoke_names(file: File, problems: Problems) -> None:
         seen.add(smoke.name.value)
 
 
-def _subsets(file: File, matrix: Matrix, problems: Problems) -> dict[str, tuple[str, ...]]:
+def _subsets(file: SpecFile, matrix: Matrix, problems: Problems) -> dict[str, tuple[str, ...]]:
     subsets = {}
     for name, table in file.subset.items():
         ids = set(choose(table.select, matrix.ids, matrix.gone, problems))
@@ -169,7 +170,7 @@ def _subsets(file: File, matrix: Matrix, problems: Problems) -> dict[str, tuple[
 
 
 def _node_class(
-    name: str, table: NodeClassTable, file: File, matrix: Matrix, problems: Problems
+    name: str, table: NodeClassTable, file: SpecFile, matrix: Matrix, problems: Problems
 ) -> NodeClass:
     if table.backend.sound:
         _check_backend_name(table.backend.value, table.backend.at, file, problems)
@@ -185,7 +186,7 @@ def _node_class(
     )
 
 
-def _policy(file: File, problems: Problems) -> Policy:
+def _policy(file: SpecFile, problems: Problems) -> Policy:
     table = file.policy
     for mapping in (table.allow_unresolved, table.forbid_env, table.max_size):
         for name in mapping:
@@ -194,8 +195,12 @@ def _policy(file: File, problems: Problems) -> Policy:
     return Policy(
         allow_unresolved={name: _values(texts) for name, texts in table.allow_unresolved.items()},
         forbid_env={name: _values(texts) for name, texts in table.forbid_env.items()},
-        max_size=table.max_size,
-        bloat_threshold=table.bloat_threshold,
+        max_size={name: kinds.size(text.value) for name, text in table.max_size.items()},
+        bloat_threshold=(
+            kinds.size(table.bloat_threshold.value)
+            if table.bloat_threshold
+            else Policy().bloat_threshold
+        ),
         vulnerabilities=_vulnerabilities(table.vulnerabilities, problems),
     )
 
@@ -215,7 +220,7 @@ def _vulnerabilities(table: VulnerabilitiesTable, problems: Problems) -> Vulnera
     )
 
 
-def _output(file: File, problems: Problems) -> str:
+def _output(file: SpecFile, problems: Problems) -> str:
     text = file.generate.output
     if text is None:
         return DEFAULT_OUTPUT
@@ -229,10 +234,10 @@ def _output(file: File, problems: Problems) -> str:
     return output
 
 
-def _tools(file: File) -> dict[str, str]:
+def _tools(file: SpecFile) -> dict[str, str]:
     said = {"uv": file.tools.uv, "scanner": file.tools.scanner}
     return DEFAULT_TOOLS | {name: text.value for name, text in said.items() if text}
 
 
-def _values(texts: tuple[Text, ...]) -> tuple[str, ...]:
+def _values(texts: tuple[SourceText, ...]) -> tuple[str, ...]:
     return tuple(text.value for text in sound(texts))

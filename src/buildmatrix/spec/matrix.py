@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from buildmatrix.spec.document import Problems
 from buildmatrix.spec.hints import did_you_mean
-from buildmatrix.spec.keys import Exclude, File, Include
-from buildmatrix.spec.keys_settings import Backend
+from buildmatrix.spec.keys import ExcludeTable, IncludeTable, SpecFile
+from buildmatrix.spec.keys_settings import BackendTable
 from buildmatrix.spec.layers import sound
 from buildmatrix.spec.model import Exclusion
 from buildmatrix.spec.points import ANY, Point, check_when, choose, holds, version_order
-from buildmatrix.spec.shape import Text
+from buildmatrix.spec.shapes import SourceText
 
 #: GitHub Actions starts at most 256 jobs from one matrix.
 MAX_TARGETS = 500
@@ -47,14 +47,14 @@ class Matrix:
         return [exclusion.id for exclusion in self.excluded]
 
 
-def runtimes_of(backend: Backend) -> dict[str, dict[str, Text]]:
+def runtimes_of(backend: BackendTable) -> dict[str, dict[str, SourceText]]:
     """Runtime → its derived values."""
-    if isinstance(backend.runtime, Text):
+    if isinstance(backend.runtime, SourceText):
         return {backend.runtime.value: {}} if backend.runtime.sound else {}
     return backend.runtime
 
 
-def expand(file: File, problems: Problems) -> Matrix:
+def expand(file: SpecFile, problems: Problems) -> Matrix:
     """All points: the product of the axes, less `exclude`, plus `include`."""
     axes = {name: _axes(name, backend, file, problems) for name, backend in file.backend.items()}
     count = sum(
@@ -86,7 +86,7 @@ def expand(file: File, problems: Problems) -> Matrix:
     return Matrix(tuple(points), tuple(Exclusion(id, reason) for id, reason in excluded.items()))
 
 
-def _axes(name: str, backend: Backend, file: File, problems: Problems) -> Axes:
+def _axes(name: str, backend: BackendTable, file: SpecFile, problems: Problems) -> Axes:
     defaults = file.defaults
     runtimes = tuple(sorted(runtimes_of(backend), key=version_order))
     if not runtimes:
@@ -109,7 +109,7 @@ def _axes(name: str, backend: Backend, file: File, problems: Problems) -> Axes:
     )
 
 
-def _axis(texts: tuple[Text, ...] | None, problems: Problems) -> tuple[str, ...]:
+def _axis(texts: tuple[SourceText, ...] | None, problems: Problems) -> tuple[str, ...]:
     values: dict[str, None] = {}
     for text in sound(texts):
         if text.value in values:
@@ -119,7 +119,7 @@ def _axis(texts: tuple[Text, ...] | None, problems: Problems) -> tuple[str, ...]
 
 
 def _exclude(
-    entries: tuple[Exclude, ...], product: Sequence[Point], problems: Problems
+    entries: tuple[ExcludeTable, ...], product: Sequence[Point], problems: Problems
 ) -> dict[str, str]:
     """Identifier → reason of the first entry that takes it out."""
     ids = [point.id for point in product]
@@ -142,7 +142,7 @@ def _exclude(
     return excluded
 
 
-def _include(include: Include, axes: dict[str, Axes], problems: Problems) -> Point | None:
+def _include(include: IncludeTable, axes: dict[str, Axes], problems: Problems) -> Point | None:
     values = (include.backend, include.python, include.variant, include.platform, include.runtime)
     if not all(text is None or text.sound for text in values):
         return None
@@ -172,7 +172,7 @@ def _include(include: Include, axes: dict[str, Axes], problems: Problems) -> Poi
     return Point(backend=name, python=include.python.value, **rest)
 
 
-def _check_identifiers(points: Sequence[Point], file: File, problems: Problems) -> None:
+def _check_identifiers(points: Sequence[Point], file: SpecFile, problems: Problems) -> None:
     first: dict[str, Point] = {}
     for point in points:
         # Bake files cannot have a `.` in names, so it counts as `_`.

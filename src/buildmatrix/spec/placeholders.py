@@ -15,7 +15,7 @@ from pathlib import Path
 from buildmatrix.spec.document import Problems
 from buildmatrix.spec.hints import did_you_mean
 from buildmatrix.spec.kinds import quoted
-from buildmatrix.spec.shape import Text
+from buildmatrix.spec.shapes import SourceText
 
 #: The one placeholder that is not a value of the target: it costs a process.
 GIT = "git.short"
@@ -57,7 +57,7 @@ class Filler:
     commit: Callable[[], str]
     problems: Problems
 
-    def fill(self, text: Text) -> str:
+    def fill(self, text: SourceText) -> str:
         """`text` with all placeholders filled in; notes what is unknown or becomes invalid.
 
         Then, and for texts that were wrong before, the result is empty.
@@ -86,7 +86,7 @@ class Filler:
             failed = True
         return "" if failed else filled
 
-    def _value(self, name: str, text: Text) -> str | None:
+    def _value(self, name: str, text: SourceText) -> str | None:
         if name in self.values:
             return self.values[name]
         if name == GIT:

@@ -15,7 +15,7 @@ from buildmatrix.spec.hints import closest, did_you_mean
 from buildmatrix.spec.keys_settings import WhenTable
 from buildmatrix.spec.kinds import is_range
 from buildmatrix.spec.layers import sound
-from buildmatrix.spec.shape import Text
+from buildmatrix.spec.shapes import SourceText
 
 #: The runtime of a backend that has none.
 ANY = "any"
@@ -65,7 +65,7 @@ def suggest(glob: str, ids: Sequence[str]) -> str:
 
 
 def choose(
-    globs: tuple[Text, ...], ids: Sequence[str], gone: Sequence[str], problems: Problems
+    globs: tuple[SourceText, ...], ids: Sequence[str], gone: Sequence[str], problems: Problems
 ) -> list[str]:
     """The identifiers that the globs of a file select; a glob that selects none is a problem.
 
@@ -101,7 +101,7 @@ def holds(when: WhenTable, point: Point) -> bool:
     )
 
 
-def _any(conditions: tuple[Text, ...], value: str) -> bool:
+def _any(conditions: tuple[SourceText, ...], value: str) -> bool:
     return not conditions or any(_meets(text.value, value) for text in sound(conditions))
 
 
@@ -123,7 +123,7 @@ def check_when(when: WhenTable, points: Sequence[Point], problems: Problems) -> 
     """Values that no point has, and ranges over what cannot be ordered, are problems."""
     backends = {text.value for text in when.backend}
     for name in ("backend", "runtime", "python", "variant", "platform"):
-        conditions: tuple[Text, ...] = getattr(when, name)
+        conditions: tuple[SourceText, ...] = getattr(when, name)
         values = {
             getattr(point, name): None
             for point in points

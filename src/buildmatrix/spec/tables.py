@@ -3,59 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import MISSING, dataclass
-from typing import Any, Generic, Literal, TypeVar, overload
+from dataclasses import dataclass
+from typing import Literal, TypeVar
 
 from buildmatrix.spec.hints import did_you_mean
 from buildmatrix.spec.kinds import quoted
 from buildmatrix.spec.model import Position
-from buildmatrix.spec.shape import Entry, Json, Shape, mismatch
+from buildmatrix.spec.shapes import Json, Node, Shape
 
 T = TypeVar("T")
-Default = TypeVar("Default")
 
 Merge = Literal["add", "merge", "replace"]
+#: Whether a key must be there; if not, whether the value is then None or the shape's stand-in (an
+#: empty list or table).
+Absent = Literal["wrong", "none", "empty"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Base of the typed tables. Their fields are declared with `key`."""
+    """Base of the typed tables. Their fields are declared with `key`, `maybe` and `group`."""
 
     #: Where the table begins.
     at: Position
 
 
-RowT = TypeVar("RowT", bound=Table)
-
-
-@overload
-def key(shape: Shape[T], doc: str, *, optional: bool = False, merge: Merge = "replace") -> T: ...
-@overload
-def key(
-    shape: Shape[T], doc: str, *, default: Default, merge: Merge = "replace"
-) -> T | Default: ...
-def key(
-    shape: Shape[T],
-    doc: str,
-    *,
-    default: object = MISSING,
-    optional: bool = False,
-    merge: Merge = "replace",
-) -> object:
-    """Declare one key of a table: the only place where it is described.
-
-    The key is the field's name with hyphens. With neither `default` nor `optional` it is required.
-
-    Args:
-        shape: what may stand there.
-        doc: one or two sentences; the JSON schema and so the editors show them.
-        default: the value where the key is missing.
-        optional: where the key is missing, the shape's stand-in is the value: an empty list or
-            table.
-        merge: what a more special layer of settings does to the value of a more general one.
-    """
-    metadata = {"shape": shape, "doc": doc, "optional": optional, "merge": merge}
-    return dataclasses.field(default=default, metadata=metadata)
+TableT = TypeVar("TableT", bound=Table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,77 +37,74 @@ class Key:
     name: str
     field: str
     shape: Shape[object]
+    #: One or two sentences; the JSON schema and so the editors show them.
     doc: str
-    has_default: bool
-    optional: bool
+    absent: Absent
+    #: What a more special layer of settings does to the value of a more general one.
     merge: Merge
+
+
+def key(shape: Shape[T], doc: str) -> T:
+    """Declare a key that must be there: this is the only place where it is described."""
+    return _declared(shape, doc, "wrong")
+
+
+def maybe(shape: Shape[T], doc: str, *, merge: Merge = "replace") -> T | None:
+    """Declare a key whose value is None where the file says nothing."""
+    return _declared(shape, doc, "none", merge)
+
+
+def group(shape: Shape[T], doc: str) -> T:
+    """Declare a list or a table that is empty where the file says nothing."""
+    return _declared(shape, doc, "empty")
+
+
+def _declared(shape: Shape[T], doc: str, absent: Absent, merge: Merge = "replace") -> T:
+    metadata = {"shape": shape, "doc": doc, "absent": absent, "merge": merge}
+    # What a class body is given for a field is a value of the field's type to type checkers.
+    field: T = dataclasses.field(metadata=metadata)
+    return field
 
 
 def keys_of(table: type[Table]) -> tuple[Key, ...]:
     """All keys of a table, in the order of their declaration."""
     return tuple(
-        Key(
-            name=field.name.replace("_", "-"),
-            field=field.name,
-            shape=field.metadata["shape"],
-            doc=field.metadata["doc"],
-            has_default=field.default is not MISSING,
-            optional=field.metadata["optional"],
-            merge=field.metadata["merge"],
-        )
+        Key(name=field.name.replace("_", "-"), field=field.name, **field.metadata)
         for field in dataclasses.fields(table)
         if field.metadata
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Row(Generic[RowT]):
+def row(table: type[TableT], example: str = "{ ... }") -> Shape[TableT]:
     """A table with fixed keys, read into the dataclass that declares them."""
 
-    table: type[RowT]
-    example: str = "{ ... }"
-
-    @property
-    def what(self) -> str:
-        """`a table`."""
-        return "a table"
-
-    def read(self, value: object, entry: Entry) -> RowT:
-        """The typed table."""
+    def read(value: object, node: Node) -> TableT:
         if not isinstance(value, dict):
-            mismatch(value, entry, self)
-            return self.stand_in(entry.value)
-        keys = {key.name: key for key in keys_of(self.table)}
-        found: dict[str, Any] = {}
+            node.mismatch(value, "a table", example)
+            return stand_in(node.value)
+        keys = {key.name: key for key in keys_of(table)}
         for name in [name for name in value if name not in keys]:
-            entry.problems.add(
-                entry.child(name).key,
-                f"unknown key {quoted(name)} in {entry.name}",
+            node.problems.add(
+                node.child(name).key,
+                f"unknown key {quoted(name)} in {node.name}",
                 did_you_mean(name, keys, "keys"),
             )
+        values: dict[str, object] = {}
         for name, key in keys.items():
             if name in value:
-                found[key.field] = key.shape.read(value[name], entry.child(name))
-            elif not key.has_default:
-                if not key.optional:
-                    entry.problems.add(
-                        entry.key,
-                        f"{entry.name} has no `{name}`",
-                        f"write `{name} = {key.shape.example}`",
-                    )
-                found[key.field] = key.shape.stand_in(entry.key)
-        return self.table(at=entry.key, **found)
+                values[key.field] = key.shape.read(value[name], node.child(name))
+                continue
+            values[key.field] = _without(key, node.key)
+            if key.absent == "wrong":
+                hint = f"write `{name} = {key.shape.example}`"
+                node.problems.add(node.key, f"{node.name} has no `{name}`", hint)
+        return table(at=node.key, **values)
 
-    def stand_in(self, at: Position) -> RowT:
-        """The table as if it were empty."""
-        values = {
-            key.field: key.shape.stand_in(at) for key in keys_of(self.table) if not key.has_default
-        }
-        return self.table(at=at, **values)
+    def stand_in(at: Position) -> TableT:
+        return table(at=at, **{key.field: _without(key, at) for key in keys_of(table)})
 
-    def schema(self) -> Json:
-        """An object that allows no other properties."""
-        keys = keys_of(self.table)
+    def schema() -> Json:
+        keys = keys_of(table)
         schema: Json = {
             "type": "object",
             "additionalProperties": False,
@@ -143,6 +112,13 @@ class Row(Generic[RowT]):
                 key.name: {"description": key.doc, **key.shape.schema()} for key in keys
             },
         }
-        if required := [key.name for key in keys if not (key.has_default or key.optional)]:
+        if required := [key.name for key in keys if key.absent == "wrong"]:
             schema["required"] = required
         return schema
+
+    return Shape("a table", example, read, stand_in, schema)
+
+
+def _without(key: Key, at: Position) -> object:
+    """The value of a key that is not there."""
+    return None if key.absent == "none" else key.shape.stand_in(at)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os.path
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -12,15 +13,15 @@ from buildmatrix.spec import kinds
 from buildmatrix.spec.clashes import check_clashes
 from buildmatrix.spec.document import Problems
 from buildmatrix.spec.hints import closest
-from buildmatrix.spec.keys import File
+from buildmatrix.spec.keys import SpecFile
 from buildmatrix.spec.keys_checks import SmokeTable
-from buildmatrix.spec.keys_settings import Backend, BaseTable, Settings
+from buildmatrix.spec.keys_settings import BackendTable, BaseTable, Command, TargetSettings
 from buildmatrix.spec.layers import all_settings, check_override, override, sound, specialise
 from buildmatrix.spec.matrix import Matrix, runtimes_of
 from buildmatrix.spec.model import Base, Position, Smoke, SmokeLevel, Target, User
 from buildmatrix.spec.placeholders import Filler
 from buildmatrix.spec.points import Point, check_when, choose, holds
-from buildmatrix.spec.shape import Text
+from buildmatrix.spec.shapes import SourceText
 from buildmatrix.spec.values import check_values
 
 T = TypeVar("T")
@@ -30,7 +31,7 @@ T = TypeVar("T")
 class Context:
     """What all targets of a file share."""
 
-    file: File
+    file: SpecFile
     path: Path
     matrix: Matrix
     #: The commit that is checked out; see `placeholders.Filler`.
@@ -76,24 +77,24 @@ def build_targets(context: Context) -> tuple[Target, ...]:
 
 
 def _selections(
-    entries: Iterable[tuple[T, tuple[Text, ...]]], matrix: Matrix, problems: Problems
+    entries: Iterable[tuple[T, tuple[SourceText, ...]]], matrix: Matrix, problems: Problems
 ) -> list[tuple[T, set[str]]]:
     return [
         (entry, set(choose(select, matrix.ids, matrix.gone, problems))) for entry, select in entries
     ]
 
 
-def _settings(file: File, point: Point) -> Settings:
-    settings: Settings = specialise(file.defaults, file.backend[point.backend])
+def _settings(file: SpecFile, point: Point) -> TargetSettings:
+    settings: TargetSettings = specialise(file.defaults, file.backend[point.backend])
     if variant := file.variant.get(point.variant):
         settings = specialise(settings, variant)
     return settings
 
 
-def _aliases(context: Context) -> dict[str, list[Text]]:
+def _aliases(context: Context) -> dict[str, list[SourceText]]:
     """Identifier → the further tags that its target gets."""
     matrix, problems = context.matrix, context.problems
-    aliases: dict[str, list[Text]] = {}
+    aliases: dict[str, list[SourceText]] = {}
     for tag, target in context.file.tags.alias.items():
         ids = choose((target,), matrix.ids, matrix.gone, problems) if target.sound else []
         if len(ids) > 1:
@@ -104,34 +105,34 @@ def _aliases(context: Context) -> dict[str, list[Text]]:
                 "an alias belongs to exactly one",
             )
         elif ids:
-            aliases.setdefault(ids[0], []).append(Text(tag, target.at, kinds.TAG))
+            aliases.setdefault(ids[0], []).append(SourceText(tag, target.at, kinds.TAG))
     return aliases
 
 
 def _target(
     context: Context,
     point: Point,
-    settings: Settings,
+    settings: TargetSettings,
     smokes: list[SmokeTable],
-    aliases: list[Text],
+    aliases: list[SourceText],
 ) -> Target:
     file, root, problems = context.file, context.root, context.problems
     backend = file.backend[point.backend]
     filler = Filler(point.id, _values(file, point), context.commit, problems)
 
-    def one(text: Text | None, default: str, kind: kinds.Kind = kinds.TEXT) -> str:
-        return filler.fill(text or Text(default, backend.at, kind))
+    def one(text: SourceText | None, default: str, kind: kinds.Kind = kinds.TEXT) -> str:
+        return filler.fill(text or SourceText(default, backend.at, kind))
 
-    def maybe(text: Text | None) -> str | None:
+    def maybe(text: SourceText | None) -> str | None:
         return filler.fill(text) if text else None
 
-    def many(texts: tuple[Text, ...] | None) -> tuple[str, ...]:
+    def many(texts: tuple[SourceText, ...] | None) -> tuple[str, ...]:
         return tuple(dict.fromkeys(filler.fill(text) for text in sound(texts)))
 
-    def table(texts: Mapping[str, Text] | None) -> dict[str, str]:
+    def table(texts: Mapping[str, SourceText] | None) -> dict[str, str]:
         return {key: filler.fill(text) for key, text in (texts or {}).items() if text.sound}
 
-    def existing(text: Text) -> str:
+    def existing(text: SourceText) -> str:
         path = tidy(filler.fill(text))
         check_exists(root, path, text.at, problems)
         return path
@@ -142,7 +143,7 @@ def _target(
     template = tidy(one(settings.template, f"{point.backend}.Dockerfile.j2"))
     if settings.template and "/" in template:
         check_exists(root, template, settings.template.at, problems)
-    templates = file.tags.templates or (Text("{version}-{id}", file.tags.at, kinds.TAG),)
+    templates = file.tags.templates or (SourceText("{version}-{id}", file.tags.at, kinds.TAG),)
     return Target(
         id=point.id,
         project=file.project.name.value,
@@ -175,7 +176,7 @@ def _target(
                 if source.sound and destination.sound
             )
         ),
-        command=settings.command or (),
+        command=_words(settings.command),
         user=_user(settings),
         image=one(file.project.image, "{project}", kinds.REPOSITORY),
         tags=many((*templates, *aliases)),
@@ -185,7 +186,7 @@ def _target(
     )
 
 
-def _values(file: File, point: Point) -> dict[str, str | None]:
+def _values(file: SpecFile, point: Point) -> dict[str, str | None]:
     """What the placeholders of one target stand for."""
     runtime = runtimes_of(file.backend[point.backend])[point.runtime]
     texts = {
@@ -209,10 +210,10 @@ def tidy(path: str) -> str:
     return str(PurePosixPath(path)) if path else path
 
 
-def _choices(settings: Settings) -> tuple[BaseTable, ...]:
+def _choices(settings: TargetSettings) -> tuple[BaseTable, ...]:
     """`base` as a list of choices, whichever way it is written."""
     match settings.base:
-        case Text() as image:
+        case SourceText() as image:
             return (BaseTable(at=image.at, when=None, build=None, final=image),)
         case BaseTable() as choice:
             return (choice,)
@@ -221,7 +222,11 @@ def _choices(settings: Settings) -> tuple[BaseTable, ...]:
 
 
 def _base(
-    point: Point, backend: Backend, settings: Settings, filler: Filler, problems: Problems
+    point: Point,
+    backend: BackendTable,
+    settings: TargetSettings,
+    filler: Filler,
+    problems: Problems,
 ) -> Base:
     choices = _choices(settings)
     for choice in choices:
@@ -245,20 +250,31 @@ def _base(
     return Base("", "")
 
 
-def _user(settings: Settings) -> User:
+def _user(settings: TargetSettings) -> User:
     table = settings.user
     if table is None:
         return User()
     name = table.name.value if table.name and table.name.sound else User().name
-    return User(name, table.uid, tuple(group.value for group in sound(table.groups)))
+    groups = tuple(group.value for group in sound(table.groups))
+    return User(name, table.uid or User().uid, groups)
 
 
 def _smoke(smoke: SmokeTable) -> Smoke:
     level = cast(SmokeLevel, smoke.level.value)  # `kinds.LEVEL` lets nothing else through
-    return Smoke(smoke.name.value, level, smoke.command, smoke.timeout, smoke.at)
+    timeout = kinds.seconds(smoke.timeout.value) if smoke.timeout else 120.0
+    return Smoke(smoke.name.value, level, _words(smoke.command), timeout, smoke.at)
 
 
-def _check_inputs(point: Point, backend: Backend, settings: Settings, problems: Problems) -> None:
+def _words(command: Command | None) -> tuple[str, ...]:
+    """The words of a command, however it is written."""
+    if isinstance(command, SourceText):
+        return tuple(shlex.split(command.value))
+    return tuple(word.value for word in command or ())
+
+
+def _check_inputs(
+    point: Point, backend: BackendTable, settings: TargetSettings, problems: Problems
+) -> None:
     if not settings.requirements and not settings.pyproject:
         problems.add(
             backend.at,
@@ -289,7 +305,7 @@ def check_exists(root: Path, path: str, at: Position, problems: Problems) -> boo
     return False
 
 
-def copied(file: File) -> tuple[tuple[str, Position], ...]:
+def copied(file: SpecFile) -> tuple[tuple[str, Position], ...]:
     """All paths of `copy` as they are written, and where."""
     return tuple(
         (source.value, source.at)

@@ -8,20 +8,20 @@ from collections.abc import Mapping
 from packaging.utils import canonicalize_name
 
 from buildmatrix.spec.document import Problems
-from buildmatrix.spec.keys_settings import Settings
-from buildmatrix.spec.shape import Text
+from buildmatrix.spec.keys_settings import TargetSettings
+from buildmatrix.spec.shapes import SourceText
 
 #: Where the built-in templates put the interpreter (templates/base.Dockerfile.j2).
 PROGRAMS = "/opt/venv/bin"
 
 
-def check_values(settings: Settings, problems: Problems) -> None:
+def check_values(settings: TargetSettings, problems: Problems) -> None:
     """Note what would break the image, or mean nothing, without any step saying so."""
     _check_environment(settings.env or {}, problems)
     _check_replacements(settings.replace or {}, problems)
 
 
-def _check_environment(env: Mapping[str, Text], problems: Problems) -> None:
+def _check_environment(env: Mapping[str, SourceText], problems: Problems) -> None:
     for name, text in env.items():
         if not text.sound:
             continue
@@ -45,7 +45,7 @@ def _check_environment(env: Mapping[str, Text], problems: Problems) -> None:
             )
 
 
-def _check_replacements(replace: Mapping[str, Text], problems: Problems) -> None:
+def _check_replacements(replace: Mapping[str, SourceText], problems: Problems) -> None:
     seen: dict[str, str] = {}
     for name, text in replace.items():
         key = canonicalize_name(name)

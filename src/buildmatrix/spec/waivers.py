@@ -6,21 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from buildmatrix.spec.containers import Many
 from buildmatrix.spec.document import Problems, read
-from buildmatrix.spec.keys_checks import Waive
+from buildmatrix.spec.keys_checks import WaiverTable
 from buildmatrix.spec.layers import sound
 from buildmatrix.spec.model import Waiver
 from buildmatrix.spec.points import choose
-from buildmatrix.spec.shape import Entry
-from buildmatrix.spec.tables import Row, Table, key
+from buildmatrix.spec.shapes import Node, many
+from buildmatrix.spec.tables import Table, group, row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaiversFile(Table):
     """A file that holds waivers and nothing else."""
 
-    waive: tuple[Waive, ...] = key(Many(Row(Waive)), "Findings that are accepted.", optional=True)
+    waive: tuple[WaiverTable, ...] = group(many(row(WaiverTable)), "Findings that are accepted.")
 
 
 def load_waivers(path: Path, ids: Sequence[str] | None) -> tuple[Waiver, ...]:
@@ -31,14 +30,14 @@ def load_waivers(path: Path, ids: Sequence[str] | None) -> tuple[Waiver, ...]:
     """
     problems = Problems(str(path))
     document = read(path, problems, absent="name a file with [[waive]] tables")
-    file = Row(WaiversFile).read(document.values, Entry(document, problems))
+    file = row(WaiversFile).read(document.values, Node(document, problems))
     waivers = tuple(checked_waiver(waive, ids, (), problems) for waive in file.waive)
     problems.stop()
     return waivers
 
 
 def checked_waiver(
-    waive: Waive, ids: Sequence[str] | None, gone: Sequence[str], problems: Problems
+    waive: WaiverTable, ids: Sequence[str] | None, gone: Sequence[str], problems: Problems
 ) -> Waiver:
     """A waiver; a pattern that matches none of `ids` is a problem. `gone` are excluded ones."""
     if ids is not None:

@@ -147,7 +147,8 @@ NEAR = st.recursive(
 ROOT = st.fixed_dictionaries(
     {},
     optional={
-        name: NEAR | st.lists(NEAR, max_size=3) for name in [key.name for key in keys_of(keys.File)]
+        name: NEAR | st.lists(NEAR, max_size=3)
+        for name in [key.name for key in keys_of(keys.SpecFile)]
     },
 )
 TABLES = [

@@ -14,8 +14,8 @@ import tomli
 from buildmatrix.errors import UsageError
 from buildmatrix.spec import keys, keys_checks, keys_settings
 from buildmatrix.spec.ci import github_matrix
+from buildmatrix.spec.keys import schema
 from buildmatrix.spec.load import DEFAULT_TOOLS
-from buildmatrix.spec.schema import schema
 from buildmatrix.spec.select import select
 from buildmatrix.spec.tables import keys_of
 
