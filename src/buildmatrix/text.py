@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, TypeVar
 
@@ -96,6 +96,24 @@ def in_json(char: str) -> str:
 def in_markup(char: str) -> str:
     """An `Escape` for XML, HTML and Markdown: a reference for what they show as it is."""
     return f"&#{ord(char)};" if char in ":#" else visible(char)
+
+
+@dataclass(frozen=True, slots=True)
+class Syntax:
+    """What a whole output is written in, as far as making it safe needs to know."""
+
+    #: How it writes a character that must not stand there as it is.
+    escape: Escape
+    #: Whether it may hold styles.
+    styled: bool = False
+    #: Whether the text as a whole is no place to look for addresses: a page has scripts, and a
+    #: matrix is all on one line. Secrets are taken out of what it is made from.
+    opaque: bool = False
+
+
+LINES, STYLED = Syntax(visible), Syntax(visible, styled=True)
+JSON, JSON_LINE = Syntax(in_json), Syntax(in_json, opaque=True)
+MARKUP, PAGE = Syntax(in_markup), Syntax(in_markup, opaque=True)
 
 
 def guarded(text: str, escape: Escape = visible, *, styled: bool = False) -> str:

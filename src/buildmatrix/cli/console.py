@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
@@ -16,21 +15,11 @@ from pathlib import Path
 import click
 
 from buildmatrix.errors import UndecidedError, UsageError
-from buildmatrix.text import Escape, guarded, in_json, in_markup, shown, visible
-
-#: Format → how it writes a character that must not stand there as it is; others: as plain text.
-_ESCAPES: Mapping[str, Escape] = dict.fromkeys(
-    ("json", "sarif", "cyclonedx", "github"), in_json
-) | dict.fromkeys(("junit", "markdown", "html", "svg", "dot"), in_markup)
-#: Formats that may hold styles.
-_STYLED = frozenset({"table", "text"})
-#: Formats of which the text as a whole is no place to look for addresses: a page has scripts, and a
-#: matrix is all on one line. Secrets are taken out of what they are made from.
-_OPAQUE = frozenset({"html", "github"})
+from buildmatrix.text import LINES, Syntax, guarded, shown
 
 
-def say(text: str, format_: str = "") -> None:
-    """Print on standard output what has the format `format_`, by default lines without styles.
+def say(text: str, syntax: Syntax = LINES) -> None:
+    """Print on standard output.
 
     Raises `UndecidedError` when it takes nothing more.
     """
@@ -38,9 +27,7 @@ def say(text: str, format_: str = "") -> None:
 
     try:
         # Whoever rendered it knows whether colours are wanted; click would take them out of a pipe.
-        click.echo(
-            _safe(text, format_), nl=not text.endswith("\n"), color=True if format_ else None
-        )
+        click.echo(_safe(text, syntax), nl=not text.endswith("\n"), color=True)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -55,10 +42,10 @@ def complain(text: str) -> None:
     first, *rest = text.split("\n")
     lines = [first, *(line if line.startswith(" ") else f"  {line}" for line in rest)]
     with suppress(OSError):
-        click.echo(_safe("\n".join(lines), ""), err=True)
+        click.echo(_safe("\n".join(lines), LINES), err=True)
 
 
-def write(text: str, output: Path | None, format_: str) -> None:
+def write(text: str, output: Path | None, syntax: Syntax) -> None:
     """Machine output: to a file, or to standard output for None and `-`.
 
     Folders that are missing are made below the current one only. Raises `UsageError` for a path
@@ -67,12 +54,12 @@ def write(text: str, output: Path | None, format_: str) -> None:
     from buildmatrix.trees.base import reason
 
     if output is None or str(output) == "-":
-        say(text, format_)
+        say(text, syntax)
         return
     try:
         if not output.is_absolute():
             output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(_safe(text, format_), encoding="utf-8")
+        output.write_text(_safe(text, syntax), encoding="utf-8")
     except (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError) as error:
         raise UsageError(
             f"{output} cannot be written: {reason(error)}; name a file in a folder that exists"
@@ -81,9 +68,9 @@ def write(text: str, output: Path | None, format_: str) -> None:
         raise UndecidedError(f"{output} cannot be written: {reason(error)}") from error
 
 
-def _safe(text: str, format_: str) -> str:
-    text = text if format_ in _OPAQUE else shown(text)
-    return guarded(text, _ESCAPES.get(format_, visible), styled=format_ in _STYLED)
+def _safe(text: str, syntax: Syntax) -> str:
+    text = text if syntax.opaque else shown(text)
+    return guarded(text, syntax.escape, styled=syntax.styled)
 
 
 def prepare_streams() -> None:

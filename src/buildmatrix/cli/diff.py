@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.console import write
 from buildmatrix.cli.facts import fact_cache
 from buildmatrix.cli.options import (
     Settings,
@@ -19,22 +17,21 @@ from buildmatrix.cli.options import (
     load,
     option,
     selection_options,
-    width_and_color,
 )
-from buildmatrix.cli.output import check_formats, more_waivers
+from buildmatrix.cli.output import check_formats, more_waivers, write_document
 from buildmatrix.cli.surroundings import engine, engine_options
 from buildmatrix.cli.wheels import cache_folder, wheel_reader
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import UsageError
+from buildmatrix.reports.formats import DIFF, DRIFT, names
 
 if TYPE_CHECKING:
     from buildmatrix.diff.settings import Index
     from buildmatrix.reports.diff.drifts import Drifts
-    from buildmatrix.reports.diff.model import Comparison
     from buildmatrix.reports.run.model import FailOn
     from buildmatrix.spec.model import Spec
 
-FORMATS = ("table", "json", "markdown")
+FORMATS = names(DIFF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +109,7 @@ def command(
     online = _Online(settings, offline, deep, python, no_cache)
     if across:
         found, code = _drift(online, sources, globs, subset, backend, fail_on or "error")
-        _write(pairs, output, lambda name, place: _drift_text(found, name, place, every))
+        write_document(DRIFT, found, pairs, output, every=every)
         return code
     if len(sources) != 2:
         raise UsageError(
@@ -151,7 +148,7 @@ def command(
     if comparison.findings is None and fail_on not in (None, "never"):
         # The gate that was asked for cannot hold: that is no success.
         raise UsageError(f"--fail-on {fail_on}: {comparison.notes[0]}")
-    _write(pairs, output, lambda name, place: _text(comparison, name, place, every))
+    write_document(DIFF, comparison, pairs, output, every=every)
     return diff.exit_code(comparison, fail_on or "error")
 
 
@@ -232,36 +229,3 @@ def _drift(
         )
     drifts = drift(found, spec.catalogue_files if spec is not None else ())
     return drifts, exit_code(drifts, found, fail_on)
-
-
-def _write(
-    pairs: Sequence[tuple[str, Path | None]],
-    output: Path | None,
-    render: Callable[[str, Path | None], str],
-) -> None:
-    for name, path in pairs:
-        place = path or output
-        write(render(name, place), place, name)
-
-
-def _text(comparison: Comparison, name: str, place: Path | None, every: bool) -> str:
-    module = importlib.import_module(f"buildmatrix.reports.diff.{name}")
-    render: Callable[..., str] = module.render
-    if name == "json":
-        return render(comparison)
-    if name == "markdown":
-        return render(comparison, every=every)
-    width, color = width_and_color(place)
-    return render(comparison, width=width, color=color, every=every)
-
-
-def _drift_text(drifts: Drifts, name: str, place: Path | None, every: bool) -> str:
-    from buildmatrix.reports import json_form
-    from buildmatrix.reports.diff import drift as comparison_drift
-
-    if name == "json":
-        return json_form.render(drifts)
-    if name == "markdown":
-        return comparison_drift.render_markdown(drifts, every=every)
-    width, color = width_and_color(place)
-    return comparison_drift.render_table(drifts, width=width, color=color, every=every)

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.console import write
 from buildmatrix.cli.facts import fact_cache
 from buildmatrix.cli.options import (
     Settings,
     format_option,
     load_targets,
     option,
-    width_and_color,
 )
+from buildmatrix.cli.output import write_document
 from buildmatrix.cli.surroundings import engine, engine_options
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
+from buildmatrix.reports.formats import DRAWING, INSPECT, names
 
 if TYPE_CHECKING:
+    from buildmatrix.reports.drawings.drawing import Drawing
     from buildmatrix.reports.inspect.model import Inspection, Machines
     from buildmatrix.sources.known import Known, Machine
 
-#: Formats that draw the graph of libraries.
-_DRAWN = ("dot", "mermaid", "svg")
+#: Formats that only the graph of libraries has.
+_DRAWN = [name for name in names(DRAWING) if name not in names(INSPECT)]
 
 
 @click.command("inspect", short_help="Tell what one binary, wheel, image or tree holds.")
 @click.argument("sources", nargs=-1, required=True, metavar="FILE|SOURCE...")
 @format_option(
     "format_",
-    ["table", "json", *_DRAWN],
+    [*names(INSPECT), *_DRAWN],
     "dot, mermaid and svg draw which distribution links whose libraries.",
 )
 @option("--graph", is_flag=True, help="With json: the graph of libraries, as the drawings have it.")
@@ -70,6 +70,7 @@ def command(
     """
     from buildmatrix.cli.why import data_files, note, read_on_index, specification
     from buildmatrix.inspect.machines import machines_of
+    from buildmatrix.reports.inspect.model import Inspections
     from buildmatrix.sources.kinds import is_declared
     from buildmatrix.sources.known import Machine, known_of
 
@@ -90,15 +91,15 @@ def command(
     if graph or format_ in _DRAWN:
         if len(sources) > 1:
             raise UsageError("one picture shows one SOURCE; name only one")
-        if format_ == "table":
+        if format_ not in names(DRAWING):
             raise UsageError("--graph draws: give --format json, dot, mermaid or svg with it")
-        write(_drawn(known(sources[0]), format_), output, format_)
+        write_document(DRAWING, _drawn(known(sources[0])), [(format_, None)], output)
         return EXIT_OK
     machines = (
         None if select is None else machines_of(*load_targets(settings, (select,), None), select)
     )
     inspections = [_inspection(source, machine, known, machines) for source in sources]
-    write(_render(inspections, format_, output), output, format_)
+    write_document(INSPECT, Inspections(tuple(inspections)), [(format_, None)], output)
     return UndecidedError.exit_code if any(one.unread for one in inspections) else EXIT_OK
 
 
@@ -121,21 +122,9 @@ def _inspection(
     return inspect_tree(it.source, it.read().inventory, load(it.catalogue), machines)
 
 
-def _drawn(known: Known, format_: str) -> str:
+def _drawn(known: Known) -> Drawing:
     from buildmatrix.inspect.library_graph import of_libraries
-    from buildmatrix.text import each_text, shown
     from buildmatrix.why.joined import joined
 
     it = joined(known)
-    module = importlib.import_module(f"buildmatrix.reports.drawings.{format_}")
-    text: str = module.render(each_text(of_libraries(it.source, it.graph, it.evidence), shown))
-    return text
-
-
-def _render(inspections: list[Inspection], format_: str, output: Path | None) -> str:
-    from buildmatrix.reports.inspect import json, table
-
-    if format_ == "json":
-        return json.render(inspections)
-    width, color = width_and_color(output)
-    return table.render(inspections, width=width, color=color)
+    return of_libraries(it.source, it.graph, it.evidence)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,20 +9,14 @@ from typing import Any, TypeVar
 
 import click
 
+from buildmatrix.reports import formats
 from buildmatrix.spec.model import Spec, Target
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-#: Formats of all commands together: `BUILDMATRIX_FORMAT` may hold any of them.
-ALL_FORMATS = frozenset(
-    {
-        *("table", "text", "json", "github"),
-        *("sarif", "junit", "markdown", "html", "cyclonedx"),
-        *("dot", "mermaid", "svg"),
-    }
-)
-#: Columns of a table that goes to a file or a pipe.
-WIDTH = 100
+#: Formats of all commands together: `BUILDMATRIX_FORMAT` may hold any of them. `github` is the one
+#: that is no format of a report: a matrix.
+ALL_FORMATS = frozenset({"github", *(one.name for table in formats.ALL for one in table)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +164,3 @@ def load_targets(
 
     spec = load(settings)
     return spec, select(spec, globs, subset)
-
-
-def width_and_color(output: Path | None) -> tuple[int, bool]:
-    """How a table is to look where it goes: no colours in a file; FORCE_COLOR is for pipes."""
-    if output is not None and str(output) != "-":
-        return WIDTH, False
-    tty = sys.stdout.isatty()
-    color = (tty or bool(os.environ.get("FORCE_COLOR"))) and not os.environ.get("NO_COLOR")
-    return shutil.get_terminal_size().columns if tty else WIDTH, color

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Sequence
+import os
+import shutil
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from buildmatrix.cli.console import write
-from buildmatrix.cli.options import formats_option, option, stacked, width_and_color
+from buildmatrix.cli.options import formats_option, option, stacked
 from buildmatrix.errors import UsageError
-from buildmatrix.reports.run.model import Report
+from buildmatrix.reports.formats import RUN, Destination, Format, by_name, names
 from buildmatrix.spec.model import Waiver
-from buildmatrix.text import each_text, printable, shown
 
-#: Format → module of `buildmatrix.reports.run` with a function `render`.
-FORMATS = ("table", "json", "sarif", "junit", "markdown", "html", "cyclonedx")
+if TYPE_CHECKING:
+    from buildmatrix.reports.run.model import Report
 
-#: Fields of a report whose texts have lines of their own.
-_LINES = frozenset({"error", "patch"})
+FORMATS = names(RUN)
 
 report_options = stacked(
     formats_option(FORMATS),
@@ -93,45 +94,43 @@ def check_formats(
     return tuple(pairs)
 
 
-def write_report(
-    report: Report,
-    formats: Sequence[tuple[str, Path | None]],
+def write_document(
+    formats: Sequence[Format],
+    document: object,
+    places: Sequence[tuple[str, Path | None]],
     output: Path | None,
-    root: Path = Path(),
+    *,
+    every: bool = False,
+    root: Path | None = None,
 ) -> None:
-    """Render and write a report in every format that was asked for.
+    """Render and write a document in each of its `formats` that was asked for.
 
     `root`: the folder that the paths in it start from.
     """
-    for name, path in formats:
-        place = path or output
-        write(_render(name, _presentable(report, name), place, root), place, name)
+    for name, path in places:
+        place, format_ = path or output, by_name(formats, name)
+        write(format_.render(document, _destination(place, every, root)), place, format_.syntax)
 
 
-def _presentable(report: Report, format_: str) -> Report:
-    """The report as it may be shown: without secrets, and each text of it on its own line.
-
-    In JSON a line break is no line break, and whoever reads it again gets what was found, with the
-    findings that repeat another one: they count once that is accepted.
-    """
-    if format_ in ("json", "cyclonedx"):
-        return each_text(report, shown)
-    from buildmatrix.rules.repeats import without_repeats
-
-    once = replace(report, findings=without_repeats(report.findings))
-    return each_text(once, lambda text: printable(shown(text)), lines=_LINES)
+def write_report(
+    report: Report,
+    places: Sequence[tuple[str, Path | None]],
+    output: Path | None,
+    root: Path = Path(),
+) -> None:
+    """Write a report in every format that was asked for."""
+    write_document(RUN, report, places, output, root=root)
 
 
-def _render(name: str, report: Report, place: Path | None, root: Path) -> str:
-    module = importlib.import_module(f"buildmatrix.reports.run.{name}")
-    render: Callable[..., str] = module.render
-    if name == "sarif":
-        absolute = root.resolve()
-        return render(report, root=absolute, top=_repository(absolute))
-    if name != "table":
-        return render(report)
-    width, color = width_and_color(place)
-    return render(report, width=width, color=color)
+def _destination(place: Path | None, every: bool, root: Path | None) -> Destination:
+    """How a text is to look where it goes: no colors in a file; FORCE_COLOR is for pipes."""
+    folder = root.resolve() if root is not None else None
+    to = Destination(every=every, root=folder, top=_repository(folder) if folder else None)
+    if place is not None and str(place) != "-":
+        return to
+    tty = sys.stdout.isatty()
+    color = (tty or bool(os.environ.get("FORCE_COLOR"))) and not os.environ.get("NO_COLOR")
+    return replace(to, width=shutil.get_terminal_size().columns if tty else to.width, color=color)
 
 
 def _repository(folder: Path) -> Path | None:

@@ -9,6 +9,7 @@ import click
 from buildmatrix.cli.console import say
 from buildmatrix.cli.options import Settings, format_option, option
 from buildmatrix.errors import UsageError
+from buildmatrix.text import JSON
 
 
 @click.command("rules", short_help="List every rule, or print the page of one.")
@@ -76,7 +77,7 @@ def _catalogue(settings: Settings, name: str | None, style: str) -> None:
     catalogue = load(read_data_files(settings.file))
     backend = None if name is None else listing.backend_named(name, catalogue)
     if style == "json":
-        say(json.dumps(listing.document(catalogue, backend), indent=2, ensure_ascii=False), "json")
+        say(json.dumps(listing.document(catalogue, backend), indent=2, ensure_ascii=False), JSON)
     elif backend is not None:
         for line in listing.lines(catalogue, backend):
             say(line)

@@ -8,21 +8,25 @@ import json
 import click
 
 from buildmatrix.cli.console import say
+from buildmatrix.text import JSON
+
+#: Document → where its schema is made.
+_SCHEMAS = {
+    "spec": ("spec.keys", "schema"),
+    "report": ("reports.schemas", "report"),
+    "diff": ("reports.schemas", "diff"),
+    "drift": ("reports.schemas", "drift"),
+}
 
 
 @click.command("schema", short_help="Print a JSON schema.")
-@click.argument("what", type=click.Choice(["spec", "report", "diff", "drift"]))
+@click.argument("what", type=click.Choice(list(_SCHEMAS)))
 def command(what: str) -> None:
     """Print the JSON schema of the specification (for editors), or of what commands write.
 
     `report` is the format of `audit`, `build` and `scan`, `diff` that of `diff`, and `drift` that
     of `diff --targets`.
     """
-    module, name = {
-        "spec": ("spec.keys", "schema"),
-        "report": ("reports.schemas", "report"),
-        "diff": ("reports.schemas", "diff"),
-        "drift": ("reports.schemas", "drift"),
-    }[what]
+    module, name = _SCHEMAS[what]
     schema = getattr(importlib.import_module(f"buildmatrix.{module}"), name)
-    say(json.dumps(schema(), indent=2), "json")
+    say(json.dumps(schema(), indent=2), JSON)

@@ -9,6 +9,7 @@ import click
 from buildmatrix.cli.console import say
 from buildmatrix.cli.options import Settings, format_option, load_targets, selection_options
 from buildmatrix.spec.model import Spec, Target
+from buildmatrix.text import JSON, JSON_LINE, STYLED
 
 
 def _table(spec: Spec, targets: tuple[Target, ...]) -> str:
@@ -51,16 +52,21 @@ def _json(spec: Spec, targets: tuple[Target, ...]) -> str:
     return json.dumps(document, indent=2)
 
 
+def _github(_: Spec, targets: tuple[Target, ...]) -> str:
+    from buildmatrix.spec.ci import github_matrix
+
+    return github_matrix(targets)
+
+
+_FORMATS = {"table": (_table, STYLED), "json": (_json, JSON), "github": (_github, JSON_LINE)}
+
+
 @click.command("targets", short_help="Print the matrix.")
 @selection_options
-@format_option("style", ["table", "json", "github"], "`github` is a matrix for GitHub Actions.")
+@format_option("style", list(_FORMATS), "`github` is a matrix for GitHub Actions.")
 @click.pass_obj
 def command(settings: Settings, globs: tuple[str, ...], subset: str | None, style: str) -> None:
     """Print the targets that the specification expands to."""
-    from buildmatrix.spec.ci import github_matrix
-
     spec, targets = load_targets(settings, globs, subset)
-    if style == "github":
-        say(github_matrix(targets), style)
-    else:
-        say(_json(spec, targets) if style == "json" else _table(spec, targets), style)
+    render, syntax = _FORMATS[style]
+    say(render(spec, targets), syntax)

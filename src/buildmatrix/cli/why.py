@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.console import complain, write
+from buildmatrix.cli.console import complain
 from buildmatrix.cli.facts import fact_cache
 from buildmatrix.cli.options import (
     Settings,
@@ -17,12 +16,13 @@ from buildmatrix.cli.options import (
     load,
     option,
     stacked,
-    width_and_color,
 )
+from buildmatrix.cli.output import write_document
 from buildmatrix.cli.surroundings import engine, engine_options
 from buildmatrix.cli.wheels import cache_folder, wheel_reader
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
+from buildmatrix.reports.formats import WHY, names
 
 if TYPE_CHECKING:
     from buildmatrix.engines.exports import OpenTree
@@ -49,9 +49,7 @@ CHAINS = 200
 @click.argument("source")
 @click.argument("library")
 @option("--all", "every", is_flag=True, help="Every chain, not only the shortest.")
-@format_option(
-    "format_", ["text", "json", "dot", "mermaid", "svg"], "dot, mermaid and svg draw the chains."
-)
+@format_option("format_", names(WHY), "dot, mermaid and svg draw the chains.")
 @option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
 @option(
     "--symbols/--no-symbols",
@@ -132,7 +130,7 @@ def command(
         found = _with_symbols(found, tree, is_near if symbols is None else symbols, every)
         if tree is not None and symbols is None and not is_near:
             found = replace(found, notes=(*found.notes, _UNREAD_SYMBOLS))
-    write(_render(found, format_, output), output, format_)
+    write_document(WHY, found, [(format_, None)], output)
     return UndecidedError.exit_code if it.unread and not found.subjects else EXIT_OK
 
 
@@ -185,21 +183,3 @@ def data_files(settings: Settings) -> tuple[Path, ...]:
 def specification(settings: Settings) -> Spec | None:
     """The specification, or None where there is no file of that name."""
     return load(settings) if settings.file.is_file() else None
-
-
-def _render(found: Answer, format_: str, output: Path | None) -> str:
-    if format_ in ("text", "json"):
-        module = importlib.import_module(f"buildmatrix.reports.why.{format_}")
-        if format_ == "json":
-            text: str = module.render(found)
-            return text
-        width, color = width_and_color(output)
-        text = module.render(found, width=width, color=color)
-        return text
-    from buildmatrix.reports.drawings.drawing import of_answer
-    from buildmatrix.text import each_text, shown
-
-    text = importlib.import_module(f"buildmatrix.reports.drawings.{format_}").render(
-        each_text(of_answer(found), shown)
-    )
-    return text

@@ -14,7 +14,7 @@ from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.inspect.look import inspect_tree
 from buildmatrix.inventory.model import Binary, Distribution, Inventory, Layer, Stats
 from buildmatrix.reports.inspect import table
-from buildmatrix.reports.inspect.model import Machines
+from buildmatrix.reports.inspect.model import Inspections, Machines
 
 SITE = "usr/lib/python3.11/site-packages"
 CORE, CUDART = f"{SITE}/acme/core.so", f"{SITE}/nvidia/lib/libcudart.so.12"
@@ -56,7 +56,7 @@ def image() -> Inventory:
 
 def told(machines: Machines | None = None, width: int = 100) -> str:
     one = inspect_tree("docker:acme:1", image(), load(), machines)
-    return table.render([one], width=width, color=False)
+    return table.render(Inspections((one,)), width=width, color=False)
 
 
 def test_bytes_are_told_by_vendor_and_role() -> None:

@@ -19,7 +19,7 @@ from buildmatrix.cli.options import Settings
 from buildmatrix.errors import UsageError
 from buildmatrix.inspect.look import inspect
 from buildmatrix.reports.inspect import table
-from buildmatrix.reports.inspect.model import Inspection
+from buildmatrix.reports.inspect.model import Inspection, Inspections
 from buildmatrix.symbols import imported as symbols
 from buildmatrix.symbols.imported import SymbolsUnread, imports
 
@@ -60,7 +60,7 @@ def wheel(tmp_path: Path, linked: Path) -> Path:
 
 
 def shown(one: Inspection, width: int = 100) -> str:
-    return table.render([one], width=width, color=False)
+    return table.render(Inspections((one,)), width=width, color=False)
 
 
 def run(*arguments: str | Path) -> tuple[int, str]:
@@ -265,4 +265,4 @@ def test_an_archive_is_told_by_what_it_holds(tmp_path: Path) -> None:
     one = inspect(path, load())
     assert (one.kind, one.imports) == ("archive", ())
     assert [binary.path.partition("!/")[2] for binary in one.binaries] == ["lib/core.so"]
-    assert "lib/core.so" in table.render([one], width=100, color=False)
+    assert "lib/core.so" in table.render(Inspections((one,)), width=100, color=False)

@@ -16,8 +16,8 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.inspect.library_graph import of_libraries
 from buildmatrix.inventory.model import Inventory, Layer
+from buildmatrix.reports import json_form as graph_json
 from buildmatrix.reports.drawings import dot as graph_dot
-from buildmatrix.reports.drawings import json as graph_json
 from buildmatrix.reports.drawings import mermaid as graph_mermaid
 from buildmatrix.reports.drawings import svg as graph_svg
 from buildmatrix.reports.drawings.drawing import Arrow, Box, Drawing, of_answer

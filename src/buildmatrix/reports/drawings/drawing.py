@@ -9,6 +9,7 @@ from typing import Literal
 from buildmatrix.reports.why import words
 from buildmatrix.reports.why.graph import Edge, Node
 from buildmatrix.reports.why.model import Answer, Chain
+from buildmatrix.text import each_text, shown
 
 #: Boxes of one picture.
 MOST_BOXES = 400
@@ -62,21 +63,25 @@ def of_answer(answer: Answer) -> Drawing:
             chains.append(subject.brought)
     asked = {subject.node.id for subject in answer.subjects}
     ids = dict.fromkeys([*(id for chain in chains for id in chain.ids), *asked])
-    shown = list(ids)[:MOST_BOXES]
+    drawn = list(ids)[:MOST_BOXES]
     edges = dict.fromkeys(edge for chain in chains for edge in chain.edges)
-    boxes = [_box(graph.nodes[id], id in asked) for id in shown]
+    boxes = [_box(graph.nodes[id], id in asked) for id in drawn]
     arrows = [_arrow(edge) for edge in edges if edge.source in ids and edge.target in ids]
     layers: dict[int, Box] = {}
-    for id in shown:
+    for id in drawn:
         index = graph.nodes[id].layer
         text = words.layer(graph, graph.nodes[id])
         if index is not None and text is not None and id in asked:
             layers[index] = Box(f"layer:{index}", "layer", (f"layer {index + 1}",), text)
             arrows.append(Arrow(id, f"layer:{index}", "put there by", text))
     title = f"why {answer.question.text} in {answer.source}"
-    return Drawing(
-        title, (*boxes, *layers.values()), tuple(known_arrows(arrows, [*boxes, *layers.values()]))
-    )
+    everything = (*boxes, *layers.values())
+    return without_secrets(Drawing(title, everything, tuple(known_arrows(arrows, everything))))
+
+
+def without_secrets(drawing: Drawing) -> Drawing:
+    """The drawing as it may be shown; in a picture an address may be cut into lines."""
+    return each_text(drawing, shown)
 
 
 def known_arrows(arrows: Iterable[Arrow], boxes: Iterable[Box]) -> list[Arrow]:

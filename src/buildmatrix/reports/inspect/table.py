@@ -10,7 +10,7 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import Binary
 from buildmatrix.phrases import count, size
 from buildmatrix.reports.inspect.contents_text import lists
-from buildmatrix.reports.inspect.model import Inspection
+from buildmatrix.reports.inspect.model import Inspection, Inspections
 from buildmatrix.reports.terminal import Painter, wrapped
 from buildmatrix.symbols.imported import Imports
 from buildmatrix.text import printable
@@ -27,10 +27,10 @@ _FLAGS = {0x1: "NOW", 0x8: "NODELETE", 0x20: "NOOPEN", 0x80: "ORIGIN", 0x800: "N
           0x08000000: "PIE"}  # fmt: skip
 
 
-def render(inspections: Sequence[Inspection], *, width: int, color: bool) -> str:
+def render(inspections: Inspections, *, width: int, color: bool) -> str:
     """The inspections one after the other, wrapped at `width` columns."""
     writer = _Writer(max(width, 40), Painter(color))
-    return "\n".join("\n".join(writer.told(one)) + "\n" for one in inspections)
+    return "\n".join("\n".join(writer.told(one)) + "\n" for one in inspections.files)
 
 
 class _Writer:

@@ -1,0 +1,124 @@
+"""Which formats each document has. A format is one module, and one line here.
+
+Nothing is imported for a format until a text in it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import PurePath
+from typing import Any, Literal, TypeAlias
+
+from buildmatrix.text import JSON, LINES, MARKUP, PAGE, STYLED, Syntax
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """What formats may have to know of where a text goes."""
+
+    #: Columns, and whether colors are shown.
+    width: int = 100
+    color: bool = False
+    #: Whether everything is listed, however long.
+    every: bool = False
+    #: The folder that the paths in a document start from, and the root of the repository that it is
+    #: in, if any; absolute.
+    root: PurePath | None = None
+    top: PurePath | None = None
+
+
+Need: TypeAlias = Literal["width", "color", "every", "root", "top"]
+_TERMINAL: tuple[Need, ...] = ("width", "color")
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One format of one kind of document."""
+
+    name: str
+    #: What makes the text of a document: `module:function` below `buildmatrix.reports`.
+    renderer: str
+    syntax: Syntax
+    #: Fields of a `Destination` that the renderer takes, as arguments of these names.
+    needs: tuple[Need, ...] = ()
+    #: What makes of the document that which the renderer takes; empty for the document itself.
+    preparer: str = ""
+
+    def render(self, document: object, to: Destination) -> str:
+        """The document as text; a pure function of its arguments."""
+        if self.preparer:
+            document = _function(self.preparer)(document)
+        text: str = _function(self.renderer)(
+            document, **{name: getattr(to, name) for name in self.needs}
+        )
+        return text
+
+
+def _function(name: str) -> Callable[..., Any]:
+    module, _, function = name.partition(":")
+    loaded: Callable[..., Any] = getattr(import_module(f"buildmatrix.reports.{module}"), function)
+    return loaded
+
+
+_WHOLE, _BY_LINE = "run.shown:whole", "run.shown:by_line"
+_JSON = "json_form:render"
+
+#: Of a `reports.run.model.Report`; the first of each kind is what a command writes unless told
+#: otherwise.
+RUN = (
+    Format("table", "run.table:render", STYLED, _TERMINAL, _BY_LINE),
+    Format("json", _JSON, JSON, (), _WHOLE),
+    Format("sarif", "run.sarif:render", JSON, ("root", "top"), _BY_LINE),
+    Format("junit", "run.junit:render", MARKUP, (), _BY_LINE),
+    Format("markdown", "run.markdown:render", MARKUP, (), _BY_LINE),
+    Format("html", "run.html:render", PAGE, (), _BY_LINE),
+    Format("cyclonedx", "run.cyclonedx:render", JSON, (), _WHOLE),
+)
+#: Of a `reports.diff.model.Comparison`.
+DIFF = (
+    Format("table", "diff.table:render", STYLED, (*_TERMINAL, "every")),
+    Format("json", _JSON, JSON),
+    Format("markdown", "diff.markdown:render", MARKUP, ("every",)),
+)
+#: Of `reports.diff.drifts.Drifts`.
+DRIFT = (
+    Format("table", "diff.drift:render_table", STYLED, (*_TERMINAL, "every")),
+    Format("json", _JSON, JSON),
+    Format("markdown", "diff.drift:render_markdown", MARKUP, ("every",)),
+)
+_CHAINS, _DRAWN = "drawings.drawing:of_answer", "drawings.drawing:without_secrets"
+#: Of a `reports.why.model.Answer`.
+WHY = (
+    Format("text", "why.text:render", STYLED, _TERMINAL),
+    Format("json", "why.json:render", JSON),
+    Format("dot", "drawings.dot:render", MARKUP, (), _CHAINS),
+    Format("mermaid", "drawings.mermaid:render", LINES, (), _CHAINS),
+    Format("svg", "drawings.svg:render", MARKUP, (), _CHAINS),
+)
+#: Of `reports.inspect.model.Inspections`.
+INSPECT = (
+    Format("table", "inspect.table:render", STYLED, _TERMINAL),
+    Format("json", _JSON, JSON),
+)
+#: Of a `reports.drawings.drawing.Drawing`.
+DRAWING = (
+    Format("json", _JSON, JSON, (), _DRAWN),
+    Format("dot", "drawings.dot:render", MARKUP, (), _DRAWN),
+    Format("mermaid", "drawings.mermaid:render", LINES, (), _DRAWN),
+    Format("svg", "drawings.svg:render", MARKUP, (), _DRAWN),
+)
+
+#: Every table.
+ALL = (RUN, DIFF, DRIFT, WHY, INSPECT, DRAWING)
+
+
+def names(formats: Sequence[Format]) -> tuple[str, ...]:
+    """The names of formats, in their order."""
+    return tuple(one.name for one in formats)
+
+
+def by_name(formats: Sequence[Format], name: str) -> Format:
+    """One of the formats. Raises `StopIteration` for a name that none of them has."""
+    return next(one for one in formats if one.name == name)

@@ -1,0 +1,27 @@
+"""A report as it may be shown: without secrets, and without what would break a line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from buildmatrix.reports.run.model import Report
+from buildmatrix.rules.repeats import without_repeats
+from buildmatrix.text import each_text, printable, shown
+
+#: Fields of a report whose texts have lines of their own.
+_LINES = frozenset({"error", "patch"})
+
+
+def whole(report: Report) -> Report:
+    """The report for formats that programs read, in which a line break is no line break.
+
+    Whoever reads it again gets what was found, with the findings that repeat another one: they
+    count once that is accepted.
+    """
+    return each_text(report, shown)
+
+
+def by_line(report: Report) -> Report:
+    """The report for people: each text on a line of its own, each problem once."""
+    once = replace(report, findings=without_repeats(report.findings))
+    return each_text(once, lambda text: printable(shown(text)), lines=_LINES)
