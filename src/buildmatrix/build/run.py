@@ -36,8 +36,8 @@ from buildmatrix.reports.run.model import Report, assemble, exit_code
 from buildmatrix.rules import generated_file
 from buildmatrix.rules.model import Finding, Gate, TargetResult
 from buildmatrix.sources.resolution.resolved import Resolved
-from buildmatrix.spec.copies import check_copied
 from buildmatrix.spec.model import Spec, Target
+from buildmatrix.spec.paths import check_copied
 from buildmatrix.state import journal
 from buildmatrix.state.folder import FOLDER, State
 from buildmatrix.state.journal import Record

@@ -126,7 +126,7 @@ def command(
     from buildmatrix.diff.settings import Settings as Reading
     from buildmatrix.diff.source_side import is_wheel, sides_of
     from buildmatrix.sources.known import Machine
-    from buildmatrix.spec.data_files import read_data_files
+    from buildmatrix.spec.paths import read_data_files
 
     diff.check_kinds(*((source, is_wheel(source)) for source in sources))
     spec = _once(lambda: specification(settings))

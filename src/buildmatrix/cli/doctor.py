@@ -33,7 +33,7 @@ def _lines(settings: Settings, builder: str | None, offline: bool) -> Iterator[L
     from buildmatrix.doctor.checks import Line
     from buildmatrix.doctor.machine import MachineFiles
     from buildmatrix.locks.where import default_indexes
-    from buildmatrix.spec.data_files import read_data_files
+    from buildmatrix.spec.paths import read_data_files
 
     line, facilities = examine.engine_line(engine(), builder)
     yield line

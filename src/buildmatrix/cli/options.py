@@ -160,7 +160,7 @@ def load_targets(
     settings: Settings, globs: Sequence[str], subset: str | None
 ) -> tuple[Spec, tuple[Target, ...]]:
     """The specification, and the targets that were selected."""
-    from buildmatrix.spec.select import select
+    from buildmatrix.spec.points import select
 
     spec = load(settings)
     return spec, select(spec, globs, subset)

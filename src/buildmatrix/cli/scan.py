@@ -73,7 +73,7 @@ def command(
     from buildmatrix.reports.run.model import exit_code
     from buildmatrix.scan import scan
     from buildmatrix.sources.source import Facts, address_of, parse, read
-    from buildmatrix.spec.data_files import read_data_files
+    from buildmatrix.spec.paths import read_data_files
 
     pairs = check_formats(formats, output)
     parsed = parse(source)

@@ -52,13 +52,27 @@ def _json(spec: Spec, targets: tuple[Target, ...]) -> str:
     return json.dumps(document, indent=2)
 
 
-def _github(_: Spec, targets: tuple[Target, ...]) -> str:
-    from buildmatrix.spec.ci import github_matrix
+def github_matrix(_: Spec, targets: tuple[Target, ...]) -> str:
+    """A matrix for GitHub Actions, as one line of JSON: `{"include":[{"id":...}, ...]}`.
 
-    return github_matrix(targets)
+    Made for `matrix: ${{ fromJSON(...) }}`: one job per target. `runner` is there only for targets
+    that name one.
+    """
+    jobs = []
+    for target in targets:
+        job = {
+            "id": target.id,
+            "backend": target.backend,
+            "runtime": target.runtime,
+            "python": target.python,
+            "variant": target.variant,
+            "platform": target.platform,
+        }
+        jobs.append(job | ({"runner": target.runner} if target.runner else {}))
+    return json.dumps({"include": jobs}, separators=(",", ":"))
 
 
-_FORMATS = {"table": (_table, STYLED), "json": (_json, JSON), "github": (_github, JSON_LINE)}
+_FORMATS = {"table": (_table, STYLED), "json": (_json, JSON), "github": (github_matrix, JSON_LINE)}
 
 
 @click.command("targets", short_help="Print the matrix.")

@@ -175,7 +175,7 @@ def note(settings: Settings, text: str) -> None:
 
 def data_files(settings: Settings) -> tuple[Path, ...]:
     """The user's own data files for the catalogue, for a SOURCE that is no target."""
-    from buildmatrix.spec.data_files import read_data_files
+    from buildmatrix.spec.paths import read_data_files
 
     return read_data_files(settings.file)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Protocol
 
 from buildmatrix.spec import kinds
-from buildmatrix.spec.data_files import data_files
 from buildmatrix.spec.document import Problems, read
 from buildmatrix.spec.hints import did_you_mean
 from buildmatrix.spec.keys import SpecFile
@@ -28,11 +27,12 @@ from buildmatrix.spec.model import (
     Spec,
     VulnerabilityPolicy,
 )
+from buildmatrix.spec.paths import copied, data_files
 from buildmatrix.spec.placeholders import short_commit
 from buildmatrix.spec.points import choose, version_order
 from buildmatrix.spec.shapes import Node, SourceText
 from buildmatrix.spec.tables import row
-from buildmatrix.spec.targets import Context, build_targets, copied
+from buildmatrix.spec.targets import Context, build_targets
 from buildmatrix.spec.waivers import checked_waiver
 
 

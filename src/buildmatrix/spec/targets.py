@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import os.path
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TypeVar, cast
 
 from buildmatrix.spec import kinds
-from buildmatrix.spec.clashes import check_clashes
+from buildmatrix.spec.checks import check_clashes, check_values
 from buildmatrix.spec.document import Problems
-from buildmatrix.spec.hints import closest
 from buildmatrix.spec.keys import SpecFile
 from buildmatrix.spec.keys_checks import SmokeTable
 from buildmatrix.spec.keys_settings import BackendTable, BaseTable, Command, TargetSettings
 from buildmatrix.spec.layers import all_settings, check_override, override, sound, specialise
 from buildmatrix.spec.matrix import Matrix, runtimes_of
-from buildmatrix.spec.model import Base, Position, Smoke, SmokeLevel, Target, User
+from buildmatrix.spec.model import Base, Smoke, SmokeLevel, Target, User
+from buildmatrix.spec.paths import check_exists, tidy
 from buildmatrix.spec.placeholders import Filler
 from buildmatrix.spec.points import Point, check_when, choose, holds
 from buildmatrix.spec.shapes import SourceText
-from buildmatrix.spec.values import check_values
 
 T = TypeVar("T")
 
@@ -205,11 +203,6 @@ def _values(file: SpecFile, point: Point) -> dict[str, str | None]:
     }
 
 
-def tidy(path: str) -> str:
-    """A path without `./`, double slashes and a slash at the end."""
-    return str(PurePosixPath(path)) if path else path
-
-
 def _choices(settings: TargetSettings) -> tuple[BaseTable, ...]:
     """`base` as a list of choices, whichever way it is written."""
     match settings.base:
@@ -289,27 +282,3 @@ def _check_inputs(
             'write `pyproject = "pyproject.toml"`',
             doubtful=True,
         )
-
-
-def check_exists(root: Path, path: str, at: Position, problems: Problems) -> bool:
-    """Whether `path` is a file below `root`; if not, that is a problem. Nothing is none."""
-    if not path or os.path.isfile(root / path):  # noqa: PTH113 (never raises, unlike Path's)
-        return bool(path)
-    try:
-        siblings = [entry.name for entry in (root / path).parent.iterdir()][:1000]
-    except OSError:
-        siblings = []
-    near = closest(PurePosixPath(path).name, siblings)
-    hint = f"did you mean `{PurePosixPath(path).with_name(near)}`?" if near else None
-    problems.add(at, f"there is no file `{path}` below the specification's folder", hint)
-    return False
-
-
-def copied(file: SpecFile) -> tuple[tuple[str, Position], ...]:
-    """All paths of `copy` as they are written, and where."""
-    return tuple(
-        (source.value, source.at)
-        for settings in all_settings(file)
-        for source, _ in settings.copy or ()
-        if source.sound
-    )

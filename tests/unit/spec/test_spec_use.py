@@ -11,12 +11,12 @@ import jsonschema
 import pytest
 import tomli
 
+from buildmatrix.cli.targets import github_matrix
 from buildmatrix.errors import UsageError
 from buildmatrix.spec import keys, keys_checks, keys_settings
-from buildmatrix.spec.ci import github_matrix
 from buildmatrix.spec.keys import schema
 from buildmatrix.spec.load import DEFAULT_TOOLS
-from buildmatrix.spec.select import select
+from buildmatrix.spec.points import select
 from buildmatrix.spec.tables import keys_of
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "spec.md").read_text(encoding="utf-8")
@@ -84,9 +84,8 @@ def test_an_unknown_subset_names_the_one_that_was_meant(load, small):
 
 
 def test_the_github_matrix_is_one_line_with_one_job_per_target(load, small):
-    text = github_matrix(
-        load(small + '[[override]]\nselect = "*-arm64"\nrunner = "ubuntu-24.04-arm"\n').targets
-    )
+    spec = load(small + '[[override]]\nselect = "*-arm64"\nrunner = "ubuntu-24.04-arm"\n')
+    text = github_matrix(spec, spec.targets)
     assert "\n" not in text and ": " not in text
     jobs = json.loads(text)["include"]
     assert jobs[0] == {

@@ -30,7 +30,7 @@ def of_spec(
     spec: Spec, globs: Sequence[str], subset: str | None, backends: Sequence[str]
 ) -> tuple[Target, ...]:
     """The targets of a specification that were asked for. Raises `UsageError` for none."""
-    from buildmatrix.spec.select import select
+    from buildmatrix.spec.points import select
 
     targets = select(spec, globs, subset)
     if not backends:
@@ -62,7 +62,7 @@ def of_source(
             raise UsageError("--select and --subset need a specification; there is none here")
         return tuple(_bare(name, known) for name in backends or BACKENDS)
     # What reads a specification comes with it: a quarter of the start of a run that has none.
-    from buildmatrix.spec.select import select
+    from buildmatrix.spec.points import select
 
     targets = select(spec, globs, subset)
     if not globs and subset is None:
