@@ -25,9 +25,10 @@ from buildmatrix.reports.diff.model import (
     VendorChange,
     VerdictChange,
 )
+from buildmatrix.rules.registry import RULES
 
-#: The rule that judges what only layers tell.
-_HIDDEN = "BM604"
+#: Codes of the rules that judge what only layers show.
+_HIDDEN = tuple(rule.code for rule in RULES if rule.needs_layers)
 #: Distributions that a note names.
 _NAMED = 6
 
@@ -95,18 +96,20 @@ def _judged(
 def _both_read(before: Side, after: Side, notes: list[str]) -> tuple[Side, Side]:
     """The sides without findings that only the layers of an image tell, where one has none read."""
     unread = [side.source for side in (before, after) if side.kind == "image" and not side.layers]
-    told = [one for side in (before, after) for one in side.findings or () if one.rule == _HIDDEN]
+    told = [one for side in (before, after) for one in side.findings or () if one.rule in _HIDDEN]
     if not unread or not told:
         return before, after
     notes.append(
-        f"{_HIDDEN} (what later layers hide) is not compared: the layers of {listing(unread)} were "
-        "not read; --layers reads them"
+        f"{listing(_HIDDEN)} (what later layers hide) is not compared: the layers of "
+        f"{listing(unread)} were not read; --layers reads them"
     )
     return _without_hidden(before), _without_hidden(after)
 
 
 def _without_hidden(side: Side) -> Side:
-    return replace(side, findings=tuple(one for one in side.findings or () if one.rule != _HIDDEN))
+    return replace(
+        side, findings=tuple(one for one in side.findings or () if one.rule not in _HIDDEN)
+    )
 
 
 def _libraries(before: Side, after: Side, notes: list[str]) -> tuple[LibraryChange, ...] | None:

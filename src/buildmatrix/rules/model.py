@@ -25,6 +25,7 @@ Fingerprint = Annotated[str, Meta(extra_json_schema={"pattern": "^[0-9a-f]{32}$"
 
 #: Verdicts of what does not belong on its backend.
 UNFIT: tuple[VerdictName, ...] = ("bloat", "broken")
+FIX_KINDS = ("replace", "remove", "index", "pin", "waive", "base", "rebuild", "upgrade")
 #: Gates in the order in which a target meets them.
 GATES: tuple[Gate, ...] = ("lock", "build", "scan", "smoke")
 
@@ -58,7 +59,7 @@ class Trial:
 class Fix:
     """What makes a finding go away."""
 
-    #: `replace`, `remove`, `index`, `pin`, `waive`, `base`, `rebuild`, `upgrade`.
+    #: One of `FIX_KINDS`.
     kind: str
     text: str
     #: What to write; for a fix that was tried the difference of a file, where one can say it.

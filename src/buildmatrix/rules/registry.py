@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from buildmatrix.rules.model import Severity
+from buildmatrix.rules.model import FIX_KINDS, Severity
 
 #: What the `check` of a rule is given, and so when it runs:
 #: `lock`: a `Subject`: the distributions of a lock, and those that are installed in an image;
@@ -14,6 +14,13 @@ from buildmatrix.rules.model import Severity
 #: `image`: an `Image` that was built;
 #: `advisories` and `run`: what only the run as a whole knows, which calls the rule by itself.
 Scope = Literal["lock", "wheels", "files", "image", "advisories", "run"]
+
+
+#: What is not known of something that a rule has a finding about:
+#: `file`: what a file holds, which could not be read;
+#: `wheel`: what a distribution holds, as it has no wheel;
+#: `advisories`: what is known against a distribution.
+Unknown = Literal["", "file", "wheel", "advisories"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +32,19 @@ class Rule:
     severity: Severity
     summary: str
     scope: Scope
+    #: A file or a wheel leaves a run undecided, unless the finding is a note or waived.
+    unknown: Unknown = ""
+    #: Kinds of fixes that cure several findings at once, which are then read as one.
+    shared_fixes: tuple[str, ...] = ()
+    #: Whether messages are `WHAT: REASON`, and findings with one reason are read as one.
+    shares_reason: bool = False
+    #: Whether only the layers of an image show what it looks for.
+    needs_layers: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it says what nobody knows of something that was to be judged."""
+        return self.unknown in ("file", "wheel")
 
     @property
     def module(self) -> str:
@@ -34,18 +54,38 @@ class Rule:
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        "BM101", "foreign-dependency", "error", "a distribution belongs to another backend", "lock"
+        "BM101",
+        "foreign-dependency",
+        "error",
+        "a distribution belongs to another backend",
+        "lock",
+        shared_fixes=FIX_KINDS,
     ),
     Rule(
         "BM102", "foreign-local-version", "error", "a local version names another backend", "lock"
     ),
-    Rule("BM103", "other-runtime", "error", "a distribution is for another toolkit line", "lock"),
+    Rule(
+        "BM103",
+        "other-runtime",
+        "error",
+        "a distribution is for another toolkit line",
+        "lock",
+        shared_fixes=("index",),
+    ),
     Rule(
         "BM104", "default-build", "error", "a default build, where this backend has its own", "lock"
     ),
     Rule("BM105", "no-build-for-backend", "error", "a release has no build for it", "lock"),
     Rule("BM106", "stale-lock", "error", "a lock is older than its inputs", "wheels"),
-    Rule("BM107", "source-only", "warning", "no wheel, so nothing is known", "wheels"),
+    Rule(
+        "BM107",
+        "source-only",
+        "warning",
+        "no wheel, so nothing is known",
+        "wheels",
+        unknown="wheel",
+        shares_reason=True,
+    ),
     Rule(
         "BM108", "wrong-index", "error", "a build is not from the index that is prescribed", "lock"
     ),
@@ -83,7 +123,14 @@ RULES: tuple[Rule, ...] = (
     Rule("BM601", "foreign-base", "error", "the base holds another backend's toolkit", "image"),
     Rule("BM602", "foreign-environment", "error", "a variable of another backend is set", "image"),
     Rule("BM603", "size-budget", "error", "the image is larger than the policy allows", "image"),
-    Rule("BM604", "deleted-bytes", "error", "a layer holds what a later one deleted", "image"),
+    Rule(
+        "BM604",
+        "deleted-bytes",
+        "error",
+        "a layer holds what a later one deleted",
+        "image",
+        needs_layers=True,
+    ),
     Rule("BM605", "package-cache", "warning", "a cache, or packages not installed", "image"),
     Rule("BM801", "known-vulnerability", "error", "a distribution has known flaws", "advisories"),
     Rule(
@@ -92,12 +139,19 @@ RULES: tuple[Rule, ...] = (
         "warning",
         "nobody could tell whether it has known flaws",
         "advisories",
+        unknown="advisories",
     ),
     Rule(
         "BM901", "expired-or-unused-waiver", "warning", "a waiver ran out or covers nothing", "run"
     ),
     Rule(
-        "BM902", "unread-file", "warning", "a file could not be read, so nothing is known", "files"
+        "BM902",
+        "unread-file",
+        "warning",
+        "a file could not be read, so nothing is known",
+        "files",
+        unknown="file",
+        shares_reason=True,
     ),
     Rule(
         "BM903",
@@ -109,3 +163,8 @@ RULES: tuple[Rule, ...] = (
 )
 
 BY_CODE = {rule.code: rule for rule in RULES}
+
+
+def rule_of(code: str) -> Rule:
+    """The rule that has a code; one that says nothing for a code of a later version."""
+    return BY_CODE.get(code) or Rule(code, "unknown-rule", "note", "", "run")

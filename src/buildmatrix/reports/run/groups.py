@@ -17,6 +17,7 @@ from buildmatrix.phrases import listing, size
 from buildmatrix.reports.run.fix_words import advice, fix_text
 from buildmatrix.rules.findings import fingerprint
 from buildmatrix.rules.model import Finding, Severity, Verdict
+from buildmatrix.rules.registry import rule_of
 
 #: Stand for the name of a backend, and of a distribution, in a text.
 _PLACE, _NAME = "\0", "\1"
@@ -158,13 +159,12 @@ def verdicts(them: Iterable[Verdict]) -> Iterator[tuple[Verdict, Said]]:
 def _cause(one: Finding) -> tuple[object, ...]:
     """What the findings of one target have in common that are read as one."""
     about = (one.rule, one.severity, one.vendor, one.waived)
-    kind = one.fix.kind if one.fix is not None else ""
-    if one.rule == "BM101" and one.fix is not None and kind == "waive":
-        # Who brings them is what can be taken out.
-        return (*about, one.chain[:1], _nameless(one.fix.text, one))
-    if (one.rule == "BM101" and kind) or (one.rule == "BM103" and kind == "index"):
-        return (*about, one.chain[:1], cure_key(one))
-    if one.rule in ("BM107", "BM902"):
+    rule = rule_of(one.rule)
+    if one.fix is not None and one.fix.kind in rule.shared_fixes:
+        # For a waiver, who brings them is what can be taken out.
+        cure = _nameless(one.fix.text, one) if one.fix.kind == "waive" else cure_key(one)
+        return (*about, one.chain[:1], cure)
+    if rule.shares_reason:
         return (*about, one.message.partition(": ")[2])
     return (*about, one.fingerprint, _identity(one))
 

@@ -14,13 +14,20 @@ from xml.etree import ElementTree as ET
 
 from buildmatrix.phrases import count
 from buildmatrix.reports.json_form import TOOL
-from buildmatrix.reports.run.model import Report, Step, requirement_line, state_of, steps
+from buildmatrix.reports.run.model import (
+    Report,
+    Step,
+    is_unread,
+    requirement_line,
+    state_of,
+    steps,
+    unread,
+)
 from buildmatrix.rules.model import Finding, TargetResult, Verdict
 from buildmatrix.text import printable
 
 #: Suite of what belongs to no target.
 _RUN = "this run"
-_UNREAD = "BM902"
 
 
 def render(report: Report) -> str:
@@ -68,12 +75,10 @@ def _rest(report: Report, targets: set[str]) -> Iterator[ET.Element]:
     for one in report.findings:
         if one.target not in targets:
             yield _finding(one.target or _RUN, one)
-    told = {one.path for one in report.findings if one.rule == _UNREAD}
-    for item in report.unread:
-        if item.path not in told:
-            case = _case(_RUN, f"read {item.path}")
-            _outcome(case, "error", "unread", f"{item.path} could not be read: {item.why}")
-            yield case
+    for item in unread(report):
+        case = _case(_RUN, f"read {item.path}")
+        _outcome(case, "error", "unread", f"{item.path} could not be read: {item.why}")
+        yield case
 
 
 def _gate(target: TargetResult, gate: Step, findings: Sequence[Finding]) -> ET.Element:
@@ -105,7 +110,7 @@ def _finding(target: str, one: Finding) -> ET.Element:
         case.set("line", str(place[1]))
     if one.waived is not None:
         ET.SubElement(case, "skipped", message=_plain(f"accepted: {one.waived}"))
-    elif one.rule == _UNREAD:
+    elif is_unread(one):
         _outcome(case, "error", one.rule, one.message, *_details(one))
     elif one.severity == "error":
         _outcome(case, "failure", one.rule, one.message, *_details(one))

@@ -25,15 +25,12 @@ from buildmatrix.rules.model import (
     Verdict,
     VerdictName,
 )
+from buildmatrix.rules.registry import rule_of
 
 FailOn = Literal["error", "warning", "note", "never"]
 #: What a target goes through: the gates, then publishing.
 Step = Gate | Literal["push"]
 
-_UNREAD_RULE = "BM902"
-#: What could not be read, and what nobody can look at before it is built, if it can be at all.
-_OPEN_RULES = (_UNREAD_RULE, "BM107")
-_NOT_CHECKED_RULE = "BM802"
 _BADNESS: dict[VerdictName, int] = {"ok": 0, "optional": 1, "bloat": 2, "broken": 3}
 _LINE = re.compile(r"(?P<file>[^:]+):(?P<line>[1-9]\d{0,8})")
 _RANK: dict[Severity, int] = {"error": 2, "warning": 1, "note": 0}
@@ -201,7 +198,7 @@ def exit_code(report: Report, fail_on: FailOn = "error", strict: bool = False) -
         codes.append(EXIT_FINDINGS)
     if is_undecided(report):
         codes.append(EXIT_FINDINGS if strict else UndecidedError.exit_code)
-    if strict and any(one.rule in _OPEN_RULES and one.waived is None for one in report.findings):
+    if strict and any(rule_of(one.rule).is_open and one.waived is None for one in report.findings):
         codes.append(EXIT_FINDINGS)
     if strict and any(is_not_checked(one) for one in report.findings):
         codes.append(UndecidedError.exit_code)
@@ -210,7 +207,7 @@ def exit_code(report: Report, fail_on: FailOn = "error", strict: bool = False) -
 
 def is_not_checked(finding: Finding) -> bool:
     """Whether a finding says that nobody could tell about known vulnerabilities."""
-    return finding.rule == _NOT_CHECKED_RULE and finding.waived is None
+    return rule_of(finding.rule).unknown == "advisories" and finding.waived is None
 
 
 def fails(finding: Finding, fail_on: FailOn = "error") -> bool:
@@ -222,7 +219,8 @@ def fails(finding: Finding, fail_on: FailOn = "error") -> bool:
 
 def leaves_open(finding: Finding) -> bool:
     """Whether a finding says that something is not known, which nobody asked to be so."""
-    return finding.rule in _OPEN_RULES and finding.severity != "note" and finding.waived is None
+    is_open = rule_of(finding.rule).is_open
+    return is_open and finding.severity != "note" and finding.waived is None
 
 
 def is_undecided(report: Report) -> bool:
@@ -231,8 +229,18 @@ def is_undecided(report: Report) -> bool:
         return True
     if any(map(leaves_open, report.findings)):
         return True
-    about = {one.path for one in report.findings if one.rule == _UNREAD_RULE}
-    return any(item.path not in about for item in report.unread)
+    return bool(unread(report))
+
+
+def unread(report: Report) -> tuple[Unread, ...]:
+    """What could not be read and has no finding that says so."""
+    told = {one.path for one in report.findings if is_unread(one)}
+    return tuple(item for item in report.unread if item.path not in told)
+
+
+def is_unread(finding: Finding) -> bool:
+    """Whether a finding says that a file could not be read."""
+    return rule_of(finding.rule).unknown == "file"
 
 
 def _once(findings: Iterable[Finding]) -> tuple[Finding, ...]:

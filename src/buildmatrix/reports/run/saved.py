@@ -13,11 +13,9 @@ from buildmatrix.inventory.model import Inventory
 from buildmatrix.reports import json_form
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference, assemble
 from buildmatrix.rules.model import Finding
-from buildmatrix.rules.registry import BY_CODE
+from buildmatrix.rules.registry import rule_of
 
 _CODE = re.compile(r"BM\d{3}", re.ASCII)
-#: Name of a rule that this version does not have.
-_LATER = "unknown-rule"
 
 
 def read(path: Path) -> Report:
@@ -55,8 +53,7 @@ def _named(finding: Finding) -> Finding:
     """
     if not _CODE.fullmatch(finding.rule):
         raise ValueError(f"{finding.rule[:40]!r} is no code of a rule")
-    rule = BY_CODE.get(finding.rule)
-    return replace(finding, name=rule.name if rule is not None else _LATER)
+    return replace(finding, name=rule_of(finding.rule).name)
 
 
 def merge(reports: Sequence[Report]) -> Report:
