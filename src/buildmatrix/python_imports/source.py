@@ -94,11 +94,12 @@ _BLOCK = re.compile(
 )
 #: Comments, and ends of brackets.
 _NO_CODE = re.compile(rb"\n[ \t]*[#)\]}][^\n]*")
-#: What is called by one name, also with space behind it, and all names that are called or have
-#: something that may be.
+#: What is called by one name.
 _CALLED = re.compile(rb"(?<![.\w])(\w+)\(")
-_CALLED_APART = re.compile(rb"(?<![.\w])(\w+)[\s\\]*\(")
-_USED = re.compile(rb"\b(\w+)\b[\s\\]*[.(]")
+#: What may stand between a name and a dot or a bracket; dotted names, and whether they are called.
+_GAP = rb"(?:[\s\\]|#[^\n]*\n)*"
+_DOTTED = re.compile(rb"\b(\w+(?:%b\.%b\w+)*)(%b\()?" % (_GAP, _GAP, _GAP))
+_GAPS = re.compile(_GAP)
 #: Calls of one function that are looked at.
 MOST_CALLS = 10
 #: Lines above a call in which its function is looked for.
@@ -251,17 +252,20 @@ def may_call_at_once(source: bytes, wanted: Callable[[str], bool]) -> bool:
     """Whether an import of a file may call what it imports, and what is `wanted` of that.
 
     By its looks, which allow too much: only its syntax tree tells. What is wanted is asked for by
-    names as in `Outline.imports`.
+    the whole name of what is called, which begins like the names of `Outline.imports`.
     """
     outside, functions = _outside_functions(source)
-    called = set(_CALLED_APART.findall(outside))
-    if any(name in called for name, _ in functions):
+    called: dict[str, set[str]] = {}
+    for name in {name for name, call in _DOTTED.findall(outside) if call}:
+        first, _, rest = _GAPS.sub(b"", name).decode("utf-8", "replace").partition(".")
+        called.setdefault(first, set()).add(rest)
+    if any(name.decode("utf-8", "replace") in called for name, _ in functions):
         return True
-    used = set(_USED.findall(outside))
     return any(
-        local.encode() in used and wanted(name)
+        wanted(_joined(name, rest) if rest else name)
         for match in _imports(source)
         for local, name in _bound(match)
+        for rest in called.get(local, ())
     )
 
 

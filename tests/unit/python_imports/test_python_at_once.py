@@ -78,3 +78,24 @@ def test_what_an_import_imports_at_once(source: bytes, expected: list[str]) -> N
 )
 def test_only_what_may_be_called_at_once_is_worth_parsing(source: bytes, expected: bool) -> None:
     assert may_call_at_once(source, lambda name: name.partition(".")[0] == "a") == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "called"),
+    [
+        pytest.param(b"import a.b\na.b.f()\n", "a.b.f", id="of a module in a folder"),
+        pytest.param(b"import a\na.b.c.f()\n", "a.b.c.f", id="of what another one imported"),
+        pytest.param(b"import a.b as c\nc.d.f()\n", "a.b.d.f", id="by another name"),
+        pytest.param(b"from . import a\na.f()\n", ".a.f", id="of a module beside it"),
+        pytest.param(
+            b"from a import b\n(b\n  # then\n  .c . f\n ())\n", "a.b.c.f", id="over many lines"
+        ),
+    ],
+)
+def test_what_is_called_is_asked_for_by_its_whole_name(source: bytes, called: str) -> None:
+    assert may_call_at_once(source, lambda name: name == called)
+
+
+def test_hostile_chains_of_names_are_looked_through_in_time_that_grows_with_their_length() -> None:
+    for piece in (b"a. ", b"a.", b"a ", b"a#\n", b"a\\\n", b"a"):
+        assert not may_call_at_once(piece * (500_000 // len(piece)), lambda _: True)

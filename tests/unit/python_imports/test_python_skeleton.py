@@ -138,7 +138,7 @@ def test_too_much_source_for_calls_into_other_distributions_is_told(
     monkeypatch.setattr(python_outside, "MOST_SOURCE", 10)
     metadata = "Metadata-Version: 2.1\nName: other\nVersion: 1.0\n"
     files: dict[str, str | bytes] = {
-        "pkg/__init__.py": "from other import _c\n_c.f()\n",
+        "pkg/__init__.py": "import other._c\nother._c.f()\n",
         "other/_c.abi3.so": ELF,
         "other-1.0.dist-info/METADATA": metadata,
         "other-1.0.dist-info/RECORD": "other/_c.abi3.so,,\n",
