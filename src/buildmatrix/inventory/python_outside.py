@@ -337,7 +337,9 @@ def _calls(statement: ast.stmt) -> Iterator[ast.Call]:
             ahead = [*statement.decorator_list, *statement.bases]
         case ast.For() | ast.AsyncFor():
             ahead = [statement.iter]
-        case ast.Try() | ast.TryStar() | ast.While() | ast.Match():
+        case ast.While() | ast.Match() | ast.Try():
+            return
+        case _ if type(statement).__name__ == "TryStar":  # unknown to Python 3.10, which runs this
             return
         case _:
             ahead = [statement]

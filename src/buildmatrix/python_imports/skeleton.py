@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -16,12 +17,14 @@ from functools import cache
 from buildmatrix.python_imports.source import Unparsable, parse
 from buildmatrix.python_imports.syntax import walk
 
+#: Without the quantifiers of this version that never go back, hostile source would take minutes.
+_LEAST_PYTHON = (3, 11)
 #: Columns of a `def` whose body may be left out.
 _DEEPEST = 40
 #: What is a line or a column to some parsers: tabs, form feeds, carriage returns, and NUL.
 _DOUBTFUL = (b"\t", b"\f", b"\r", b"\v", b"\0")
 _OTHER_ENCODING = re.compile(
-    rb"\A(?:[^\n]*\n)?[^\n]*coding[:=][ ]*+(?!utf-?8|ascii)", re.IGNORECASE
+    rb"\A(?:[^\n]*\n)?[^\n]*coding[:=][ ]*(?! |utf-?8|ascii)", re.IGNORECASE
 )
 
 #: A field of a string with code. One with the quotes of the string itself (PEP 701) is not
@@ -63,19 +66,17 @@ _STRING = _strings()
 #: What belongs to a line, but for its end.
 _REST = rb"(?:[^\"'#\n\\]++|%b|#[^\n]*+|\\[\s\S])*+" % _STRING
 #: Everything up to the next line that begins a function.
-_UP_TO_FUNCTION = re.compile(
-    rb"(?:%b\n(?![ ]*+(?:async[ ]++)?def[ ]))*+%b(?:\n|\Z)" % (_REST, _REST)
-)
+_UP_TO_FUNCTION = rb"(?:%b\n(?![ ]*+(?:async[ ]++)?def[ ]))*+%b(?:\n|\Z)" % (_REST, _REST)
 _BRACKETS = rb"\((?:[^()\"'#]++|%b|#[^\n]*+%b)*+\)"
 _INNER = _BRACKETS % (_STRING, b"")
 _PARAMETERS = _BRACKETS % (_STRING, b"|" + _BRACKETS % (_STRING, b"|" + _INNER))
-_SIGNATURE = re.compile(
+_SIGNATURE = (
     rb"([ ]*+)(?:async[ ]++)?def[ ]++(\w++)[ ]*+%b"
     rb"(?:[ ]*+->(?:[^:\n#\"'()\\]++|%b|%b)*+)?[ ]*+:[ ]*+(?:#[^\n]*+)?\n"
     % (_PARAMETERS, _STRING, _INNER)
 )
 #: An import stands at the beginning of a line, or behind one of two signs.
-_KEPT = re.compile(rb"(?:^|[;:])[ ]*+(?:import|from)\b", re.MULTILINE)
+_KEPT = re.compile(rb"(?:^|[;:])[ ]*(?:import|from)\b", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +90,18 @@ class Skeleton:
 
 def skeleton(source: bytes) -> Skeleton | None:
     """`source` without the bodies that an import need not run; None where that is in doubt."""
+    if sys.version_info < _LEAST_PYTHON:
+        return None
     if any(sign in source for sign in _DOUBTFUL) or _OTHER_ENCODING.match(source):
         return None
+    signature_at, up_to_function = _pattern(_SIGNATURE), _pattern(_UP_TO_FUNCTION)
     pieces: list[bytes] = []
     functions: dict[int, tuple[int, int]] = {}
     at = kept = counted = 0
     line = 1
     while at < len(source):
-        if (signature := _SIGNATURE.match(source, at)) is None:
-            passed = _UP_TO_FUNCTION.match(source, at)
+        if (signature := signature_at.match(source, at)) is None:
+            passed = up_to_function.match(source, at)
             if passed is None:
                 return None
             at = passed.end()
@@ -182,6 +186,11 @@ def _has_try(tree: ast.Module) -> bool:
             for name in ("body", "orelse", "cases"):
                 ahead.extend(one for one in getattr(node, name, ()) if isinstance(one, ast.AST))
     return False
+
+
+@cache
+def _pattern(pattern: bytes) -> re.Pattern[bytes]:
+    return re.compile(pattern)
 
 
 @cache

@@ -18,6 +18,17 @@ from uv import find_uv_bin
 from buildmatrix import store
 from buildmatrix.inventory.archive import PACKAGES, scanner_archive
 
+#: Files of a site-packages folder whose facts take all that is travelling.
+INSTALLED = {
+    "pkg/__init__.py": "from .calls import x\nfrom .loads import y\n",
+    "pkg/calls.py": "import numpy\ndef f():\n    return 1\nx = [f()]\nnumpy.f(x)\n",
+    "pkg/loads.py": "from ctypes import CDLL\ny = CDLL('libfirst.so.1')\n",
+    "pkg-1.0.dist-info/METADATA": (
+        "Metadata-Version: 2.1\nName: pkg\nVersion: 1.0\nRequires-Dist: numpy\n"
+    ),
+    "pkg-1.0.dist-info/RECORD": "pkg/__init__.py,,\npkg/calls.py,,\npkg/loads.py,,\n",
+}
+
 
 @pytest.fixture(scope="module")
 def scanner(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -73,7 +84,11 @@ def interpreters() -> dict[tuple[int, int], str]:
         text=True,
         check=True,
     )
+    # Those that pyenv keeps, of which uv sees the chosen one.
+    kept = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/3.*"))
     found = {
+        **{(3, int(one.name.split(".")[1])): str(one / "bin/python") for one in kept},
+    } | {
         (one["version_parts"]["major"], one["version_parts"]["minor"]): one["path"]
         for one in json.loads(listing.stdout)
         if one["implementation"] == "cpython"
@@ -85,9 +100,19 @@ def interpreters() -> dict[tuple[int, int], str]:
 def test_every_python_of_this_machine_runs_it_or_is_told_which_one_it_takes(
     scanner: Path, tmp_path: Path, version: tuple[int, int], python: str
 ) -> None:
-    code, messages = scan(scanner, tmp_path, tmp_path / "out.json", python=python)
+    site = tmp_path / "root/site-packages"
+    for name, text in INSTALLED.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(text)
+    code, messages = scan(scanner, tmp_path / "root", tmp_path / "out.json", python=python)
     if version >= (3, 10):
         assert code == 0, messages
+        facts = json.loads((tmp_path / "out.json").read_text())
+        assert "unread" not in facts
+        assert [one["names"] for one in facts["python_loads"]] == [["libfirst.so.1"]]
+        assert [(one["module"], one["how"]) for one in facts["python_imports"]] == [
+            ("numpy", "called")
+        ]
     else:
         assert code == 5
         assert f"needs Python 3.10 or later; this is {version[0]}.{version[1]}" in messages
