@@ -14,6 +14,7 @@ from buildmatrix.index.client import Client
 from buildmatrix.index.wheels import WheelReader
 from buildmatrix.locks.model import Wheel
 from buildmatrix.locks.where import default_indexes
+from buildmatrix.store.cache import Cache
 
 pytestmark = pytest.mark.network
 
@@ -41,7 +42,7 @@ def test_the_hash_of_xgboost_in_a_lock_of_others_plants_nothing(
     h11 = find(client, "h11-0.16.0-py3-none-any.whl")
     lxml = find(client, "lxml-6.0.2-cp311-cp311-manylinux_2_26_x86_64.manylinux_2_28_x86_64.whl")
     xgboost = find(client, "xgboost-3.2.0-py3-none-manylinux_2_28_x86_64.whl")
-    reader = WheelReader(client, tmp_path)
+    reader = WheelReader(client, Cache(tmp_path))
     with pytest.raises(UndecidedError, match=r"has the SHA-256 .* another file"):
         reader.read(replace(h11, sha256=xgboost.sha256), "listing")
     assert reader.read(replace(lxml, sha256=xgboost.sha256), "listing").members

@@ -658,7 +658,7 @@ def test_a_user_who_stops_while_layers_are_read_is_not_told_that_they_are_broken
     matrix: Matrix,
 ) -> None:
     matrix.run(smoke=False)
-    for layers in matrix.folder.glob(".buildmatrix/state/*/layers.msgpack"):
+    for layers in matrix.folder.glob(".buildmatrix/state/*/layers/*"):
         layers.unlink()
     process = matrix.start(smoke=False)
     matrix.read_until(process, "reading the layers")

@@ -15,6 +15,7 @@ from buildmatrix.progress import Progress
 from buildmatrix.reports.run.model import Report
 from buildmatrix.sources.resolution.resolved import Resolved, Unresolved, resolve_sources
 from buildmatrix.spec.model import Spec, Target
+from buildmatrix.store.cache import Cache
 from buildmatrix.vulnerabilities.advisories import Asking
 
 Found = Sequence[Resolved | BuildmatrixError]
@@ -46,7 +47,7 @@ class Session:
     subset: str | None = None
     python: str | None = None
     platform: str | None = None
-    cache: Path | None = None
+    cache: Cache | None = None
     offline: bool = False
     deep: bool = False
     strict: bool = False

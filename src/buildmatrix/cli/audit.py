@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from buildmatrix.cli.cache import user_cache
 from buildmatrix.cli.options import (
     Settings,
     load,
@@ -25,7 +26,7 @@ from buildmatrix.cli.output import (
 from buildmatrix.cli.progress import progress
 from buildmatrix.cli.scan import cache_option
 from buildmatrix.cli.vulnerabilities import asking, vulnerabilities_option
-from buildmatrix.cli.wheels import cache_folder, wheel_reader
+from buildmatrix.cli.wheels import wheel_reader
 from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError, most_severe
 
 if TYPE_CHECKING:
@@ -106,9 +107,9 @@ def command(
         return judge_for(spec, accepted, fail_on, date.today(), known)
 
     share_one_heap()
-    folder = cache_folder(no_cache)
+    cache = user_cache(no_cache)
     with ExitStack() as stack:
-        reader = stack.enter_context(wheel_reader(offline, folder))
+        reader = stack.enter_context(wheel_reader(offline, cache))
         session = Session(
             Inputs(sources, spec, spec.root if spec is not None and not sources else Path()),
             Kept(reader) if fix or ref is not None else reader,
@@ -121,11 +122,11 @@ def command(
             subset=subset,
             python=python,
             platform=platform,
-            cache=folder / "resolved" if folder is not None else None,
+            cache=cache,
             offline=offline,
             deep=deep,
             strict=strict,
-            asking=asking(no_vulnerabilities, offline, no_cache),
+            asking=asking(no_vulnerabilities, offline, cache),
         )
         # Before anything else: what cannot be compared need not be audited.
         then = stack.enter_context(_inputs_at(session, ref)) if ref is not None else None

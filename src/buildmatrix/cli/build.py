@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.cli.cache import user_cache
 from buildmatrix.cli.console import complain
 from buildmatrix.cli.options import (
     Settings,
@@ -25,7 +26,7 @@ from buildmatrix.cli.output import (
 from buildmatrix.cli.progress import progress
 from buildmatrix.cli.surroundings import engine, engine_options
 from buildmatrix.cli.vulnerabilities import asking, vulnerabilities_option
-from buildmatrix.cli.wheels import cache_folder, wheel_reader
+from buildmatrix.cli.wheels import wheel_reader
 from buildmatrix.engines.model import Surroundings
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def command(
     spec, targets = load_targets(settings, globs, subset)
     more = more_waivers(waivers, [target.id for target in spec.targets])
     spec = replace(spec, waivers=(*spec.waivers, *more))
+    cache = user_cache()
     options = Options(
         surroundings=around,
         jobs=jobs,
@@ -90,10 +92,10 @@ def command(
         rebuild=rebuild,
         smoke=not no_smoke,
         push=push,
-        asking=asking(no_vulnerabilities, offline),
+        asking=asking(no_vulnerabilities, offline, cache),
         known=known_findings(baseline),
     )
-    with progress(settings) as display, wheel_reader(offline, cache_folder()) as reader:
+    with progress(settings) as display, wheel_reader(offline, cache) as reader:
         result = build(
             spec, targets, replace(options, reader=None if no_audit else reader), engine(), display
         )

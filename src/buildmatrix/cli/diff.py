@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.facts import fact_cache
+from buildmatrix.cli.cache import fact_cache, user_cache
 from buildmatrix.cli.options import (
     Settings,
     formats_option,
@@ -20,7 +20,7 @@ from buildmatrix.cli.options import (
 )
 from buildmatrix.cli.output import check_formats, more_waivers, write_document
 from buildmatrix.cli.surroundings import engine, engine_options
-from buildmatrix.cli.wheels import cache_folder, wheel_reader
+from buildmatrix.cli.wheels import wheel_reader
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import UsageError
 from buildmatrix.reports.formats import DIFF, DRIFT, names
@@ -182,12 +182,10 @@ def _open(online: _Online, stack: ExitStack) -> Index:
     from buildmatrix.cli.progress import progress
     from buildmatrix.diff.settings import Index
 
-    folder = cache_folder(online.no_cache)
+    cache = user_cache(online.no_cache)
     display = stack.enter_context(progress(online.settings))
-    reader = stack.enter_context(wheel_reader(online.offline, folder))
-    return Index(
-        reader, display, folder and folder / "resolved", online.offline, online.deep, online.python
-    )
+    reader = stack.enter_context(wheel_reader(online.offline, cache))
+    return Index(reader, display, cache, online.offline, online.deep, online.python)
 
 
 def _drift(
@@ -209,7 +207,7 @@ def _drift(
         )
     settings = online.settings
     spec = load(settings) if not sources or settings.file.is_file() else None
-    folder = cache_folder(online.no_cache)
+    cache = user_cache(online.no_cache)
     with progress(settings) as display:
         found = resolve_sources(
             sources,
@@ -219,7 +217,7 @@ def _drift(
             subset=subset,
             python=online.python,
             root=spec.root if spec is not None and not sources else Path(),
-            cache=folder and folder / "resolved",
+            cache=cache,
             offline=online.offline,
             progress=display,
         )

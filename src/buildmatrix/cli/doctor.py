@@ -28,7 +28,7 @@ _WIDTH = 8
 
 
 def _lines(settings: Settings, builder: str | None, offline: bool) -> Iterator[Line]:
-    from buildmatrix.cli.wheels import cache_folder
+    from buildmatrix.cli.cache import user_cache
     from buildmatrix.doctor import examine
     from buildmatrix.doctor.checks import Line
     from buildmatrix.doctor.machine import MachineFiles
@@ -49,8 +49,8 @@ def _lines(settings: Settings, builder: str | None, offline: bool) -> Iterator[L
     yield line
 
     places = {"locks, generated files, state": settings.file.absolute().parent}
-    if (cache := cache_folder()) is not None:
-        places["caches"] = cache
+    if (folder := user_cache().folder) is not None:
+        places["cache"] = folder
     if facilities is not None and facilities.folder is not None:
         places["images"] = facilities.folder
     yield from examine.disk_lines(places)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.facts import fact_cache
+from buildmatrix.cli.cache import fact_cache
 from buildmatrix.cli.options import (
     Settings,
     format_option,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.facts import fact_cache
+from buildmatrix.cli.cache import fact_cache, user_cache
 from buildmatrix.cli.options import Settings, option
 from buildmatrix.cli.output import (
     check_formats,
@@ -18,7 +18,7 @@ from buildmatrix.cli.output import (
     write_report,
 )
 from buildmatrix.cli.surroundings import engine, engine_options
-from buildmatrix.cli.wheels import cache_folder, wheel_reader
+from buildmatrix.cli.wheels import wheel_reader
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.spec.model import DEFAULT_TOOLS
 
@@ -80,7 +80,7 @@ def command(
     more, known = more_waivers(waivers, None), known_findings(baseline)
     remote = address_of(parsed)
     if remote is not None:
-        with wheel_reader(False, cache_folder(no_cache)) as reader:
+        with wheel_reader(False, user_cache(no_cache)) as reader:
             facts = Facts(reader.read(remote, "whole").inventory)
     else:
         facts = read(parsed, engine, scanner, around, fact_cache(no_cache), layers=layers)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from buildmatrix.cli.options import option
 
 if TYPE_CHECKING:
+    from buildmatrix.store.cache import Cache
     from buildmatrix.vulnerabilities.advisories import Asking
 
 vulnerabilities_option = option(
@@ -15,12 +15,10 @@ vulnerabilities_option = option(
 )
 
 
-def asking(no_vulnerabilities: bool, offline: bool, no_cache: bool = False) -> Asking | None:
+def asking(no_vulnerabilities: bool, offline: bool, cache: Cache) -> Asking | None:
     """How to ask for advisories; None for not at all."""
-    from buildmatrix.store.facts import default_folder
     from buildmatrix.vulnerabilities.advisories import Asking
 
     if no_vulnerabilities:
         return None
-    folder = None if no_cache else default_folder(os.environ).parent / "advisories"
-    return Asking(offline=offline, folder=folder)
+    return Asking(offline=offline, cache=cache)

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from buildmatrix.index.client import Client
     from buildmatrix.index.remote import RemoteFile
     from buildmatrix.index.wheels import WheelReader
-
-
-def cache_folder(no_cache: bool = False) -> Path | None:
-    """Where this user's caches are; None where none are wanted."""
-    from buildmatrix.store.facts import default_folder
-
-    return None if no_cache else default_folder(os.environ).parent
+    from buildmatrix.store.cache import Cache
 
 
 @contextmanager
-def wheel_reader(offline: bool, folder: Path | None) -> Iterator[WheelReader]:
-    """Reads wheels on an index; what was read before is known from `folder`."""
+def wheel_reader(offline: bool, cache: Cache) -> Iterator[WheelReader]:
+    """Reads wheels on an index; what was read before is known from `cache`."""
     from buildmatrix.index.wheels import WheelReader
 
     with ExitStack() as stack:
@@ -32,11 +24,9 @@ def wheel_reader(offline: bool, folder: Path | None) -> Iterator[WheelReader]:
         def client() -> Client:
             from buildmatrix.index.client import Client
 
-            return stack.enter_context(Client(offline=offline, folder=folder and folder / "index"))
+            return stack.enter_context(Client(offline=offline, cache=cache))
 
-        reader = WheelReader(_Late(client), folder and folder / "wheels")
-        stack.callback(reader.prune)
-        yield reader
+        yield WheelReader(_Late(client), cache)
 
 
 class _Late:

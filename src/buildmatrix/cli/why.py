@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.cli.cache import fact_cache, user_cache
 from buildmatrix.cli.console import complain
-from buildmatrix.cli.facts import fact_cache
 from buildmatrix.cli.options import (
     Settings,
     format_option,
@@ -19,7 +19,7 @@ from buildmatrix.cli.options import (
 )
 from buildmatrix.cli.output import write_document
 from buildmatrix.cli.surroundings import engine, engine_options
-from buildmatrix.cli.wheels import cache_folder, wheel_reader
+from buildmatrix.cli.wheels import wheel_reader
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
 from buildmatrix.reports.formats import WHY, names
@@ -160,11 +160,11 @@ def read_on_index(
     from buildmatrix.cli.progress import progress
     from buildmatrix.sources.locked import Wish, known_lock
 
-    folder = cache_folder(no_cache)
+    cache = user_cache(no_cache)
     spec = specification(settings)
-    with progress(settings) as display, wheel_reader(offline, folder) as reader:
+    with progress(settings) as display, wheel_reader(offline, cache) as reader:
         wish = Wish(backend, select, None, offline, deep)
-        return known_lock(source, spec, wish, reader, display, folder and folder / "resolved")
+        return known_lock(source, spec, wish, reader, display, cache)
 
 
 def note(settings: Settings, text: str) -> None:

@@ -21,6 +21,7 @@ from buildmatrix.spec.model import Spec, Waiver
 
 if TYPE_CHECKING:
     from buildmatrix.index.reading import Reader
+    from buildmatrix.store.cache import Cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,8 @@ class Index:
 
     reader: Reader
     progress: Progress
-    #: Folder of what was resolved in the last minutes; None asks again.
-    cache: Path | None = None
+    #: Has what was resolved in the last minutes; None asks again.
+    cache: Cache | None = None
     offline: bool = False
     #: Read whole wheels.
     deep: bool = False

@@ -29,8 +29,8 @@ from buildmatrix.spec.bare import ANY, bare_spec, bare_target
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.why.graph_cache import kept
 
-#: Files of a target's state folder that its side is kept in: without its layers, and with them.
-KEPT, KEPT_LAYERS = "side.msgpack", "side-layers.msgpack"
+#: Keys of a target's side: without its layers, and with them.
+KEPT, KEPT_LAYERS = "side", "side-layers"
 _KINDS: Mapping[str, Kind] = {
     "dir": "tree", "wheel": "wheel", "docker": "image", "tar": "image", "oci": "image",
 }  # fmt: skip
@@ -146,9 +146,13 @@ def _target(text: str, settings: Settings) -> Side:
 
     if known.keep is None:
         return _settled(make()[0], spec, settings)
-    place = known.keep.folder / (KEPT_LAYERS if known.layers else KEPT)
     side = kept(
-        place, known.keep.files, make, Side, fits=lambda it: not known.layers or bool(it.layers)
+        known.keep.store,
+        KEPT_LAYERS if known.layers else KEPT,
+        known.keep.files,
+        make,
+        Side,
+        fits=lambda it: not known.layers or bool(it.layers),
     )
     return _settled(side, spec, settings)
 

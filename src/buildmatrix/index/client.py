@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.addresses import parse
-from buildmatrix.index.cache import Cache
+from buildmatrix.index.cache import pages_of
 from buildmatrix.index.pages import IndexFile
 from buildmatrix.index.patience import Patience
 from buildmatrix.index.remote import RemoteFile
 from buildmatrix.index.requests import Requests
 from buildmatrix.index.simple import Simple
+from buildmatrix.store.cache import Cache
 from buildmatrix.trees.base import Closing
 
 
 class Client(Closing):
     """Asks package indexes, for all threads at once; connections are shared and kept.
 
-    `offline`: nothing is asked for. `folder`: where pages and metadata are kept; None for nowhere.
+    `offline`: nothing is asked for. `cache`: where pages and metadata are kept; None for nowhere.
     Everything raises `UndecidedError` where an index does not give what it should.
     """
 
@@ -26,17 +25,15 @@ class Client(Closing):
         self,
         *,
         offline: bool = False,
-        folder: Path | None = None,
+        cache: Cache | None = None,
         patience: Patience | None = None,
     ) -> None:
         self.offline = offline
         self._requests = Requests(patience or Patience(), offline=offline)
-        self._cache = Cache(folder)
-        self._simple = Simple(self._requests, self._cache)
+        self._simple = Simple(self._requests, pages_of(cache or Cache(None)))
 
     def close(self) -> None:
         """Close all connections; what waits for a server gives up."""
-        self._cache.prune()
         self._requests.close()
 
     @property

@@ -12,9 +12,10 @@ from packaging.utils import InvalidName, canonicalize_name
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.addresses import Address, parse
-from buildmatrix.index.cache import Cache, Kept, fresh_until
+from buildmatrix.index.cache import PAGE, Page, fresh_until
 from buildmatrix.index.pages import ACCEPT, LARGEST_PAGE, IndexFile, read_page
 from buildmatrix.index.requests import Requests
+from buildmatrix.store.cache import Store
 from buildmatrix.trees.base import reason
 
 #: Seconds for which a page is not asked for again, as uv has it.
@@ -27,9 +28,9 @@ _GONE = (404, 410)
 class Simple:
     """Pages, for all threads."""
 
-    def __init__(self, requests: Requests, cache: Cache) -> None:
+    def __init__(self, requests: Requests, kept: Store) -> None:
         self._requests = requests
-        self._cache = cache
+        self._kept = kept
         self._pages: dict[str, tuple[IndexFile, ...]] = {}
         self._held = 0
         self._lock = threading.Lock()
@@ -62,11 +63,11 @@ class Simple:
             return ()
         return read_page(kept.body, kept.content_type, kept.url, str(address))
 
-    def _ask(self, address: Address) -> Kept:
+    def _ask(self, address: Address) -> Page:
         """The page at `address`, kept or new."""
         key = f"page {address.url}"
         headers = {"Accept": ACCEPT, "Accept-Encoding": "gzip"}
-        kept = self._cache.get(key)
+        kept = self._kept.load(key, PAGE)
         if kept is not None and (self._requests.offline or kept.fresh_until > time.time()):
             return kept
         if self._requests.offline:
@@ -76,7 +77,7 @@ class Simple:
         if kept is not None and kept.etag is not None:
             headers["If-None-Match"] = kept.etag
 
-        def once() -> tuple[Kept, bool]:
+        def once() -> tuple[Page, bool]:
             accepted = (200, 304) if "If-None-Match" in headers else (200,)
             with self._requests.send(
                 address, headers, length=LARGEST_PAGE, accepted=(*accepted, *_GONE)
@@ -90,11 +91,11 @@ class Simple:
                     body, url = answer.read(LARGEST_PAGE), answer.address.url
                     kind = answer.headers.get("content-type", "")
                 etag = answer.headers.get("etag")
-                return Kept(body, kind, url, etag, until or 0.0), until is not None
+                return Page(body, kind, url, etag, until or 0.0), until is not None
 
         new, keep = self._requests.again(once)
         if keep:
-            self._cache.put(key, new)
+            self._kept.save(key, new)
         return new
 
 

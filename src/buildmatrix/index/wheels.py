@@ -17,11 +17,12 @@ from packaging.version import InvalidVersion, Version
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.addresses import parse
-from buildmatrix.index.facts import FactsCache, Kept, content, place
+from buildmatrix.index.facts import WheelCache, WheelEntry, content, place
 from buildmatrix.index.model import Depth, WheelFacts
 from buildmatrix.inventory.model import Distribution
 from buildmatrix.locks.model import Wheel
 from buildmatrix.parsing import parse_version, parse_wheel_name
+from buildmatrix.store.cache import Cache
 from buildmatrix.store.facts import digest
 from buildmatrix.trees.base import Closing, reason
 
@@ -44,17 +45,13 @@ class Files(Protocol):
 class WheelReader:
     """Reads wheels of locks; for all threads at once.
 
-    `folder`: where facts are kept, below the caller's cache; None for nowhere.
+    `cache`: where facts are kept; None for nowhere.
     """
 
-    def __init__(self, client: Files | None, folder: Path | None) -> None:
+    def __init__(self, client: Files | None, cache: Cache | None = None) -> None:
         self._client = client
-        self._cache = FactsCache(folder)
+        self._cache = WheelCache(cache or Cache(None))
         self._opened = _Opened()
-
-    def prune(self) -> None:
-        """Keep the cache below its limit; once, at the end of a run."""
-        self._cache.prune()
 
     def read(self, wheel: Wheel, depth: Depth, *, most: int | None = None) -> WheelFacts:
         """The facts of `wheel`, at least as deep as `depth`.
@@ -111,7 +108,7 @@ class WheelReader:
                 )
             reading = _whole_file(path) if depth == "whole" else read_parts(file, depth, most)
             facts = _told(wheel, sha256, file.size, depth, reading, 0)
-        self._keep(Kept(content(sha256), facts, most, reading.limited))
+        self._keep(WheelEntry(content(sha256), facts, most, reading.limited))
         return facts
 
     def _remote(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts:
@@ -148,13 +145,13 @@ class WheelReader:
         if depth == "listing":
             self._opened.keep(wheel, remote)
         if sha256 is not None and claim is not None:
-            self._keep(Kept(content(sha256), facts, most, reading.limited))
+            self._keep(WheelEntry(content(sha256), facts, most, reading.limited))
         else:
             version = remote.version
-            self._keep(Kept(_place(wheel), facts, most, reading.limited, claim, version))
+            self._keep(WheelEntry(_place(wheel), facts, most, reading.limited, claim, version))
         return facts
 
-    def _keep(self, kept: Kept) -> None:
+    def _keep(self, kept: WheelEntry) -> None:
         if kept.facts.inventory.unread:
             return  # What could not be read may be readable next time.
         self._cache.put(kept if kept.facts.depth == "heads" else replace(kept, most=None))
@@ -184,7 +181,7 @@ def _place(wheel: Wheel) -> str:
     return place(parse(wheel.url))
 
 
-def _answer(kept: Kept, wheel: Wheel) -> WheelFacts:
+def _answer(kept: WheelEntry, wheel: Wheel) -> WheelFacts:
     """What is kept, as the facts of `wheel`. Raises UndecidedError where it is another one."""
     facts = replace(kept.facts, filename=wheel.filename)
     if wheel.size is not None and wheel.size != facts.size:

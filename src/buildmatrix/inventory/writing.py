@@ -7,15 +7,18 @@ import tempfile
 from pathlib import Path
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` so that `path` never holds a part of it. Raises OSError."""
+def write_atomically(path: Path, data: bytes, *, is_private: bool = False) -> None:
+    """Write `data` so that `path` never holds a part of it. Raises OSError.
+
+    The file has the mode that the user's umask gives, or is for this user alone.
+    """
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            # mkstemp makes files private; an output has the mode that the user's umask gives.
-            mask = os.umask(0)
-            os.umask(mask)
-            os.fchmod(descriptor, 0o666 & ~mask)
+            if not is_private:  # as mkstemp makes it
+                mask = os.umask(0)
+                os.umask(mask)
+                os.fchmod(descriptor, 0o666 & ~mask)
             file.write(data)
         os.replace(name, path)  # noqa: PTH105 (mkstemp names files by string)
     except BaseException:

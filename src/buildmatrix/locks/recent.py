@@ -6,59 +6,32 @@ be kept (`Cache-Control: max-age=600`), as uv's own cache keeps them; offline, a
 
 from __future__ import annotations
 
-import hashlib
 import re
-import time
-from contextlib import suppress
-from pathlib import Path
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.files import write_changed
+from buildmatrix.store.cache import DAY, Cache
 
 #: Seconds.
 YOUNG = 600.0
 #: Seconds after which an entry is of no use even offline.
-_OLD = 30 * 86400.0
-#: Bytes of one entry at most; the largest real ones have some 2 MB.
-_LARGEST = 64 * 1024 * 1024
+_OLD = 30 * DAY
+#: Bytes of all entries together; the largest real ones have some 2 MB.
+_LIMIT = 256 << 20
 #: An address with a query: a token or a signature, which opens the file for whoever has it.
 _SIGNED = re.compile(rb"://[^\s\"'\\]*\?")
 
 
 class Recent:
-    """Entries in `folder`; None keeps nothing. Trouble with the folder never fails a run."""
+    """The resolutions that a cache keeps; keys say everything that decided one."""
 
-    def __init__(self, folder: Path | None, *, offline: bool = False) -> None:
-        self._folder = folder
-        self._limit = _OLD if offline else YOUNG
+    def __init__(self, cache: Cache | None = None, *, offline: bool = False) -> None:
+        self._store = (cache or Cache(None)).store("resolved", "2", limit=_LIMIT, age=_OLD)
+        self._within = _OLD if offline else YOUNG
 
     def get(self, key: str) -> bytes | None:
-        """What was kept under `key`, where it is young enough and whole."""
-        path = self._path(key)
-        if path is None:
-            return None
-        try:
-            status = path.stat()
-            if not 0 <= time.time() - status.st_mtime < self._limit or status.st_size > _LARGEST:
-                return None
-            data = path.read_bytes()
-        except OSError:
-            return None
-        digest, _, body = data.partition(b"\n")
-        return body if digest == hashlib.sha256(body).hexdigest().encode() else None
+        """What was kept under `key`, where it is young enough."""
+        return self._store.get(key, self._within)
 
     def put(self, key: str, body: bytes) -> None:
-        """Keep `body`, and forget what is old. What signs an address is not kept for others."""
-        path = self._path(key)
-        if path is None or _SIGNED.search(body):
-            return
-        with suppress(UndecidedError, OSError):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_changed(path, hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-            path.touch()  # a file that had this content already was not written
-            for other in path.parent.iterdir():
-                if time.time() - other.stat().st_mtime > _OLD:
-                    other.unlink()
-
-    def _path(self, key: str) -> Path | None:
-        return None if self._folder is None else self._folder / f"{key}.json"
+        """Keep `body`. What signs an address is not kept for others."""
+        if not _SIGNED.search(body):
+            self._store.put(key, body)

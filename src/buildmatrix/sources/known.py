@@ -28,6 +28,7 @@ from buildmatrix.state.folder import FOLDER, State
 if TYPE_CHECKING:
     from buildmatrix.sources.source import Facts as SourceFacts
     from buildmatrix.sources.source import Source
+    from buildmatrix.store.cache import Store
     from buildmatrix.store.facts import FactCache
 
 __all__ = ["Facts", "Keep", "Known", "Machine", "OpenTree", "is_file", "known_of", "with_lines"]
@@ -56,7 +57,7 @@ class Facts:
 class Keep:
     """Where what is made of a target is kept, and the files that it is made from."""
 
-    folder: Path
+    store: Store
     files: tuple[Path, ...]
     #: Whether it is made again where what is kept lacks the layers.
     again: bool = False
@@ -204,7 +205,7 @@ def _target(id: str, spec: Spec | None, lock: Lock | None, machine: Machine) -> 
     target = next((one for one in spec.targets if one.id == id), None)
     if target is None:
         raise UsageError(f"{spec.path} has no target {id}; {_meant(id, spec)}")
-    from buildmatrix.state.target_layers import image_tree, with_layers
+    from buildmatrix.state.target_layers import LAYERS, image_tree, with_layers
 
     files = State(spec.root / FOLDER).of(id)
     if not files.inventory.is_file():
@@ -232,9 +233,10 @@ def _target(id: str, spec: Spec | None, lock: Lock | None, machine: Machine) -> 
         note = f"which layer put a file there: {why} (--layers tries again)"
         return replace(facts, notes=(note,))
 
+    layers = files.layers(machine.note).path(LAYERS) or files.folder
     keep = Keep(
-        files.folder,
-        (files.inventory, spec.root / target.lock, spec.path, files.layers, dockerfile[1]),
+        files.made(machine.note),
+        (files.inventory, spec.root / target.lock, spec.path, layers, dockerfile[1]),
         again=machine.again,
     )
     return Known(

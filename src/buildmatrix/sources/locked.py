@@ -24,6 +24,7 @@ from buildmatrix.sources.known import Known, with_lines
 from buildmatrix.sources.resolution.chosen import chosen_wheels
 from buildmatrix.sources.resolution.resolved import Resolved, resolve_sources
 from buildmatrix.spec.model import Spec
+from buildmatrix.store.cache import Cache
 from buildmatrix.text import shown
 
 #: Wheels that are read at the same time.
@@ -52,7 +53,7 @@ def known_lock(
     wish: Wish,
     reader: Reader,
     progress: Progress,
-    cache: Path | None = None,
+    cache: Cache | None = None,
 ) -> Known:
     """Read the wheels that `text` comes to for one target.
 

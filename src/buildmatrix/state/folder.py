@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from buildmatrix.engines.disk import writing
 from buildmatrix.files import keep_out_of_git
+from buildmatrix.inventory.model import SCHEMA
 from buildmatrix.progress import Progress
 from buildmatrix.spec.model import STATE
+from buildmatrix.store.cache import DAY, Cache, Store, code
 
 #: The state folder, relative to the specification.
 FOLDER = STATE
+#: Bytes of what is kept of one target: 2,600 binaries come to 400 kB of layers.
+_LIMIT = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +48,21 @@ class TargetFiles:
         return self.folder / "inventory.json"
 
     @property
-    def layers(self) -> Path:
-        """Which layer of that image brought what, where that was read."""
-        return self.folder / "layers.msgpack"
-
-    @property
     def scan_output(self) -> Path:
         """Folder that the scanner's output arrives in."""
         return self.folder / "scan"
+
+    def layers(self, note: Callable[[str], None]) -> Store:
+        """Which layer of that image brought what, where that was read.
+
+        The code that read it is no part of its version: the image may be gone by now, as with the
+        inventory.
+        """
+        return Cache(self.folder, note).store("layers", SCHEMA, limit=_LIMIT, age=365 * DAY)
+
+    def made(self, note: Callable[[str], None]) -> Store:
+        """What was made of the inventory, by the very code that runs now."""
+        return Cache(self.folder, note).store("made", code(), limit=_LIMIT, age=30 * DAY)
 
 
 @dataclass(frozen=True, slots=True)

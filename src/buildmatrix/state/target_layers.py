@@ -9,7 +9,7 @@ and serves the next image as well where that has the same layers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,18 +24,21 @@ from buildmatrix.state.folder import TargetFiles
 from buildmatrix.state.journal import stored
 from buildmatrix.trees.base import Tree, reason
 
-#: Bytes of the largest file of layers that is read: 2,600 binaries come to 400 kB.
-_LARGEST_KEPT = 1 << 28
+#: The key of the last image's layers.
+LAYERS = "layers"
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class ImageLayers:
     """The layers of one image."""
 
     #: Digest of the image.
     image: str
     #: Holds layers, origins and what is buried, and nothing else.
     layers: Inventory
+
+
+_IMAGE_LAYERS = msgspec.msgpack.Decoder(ImageLayers)
 
 
 def with_layers(
@@ -53,7 +56,8 @@ def with_layers(
     record = stored(files)
     if record is None:
         return inventory, "no record says which image was built last; build it again"
-    kept = _kept(files.layers)
+    store = files.layers(note)
+    kept = store.load(LAYERS, _IMAGE_LAYERS)
     if kept is not None and kept.image == record.digest:
         known = kept.layers
     else:
@@ -65,10 +69,7 @@ def with_layers(
             return inventory, reason(error)
         except BuildmatrixError as error:
             return inventory, error.message
-        with suppress(OSError):
-            from buildmatrix.inventory.writing import write_atomically
-
-            write_atomically(files.layers, msgspec.msgpack.encode(_Kept(record.digest, known)))
+        store.save(LAYERS, ImageLayers(record.digest, known))
     layers = _with_base(known.layers, dockerfile)
     return replace(inventory, layers=layers, origins=known.origins, buried=known.buried), None
 
@@ -80,15 +81,6 @@ def _with_base(layers: tuple[Layer, ...], dockerfile: Path) -> tuple[Layer, ...]
         return layers
     count = base_layers(text, [layer.instruction for layer in layers])
     return (*(replace(layer, is_base=True) for layer in layers[:count]), *layers[count:])
-
-
-def _kept(path: Path) -> _Kept | None:
-    try:
-        if path.stat().st_size > _LARGEST_KEPT:
-            return None
-        return msgspec.msgpack.decode(path.read_bytes(), type=_Kept)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 def image_tree(files: TargetFiles, engine: Callable[[], Engine]) -> OpenTree:
@@ -125,7 +117,7 @@ def _read(
     inventory: Inventory,
     engine: Engine,
     note: Callable[[str], None],
-    kept: _Kept | None,
+    kept: ImageLayers | None,
 ) -> Inventory:
     from buildmatrix.engines.exports import layers_of_image
     from buildmatrix.phrases import size

@@ -10,13 +10,7 @@ Two grains, each where it fits:
   seen in each of its files: a changed file is read again, the others are not, and only what depends
   on several files (who owns what, which Python module loads what) is worked out anew.
 
-Facts know no vendor, so a new catalogue changes nothing in here. Another scanner does: entries live
-in a folder that is named after the bytes of the scan core.
-
-No locks. An entry is written beside its place and renamed into it; its first 32 bytes are the
-SHA-256 of the rest, so an entry that was cut short or damaged is a miss, and is removed. Of two
-runs that write the same entry the last one wins, and both are right. A cache that cannot be read or
-written never fails a scan: it is noted, and the scan reads everything.
+Facts know no vendor, so a new catalogue changes nothing in here. Another scanner does.
 """
 
 from __future__ import annotations
@@ -24,62 +18,25 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import msgspec
-
-from buildmatrix.errors import UndecidedError, UsageError
-from buildmatrix.inventory.archive import scanner_archive
+from buildmatrix.inventory.archive import PACKAGES
 from buildmatrix.inventory.codec import encode
 from buildmatrix.inventory.model import SCHEMA, Inventory
-from buildmatrix.inventory.writing import write_atomically
-from buildmatrix.store.inventories import decode
-from buildmatrix.trees.base import File, Source, Symlink, Tree, Trouble, reason
+from buildmatrix.store.cache import DAY, Cache, code
+from buildmatrix.store.inventories import INVENTORY
+from buildmatrix.trees.base import File, Source, Symlink, Tree, Trouble
 from buildmatrix.trees.directory import changed_ns
-
-if TYPE_CHECKING:
-    from buildmatrix.store.folder import Kept
 
 #: Bytes of all entries together; the least recently used ones go first.
 LIMIT = 1_000_000_000
 #: A file that changed so shortly before it was read could change again without another ctime: the
 #: kernel's clock for files ticks every 1 to 10 ms.
 SETTLED_NS = 100_000_000
-#: Seconds after which an unfinished entry belongs to a run that was killed.
-ABANDONED = 3600.0
-_DIGEST = hashlib.sha256().digest_size
 _CHUNK = 1 << 20
-
-
-def default_folder(environment: Mapping[str, str]) -> Path:
-    """Where the facts are kept: below BUILDMATRIX_CACHE, else XDG_CACHE_HOME, else `~/.cache`.
-
-    Raises UsageError when there is no home folder either.
-    """
-    place = environment.get("BUILDMATRIX_CACHE")
-    if not place:
-        place = environment.get("XDG_CACHE_HOME", "")
-        # The XDG base directory specification: a relative path is to be ignored.
-        if not place.startswith("/"):
-            try:
-                place = str(Path.home() / ".cache")
-            except RuntimeError as error:
-                raise UsageError(
-                    "this user has no home folder for the fact cache; set BUILDMATRIX_CACHE to a "
-                    "folder, or give --no-cache"
-                ) from error
-    return Path(place) / "buildmatrix" / "facts"
-
-
-@cache
-def scanner() -> str:
-    """Names the scan core that read the facts: its schema and all of its sources."""
-    return hashlib.sha256(SCHEMA.encode() + scanner_archive()).hexdigest()[:16]
 
 
 def digest(path: Path) -> str:
@@ -92,12 +49,11 @@ def digest(path: Path) -> str:
 
 
 class FactCache:
-    """The facts kept in `folder`, at most about `limit` bytes; `note` is told of trouble."""
+    """The facts that a cache keeps of trees, at most about `limit` bytes."""
 
-    def __init__(self, folder: Path, note: Callable[[str], None], limit: int = LIMIT) -> None:
-        self._folder = folder
-        self._note = note
-        self._limit = limit
+    def __init__(self, cache: Cache, limit: int = LIMIT) -> None:
+        version = f"{SCHEMA} {code(*PACKAGES, 'store')}"
+        self._store = cache.store("facts", version, limit=limit, age=90 * DAY, by_use=True)
 
     def inventory(self, content: str, read: Callable[[], Inventory]) -> Inventory:
         """The inventory of what never changes and is named by `content`, or what `read` returns.
@@ -105,21 +61,16 @@ class FactCache:
         Only a complete inventory is kept: what could not be read may be readable next time.
         """
         key = f"inventory:{content}"
-        data = self._get(key)
-        if data is not None:
-            started = time.monotonic()
-            try:
-                known = decode(data)
-            except UndecidedError:
-                self._remove(key)
-            else:
-                seconds = round(time.monotonic() - started, 3)
-                cached = known.stats.files
-                stats = replace(known.stats, bytes_read=0, seconds=seconds, cached=cached)
-                return replace(known, stats=stats)
+        started = time.monotonic()
+        known = self._store.load(key, INVENTORY)
+        if known is not None:
+            seconds = round(time.monotonic() - started, 3)
+            cached = known.stats.files
+            stats = replace(known.stats, bytes_read=0, seconds=seconds, cached=cached)
+            return replace(known, stats=stats)
         inventory = read()
         if not inventory.unread:
-            self._put(key, encode(inventory))
+            self._store.put(key, encode(inventory))
         return inventory
 
     def folder(self, root: Path, tree: Tree) -> Inventory:
@@ -127,100 +78,23 @@ class FactCache:
 
         Raises OSError, as `collect` does.
         """
-        # The whole scan core comes with it; who asks for what is kept need not wait for that.
-        from buildmatrix.inventory.collect import collect
-        from buildmatrix.store.folder import FolderMemory, files_of
-
         settled_ns = time.time_ns() - SETTLED_NS
         walked = _Walked(tree)
 
         def read() -> Inventory:
+            # The whole scan core comes with it: an unchanged folder need not wait for that.
+            from buildmatrix.inventory.collect import collect
+            from buildmatrix.store.folder import FILES, FolderMemory
+
             key = f"folder:{os.fspath(root.resolve())}"
-            memory = FolderMemory(self._files(key, files_of), settled_ns)
+            memory = FolderMemory(self._store.load(key, FILES) or {}, settled_ns)
             inventory = collect(walked, memory=memory)
             if memory.changed:
-                self._put(key, msgspec.msgpack.encode(memory.files))
+                self._store.save(key, memory.files)
             return inventory
 
         content = walked.content(settled_ns)
         return read() if content is None else self.inventory(f"folder {content}", read)
-
-    def _files(
-        self, key: str, files_of: Callable[[bytes], Mapping[bytes, Kept]]
-    ) -> Mapping[bytes, Kept]:
-        data = self._get(key)
-        if data is None:
-            return {}
-        try:
-            return files_of(data)
-        except msgspec.DecodeError:
-            self._remove(key)
-            return {}
-
-    # Entries
-
-    def _place(self, key: str) -> Path:
-        return self._folder / scanner() / hashlib.sha256(os.fsencode(key)).hexdigest()
-
-    def _get(self, key: str) -> bytes | None:
-        """The bytes of an entry, which now counts as just used; None when there is none."""
-        path = self._place(key)
-        try:
-            if path.stat().st_size > self._limit:
-                self._remove(key)
-                return None
-            data = path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            self._note(f"the fact cache {path} cannot be read: {reason(error)}; reading everything")
-            return None
-        if hashlib.sha256(memoryview(data)[_DIGEST:]).digest() != data[:_DIGEST]:
-            self._remove(key)
-            return None
-        with suppress(OSError):  # a cache that is read-only still serves
-            os.utime(path)
-        return data[_DIGEST:]
-
-    def _put(self, key: str, data: bytes) -> None:
-        if _DIGEST + len(data) > self._limit:
-            return
-        path = self._place(key)
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_atomically(path, hashlib.sha256(data).digest() + data)
-            self._prune()
-        except OSError as error:
-            self._note(
-                f"the fact cache {self._folder} cannot be written: {reason(error)}; the next scan"
-                " reads everything again (set BUILDMATRIX_CACHE to another folder)"
-            )
-
-    def _remove(self, key: str) -> None:
-        with suppress(OSError):
-            self._place(key).unlink()
-
-    def _prune(self) -> None:
-        """Remove what killed runs left, then the least recently used entries above the limit.
-
-        Another run may remove the same at the same time, or read what is removed: an open file
-        stays readable.
-        """
-        entries: list[tuple[float, int, Path]] = []
-        now = time.time()
-        for path in self._folder.glob("*/*"):
-            with suppress(FileNotFoundError):
-                status = path.stat()
-                if not path.name.startswith("."):
-                    entries.append((status.st_mtime, status.st_size, path))
-                elif now - status.st_mtime > ABANDONED:
-                    path.unlink(missing_ok=True)
-        excess = sum(size for _, size, _ in entries) - self._limit
-        for _, size, path in sorted(entries):
-            if excess <= 0:
-                break
-            path.unlink(missing_ok=True)
-            excess -= size
 
 
 class _Walked(Tree):

@@ -14,7 +14,7 @@ from buildmatrix.trees.directory import changed_ns
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class FileMemory:
     """What is remembered of one file: its stamp, and what was seen; None for nothing of note."""
 
     stamp: bytes
@@ -22,22 +22,17 @@ class Kept:
 
 
 #: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
-_FILES = msgspec.msgpack.Decoder(dict[bytes, Kept])
-
-
-def files_of(data: bytes) -> Mapping[bytes, Kept]:
-    """What was stored of a folder, by path. Raises `msgspec.DecodeError`."""
-    return _FILES.decode(data)
+FILES = msgspec.msgpack.Decoder(dict[bytes, FileMemory])
 
 
 class FolderMemory:
     """An `inventory.collect.Memory` for one scan of one folder."""
 
-    def __init__(self, known: Mapping[bytes, Kept], settled_ns: int) -> None:
+    def __init__(self, known: Mapping[bytes, FileMemory], settled_ns: int) -> None:
         self._known = known
         self._settled_ns = settled_ns
         #: Path → what is to be stored: the files of this scan, and no others.
-        self.files: dict[bytes, Kept] = {}
+        self.files: dict[bytes, FileMemory] = {}
 
     @property
     def changed(self) -> bool:
@@ -46,10 +41,10 @@ class FolderMemory:
 
     def recall(self, file: File) -> Seen | None:
         """See `Memory.recall`."""
-        kept = self._known.get(os.fsencode(file.path))
-        if kept is None or kept.stamp != file.stamp:
+        memory = self._known.get(os.fsencode(file.path))
+        if memory is None or memory.stamp != file.stamp:
             return None
-        return kept.seen or Seen()
+        return memory.seen or Seen()
 
     def keep(self, file: File, seen: Seen) -> None:
         """See `Memory.keep`. What could not be read is tried again next time."""
@@ -59,4 +54,4 @@ class FolderMemory:
             return
         bare = replace(seen, bytes_read=0)
         path = os.fsencode(file.path)
-        self.files[path] = Kept(file.stamp, bare if bare != Seen() else None)
+        self.files[path] = FileMemory(file.stamp, bare if bare != Seen() else None)

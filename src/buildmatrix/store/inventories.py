@@ -27,7 +27,7 @@ class _Header:
 
 #: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
 _HEADER = msgspec.json.Decoder(_Header)
-_INVENTORY = msgspec.json.Decoder(Inventory)
+INVENTORY = msgspec.json.Decoder(Inventory)
 
 
 def decode(data: bytes) -> Inventory:
@@ -39,7 +39,7 @@ def decode(data: bytes) -> Inventory:
                 f"the inventory has the schema {schema!r}, this version reads {SCHEMA!r};"
                 " scan the tree again"
             )
-        return _INVENTORY.decode(data)
+        return INVENTORY.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UndecidedError(f"the inventory is broken: {error}; scan the tree again") from error
 

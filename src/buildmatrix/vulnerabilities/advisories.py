@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Event
 
 from buildmatrix.locks.model import Lock
 from buildmatrix.progress import Progress
 from buildmatrix.spec.model import Policy
+from buildmatrix.store.cache import Cache
 from buildmatrix.vulnerabilities.model import Advisories
 
 
@@ -22,7 +22,7 @@ class Asking:
     #: Answers of the last days count; nobody is asked.
     offline: bool = False
     #: Where answers are kept; None for nowhere.
-    folder: Path | None = None
+    cache: Cache | None = None
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def ask(
         service=policy.vulnerabilities.service,
         url=policy.vulnerabilities.url,
         offline=asking.offline,
-        folder=asking.folder,
+        cache=asking.cache,
         progress=progress,
         stop=stop,
     )

@@ -18,6 +18,7 @@ from threading import Event
 
 from buildmatrix.progress import Progress, Silent
 from buildmatrix.scratch import scratch
+from buildmatrix.store.cache import Cache
 from buildmatrix.vulnerabilities.command import Failure, Reply, Run, ServiceName
 from buildmatrix.vulnerabilities.memory import FRESH, STALE, Memory, Remembered
 from buildmatrix.vulnerabilities.model import Advisories, Advisory, Answer, Key, Unchecked
@@ -53,7 +54,7 @@ def check(
     service: ServiceName = "pypi",
     url: str | None = None,
     offline: bool = False,
-    folder: Path | None = None,
+    cache: Cache | None = None,
     progress: Progress | None = None,
     limits: Limits | None = None,
     now: datetime | None = None,
@@ -61,7 +62,7 @@ def check(
 ) -> Advisories:
     """What is known against each of `packages`, (name, version) of all targets together.
 
-    `url` is the OSV service to ask instead of the public one. `folder` keeps the HTTP cache of
+    `url` is the OSV service to ask instead of the public one. `cache` keeps the HTTP cache of
     pip-audit and the answers of the last days; None for neither. Never raises for what a service
     does: what it did not answer is in `unchecked`. Once `stop` is set, it ends at once.
     """
@@ -71,7 +72,7 @@ def check(
     unchecked = {
         key: Unchecked(_NO_VERSION if not key[1] else _STRANGE, "package") for key in strange
     }
-    memory = Memory(folder, title, now)
+    memory = Memory(cache, title, now)
     known = {
         pin: found
         for pin in set(pins.values())
@@ -81,6 +82,7 @@ def check(
     failed = dict.fromkeys(wanted, _OFFLINE)
     if wanted and not offline:
         (progress or Silent()).note(f"asking {title} for advisories about {len(wanted)} packages")
+        folder = cache.folder / "advisories" if cache is not None and cache.folder else None
         asked = _ask(wanted, service, url, folder, limits or Limits(), stop or Event())
         failed = asked.failed
         said = {pin: Remembered(now, *answer) for pin, answer in asked.answers.items()}

@@ -6,16 +6,14 @@ PyPI answers may be kept for a quarter of an hour only.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
-from buildmatrix.inventory.writing import write_atomically
+from buildmatrix.store.cache import Cache
 from buildmatrix.vulnerabilities.model import Advisory
 from buildmatrix.vulnerabilities.pins import Pin
 
@@ -23,64 +21,47 @@ from buildmatrix.vulnerabilities.pins import Pin
 FRESH = timedelta(minutes=15)
 #: An answer so old says nothing about today any more.
 STALE = timedelta(days=7)
-_LARGEST = 64_000_000
-_SCHEMA = "buildmatrix/advisories/1"
+#: Bytes of all answers together.
+_LIMIT = 64_000_000
+#: Changes with the layout of `Remembered`.
+_VERSION = "2"
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
     """One answer, and when the service gave it."""
 
-    at: datetime
+    at: Annotated[datetime, msgspec.Meta(tz=True)]
     advisories: tuple[Advisory, ...] = ()
     #: Why the service knows nothing, where it does not know the version.
     unknown: str | None = None
 
 
-class _File(msgspec.Struct):
-    schema: str
-    answers: dict[str, Remembered]
+_ANSWER = msgspec.msgpack.Decoder(Remembered)
 
 
 class Memory:
-    """The remembered answers of one service; None for a folder remembers nothing."""
+    """The answers of one service that a cache keeps."""
 
-    def __init__(self, folder: Path | None, service: str, now: datetime) -> None:
+    def __init__(self, cache: Cache | None, service: str, now: datetime) -> None:
         self._now = now
-        self._path = None
-        if folder is not None:
-            self._path = folder / f"{hashlib.sha256(service.encode()).hexdigest()[:16]}.json"
-        self._answers = self._read()
+        self._service = service
+        self._store = (cache or Cache(None)).store(
+            "advisories", _VERSION, limit=_LIMIT, age=STALE.total_seconds()
+        )
 
     def recall(self, pin: Pin, oldest: timedelta) -> Remembered | None:
         """The answer about a pin, unless it is older than `oldest`."""
-        known = self._answers.get(str(pin))
-        return known if known is not None and self._is_within(known, oldest) else None
-
-    def keep(self, said: Mapping[Pin, Remembered]) -> None:
-        """Remember answers. A folder that cannot be written remembers nothing."""
-        if self._path is None or not said:
-            return
-        # Another run may have written meanwhile. Where two write at once, answers of one are lost.
-        answers = {name: one for name, one in self._read().items() if self._is_within(one, STALE)}
-        answers |= {str(pin): one for pin, one in said.items()}
-        with suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(self._path, msgspec.json.encode(_File(_SCHEMA, answers)))
-
-    def _is_within(self, one: Remembered, oldest: timedelta) -> bool:
+        answer = self._store.load(self._key(pin), _ANSWER)
         # An answer from the future is from a clock that was wrong.
-        return timedelta(0) <= self._now - one.at <= oldest
+        if answer is None or not timedelta(0) <= self._now - answer.at <= oldest:
+            return None
+        return answer
 
-    def _read(self) -> dict[str, Remembered]:
-        if self._path is None:
-            return {}
-        try:
-            if self._path.stat().st_size > _LARGEST:
-                return {}
-            file = msgspec.json.decode(self._path.read_bytes(), type=_File)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return {}
-        if file.schema != _SCHEMA or any(one.at.tzinfo is None for one in file.answers.values()):
-            return {}
-        return file.answers
+    def keep(self, answers: Mapping[Pin, Remembered]) -> None:
+        """Remember answers."""
+        for pin, answer in answers.items():
+            self._store.save(self._key(pin), answer)
+
+    def _key(self, pin: Pin) -> str:
+        return f"{self._service} {pin}"

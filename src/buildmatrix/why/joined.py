@@ -18,8 +18,8 @@ from buildmatrix.why.answer import answer
 from buildmatrix.why.graph_cache import Joined, kept, unchanged
 from buildmatrix.why.question import ask, vendors
 
-#: Files of a target's state folder that its graph is kept in: with its layers, and without them.
-GRAPH, BARE_GRAPH = "graph.msgpack", "graph-bare.msgpack"
+#: Keys of a target's graph: with its layers, and without them.
+GRAPH, BARE_GRAPH = "graph", "graph-bare"
 #: Identifiers of targets (`spec.matrix`): never a path.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 #: What could not be read, that an answer names.
@@ -37,8 +37,8 @@ def kept_target(text: str, spec: Path, machine: Machine) -> tuple[Joined, OpenTr
     if not _ID.fullmatch(id) or (id == text and Path(text).exists()):
         return None
     files = State(spec.parent / FOLDER).of(id)
-    place = files.folder / (GRAPH if machine.layers else BARE_GRAPH)
-    found = unchanged(place, (files.inventory, spec), Joined)
+    key = GRAPH if machine.layers else BARE_GRAPH
+    found = unchanged(files.made(machine.note), key, (files.inventory, spec), Joined)
     if found is None or (machine.again and not found.graph.layers):
         return None
     return found, image_tree(files, machine.engine)
@@ -49,9 +49,9 @@ def joined(known: Known) -> Joined:
     keep = known.keep
     if keep is None:
         return _join(known)[0]
-    place = keep.folder / (GRAPH if known.layers else BARE_GRAPH)
     return kept(
-        place,
+        keep.store,
+        GRAPH if known.layers else BARE_GRAPH,
         keep.files,
         lambda: _join(known),
         Joined,

@@ -23,6 +23,7 @@ from buildmatrix.progress import Silent
 from buildmatrix.reports.run.model import Report
 from buildmatrix.sources.resolution.resolved import Resolved
 from buildmatrix.spec.bare import bare_target
+from buildmatrix.store.cache import Cache
 
 HASTY = Patience(
     tries=2, pause=0.01, longest_pause=0.5, connect=2.0, silence=2.0, request=2.0, slowest=1 << 20
@@ -130,5 +131,5 @@ class Locked:
         ]
         judge = judge_for(None, (), "error", date(2026, 11, 21), ())
         with Client(patience=HASTY) as client:
-            reader = WheelReader(client, cache)
+            reader = WheelReader(client, Cache(cache))
             return audit("pylock.toml", found, reader, judge, Silent(), **more)  # type: ignore[arg-type]

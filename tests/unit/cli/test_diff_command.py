@@ -200,7 +200,7 @@ def test_a_broken_memory_of_a_target_is_made_again(
     built(tmp_path, {"cpu-py311-server": "1.0", "cuda12.8-py311-server": "2.0"})
     sources = "target:cpu-py311-server", "target:cuda12.8-py311-server"
     first = document(capsys, *sources)
-    kept = tmp_path / ".buildmatrix/state/cpu-py311-server" / diff_sides.KEPT
+    (kept,) = (tmp_path / ".buildmatrix/state/cpu-py311-server/made").iterdir()
     for broken in (b"", b"\x00" * 50, kept.read_bytes()[:-9]):
         kept.write_bytes(broken)
         assert document(capsys, *sources) == first

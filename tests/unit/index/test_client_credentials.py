@@ -14,6 +14,7 @@ from buildmatrix.index.addresses import parse
 from buildmatrix.index.client import Client
 from buildmatrix.index.credentials import Credentials
 from buildmatrix.locks.where import Index
+from buildmatrix.store.cache import Cache
 
 LOGIN = ("me", "s3cret/word")
 NewClient = Callable[..., Client]
@@ -190,14 +191,14 @@ def test_nothing_that_is_kept_holds_a_password(
 ) -> None:
     folder = tmp_path / "kept"
     with IndexServer(packages, login=LOGIN) as server:
-        client = new_client(folder=folder)
+        client = new_client(cache=Cache(folder))
         (file,) = client.project(_with_login(server.url), "alpha")
         kept = [path for path in folder.rglob("*") if path.is_file()]
         assert len(kept) == 1
         assert not any(b"s3cret" in path.read_bytes() for path in kept)
         assert all(path.parent.stat().st_mode & 0o077 == 0 for path in kept)
         # The same page without the credentials is the same entry.
-        assert new_client(folder=folder, offline=True).project(server.url, "alpha") == (file,)
+        assert new_client(cache=Cache(folder), offline=True).project(server.url, "alpha") == (file,)
 
 
 def test_addresses_and_logins_hide_their_secrets_from_logs() -> None:

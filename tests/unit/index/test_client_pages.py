@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -13,8 +14,9 @@ import pytest
 from index import IndexServer, answering, huge, redirecting, with_headers
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.index.cache import Cache, Kept
+from buildmatrix.index.cache import Page, pages_of
 from buildmatrix.index.client import Client
+from buildmatrix.store.cache import Cache
 
 NewClient = Callable[..., Client]
 
@@ -95,12 +97,12 @@ def test_what_was_kept_spares_requests_and_serves_offline(
 ) -> None:
     folder = tmp_path / "kept"
     with IndexServer(packages) as server:
-        first = new_client(folder=folder)
+        first = new_client(cache=Cache(folder))
         (file,) = first.project(server.url, "alpha")
         assert first.project(server.url, "nothing") == ()
         count = len(server.requests)
         for offline in (False, True):
-            client = new_client(folder=folder, offline=offline)
+            client = new_client(cache=Cache(folder), offline=offline)
             assert client.project(server.url, "alpha") == (file,)
             assert client.project(server.url, "nothing") == ()
             assert client.bytes_read == 0
@@ -113,7 +115,7 @@ def test_offline_says_what_is_missing(
     with IndexServer(packages) as server:
         assert len(new_client().project(server.url, "alpha")) == 1
         for folder in (None, tmp_path / "kept"):
-            client = new_client(folder=folder, offline=True)
+            client = new_client(cache=Cache(folder), offline=True)
             with pytest.raises(UndecidedError, match="/simple/alpha/ has not been read before"):
                 client.project(server.url, "alpha")
         assert len(server.requests) == 1
@@ -128,11 +130,11 @@ def test_a_page_that_is_not_fresh_is_compared_with_the_index(
         said = {"etag": '"1"', "cache_control": "max-age=0, private"}
         server.misbehave(page, with_headers(**said), times=1)
         server.misbehave(page, answering(304, **said), times=1)
-        files = new_client(folder=folder).project(server.url, "alpha")
-        assert new_client(folder=folder).project(server.url, "alpha") == files
+        files = new_client(cache=Cache(folder)).project(server.url, "alpha")
+        assert new_client(cache=Cache(folder)).project(server.url, "alpha") == files
         assert server.requests[1].headers["if-none-match"] == '"1"'
         shutil.copy(wheel, packages / "alpha-2.0-py3-none-any.whl")
-        assert len(new_client(folder=folder).project(server.url, "alpha")) == 2
+        assert len(new_client(cache=Cache(folder)).project(server.url, "alpha")) == 2
 
 
 def test_what_an_index_wants_nowhere_kept_is_not_kept(
@@ -141,7 +143,7 @@ def test_what_an_index_wants_nowhere_kept_is_not_kept(
     folder = tmp_path / "kept"
     with IndexServer(packages) as server:
         server.misbehave("/simple/alpha/", with_headers(cache_control="no-store"))
-        new_client(folder=folder).project(server.url, "alpha")
+        new_client(cache=Cache(folder)).project(server.url, "alpha")
         assert not folder.exists()
 
 
@@ -150,11 +152,11 @@ def test_a_damaged_entry_is_asked_for_again(
 ) -> None:
     folder = tmp_path / "kept"
     with IndexServer(packages) as server:
-        files = new_client(folder=folder).project(server.url, "alpha")
+        files = new_client(cache=Cache(folder)).project(server.url, "alpha")
         (entry,) = (path for path in folder.rglob("*") if path.is_file())
         for damaged in (b"", entry.read_bytes()[:-1], b"x" * 100):
             entry.write_bytes(damaged)
-            assert new_client(folder=folder).project(server.url, "alpha") == files
+            assert new_client(cache=Cache(folder)).project(server.url, "alpha") == files
         assert server.count("/simple/alpha/") == 4
 
 
@@ -165,19 +167,19 @@ def test_a_folder_that_cannot_be_written_costs_requests_only(
     folder.write_text("a file")
     with IndexServer(packages) as server:
         for _ in range(2):
-            assert len(new_client(folder=folder).project(server.url, "alpha")) == 1
+            assert len(new_client(cache=Cache(folder)).project(server.url, "alpha")) == 1
         assert server.count("/simple/alpha/") == 2
 
 
 def test_the_oldest_entries_go_when_there_are_too_many(tmp_path: Path) -> None:
-    cache = Cache(tmp_path, limit=3000)
+    pages = pages_of(Cache(tmp_path), limit=3000)
+    dawn = time.time() - 1000
     for number in range(20):
-        cache.put(str(number), Kept(bytes(200), "text/html", "", None, 0.0))
+        pages.save(str(number), Page(bytes(200), "text/html", "", None, 0.0))
         (newest,) = (path for path in tmp_path.rglob("*") if path.is_file() and not _is_dated(path))
-        os.utime(newest, (number, number))
-    cache.prune()
+        os.utime(newest, (dawn + number, dawn + number))
     assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) <= 3000
-    assert [cache.get(str(number)) is not None for number in (0, 7, 12, 19)] == [
+    assert [pages.get(str(number)) is not None for number in (0, 7, 12, 19)] == [
         False,
         False,
         True,
@@ -186,7 +188,7 @@ def test_the_oldest_entries_go_when_there_are_too_many(tmp_path: Path) -> None:
 
 
 def _is_dated(path: Path) -> bool:
-    return path.stat().st_mtime < 100
+    return path.stat().st_mtime < time.time() - 100
 
 
 def test_a_folder_can_be_an_index(

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import struct
+import time
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -21,10 +22,12 @@ from index import IndexServer, ignoring_ranges
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.amounts import HEAD
 from buildmatrix.index.client import Client
+from buildmatrix.index.facts import WheelCache
 from buildmatrix.index.wheels import WheelReader
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import Inventory, Stats
 from buildmatrix.locks.model import Wheel
+from buildmatrix.store.cache import Cache
 from buildmatrix.trees.wheel import WheelTree
 
 NAME = "alpha-1.0-py3-none-manylinux_2_28_x86_64.whl"
@@ -212,10 +215,10 @@ def test_facts_are_asked_for_once_and_a_deeper_answer_serves_a_shallower_questio
 ) -> None:
     with IndexServer(packages) as server:
         entry = locked(wheel, server.file_url(wheel.name))
-        reader = WheelReader(client, tmp_path / "facts")
+        reader = WheelReader(client, Cache(tmp_path / "facts"))
         first = reader.read(entry, "heads")
         asked = len(server.requests)
-        again = WheelReader(client, tmp_path / "facts").read(entry, "heads")
+        again = WheelReader(client, Cache(tmp_path / "facts")).read(entry, "heads")
         shallower = reader.read(entry, "listing")
         assert len(server.requests) == asked
         assert reader.read(entry, "heads", most=2_000_000).bytes_read > 0
@@ -231,9 +234,9 @@ def test_no_cache_entry_says_where_a_wheel_came_from(
 ) -> None:
     with IndexServer(packages) as server:
         url = server.file_url(wheel.name).replace("://", "://user:secret@")
-        WheelReader(client, tmp_path / "facts").read(locked(wheel, url), "heads")
+        WheelReader(client, Cache(tmp_path / "facts")).read(locked(wheel, url), "heads")
     (entry,) = (path for path in (tmp_path / "facts").rglob("*") if path.is_file())
-    plain = zlib.decompress(entry.read_bytes()[32:])
+    plain = zlib.decompress(entry.read_bytes()[40:])
     assert b"alpha/lib/liblarge.so" in plain
     assert b"secret" not in plain and b"127.0.0.1" not in plain
     assert entry.parent.stat().st_mode & 0o077 == 0
@@ -241,7 +244,7 @@ def test_no_cache_entry_says_where_a_wheel_came_from(
 
 @pytest.mark.parametrize("damage", [b"", b"garbage", None])
 def test_a_damaged_entry_is_read_again(wheel: Path, tmp_path: Path, damage: bytes | None) -> None:
-    reader = WheelReader(None, tmp_path / "facts")
+    reader = WheelReader(None, Cache(tmp_path / "facts"))
     first = reader.read(locked(wheel), "heads")
     (entry,) = (path for path in (tmp_path / "facts").rglob("*") if path.is_file())
     entry.write_bytes(entry.read_bytes()[:-5] if damage is None else damage)
@@ -251,26 +254,24 @@ def test_a_damaged_entry_is_read_again(wheel: Path, tmp_path: Path, damage: byte
 
 def test_a_folder_that_cannot_be_written_costs_the_cache_only(wheel: Path, tmp_path: Path) -> None:
     (tmp_path / "facts").write_text("a file where a folder should be")
-    facts = WheelReader(None, tmp_path / "facts").read(locked(wheel), "listing")
+    facts = WheelReader(None, Cache(tmp_path / "facts")).read(locked(wheel), "listing")
     assert facts.inventory.distributions
 
 
 def test_a_full_cache_lets_go_of_what_was_not_used_for_longest(
     wheel: Path, packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader = WheelReader(None, tmp_path / "facts")
-    reader.read(locked(wheel), "listing")
+    WheelReader(None, Cache(tmp_path / "facts")).read(locked(wheel), "listing")
     other = make(packages, "beta-1-py3-none-any.whl", contents("beta", "1"))
     for path in (tmp_path / "facts").rglob("*"):
         if path.is_file():
-            os.utime(path, (1, 1))
+            os.utime(path, (time.time() - 9000,) * 2)
             old = path
-    monkeypatch.setattr(reader._cache, "_limit", old.stat().st_size + 100)
+    monkeypatch.setattr(WheelCache.__init__, "__defaults__", (old.stat().st_size + 100,))
     abandoned = old.with_name(".half-written")
     abandoned.write_bytes(b"x")
     os.utime(abandoned, (1, 1))
-    reader.read(locked(other), "listing")
-    reader.prune()
+    WheelReader(None, Cache(tmp_path / "facts")).read(locked(other), "listing")
     left = [path for path in (tmp_path / "facts").rglob("*") if path.is_file()]
     assert len(left) == 1 and old not in left
 
@@ -280,7 +281,7 @@ def test_many_threads_ask_for_the_same_wheel_and_get_the_same_facts(
 ) -> None:
     with IndexServer(packages) as server, ThreadPoolExecutor(8) as pool:
         entry = locked(wheel, server.file_url(wheel.name))
-        reader = WheelReader(client, tmp_path / "facts")
+        reader = WheelReader(client, Cache(tmp_path / "facts"))
         answers = list(pool.map(lambda _: reader.read(entry, "heads", most=10**7), range(8)))
     assert len({repr(bare(one.inventory)) for one in answers}) == 1
 

@@ -14,6 +14,7 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.index.client import Client
 from buildmatrix.index.wheels import WheelReader
 from buildmatrix.locks.model import Wheel
+from buildmatrix.store.cache import Cache
 
 BOOSTER = "xgboost-3.2.0-py3-none-manylinux_2_28_x86_64.whl"
 CLEAN = "h11-0.16.0-py3-none-any.whl"
@@ -39,7 +40,7 @@ def server(packages: Path) -> Iterator[IndexServer]:
 
 @pytest.fixture
 def reader(client: Client, tmp_path: Path) -> WheelReader:
-    return WheelReader(client, tmp_path / "facts")
+    return WheelReader(client, Cache(tmp_path / "facts"))
 
 
 def entry(server: IndexServer, packages: Path, filename: str) -> Wheel:

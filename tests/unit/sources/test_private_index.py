@@ -13,6 +13,7 @@ from buildmatrix.locks.model import Package
 from buildmatrix.locks.resolve import lock_targets
 from buildmatrix.progress import Silent
 from buildmatrix.sources.resolution.resolved import Resolved, Unresolved, resolve_sources
+from buildmatrix.store.cache import Cache
 
 #: The public index, and the private one, have both a package of this name.
 NAME = "company-tool"
@@ -44,7 +45,7 @@ def root(tmp_path: Path) -> Path:
 
 def resolved(root: Path, source: str, cache: Path | None = None) -> dict[str, Package]:
     (found,) = resolve_sources(
-        [source], None, backends=["cpu"], root=root, cache=cache, progress=Silent(), jobs=2
+        [source], None, backends=["cpu"], root=root, cache=Cache(cache), progress=Silent(), jobs=2
     )
     assert isinstance(found, Resolved), found
     return {package.name: package for package in found.lock.packages}

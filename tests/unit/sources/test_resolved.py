@@ -17,6 +17,7 @@ from buildmatrix.locks.model import Package
 from buildmatrix.progress import Silent
 from buildmatrix.sources.resolution import points
 from buildmatrix.sources.resolution.resolved import Resolved, Unresolved, resolve_sources
+from buildmatrix.store.cache import Cache
 
 
 @pytest.fixture
@@ -404,26 +405,26 @@ def test_offline_answers_from_what_was_resolved_before_or_says_so(
 ) -> None:
     cache = tmp_path / "kept"
     write(root, "xgboost\n")
-    (before,) = resolved(root, "requirements.in", backends=["cpu"], cache=cache)
+    (before,) = resolved(root, "requirements.in", backends=["cpu"], cache=Cache(cache))
     requests = index.requests
     # A comment moves the line, and asks nothing new.
     write(root, "# moved\n\nxgboost\n")
-    (again,) = resolved(root, "requirements.in", backends=["cpu"], cache=cache, offline=True)
+    (again,) = resolved(root, "requirements.in", backends=["cpu"], cache=Cache(cache), offline=True)
     assert index.requests == requests
     assert again.lock.packages[2].via == ("requirements.in:3",)
     assert again.lock.packages[0] == before.lock.packages[0]
     write(root, "torch\n")
-    said = error(root, "requirements.in", cache=cache, offline=True)
+    said = error(root, "requirements.in", cache=Cache(cache), offline=True)
     assert "the network is off" in said.message
 
 
 def test_a_damaged_cache_is_no_answer(root: Path, tmp_path: Path, index: PackageIndex) -> None:
     cache = tmp_path / "kept"
     write(root, "xgboost\n")
-    resolved(root, "requirements.in", backends=["cpu"], cache=cache)
-    for entry in cache.iterdir():
+    resolved(root, "requirements.in", backends=["cpu"], cache=Cache(cache))
+    for entry in (cache / "resolved").iterdir():
         entry.write_bytes(entry.read_bytes()[:-5])
-    assert "xgboost" in packages(root, "requirements.in", cache=cache)
+    assert "xgboost" in packages(root, "requirements.in", cache=Cache(cache))
 
 
 def test_credentials_of_an_index_are_neither_shown_nor_kept(
@@ -432,9 +433,9 @@ def test_credentials_of_an_index_are_neither_shown_nor_kept(
     secret = index.url("pypi", "robot:s3cret@")
     write(root, f"--index-url {secret}\nxgboost\n")
     cache = tmp_path / "kept"
-    (one,) = resolved(root, "requirements.in", backends=["cpu"], cache=cache)
+    (one,) = resolved(root, "requirements.in", backends=["cpu"], cache=Cache(cache))
     assert "s3cret" not in repr(one)
-    assert all(b"s3cret" not in entry.read_bytes() for entry in cache.iterdir())
+    assert all(b"s3cret" not in entry.read_bytes() for entry in (cache / "resolved").iterdir())
 
 
 def test_a_source_that_is_not_there_asks_for_nothing_where_that_is_fine(root: Path) -> None:

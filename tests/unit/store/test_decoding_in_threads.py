@@ -26,12 +26,13 @@ assert len(answers) == 8 and None not in answers, answers
 """
 
 WHEELS = """
-from buildmatrix.index.facts import FactsCache, Kept
+from buildmatrix.index.facts import WheelCache, WheelEntry
 from buildmatrix.index.model import WheelFacts
 from buildmatrix.inventory.model import Inventory
+from buildmatrix.store.cache import Cache
 if len(sys.argv) > 2:
     facts = WheelFacts("demo-1-py3-none-any.whl", "ab", 1, "listing", Inventory(), ())
-    FactsCache(folder).put(Kept("ab", facts, None, False))
+    WheelCache(Cache(folder)).put(WheelEntry("ab", facts, None, False))
     sys.exit()
 """
 
@@ -43,7 +44,7 @@ data = encode(Inventory())
 """
 
 CASES = {
-    "wheels": (WHEELS, 'FactsCache(folder).get("ab", "listing", None)'),
+    "wheels": (WHEELS, 'WheelCache(Cache(folder)).get("ab", "listing", None)'),
     "inventories": (INVENTORIES, "decode(data)"),
 }
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from buildmatrix.errors import UsageError
 from buildmatrix.inventory.model import Inventory, Stats, SystemPackage, Unread
 from buildmatrix.store import facts
-from buildmatrix.store.facts import FactCache, default_folder
+from buildmatrix.store.cache import DAY, Cache
+from buildmatrix.store.facts import FactCache
 from buildmatrix.trees.directory import DirectoryTree
 
 KNOWN = Inventory(system_packages=(SystemPackage("libc6", "2.36"),), stats=Stats(files=7))
@@ -28,7 +28,7 @@ def notes() -> list[str]:
 
 @pytest.fixture
 def cache(tmp_path: Path, notes: list[str]) -> FactCache:
-    return FactCache(tmp_path / "cache", notes.append)
+    return FactCache(Cache(tmp_path / "cache", notes.append))
 
 
 @pytest.fixture
@@ -141,10 +141,13 @@ def test_an_incomplete_inventory_is_read_again(cache: FactCache) -> None:
     assert cache.inventory("wheel 1", lambda: KNOWN) == KNOWN
 
 
-def test_another_scanner_reads_again(cache: FactCache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_scanner_reads_again(
+    cache: FactCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cache.inventory("wheel 1", lambda: KNOWN)
-    monkeypatch.setattr(facts, "scanner", lambda: "another")
-    assert cache.inventory("wheel 1", Inventory) == Inventory()
+    monkeypatch.setattr(facts, "code", lambda *_: "another")
+    other = FactCache(Cache(tmp_path / "cache"))
+    assert other.inventory("wheel 1", Inventory) == Inventory()
 
 
 # What can happen to entries
@@ -173,7 +176,7 @@ def test_a_bit_that_flipped_is_noticed(cache: FactCache, tmp_path: Path) -> None
 
 def test_an_entry_that_holds_something_else_is_a_miss(cache: FactCache, tree: Path) -> None:
     scanned(cache, tree)
-    cache._put(f"folder:{tree.resolve()}", b"no facts")
+    cache._store.put(f"folder:{tree.resolve()}", b"no facts")
     (tree / "new.txt").write_text("so that the folder as a whole is not known")
     assert scanned(cache, tree).stats.cached == 0
     assert scanned(cache, tree).stats.cached >= 3
@@ -182,10 +185,13 @@ def test_an_entry_that_holds_something_else_is_a_miss(cache: FactCache, tree: Pa
 def test_the_least_recently_used_entries_go_first(tmp_path: Path, notes: list[str]) -> None:
     data = Inventory(library_folders=tuple(f"{number:0100}" for number in range(100)))
     size = len(facts.encode(data))
-    cache = FactCache(tmp_path / "cache", notes.append, limit=int(2.5 * size))
+    cache = FactCache(Cache(tmp_path / "cache", notes.append), limit=int(2.5 * size))
+    long_ago = time.time() - 20 * DAY
     for number, name in enumerate(["a", "b"]):
         cache.inventory(name, lambda: data)
-        os.utime(cache._place(f"inventory:{name}"), (number, number))
+        path = cache._store.path(f"inventory:{name}")
+        assert path is not None
+        os.utime(path, (long_ago + number, long_ago + number))
     cache.inventory("a", never)
     cache.inventory("c", lambda: data)
     cache.inventory("a", never)
@@ -202,7 +208,7 @@ def test_what_a_killed_run_left_is_removed_and_what_another_run_writes_is_not(
     old.touch()
     young.touch()
     os.utime(old, (0, 0))
-    cache.inventory("wheel 2", lambda: KNOWN)
+    FactCache(Cache(tmp_path / "cache")).inventory("wheel 2", lambda: KNOWN)
     assert not old.exists() and young.exists()
 
 
@@ -213,12 +219,13 @@ def test_a_run_that_is_killed_while_it_writes_leaves_a_cache_that_works(
 import itertools
 from pathlib import Path
 from buildmatrix.inventory.model import Inventory
+from buildmatrix.store.cache import Cache
 from buildmatrix.store.facts import FactCache
-cache = FactCache(Path({str(tmp_path / "cache")!r}), print)
+cache = FactCache(Cache(Path({str(tmp_path / "cache")!r}), print))
 big = Inventory(library_folders=tuple(str(number) for number in range(200_000)))
 print("ready", flush=True)
 for number in itertools.count():
-    cache._put(f"inventory:{{number % 3}}", {{0: b"{{}}"}}.get(number) or __import__(
+    cache._store.put(f"inventory:{{number % 3}}", {{0: b"{{}}"}}.get(number) or __import__(
         "buildmatrix.inventory.codec", fromlist=["x"]).encode(big))
 """
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
@@ -236,16 +243,17 @@ for number in itertools.count():
 def test_runs_at_the_same_time_do_not_disturb_each_other(tmp_path: Path, tree: Path) -> None:
     program = f"""
 from pathlib import Path
+from buildmatrix.store.cache import Cache
 from buildmatrix.store.facts import FactCache
 from buildmatrix.trees.directory import DirectoryTree
 root = Path({str(tree)!r})
-cache = FactCache(Path({str(tmp_path / "cache")!r}), print, limit=100_000)
+cache = FactCache(Cache(Path({str(tmp_path / "cache")!r}), print), limit=100_000)
 for number in range(20):
     with DirectoryTree(root) as tree:
         found = cache.folder(root, tree)
     assert len(found.binaries) == 1 and len(found.artefacts) == 1 and not found.unread
     cache.inventory(str(number % 5), lambda: found)
-    cache._put("folder:" + str(root), b"" if number % 3 else b"x")
+    cache._store.put("folder:" + str(root), b"" if number % 3 else b"x")
 """
     runs = [
         subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) for _ in range(4)
@@ -270,18 +278,4 @@ def test_a_cache_that_cannot_be_written_is_told_of_and_fails_nothing(
     with in_the_way(tmp_path / "cache"):
         assert cache.inventory("wheel 1", lambda: KNOWN) == KNOWN
     (note,) = notes
-    assert "cannot be written" in note and "BUILDMATRIX_CACHE" in note
-
-
-def test_the_folder_follows_the_environment() -> None:
-    tail = Path("buildmatrix/facts")
-    assert default_folder({"BUILDMATRIX_CACHE": "/b", "XDG_CACHE_HOME": "/x"}) == "/b" / tail
-    assert default_folder({"XDG_CACHE_HOME": "/x"}) == "/x" / tail
-    assert default_folder({"XDG_CACHE_HOME": "relative"}) == Path.home() / ".cache" / tail
-
-
-def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HOME", raising=False)
-    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
-    with pytest.raises(UsageError, match="BUILDMATRIX_CACHE"):
-        default_folder({})
+    assert "cannot be written" in note

@@ -22,6 +22,7 @@ from buildmatrix.sources.asked import Asked, label_of, parse, parts_left_out
 from buildmatrix.sources.resolution import points
 from buildmatrix.sources.resolution.questions import Question, Questions, python_of
 from buildmatrix.spec.model import Spec, Target
+from buildmatrix.store.cache import Cache
 from buildmatrix.text import shown
 from buildmatrix.threads import side_by_side
 
@@ -66,7 +67,7 @@ def resolve_sources(
     python: str | None = None,
     platform: str | None = None,
     root: Path = Path(),
-    cache: Path | None = None,
+    cache: Cache | None = None,
     offline: bool = False,
     missing_ok: bool = False,
     relock: bool = False,
@@ -85,7 +86,7 @@ def resolve_sources(
         python: minor version to look at in place of the target's.
         platform: the same for the platform, `linux/arm64`.
         root: folder that relative sources start from, and that places are named from.
-        cache: folder of what was resolved in the last minutes; None asks again.
+        cache: has what was resolved in the last minutes; None asks again.
         offline: only what uv has in its cache, and any age of what `cache` has.
         missing_ok: a source that is not there asks for nothing (`--diff` with a new file).
         relock: locks of the specification's targets count as missing: say what they would be.

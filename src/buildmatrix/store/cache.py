@@ -1,0 +1,299 @@
+"""The cache on disk: what one run learned and the next ones need not learn again.
+
+`<folder>/<kind>/<name>` is one entry. Its name is the SHA-256 of its kind, of the version of what
+made it, and of the key that its owner gives it: what an entry depends on is part of its name, so
+nothing that was made otherwise is ever found. No part of a name comes from outside as it is.
+
+An entry starts with the SHA-256 of its name and the rest, and with the time at which it was
+written. One that was cut short, damaged or put under another name is as if it were not there, and
+is removed; so is whatever is no file. No link is followed: a cache may have been restored.
+
+No locks. An entry is written beside its place and renamed into it. Of two runs that write the same
+entry the last one wins, and both are right. A cache that cannot be read or written never fails a
+run: that is said once.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import msgspec
+
+import buildmatrix
+from buildmatrix.errors import UsageError
+from buildmatrix.inventory.writing import write_atomically
+from buildmatrix.trees.base import reason
+
+T_co = TypeVar("T_co", covariant=True)
+DAY = 86400.0
+#: Bytes of one entry; the facts of a root file system of 5 GB with 2,500 binaries have 5 MB.
+LARGEST = 256 << 20
+#: Seconds after which an unfinished entry belongs to a run that was killed.
+ABANDONED = 3600.0
+#: Seconds for which an entry that was used counts as just used.
+_USED = 3600.0
+_DIGEST = hashlib.sha256().digest_size
+_TIME = struct.Struct(">d")
+
+
+class Decoder(Protocol[T_co]):
+    """Turns the bytes of an entry into a value: `msgspec.msgpack.Decoder`."""
+
+    def decode(self, data: bytes, /) -> T_co:
+        """Raises `msgspec.MsgspecError`."""
+
+
+def default_folder(environment: Mapping[str, str]) -> Path:
+    """Where a user's cache is: below BUILDMATRIX_CACHE, else XDG_CACHE_HOME, else `~/.cache`.
+
+    Raises UsageError when there is no home folder either.
+    """
+    place = environment.get("BUILDMATRIX_CACHE")
+    if not place:
+        place = environment.get("XDG_CACHE_HOME", "")
+        # The XDG base directory specification: a relative path is to be ignored.
+        if not place.startswith("/"):
+            try:
+                place = str(Path.home() / ".cache")
+            except RuntimeError as error:
+                raise UsageError(
+                    "this user has no home folder for the cache; set BUILDMATRIX_CACHE to a "
+                    "folder, or give --no-cache"
+                ) from error
+    return Path(place) / "buildmatrix"
+
+
+@cache
+def code(*packages: str) -> str:
+    """Names the sources of these packages of buildmatrix, or of all: part of a version.
+
+    By their bytes, so that it is the same on every machine. Raises OSError for a package that is
+    not there.
+    """
+    root = Path(buildmatrix.__file__).parent
+    hasher = hashlib.sha256()
+    folders = [str(root / package) for package in packages] or [str(root)]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                if entry.is_dir():
+                    if entry.name != "__pycache__":
+                        folders.append(entry.path)
+                elif entry.name.endswith((".py", ".toml")):
+                    data = Path(entry.path).read_bytes()
+                    name = os.fsencode(entry.path[len(str(root)) :])
+                    hasher.update(b"%s\0%d\0" % (name, len(data)) + data)
+    return hasher.hexdigest()[:16]
+
+
+class Cache:
+    """A folder with stores of several kinds; None for a folder keeps nothing.
+
+    `note` is told when it cannot be used, once.
+    """
+
+    def __init__(self, folder: Path | None, note: Callable[[str], None] = lambda _: None) -> None:
+        self.folder = folder
+        self._note: Callable[[str], None] | None = note
+
+    def store(
+        self, kind: str, version: str, *, limit: int, age: float, by_use: bool = False
+    ) -> Store:
+        """The entries of one kind, of this version alone.
+
+        Args:
+            kind: name of a folder.
+            version: what all entries depend on: their layout, the code that made them.
+            limit: bytes of all entries together, of whatever version; the oldest go first.
+            age: seconds after which an entry goes.
+            by_use: count them from the last use of an entry, and not from when it was written.
+        """
+        folder = self.folder / kind if self.folder is not None else None
+        if folder is not None and folder.is_symlink():
+            self.cannot(folder, "be used", "it is a link")
+            folder = None
+        return Store(self, folder, f"{kind}\0{version}", limit, age, by_use)
+
+    def cannot(self, place: Path, what: str, why: str) -> None:
+        """Say, the first time, that the cache fails; nobody else has to."""
+        note, self._note = self._note, None
+        if note is not None:
+            note(
+                f"the cache {place} cannot {what}: {why}; what it lacks is read again in every run"
+            )
+
+
+class Store:
+    """The entries of one kind; for all threads at once. See `Cache.store`."""
+
+    def __init__(
+        self, cache: Cache, folder: Path | None, version: str, limit: int, age: float, by_use: bool
+    ) -> None:
+        self._cache = cache
+        self._folder = folder
+        self._version = version
+        self._limit = limit
+        self._largest = min(limit, LARGEST)
+        self._age = age
+        self._by_use = by_use
+        self._lock = threading.Lock()
+        #: Bytes that may be written until old entries are looked for again.
+        self._room = 0
+
+    @property
+    def keeps(self) -> bool:
+        """Whether anything is kept at all."""
+        return self._folder is not None
+
+    def path(self, key: str) -> Path | None:
+        """The file of an entry, whether it is there or not; None where nothing is kept."""
+        if self._folder is None:
+            return None
+        name = hashlib.sha256(os.fsencode(f"{self._version}\0{key}")).hexdigest()
+        return self._folder / name
+
+    def get(self, key: str, within: float | None = None) -> bytes | None:
+        """What was kept under `key`; None for nothing.
+
+        `within`: seconds that it may be old; an entry from the future is from a wrong clock.
+        """
+        path = self.path(key)
+        if path is None:
+            return None
+        try:
+            data = self._read(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            self._cache.cannot(path, "be read", reason(error))
+            return None
+        start = _DIGEST + _TIME.size
+        if len(data) < start or data[:_DIGEST] != _checksum(path, memoryview(data)[_DIGEST:]):
+            self.remove(key)
+            return None
+        (written,) = _TIME.unpack_from(data, _DIGEST)
+        if within is not None and not 0 <= time.time() - written < within:
+            return None
+        return data[start:]
+
+    def put(self, key: str, data: bytes) -> None:
+        """Keep `data`, unless there is too much of it."""
+        path = self.path(key)
+        size = len(data) + _DIGEST + _TIME.size
+        if path is None or size > self._largest:
+            return
+        rest = _TIME.pack(time.time()) + data
+        try:
+            # What a private index or an image holds is for nobody else on this machine.
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomically(path, _checksum(path, rest) + rest, is_private=True)
+            with self._lock:
+                is_due = self._room <= size
+                self._room = self._limit // 16 if is_due else self._room - size
+            if is_due:
+                self._prune(path.parent)
+        except OSError as error:
+            self._cache.cannot(path.parent, "be written", reason(error))
+
+    def load(self, key: str, decoder: Decoder[T_co], within: float | None = None) -> T_co | None:
+        """The value that was saved under `key`; see `get`."""
+        data = self.get(key, within)
+        if data is None:
+            return None
+        try:
+            return decoder.decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            self.remove(key)
+            return None
+
+    def save(self, key: str, value: object) -> None:
+        """Keep a value that msgspec can encode; see `put`."""
+        if self.keeps:
+            self.put(key, msgspec.msgpack.encode(value))
+
+    def remove(self, key: str) -> None:
+        """Forget an entry."""
+        path = self.path(key)
+        if path is not None:
+            with suppress(OSError):
+                path.unlink()
+
+    def _read(self, path: Path) -> bytes:
+        """The bytes of a file; none for what is no entry."""
+        try:
+            # Nor does it wait for a pipe.
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return b""
+            raise
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > self._largest:
+                return b""
+            if self._by_use and time.time() - status.st_mtime > _USED:
+                with suppress(OSError):  # a cache that is read-only still serves
+                    os.utime(descriptor)
+            return os.read(descriptor, status.st_size)
+        finally:
+            os.close(descriptor)
+
+    def _prune(self, folder: Path) -> None:
+        """Remove what is no entry, what is too old or was left by killed runs, and the excess.
+
+        Another run may remove the same at the same time, or read what is removed: an open file
+        stays readable.
+        """
+        entries: list[tuple[float, int, str]] = []
+        now = time.time()
+        for file in _files(folder):
+            with suppress(FileNotFoundError):
+                status = file.stat(follow_symlinks=False)
+                is_unfinished = file.name.startswith(".")
+                age = ABANDONED if is_unfinished else self._age
+                if not stat.S_ISREG(status.st_mode) or now - status.st_mtime > age:
+                    Path(file.path).unlink()
+                elif not is_unfinished:
+                    entries.append((status.st_mtime, status.st_size, file.path))
+        excess = sum(size for _, size, _ in entries) - self._limit
+        for _, size, path in sorted(entries):
+            if excess <= 0:
+                break
+            Path(path).unlink(missing_ok=True)
+            excess -= size
+
+
+def _files(folder: Path) -> list[os.DirEntry[str]]:
+    """Everything in `folder` and in its folders, where version 0.1 had its entries.
+
+    No link is followed: what lies behind one belongs to somebody else.
+    """
+    files: list[os.DirEntry[str]] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                files.append(entry)
+                continue
+            with suppress(OSError):  # once it is empty
+                Path(entry.path).rmdir()
+                continue
+            with suppress(FileNotFoundError), os.scandir(entry.path) as inner:
+                files += (file for file in inner if not file.is_dir(follow_symlinks=False))
+    return files
+
+
+def _checksum(path: Path, rest: bytes | memoryview) -> bytes:
+    hasher = hashlib.sha256(path.name.encode())
+    hasher.update(rest)
+    return hasher.digest()
