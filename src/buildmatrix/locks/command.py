@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import SpecError
 from buildmatrix.locks.ask import Ask
-from buildmatrix.locks.projects import asked_lines, read_project
+from buildmatrix.locks.projects import find_project, places, read_project
 from buildmatrix.locks.wanted import read_wanted
 
 _COMMAND = re.compile(
@@ -102,10 +102,8 @@ class Inputs:
     def project(self) -> str:
         """Normalised name of the project beside the lock; empty for none."""
         found = input_file(self._ask, "pyproject.toml")
-        try:
-            return read_project(*found).name if found is not None else ""
-        except SpecError:
-            return ""
+        project = find_project(*found) if found is not None else None
+        return project.name if project is not None else ""
 
     def place(self, file: str, name: str) -> str:
         """`file:line` of what asks for a distribution; the file alone where no line does."""
@@ -142,7 +140,7 @@ class Inputs:
         parts = self._command.parts if self._command is not None else frozenset[str]()
         every = {"", *project.extras, *(f":{name}" for name in project.groups)}
         # What is always installed comes first, where an extra asks for the same.
-        return {**asked_lines(path, label, parts or every), **asked_lines(path, label, {""})}
+        return {**places(project, parts or every), **places(project, {""})}
 
 
 def input_file(ask: Ask, file: str) -> tuple[Path, str] | None:

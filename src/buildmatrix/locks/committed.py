@@ -10,8 +10,9 @@ from pathlib import Path
 from buildmatrix.errors import UsageError
 from buildmatrix.locks import fresh, pinned, pipfilelock, poetrylock, pylock, uvlock
 from buildmatrix.locks.ask import Ask
+from buildmatrix.locks.lock_file import open_lock
 from buildmatrix.locks.lookup import Pins
-from buildmatrix.locks.model import Lock, Wheel
+from buildmatrix.locks.model import Lock, Staleness, Wheel
 
 #: PEP 751: `pylock.toml`, or `pylock.` and a name.
 _PYLOCK = re.compile(r"pylock(\.[^.]+)*\.toml")
@@ -22,7 +23,7 @@ def is_lock(name: str) -> bool:
     return bool(_PYLOCK.fullmatch(name)) or name in _READERS
 
 
-def read_committed(ask: Ask) -> tuple[Pins, str | None]:
+def read_committed(ask: Ask) -> tuple[Pins, Staleness | None]:
     """What a lock holds for a target, and why it is older than its inputs, where it is.
 
     Raises `SpecError` for a lock that is broken or is for other targets, `UsageError` for a file
@@ -30,32 +31,36 @@ def read_committed(ask: Ask) -> tuple[Pins, str | None]:
     """
     name = ask.path.name
     if _PYLOCK.fullmatch(name):
-        pins, stale = Pins(pylock.read(ask), {}), None
+        pins, stale = Pins(pylock.read(open_lock(ask, "")), {}), None
     elif name in _READERS:
         pins, stale = _READERS[name](ask)
     elif name.endswith((".txt", ".in")):
-        pins = pinned.read(ask)
-        stale = fresh.pinned_staleness(ask, pins.lock)
+        pins, command = pinned.read(ask)
+        stale = fresh.pinned_staleness(ask, pins.lock, command)
     else:
         known = ", ".join(["pylock.toml", *_READERS, "a pinned requirements file (*.txt)"])
         raise UsageError(f"{ask.label} is no lock that can be read; those are {known}")
     return replace(pins, lock=_rooted(pins.lock, ask.path.parent)), stale
 
 
-def _uv(ask: Ask) -> tuple[Pins, str | None]:
-    return Pins(uvlock.read(ask), {}), fresh.uv_staleness(ask)
+def _uv(ask: Ask) -> tuple[Pins, Staleness | None]:
+    file = open_lock(ask, "uv lock")
+    lock = uvlock.read(file)
+    return Pins(lock, {}), fresh.uv_staleness(file, lock)
 
 
-def _poetry(ask: Ask) -> tuple[Pins, str | None]:
-    return Pins(poetrylock.read(ask), {}), fresh.poetry_staleness(ask)
+def _poetry(ask: Ask) -> tuple[Pins, Staleness | None]:
+    file = open_lock(ask, "poetry lock")
+    return Pins(poetrylock.read(file), {}), fresh.poetry_staleness(file)
 
 
-def _pipenv(ask: Ask) -> tuple[Pins, str | None]:
-    lock, hashes = pipfilelock.read(ask)
-    return Pins(lock, hashes), fresh.pipenv_staleness(ask)
+def _pipenv(ask: Ask) -> tuple[Pins, Staleness | None]:
+    file = open_lock(ask, "pipenv lock")
+    lock, hashes = pipfilelock.read(file)
+    return Pins(lock, hashes), fresh.pipenv_staleness(file)
 
 
-_READERS: Mapping[str, Callable[[Ask], tuple[Pins, str | None]]] = {
+_READERS: Mapping[str, Callable[[Ask], tuple[Pins, Staleness | None]]] = {
     "uv.lock": _uv,
     "poetry.lock": _poetry,
     "Pipfile.lock": _pipenv,

@@ -1,8 +1,10 @@
 """Whether a committed lock of another tool still fits its inputs.
 
-Each tool records something else: uv what the projects asked for, Poetry and pipenv a hash of the
-project's tables, pip-compile only the name of its input. What a tool does not record is not known,
-and not knowing is no staleness.
+Proven is what the lock itself shows: what is asked for is not in it, or not in that version, or it
+records a wish that nobody has any more. Hashes of inputs, and how a tool writes a range, are that
+tool's own affair and change with its releases: such a difference is said as what it seems to be,
+with the command that decides. What a tool does not record is not known, and not knowing is no
+staleness.
 """
 
 from __future__ import annotations
@@ -11,74 +13,94 @@ import hashlib
 import json
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from packaging.requirements import Requirement
-from packaging.specifiers import InvalidSpecifier
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
 from buildmatrix.errors import SpecError
 from buildmatrix.locks.ask import Ask
-from buildmatrix.locks.command import command_of, input_file
+from buildmatrix.locks.command import Command, input_file
 from buildmatrix.locks.lines import Line
-from buildmatrix.locks.model import Lock
-from buildmatrix.locks.projects import Project, expand, read_project
+from buildmatrix.locks.lock_file import LockFile
+from buildmatrix.locks.model import Lock, Staleness
+from buildmatrix.locks.projects import Project, Said, expand, find_project, read_project
 from buildmatrix.locks.text import decode, load_toml, mapping, read_bytes, string, strings, tables
 from buildmatrix.locks.uvlock import own_folder, roots_of
 from buildmatrix.locks.wanted import applies, read_wanted
-from buildmatrix.parsing import parse_json, parse_specifiers, parse_version
+from buildmatrix.parsing import parse_specifiers, parse_version
+
+#: Part of a project and a name → the extras and ranges that are asked for.
+_Wishes = dict[tuple[str, str], set[tuple[frozenset[str], SpecifierSet | str]]]
+_EXTRA = re.compile(r"""extra == ['"]([^'"]+)['"]""")
+#: Keys of what uv takes from an address.
+_ADDRESSES = ("url", "git", "path", "directory", "editable", "virtual")
 
 
-def uv_staleness(ask: Ask) -> str | None:
+def uv_staleness(file: LockFile, lock: Lock) -> Staleness | None:
     """Why `uv.lock` does not fit the projects that it locks; None when it does, or none is here."""
-    text = decode(read_bytes(ask.path, ask.label, None), ask.label)
-    document = load_toml(text, ask.label, None)
-    for root in roots_of(document):
+    ask = file.ask
+    seeming: Staleness | None = None
+    for root in roots_of(file.document):
         folder = own_folder(root)
-        path, label = ask.beside(posixpath.normpath(posixpath.join(folder, "pyproject.toml")))
-        project = _project(path, label)
+        place = posixpath.normpath(posixpath.join(folder, "pyproject.toml"))
+        project = find_project(*ask.beside(place))
         metadata = root.get("metadata")
         if project is None or not isinstance(metadata, dict):
             continue
-        if why := _uv_difference(project, metadata, ask.label):
-            return why
-    return None
+        now = _asked(project)
+        then, elsewhere = _recorded(metadata, project.name)
+        if why := _other_names(project, now, then, file.label):
+            return Staleness(why)
+        # What uv was told to take in spite of the project's ranges.
+        settled = elsewhere | _names(mapping(file.document.get("manifest")).get("overrides"))
+        pins = {one.name: one.version for one in lock.packages if one.name not in settled}
+        lines = (_line(project, said) for said in expand(project, {"", *ask.extras}))
+        if why := _unmet((line for line in lines if line.name in pins), pins, ask):
+            return Staleness(why)
+        if why := _other_ranges(project, now, then, elsewhere, file.label):
+            seeming = seeming or Staleness(f"{why}; `uv lock --check` decides", is_proven=False)
+    return seeming
 
 
-def poetry_staleness(ask: Ask) -> str | None:
-    """Why `poetry.lock` does not fit `pyproject.toml`: by the hash that Poetry itself compares."""
-    project = _project(*ask.beside("pyproject.toml"))
-    document = load_toml(decode(read_bytes(ask.path, ask.label, None), ask.label), ask.label, None)
-    recorded = string(mapping(document.get("metadata")).get("content-hash"))
+def poetry_staleness(file: LockFile) -> Staleness | None:
+    """Why `poetry.lock` seems not to fit `pyproject.toml`.
+
+    What the project asks for and the lock does not hold is found when the lock is read.
+    """
+    project = find_project(*file.ask.beside("pyproject.toml"))
+    recorded = string(mapping(file.document.get("metadata")).get("content-hash"))
     if project is None or not recorded or recorded in _poetry_hashes(project.document):
         return None
-    return f"{project.label} changed since {ask.label} was made"
+    return _seems(project.label, file.label, "poetry check --lock")
 
 
-def pipenv_staleness(ask: Ask) -> str | None:
-    """Why `Pipfile.lock` does not fit the `Pipfile`: by the hash that pipenv itself compares."""
-    path, label = ask.beside("Pipfile")
+def pipenv_staleness(file: LockFile) -> Staleness | None:
+    """Why `Pipfile.lock` does not fit the `Pipfile`, or seems not to."""
+    path, label = file.ask.beside("Pipfile")
     try:
         document = load_toml(decode(read_bytes(path, label, None), label), label, None)
-        lock = mapping(parse_json(decode(read_bytes(ask.path, ask.label, None), ask.label)))
-    except (SpecError, json.JSONDecodeError):
+    except SpecError:
         return None
-    recorded = string(mapping(mapping(lock.get("_meta")).get("hash")).get("sha256"))
+    for section, part in (("packages", "default"), ("dev-packages", "develop")):
+        held = set(map(canonicalize_name, mapping(file.document.get(part))))
+        for name in mapping(document.get(section)):
+            if canonicalize_name(name) not in held:
+                return Staleness(f"{label} asks for {name}, and {file.label} was made without it")
+    recorded = string(mapping(mapping(file.document.get("_meta")).get("hash")).get("sha256"))
     if not recorded or recorded == _pipfile_hash(document):
         return None
-    return f"{label} changed since {ask.label} was made"
+    return _seems(label, file.label, "pipenv verify")
 
 
-def pinned_staleness(ask: Ask, lock: Lock) -> str | None:
+def pinned_staleness(ask: Ask, lock: Lock, command: Command | None) -> Staleness | None:
     """Why pinned requirements do not fit the inputs that their header names."""
-    text = decode(read_bytes(ask.path, ask.label, None), ask.label)
     pins = {package.name: package.version for package in lock.packages}
-    here = {package.place.partition(":")[0]: None for package in lock.packages}
+    here = {package.place.partition(":")[0] for package in lock.packages}
     asked: set[str] = set()
     inputs: list[str] = []
-    command = command_of(text)
     for file in command.files if command is not None else ():
         found = input_file(ask, file)
         if found is None or found[1] in here:
@@ -88,121 +110,114 @@ def pinned_staleness(ask: Ask, lock: Lock) -> str | None:
         except SpecError:
             return None  # Whoever resolves it says what is wrong with it.
         inputs.append(found[1])
-        for line in lines:
-            asked.add(line.name)
-            if not applies(line, ask.environment):
-                continue
-            if why := _unmet(line, pins):
-                return f"{why}, and {ask.label} {_has(line.name, pins)}"
+        asked |= {line.name for line in lines}
+        if why := _unmet(lines, pins, ask):
+            return Staleness(why)
     for package in lock.packages:
         named = [via for via in package.via if via in inputs]
         if named and package.name not in asked:
-            return f"{ask.label} has {package.name} for {named[0]}, which asks for it no more"
+            why = f"{ask.label} has {package.name} for {named[0]}, which asks for it no more"
+            return Staleness(why)
     return None
 
 
-def _project(path: Path, label: str) -> Project | None:
-    try:
-        return read_project(path, label)
-    except SpecError:
-        return None
+def _seems(inputs: str, lock: str, command: str) -> Staleness:
+    why = f"{inputs} seems to have changed since {lock} was made; `{command}` decides"
+    return Staleness(why, is_proven=False)
 
 
 # uv.lock
 
 
-def _uv_difference(project: Project, metadata: Mapping[str, object], label: str) -> str | None:
-    now: dict[tuple[str, str], set[tuple[frozenset[str], str]]] = {}
-    for part in {said.part for said in project.said}:
-        for said in expand(project, {part}):
-            now.setdefault((part, said.name), set()).add(_wish(said.requirement))
-    then: dict[tuple[str, str], set[tuple[frozenset[str], str]]] = {}
-    for part, item in _flat(list(_recorded(metadata)), project.name):
-        key = part, canonicalize_name(string(item.get("name")))
-        then.setdefault(key, set()).add(_recorded_wish(item))
-    for part, name in sorted({*now, *then}):
+def _other_names(project: Project, now: _Wishes, then: _Wishes, label: str) -> str | None:
+    """Which distribution only the project asks for, or only the lock was made for."""
+    table = mapping(project.document.get("project"))
+    dynamic = {"dependencies", "optional-dependencies"} & set(strings(table.get("dynamic")))
+    for part, name in sorted({*now} ^ {*then}):
+        if dynamic and not part.startswith(":"):
+            continue  # Only a build of the project would say.
         where = f" in `{part.lstrip(':')}`" if part else ""
-        if (part, name) not in now:
+        if (part, name) in then:
             return f"{project.label} asks for {name}{where} no more, and {label} still has it"
-        if (part, name) not in then:
-            return f"{project.label} asks for {name}{where}, and {label} was made without it"
-        was, wants = then[part, name], now[part, name]
-        # What is taken from an address has no range to compare.
-        if "" in {ranged for _, ranged in was | wants} and _named_elsewhere(metadata, name):
-            continue
-        if was != wants:
-            return (
-                f"{project.label} asks for {_shown(name, wants)}{where}, and {label} was made for "
-                f"{_shown(name, was)}"
-            )
+        return f"{project.label} asks for {name}{where}, and {label} was made without it"
     return None
 
 
-def _recorded(metadata: Mapping[str, object]) -> Iterator[tuple[str, Mapping[str, object]]]:
-    for item in tables(metadata.get("requires-dist")):
-        found = re.search(r"extra == '([^']+)'", string(item.get("marker")))
-        yield canonicalize_name(found[1]) if found else "", item
-    for group, items in mapping(metadata.get("requires-dev")).items():
-        for item in tables(items):
-            yield f":{canonicalize_name(group)}", item
+def _other_ranges(
+    project: Project, now: _Wishes, then: _Wishes, elsewhere: Collection[str], label: str
+) -> str | None:
+    """Which distribution the project asks for in another range, or with other extras."""
+    for part, name in sorted({*now} & {*then}):
+        if now[part, name] != then[part, name] and name not in elsewhere:
+            where = f" in `{part.lstrip(':')}`" if part else ""
+            wants, was = (_shown(name, wishes[part, name]) for wishes in (now, then))
+            return f"{project.label} asks for {wants}{where}, and {label} was made for {was}"
+    return None
 
 
-def _flat(
-    recorded: Sequence[tuple[str, Mapping[str, object]]], own: str
-) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """What each part asks for, with the project's own extras expanded.
+def _asked(project: Project) -> _Wishes:
+    found: _Wishes = {}
+    for part in {said.part for said in project.said}:
+        for said in expand(project, {part}):
+            key = _part(str(said.requirement.marker or ""), part), said.name
+            extras = frozenset(map(canonicalize_name, said.requirement.extras))
+            found.setdefault(key, set()).add((extras, said.requirement.specifier))
+    return found
 
-    Some releases of uv, and some build backends, write down what `all = ["acme[docs]"]` comes to,
-    others what it says: both are the same.
+
+def _recorded(metadata: Mapping[str, object], own: str) -> tuple[_Wishes, set[str]]:
+    """What uv noted that each part asks for, and the names that it takes from an address.
+
+    The project's own extras are expanded. Some releases of uv, and some build backends, write down
+    what `all = ["acme[docs]"]` comes to, others what it says: both are the same.
     """
     by_part: dict[str, list[Mapping[str, object]]] = {}
-    for part, item in recorded:
-        by_part.setdefault(part, []).append(item)
+    for item in tables(metadata.get("requires-dist")):
+        by_part.setdefault(_part(string(item.get("marker")), ""), []).append(item)
+    for group, items in mapping(metadata.get("requires-dev")).items():
+        by_part[f":{canonicalize_name(group)}"] = tables(items)
+    found: _Wishes = {}
+    elsewhere: set[str] = set()
     for part in by_part:
         reached = [part]
         for other in reached:  # grows while it is walked
             for item in by_part.get(other, ()):
-                if canonicalize_name(string(item.get("name"))) != own:
-                    yield part, item
+                name = canonicalize_name(string(item.get("name")))
+                extras = frozenset(map(canonicalize_name, strings(item.get("extras"))))
+                if name == own:
+                    reached += [extra for extra in sorted(extras) if extra not in reached]
                     continue
-                extras = sorted(map(canonicalize_name, strings(item.get("extras"))))
-                reached += [extra for extra in extras if extra not in reached]
+                ranged = _range(string(item.get("specifier")))
+                found.setdefault((part, name), set()).add((extras, ranged))
+                if any(key in item for key in _ADDRESSES):
+                    elsewhere.add(name)
+    return found, elsewhere
 
 
-def _named_elsewhere(metadata: Mapping[str, object], name: str) -> bool:
-    return any(
-        canonicalize_name(string(item.get("name"))) == name
-        and any(key in item for key in ("url", "git", "path", "directory", "editable", "virtual"))
-        for _, item in _recorded(metadata)
-    )
+def _part(marker: str, part: str) -> str:
+    """The extra that a marker names; else `part`."""
+    extra = _EXTRA.search(marker)
+    return canonicalize_name(extra[1]) if extra else part
 
 
-def _wish(requirement: Requirement) -> tuple[frozenset[str], str]:
-    extras = frozenset(map(canonicalize_name, requirement.extras))
-    return extras, _range(str(requirement.specifier))
-
-
-def _recorded_wish(item: Mapping[str, object]) -> tuple[frozenset[str], str]:
-    extras = item.get("extras")
-    names = [one for one in extras if isinstance(one, str)] if isinstance(extras, list) else []
-    return frozenset(map(canonicalize_name, names)), _range(string(item.get("specifier")))
-
-
-def _range(text: str) -> str:
-    """A range in one form: tools order its parts differently."""
+def _range(text: str) -> SpecifierSet | str:
+    """A range, equal to those that say the same in another order or spelling."""
     try:
-        return ",".join(sorted(str(one) for one in parse_specifiers(text)))
+        return parse_specifiers(text)
     except InvalidSpecifier:
         return text
 
 
-def _shown(name: str, wishes: set[tuple[frozenset[str], str]]) -> str:
-    extras, ranged = min(wishes, key=lambda wish: (wish[1], sorted(wish[0])))
-    shown = f"[{','.join(sorted(extras))}]" if extras else ""
-    return f"{name}{shown}{ranged}"
+def _names(items: object) -> set[str]:
+    return {canonicalize_name(string(item.get("name"))) for item in tables(items)}
 
 
-# poetry.lock
+def _shown(name: str, wishes: set[tuple[frozenset[str], SpecifierSet | str]]) -> str:
+    extras, ranged = min(wishes, key=lambda wish: (str(wish[1]), sorted(wish[0])))
+    return name + (f"[{','.join(sorted(extras))}]" if extras else "") + str(ranged)
+
+
+# poetry.lock and Pipfile.lock
 
 
 def _poetry_hashes(document: Mapping[str, object]) -> set[str]:
@@ -237,14 +252,6 @@ def _poetry_hashes(document: Mapping[str, object]) -> set[str]:
     return {digest(True, True), digest(True, False), digest(False, False)}
 
 
-def _json(value: object, separators: tuple[str, str] | None = None) -> str:
-    # A date is no JSON: such a table is never one that these tools hash.
-    return json.dumps(value, sort_keys=True, separators=separators, default=str)
-
-
-# Pipfile.lock
-
-
 def _pipfile_hash(document: Mapping[str, object]) -> str:
     """Source: `plette.Pipfile.get_hash`."""
     default = [{"name": "pypi", "url": "https://pypi.org/simple", "verify_ssl": True}]
@@ -263,29 +270,43 @@ def _pipfile_hash(document: Mapping[str, object]) -> str:
     return hashlib.sha256(_json(data, (",", ":")).encode()).hexdigest()
 
 
-# Pinned requirements
+def _json(value: object, separators: tuple[str, str] | None = None) -> str:
+    # A date is no JSON: such a table is never one that these tools hash.
+    return json.dumps(value, sort_keys=True, separators=separators, default=str)
+
+
+# What is asked for, against what is locked
 
 
 def _lines(path: Path, label: str) -> Iterator[Line]:
     if path.name == "pyproject.toml":
-        for said in expand(read_project(path, label), {""}):
-            yield Line(label, said.line, said.name, said.requirement)
+        project = read_project(path, label)
+        yield from (_line(project, said) for said in expand(project, {""}))
     elif path.suffix in (".in", ".txt"):
         yield from read_wanted(path, label).lines
 
 
-def _unmet(line: Line, pins: Mapping[str, str]) -> str | None:
-    version = pins.get(line.name)
+def _line(project: Project, said: Said) -> Line:
+    return Line(project.label, said.line, said.name, said.requirement)
+
+
+def _unmet(lines: Iterable[Line], pins: Mapping[str, str], ask: Ask) -> str | None:
+    """The first line that the versions of a lock do not meet, in words."""
+    for line in lines:
+        if not applies(line, ask.environment) or _is_met(line, pins):
+            continue
+        has = f"has {line.name} {pins[line.name]}" if line.name in pins else f"has no {line.name}"
+        return f"{line} asks for {line.requirement}, and {ask.label} {has}"
+    return None
+
+
+def _is_met(line: Line, pins: Mapping[str, str]) -> bool:
     if line.requirement.url is not None:
-        return None
-    if version is not None:
-        try:
-            if line.requirement.specifier.contains(parse_version(version), prereleases=True):
-                return None
-        except InvalidVersion:
-            return None
-    return f"{line} asks for {line.requirement}"
-
-
-def _has(name: str, pins: Mapping[str, str]) -> str:
-    return f"has {name} {pins[name]}" if name in pins else f"has no {name}"
+        return True
+    version = pins.get(line.name)
+    if version is None:
+        return False
+    try:
+        return line.requirement.specifier.contains(parse_version(version), prereleases=True)
+    except InvalidVersion:
+        return True  # What is built from a folder or a repository has none.

@@ -73,3 +73,15 @@ class Lock:
     #: What conda installs beside the packages, and the same as what nobody reads.
     conda: tuple[Package, ...] = ()
     unread: tuple[Unread, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Staleness:
+    """Why a lock does not fit its inputs."""
+
+    why: str
+    #: False where only the tool that made the lock can tell for sure.
+    is_proven: bool = True
+
+    def __str__(self) -> str:
+        return self.why

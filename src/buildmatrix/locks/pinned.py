@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.ask import Ask
-from buildmatrix.locks.command import Inputs, command_of
+from buildmatrix.locks.command import Command, Inputs, command_of
 from buildmatrix.locks.environment import is_environment
 from buildmatrix.locks.graph import Node, read_graph
 from buildmatrix.locks.lines import Line, expand_variables
@@ -59,8 +59,8 @@ def pin_of(line: Line) -> str | None:
     return None
 
 
-def read(ask: Ask) -> Pins:
-    """The pins that a target gets; raises `SpecError`."""
+def read(ask: Ask) -> tuple[Pins, Command | None]:
+    """The pins that a target gets, and the command that made them; raises `SpecError`."""
     wanted = read_wanted(ask.path, ask.label)
     nodes: dict[str, Node] = {}
     for label, data in wanted.files.items():
@@ -76,7 +76,8 @@ def read(ask: Ask) -> Pins:
                 for line in loose
             ]
         )
-    inputs = Inputs(ask, command_of(decode(wanted.files[ask.label], ask.label)))
+    command = command_of(decode(wanted.files[ask.label], ask.label))
+    inputs = Inputs(ask, command)
     packages = {line.name: _package(ask, line, nodes.get(line.name), inputs) for line in lines}
     for one in wanted.unbuilt:
         if not applies(one, ask.environment):
@@ -84,7 +85,7 @@ def read(ask: Ask) -> Pins:
         packages[one.name] = Package(
             one.name, "", None, (), True, (one.place,), place=one.place, source=one.source
         )
-    return Pins(
+    pins = Pins(
         lock=Lock(
             path=ask.path,
             target=ask.target.id,
@@ -96,6 +97,7 @@ def read(ask: Ask) -> Pins:
         hashes={line.name: line.hashes for line in lines if line.hashes},
         options=tuple(dict.fromkeys(wanted.options)),
     )
+    return pins, command
 
 
 def _package(ask: Ask, line: Line, node: Node | None, inputs: Inputs) -> Package:

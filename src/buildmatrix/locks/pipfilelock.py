@@ -6,8 +6,6 @@ and no edges: only what stands in the `Pipfile` beside it has a line to blame.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Mapping
 
@@ -15,6 +13,7 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.ask import Ask
+from buildmatrix.locks.lock_file import LockFile
 from buildmatrix.locks.markers import BrokenMarker
 from buildmatrix.locks.model import Lock, Package
 from buildmatrix.locks.projects import line_of_key
@@ -29,7 +28,6 @@ from buildmatrix.locks.text import (
     tables,
 )
 from buildmatrix.locks.uvlock import sha256_of
-from buildmatrix.parsing import parse_json
 from buildmatrix.text import without_login
 
 _HINT = "run `pipenv lock`"
@@ -40,18 +38,12 @@ _KEY = re.compile(r'(    |        )"([^"\\]+)": ')
 _DEV = ("dev", "develop", "dev-packages")
 
 
-def read(ask: Ask) -> tuple[Lock, Mapping[str, frozenset[str]]]:
+def read(file: LockFile) -> tuple[Lock, Mapping[str, frozenset[str]]]:
     """The packages of `default` and of the groups that are asked for, and name → allowed hashes.
 
     Raises `SpecError`.
     """
-    data = read_bytes(ask.path, ask.label, _HINT)
-    text = decode(data, ask.label)
-    try:
-        document = mapping(parse_json(text))
-    except json.JSONDecodeError as error:
-        problem = f"this is no JSON: {error.msg[:1].lower()}{error.msg[1:]}"
-        raise SpecError([Problem(problem, ask.label, error.lineno, error.colno, _HINT)]) from error
+    ask, document = file.ask, file.document
     meta = mapping(document.get("_meta"))
     if not meta or "default" not in document:
         raise SpecError([Problem("it has no `_meta` or no `default`", ask.label, hint=_HINT)])
@@ -66,7 +58,7 @@ def read(ask: Ask) -> tuple[Lock, Mapping[str, frozenset[str]]]:
     check_count(sum(len(mapping(document.get(section))) for section in sections), ask.label)
     packages: dict[str, Package] = {}
     hashes: dict[str, frozenset[str]] = {}
-    lines = _lines(text)
+    lines = _lines(file.text)
     for section in sections:
         asked = _asked(ask, _SECTIONS.get(section, section))
         sources = {string(one.get("name")): string(one.get("url")) for one in _sources(meta)}
@@ -77,15 +69,8 @@ def read(ask: Ask) -> tuple[Lock, Mapping[str, frozenset[str]]]:
                 packages[package.name] = package
                 hashes[package.name] = _hashes(ask, name, mapping(item), line)
     empty = {name for name in categories if not document[name]}
-    lock = Lock(
-        path=ask.path,
-        target=ask.target.id,
-        packages=tuple(packages[name] for name in sorted(packages)),
-        inputs="",
-        digest="sha256:" + hashlib.sha256(data).hexdigest(),
-        left_out=ask.left_out((), {*categories} - {*sections} - empty),
-    )
-    return lock, hashes
+    left_out = ask.left_out((), {*categories} - {*sections} - empty)
+    return file.lock((packages[name] for name in sorted(packages)), left_out), hashes
 
 
 def _hashes(ask: Ask, name: str, item: Mapping[str, object], line: int | None) -> frozenset[str]:

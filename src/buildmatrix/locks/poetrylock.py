@@ -7,7 +7,6 @@ that the lock says is for the asked groups counts, with no line to blame but the
 
 from __future__ import annotations
 
-import hashlib
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,15 +17,13 @@ from packaging.utils import canonicalize_name
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks import constraints
 from buildmatrix.locks.ask import Ask
+from buildmatrix.locks.lock_file import LockFile
 from buildmatrix.locks.markers import BrokenMarker
 from buildmatrix.locks.model import Lock, Package, Wheel
-from buildmatrix.locks.projects import Project, expand, line_of_key, read_project
+from buildmatrix.locks.projects import Project, expand, find_project, line_of_key
 from buildmatrix.locks.text import (
     check_count,
-    decode,
-    load_toml,
     mapping,
-    read_bytes,
     string,
     strings,
     table_lines,
@@ -41,11 +38,9 @@ _HINT = "run `poetry lock`"
 _MAIN = "main"
 
 
-def read(ask: Ask) -> Lock:
+def read(file: LockFile) -> Lock:
     """The packages that a target gets; raises `SpecError`."""
-    data = read_bytes(ask.path, ask.label, _HINT)
-    text = decode(data, ask.label)
-    document = load_toml(text, ask.label, _HINT)
+    ask, document = file.ask, file.document
     metadata = mapping(document.get("metadata"))
     version = string(metadata.get("lock-version")) or "1.0"
     if version.split(".")[0] not in ("1", "2"):
@@ -53,15 +48,12 @@ def read(ask: Ask) -> Lock:
         raise SpecError([Problem(problem, ask.label)])
     raw = tables(document.get("package"))
     check_count(len(raw), ask.label)
-    lines = table_lines(text, "package", len(raw))
+    lines = table_lines(file.text, "package", len(raw))
     entries = [
         _entry(item, ask.check_version(string(item.get("version")), string(item.get("name")), line))
         for item, line in zip(raw, lines, strict=True)
     ]
-    try:
-        project = read_project(*ask.beside("pyproject.toml"))
-    except SpecError:
-        project = None
+    project = find_project(*ask.beside("pyproject.toml"))
     if project is not None:
         known = {*_poetry_groups(project), *project.groups} - {_MAIN}
         ask.check(_extras(project), known)
@@ -76,10 +68,8 @@ def read(ask: Ask) -> Lock:
     except (Astray, BrokenMarker) as error:
         raise SpecError([Problem(str(error), ask.label, hint=_HINT)]) from error
     files = mapping(metadata.get("files"))
-    return Lock(
-        path=ask.path,
-        target=ask.target.id,
-        packages=tuple(
+    return file.lock(
+        (
             _package(
                 raw[number],
                 entries[number],
@@ -89,9 +79,7 @@ def read(ask: Ask) -> Lock:
             )
             for number in sorted(askers, key=lambda n: (entries[n].name, entries[n].version))
         ),
-        inputs="",
-        digest="sha256:" + hashlib.sha256(data).hexdigest(),
-        left_out=left_out,
+        left_out,
     )
 
 

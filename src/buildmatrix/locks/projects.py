@@ -159,16 +159,24 @@ def under(requirement: Requirement, markers: Collection[str]) -> Requirement:
     return found
 
 
-def asked_lines(path: Path, label: str, parts: Collection[str]) -> Mapping[str, str]:
-    """Name → `file:line` of what `parts` ask for; empty where the file cannot be read.
+def places(project: Project | None, parts: Collection[str]) -> Mapping[str, str]:
+    """Name → `file:line` of what `parts` ask for; empty where no project is there.
 
     The first of several lines counts, those of the parts themselves before those of other extras.
     """
     try:
-        project = read_project(path, label)
-        return {said.name: project.place(said) for said in reversed(expand(project, parts))}
+        said = expand(project, parts) if project is not None else ()
     except SpecError:
         return {}
+    return {one.name: f"{project.label}:{one.line}" for one in reversed(said) if project}
+
+
+def find_project(path: Path, label: str) -> Project | None:
+    """The project in a file; None where it cannot be read."""
+    try:
+        return read_project(path, label)
+    except SpecError:
+        return None
 
 
 def line_of_key(text: str, key: str, table: str = "") -> int:
@@ -204,8 +212,9 @@ def _groups(document: Mapping[str, object]) -> Mapping[str, object]:
     # What uv had before PEP 735 was accepted.
     old = mapping(mapping(document.get("tool")).get("uv")).get("dev-dependencies")
     if isinstance(old, list):
-        mine = groups.get("dev")
-        groups["dev"] = [*(mine if isinstance(mine, list) else []), *old]
+        name = next((one for one in groups if canonicalize_name(one) == "dev"), "dev")
+        mine = groups.get(name)
+        groups[name] = [*(mine if isinstance(mine, list) else []), *old]
     return groups
 
 

@@ -13,19 +13,19 @@ from packaging.utils import canonicalize_name
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.command import Inputs, command_of
+from buildmatrix.locks.lock_file import LockFile
 from buildmatrix.locks.markers import BrokenMarker
 from buildmatrix.locks.model import Lock
-from buildmatrix.locks.read import read_entries
-from buildmatrix.locks.text import decode, load_toml, read_bytes, string, strings, tables
+from buildmatrix.locks.read import entries_in
+from buildmatrix.locks.text import string, strings, tables
 
 
-def read(ask: Ask) -> Lock:
+def read(file: LockFile) -> Lock:
     """The packages of a `pylock.toml` that are meant for the target.
 
     Raises `SpecError` for a lock that is broken, or that is not for the target at all.
     """
-    text = decode(read_bytes(ask.path, ask.label, None), ask.label)
-    document = load_toml(text, ask.label, None)
+    ask, document = file.ask, file.document
     extras, groups = (
         set(map(canonicalize_name, strings(document.get(key))))
         for key in ("extras", "dependency-groups")
@@ -36,7 +36,7 @@ def read(ask: Ask) -> Lock:
     here = ask.with_defaults(default)
     _check_environment(document, here)
     via: dict[str, set[str]] = {}
-    inputs = Inputs(ask, command_of(text))
+    inputs = Inputs(ask, command_of(file.text))
 
     def keep(item: Mapping[str, object]) -> bool:
         try:
@@ -50,9 +50,10 @@ def read(ask: Ask) -> Lock:
                 via.setdefault(string(dependency.get("name")), set()).add(string(item.get("name")))
         return meant
 
-    lock, _ = read_entries(ask.path, ask.label, keep)
+    lock, _ = entries_in(file.text, document, ask.path, ask.label, keep)
     return replace(
         lock,
+        digest=file.digest,
         left_out=here.left_out(extras, groups),
         packages=tuple(
             replace(

@@ -10,7 +10,7 @@ import hashlib
 import posixpath
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -55,27 +55,33 @@ def read_lock(path: Path) -> Lock:
 
 def read_lock_and_record(path: Path) -> tuple[Lock, Record]:
     """The lock together with buildmatrix's own record in it."""
-    return read_entries(path, str(path), lambda _: True)
-
-
-def read_entries(
-    path: Path, label: str, keep: Callable[[Mapping[str, object]], bool]
-) -> tuple[Lock, Record]:
-    """The entries of a lock that `keep` says yes to; `label` is what the file is called.
-
-    All entries are validated. Raises `SpecError` with all problems.
-    """
-    return entries_of(read_bytes(path, label, "run `buildmatrix lock`"), path, label, keep)
+    data = read_bytes(path, str(path), "run `buildmatrix lock`")
+    return entries_of(data, path, str(path), lambda _: True)
 
 
 def entries_of(
     data: bytes, path: Path, label: str, keep: Callable[[Mapping[str, object]], bool]
 ) -> tuple[Lock, Record]:
-    """`read_entries` for bytes that were read already; `path` is only noted in the lock."""
+    """The entries of a lock that `keep` says yes to, and buildmatrix's own record in it.
+
+    `label` is what the file is called; `path` is only noted in the lock. All entries are validated.
+    Raises `SpecError` with all problems.
+    """
     text = decode(data, label)
-    document = load_toml(text, label, _HINT)
+    lock, record = entries_in(text, load_toml(text, label, _HINT), path, label, keep)
+    return replace(lock, digest="sha256:" + hashlib.sha256(data).hexdigest()), record
+
+
+def entries_in(
+    text: str,
+    document: Mapping[str, object],
+    path: Path,
+    label: str,
+    keep: Callable[[Mapping[str, object]], bool],
+) -> tuple[Lock, Record]:
+    """`entries_of` a document that is `text`; the lock has no digest yet."""
     reader = _Reader(label)
-    lock = reader.lock(path, data, text, document, keep)
+    lock = reader.lock(path, text, document, keep)
     if reader.problems:
         raise SpecError(reader.problems)
     return lock, reader.record
@@ -92,7 +98,6 @@ class _Reader:
     def lock(
         self,
         path: Path,
-        data: bytes,
         text: str,
         document: Mapping[str, object],
         keep: Callable[[Mapping[str, object]], bool],
@@ -123,7 +128,7 @@ class _Reader:
                 package for item, package in read if not isinstance(item, dict) or keep(item)
             ),
             inputs=inputs_digest(self.record.inputs) if self.record.inputs else "",
-            digest="sha256:" + hashlib.sha256(data).hexdigest(),
+            digest="",
         )
 
     def package(self, item: object, where: str, line: int | None) -> Package:

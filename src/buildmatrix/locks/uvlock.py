@@ -6,7 +6,6 @@ read from `uv-resolver/src/lock/mod.rs` and from locks of revisions 1 to 5.
 
 from __future__ import annotations
 
-import hashlib
 import posixpath
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -15,15 +14,13 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.ask import Ask
+from buildmatrix.locks.lock_file import LockFile
 from buildmatrix.locks.markers import BrokenMarker, holds
 from buildmatrix.locks.model import Lock, Package, Wheel
-from buildmatrix.locks.projects import Project, asked_lines, reached, read_project
+from buildmatrix.locks.projects import Project, find_project, places, reached
 from buildmatrix.locks.text import (
     check_count,
-    decode,
-    load_toml,
     mapping,
-    read_bytes,
     string,
     strings,
     table_lines,
@@ -38,20 +35,18 @@ _HINT = "run `uv lock`"
 _OWN = ("editable", "virtual", "directory")
 
 
-def read(ask: Ask) -> Lock:
+def read(file: LockFile) -> Lock:
     """The packages that a target gets, the root projects themselves left out.
 
     Raises `SpecError`.
     """
-    data = read_bytes(ask.path, ask.label, _HINT)
-    text = decode(data, ask.label)
-    document = load_toml(text, ask.label, _HINT)
+    ask, document = file.ask, file.document
     if document.get("version") != 1:
         problem = f"its `version` is {document.get('version')!r}, and only 1 can be read"
         raise SpecError([Problem(problem, ask.label)])
     raw = tables(document.get("package"))
     check_count(len(raw), ask.label)
-    lines = table_lines(text, "package", len(raw))
+    lines = table_lines(file.text, "package", len(raw))
     ask.check_python(string(document.get("requires-python")))
     entries = [
         _entry(item, ask.check_version(string(item.get("version")), string(item.get("name")), line))
@@ -60,7 +55,7 @@ def read(ask: Ask) -> Lock:
     roots = roots_of(document)
     extras, groups = _names(document, roots)
     ask.check(extras, groups)
-    project = _project(ask)
+    project = find_project(*ask.beside("pyproject.toml"))
     ask = ask.with_defaults(groups & _default_groups(project, groups))
     conflicts = _conflicts(document, roots)
     if raw and not roots and not mapping(document.get("manifest")):
@@ -70,17 +65,13 @@ def read(ask: Ask) -> Lock:
         askers = _walk(ask, document, raw, entries, roots, lines, conflicts)
     except (Astray, BrokenMarker) as error:
         raise SpecError([Problem(str(error), ask.label, hint=_HINT)]) from error
-    return Lock(
-        path=ask.path,
-        target=ask.target.id,
-        packages=tuple(
+    return file.lock(
+        (
             _package(raw[number], entries[number], sorted(askers[number]), _at(ask, lines[number]))
             for number in sorted(askers, key=lambda n: (entries[n].name, entries[n].version))
             if raw[number] not in roots
         ),
-        inputs="",
-        digest="sha256:" + hashlib.sha256(data).hexdigest(),
-        left_out=ask.left_out(extras - _indirect(project, ask), groups, conflicts),
+        ask.left_out(extras - _indirect(project, ask), groups, conflicts),
     )
 
 
@@ -184,11 +175,12 @@ def _wishes_of_root(
 ) -> Iterator[Wish]:
     path, label = ask.beside(posixpath.normpath(posixpath.join(own_folder(root), "pyproject.toml")))
     own = canonicalize_name(string(root.get("name")))
-    places = {part: asked_lines(path, label, {part}) for part in parts}
+    project = find_project(path, label)
     for part in parts:
+        known = places(project, {part})
         for edge in _items(root, part):
             if edge.name != own:
-                place = places[part].get(edge.name) or _at(ask, line) or ask.label
+                place = known.get(edge.name) or _at(ask, line) or ask.label
                 yield Wish(place, edge)
 
 
@@ -206,14 +198,6 @@ def _names(
         }
         groups |= {*mapping(root.get("dev-dependencies")), *mapping(metadata.get("requires-dev"))}
     return set(map(canonicalize_name, extras)), set(map(canonicalize_name, groups))
-
-
-def _project(ask: Ask) -> Project | None:
-    """The project beside the lock."""
-    try:
-        return read_project(*ask.beside("pyproject.toml"))
-    except SpecError:
-        return None
 
 
 def _default_groups(project: Project | None, groups: Collection[str]) -> set[str]:

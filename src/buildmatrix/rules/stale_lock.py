@@ -19,11 +19,13 @@ def check(wheels: Wheels) -> Iterator[Finding]:
     """At most one finding."""
     if wheels.stale is None:
         return
+    fits = "does not fit" if wheels.stale.is_proven else "may not fit"
     path = wheels.lock.path.name if wheels.lock is not None else wheels.target.lock
     yield finding(
         "BM106",
         wheels,
-        f"the lock does not fit its inputs, and what is installed is what it says: {wheels.stale}",
+        f"the lock {fits} its inputs, and what is installed is what it says: {wheels.stale}",
+        severity=None if wheels.stale.is_proven else "warning",
         path=wheels.target.lock or path,
         chain=(wheels.target.lock or path,),
         fix=Fix("upgrade", f"{_again(wheels)}, and commit the result"),

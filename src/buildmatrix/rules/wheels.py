@@ -11,7 +11,7 @@ from buildmatrix.catalogue.names import demangle
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.loader.resolution import Needed, Resolution
 from buildmatrix.loader.resolver import resolve
-from buildmatrix.locks.model import Lock
+from buildmatrix.locks.model import Lock, Staleness
 from buildmatrix.rules.subject import Image, Present
 from buildmatrix.spec.model import Policy, Target
 
@@ -21,7 +21,7 @@ class Wheels(Image):
     """One target whose locked wheels were read, some of them in part; no base image lies below."""
 
     #: Why the lock does not fit its inputs, where it does not.
-    stale: str | None
+    stale: Staleness | None
     #: Distributions of which no wheel could be taken, and why.
     without_wheel: Mapping[str, str]
 
@@ -40,7 +40,7 @@ def wheels(
     policy: Policy,
     *,
     downloads: Mapping[str, int],
-    stale: str | None = None,
+    stale: Staleness | None = None,
     without_wheel: Mapping[str, str] | None = None,
     resolution: Resolution | None = None,
 ) -> Wheels:

@@ -18,7 +18,7 @@ from buildmatrix.audit.subject import judge_for
 from buildmatrix.index.client import Client
 from buildmatrix.index.patience import Patience
 from buildmatrix.index.wheels import WheelReader
-from buildmatrix.locks.model import Lock, Package, Wheel
+from buildmatrix.locks.model import Lock, Package, Staleness, Wheel
 from buildmatrix.progress import Silent
 from buildmatrix.reports.run.model import Report
 from buildmatrix.sources.resolution.resolved import Resolved
@@ -117,7 +117,11 @@ class Locked:
         return "\n".join(lines) + "\n"
 
     def audit(
-        self, *backends: str, cache: Path | None = None, stale: str | None = None, **more: object
+        self,
+        *backends: str,
+        cache: Path | None = None,
+        stale: Staleness | None = None,
+        **more: object,
     ) -> Report:
         """Audit the lock for `backends`, each once."""
         found = [

@@ -20,6 +20,7 @@ from index import (
 from buildmatrix.index.client import Client
 from buildmatrix.index.reading import Kept
 from buildmatrix.index.wheels import WheelReader
+from buildmatrix.locks.model import Staleness
 from buildmatrix.reports.run.model import Report, exit_code
 from buildmatrix.rules.model import Finding, Verdict
 
@@ -377,7 +378,7 @@ def test_a_distribution_without_a_wheel_for_the_target_is_said_not_skipped(locke
 
 def test_a_lock_older_than_its_inputs_fails_whatever_it_holds_a11(locked: Locked) -> None:
     locked.add("clean 1.0")
-    report = locked.audit("cpu", stale="requirements.in has changed")
+    report = locked.audit("cpu", stale=Staleness("requirements.in has changed"))
     assert rules(report) == ["BM106 None"]
     assert exit_code(report) == 1
 

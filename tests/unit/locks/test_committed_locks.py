@@ -18,7 +18,7 @@ from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.choose import choose
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.lookup import Pins, lacks_files
-from buildmatrix.locks.model import Package
+from buildmatrix.locks.model import Package, Staleness
 from buildmatrix.spec.model import Base
 
 DATA = Path(__file__).parent / "data"
@@ -44,7 +44,8 @@ def pins(path: Path, *extras: str, **more: Any) -> Pins:
 
 
 def stale(path: Path, **more: Any) -> str | None:
-    return read_committed(ask(path, **more))[1]
+    found = read_committed(ask(path, **more))[1]
+    return str(found) if found is not None else None
 
 
 def copied(tool: str, folder: Path) -> Path:
@@ -124,7 +125,11 @@ def test_a_uv_lock_that_fits_its_project_is_fresh() -> None:
     [
         ('"sniffio",', '"sniffio",\n    "torch",', "pyproject.toml asks for torch, and uv.lock"),
         ('    "xgboost>=3",\n', "", "pyproject.toml asks for xgboost no more, and uv.lock still"),
-        ('"xgboost>=3"', '"xgboost>=3.4"', "asks for xgboost>=3.4, and uv.lock was made for xgb"),
+        (
+            '"xgboost>=3"',
+            '"xgboost>=3.4"',
+            ":6 asks for xgboost>=3.4, and uv.lock has xgboost 3.2",
+        ),
         ("packaging==24.0", "packaging==24.1", "asks for packaging==24.1 in `new`"),
         ('["iniconfig"]', '["iniconfig", "pytest"]', "asks for pytest in `dev`, and uv.lock"),
     ],
@@ -238,7 +243,9 @@ def test_poetrys_own_hash_tells_whether_its_lock_is_fresh(tmp_path: Path) -> Non
     assert stale(POETRY) is None
     folder = copied("poetry", tmp_path)
     change(folder / "pyproject.toml", "sniffio", "sniffio>=1")
-    assert stale(folder / "poetry.lock") == "pyproject.toml changed since poetry.lock was made"
+    _, found = read_committed(ask(folder / "poetry.lock"))
+    why = "pyproject.toml seems to have changed since poetry.lock was made"
+    assert found == Staleness(f"{why}; `poetry check --lock` decides", is_proven=False)
 
 
 OLD_POETRY = """\
@@ -412,7 +419,44 @@ def test_pipenvs_own_hash_tells_whether_its_lock_is_fresh(tmp_path: Path) -> Non
     assert stale(PIPENV) is None
     folder = copied("pipenv", tmp_path)
     change(folder / "Pipfile", 'sniffio = "*"', 'sniffio = ">=1"')
-    assert stale(folder / "Pipfile.lock") == "Pipfile changed since Pipfile.lock was made"
+    _, found = read_committed(ask(folder / "Pipfile.lock"))
+    why = "Pipfile seems to have changed since Pipfile.lock was made"
+    assert found == Staleness(f"{why}; `pipenv verify` decides", is_proven=False)
+
+
+def test_what_a_pipfile_asks_for_and_its_lock_lacks_is_proof(tmp_path: Path) -> None:
+    folder = copied("pipenv", tmp_path)
+    change(folder / "Pipfile", 'sniffio = "*"', 'sniffio = "*"\nTorch = "*"')
+    _, found = read_committed(ask(folder / "Pipfile.lock"))
+    assert found == Staleness("Pipfile asks for Torch, and Pipfile.lock was made without it")
+
+
+def test_another_range_that_the_lock_still_meets_is_no_proof(tmp_path: Path) -> None:
+    folder = copied("uv", tmp_path)
+    change(folder / "pyproject.toml", '"xgboost>=3"', '"xgboost>=3.1"')
+    _, found = read_committed(ask(folder / "uv.lock"))
+    assert found is not None
+    assert not found.is_proven
+    assert "asks for xgboost>=3.1, and uv.lock was made for xgboost>=3;" in found.why
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        # A build says what the project requires, and uv recorded that.
+        ("dependencies = [", 'dynamic = ["dependencies"]\nformer = ['),
+        # Other spellings of one range, and of the group that older releases of uv had.
+        ('"xgboost>=3"', '"XGBoost >= 3.0"'),
+        (
+            'dev = ["iniconfig"]\n\n[tool.uv]\n',
+            'Dev = []\n\n[tool.uv]\ndev-dependencies = ["iniconfig"]\n',
+        ),
+    ],
+)
+def test_an_intact_uv_lock_is_never_called_stale(tmp_path: Path, old: str, new: str) -> None:
+    folder = copied("uv", tmp_path)
+    change(folder / "pyproject.toml", old, new)
+    assert stale(folder / "uv.lock") is None
 
 
 def test_a_broken_pipfile_lock_names_the_line(tmp_path: Path) -> None:

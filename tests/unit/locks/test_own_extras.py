@@ -174,4 +174,4 @@ def test_an_intact_uv_lock_is_fresh_however_uv_wrote_the_extras(
     lock.write_text(LOCK.format(requires.replace("0.3.7", "0.3.6")))
     stale = read_committed(Ask(lock, "uv.lock", target()))[1]
     assert stale is not None
-    assert "asks for sgl-kernel==0.3.7 in `srt`" in stale
+    assert "asks for sgl-kernel==0.3.7 in `srt`" in str(stale)

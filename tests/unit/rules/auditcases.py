@@ -11,7 +11,7 @@ from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.inventory.model import Binary, ClosedFile, Inventory, SharedPath
-from buildmatrix.locks.model import Package
+from buildmatrix.locks.model import Package, Staleness
 from buildmatrix.rules.certainty import Gain, gains
 from buildmatrix.rules.engine import judge_wheels
 from buildmatrix.rules.model import Finding, Verdict
@@ -53,7 +53,7 @@ def subject(
     where: Target,
     *packages: Package,
     files: Sequence[Binary | ClosedFile] = (),
-    stale: str | None = None,
+    stale: Staleness | None = None,
     without_wheel: Mapping[str, str] | None = None,
     **more: object,
 ) -> Wheels:

@@ -12,6 +12,7 @@ from auditcases import closed, found, gained, judged, opened, subject
 from rulecases import codes, elf, of_lock, only, pin, sass, target
 
 from buildmatrix.inventory.model import SharedPath
+from buildmatrix.locks.model import Staleness
 from buildmatrix.rules.certainty import may_be, unopened
 from buildmatrix.rules.engine import judge_wheels
 
@@ -64,9 +65,16 @@ def test_a_target_without_a_runtime_lacks_a_build_only_when_no_runtime_has_one()
 
 
 def test_a_lock_older_than_its_inputs_is_named_a11() -> None:
-    one = only(found(CPU, pin("numpy 2.4.6"), stale="base.in has changed"), "BM106")
+    one = only(found(CPU, pin("numpy 2.4.6"), stale=Staleness("base.in has changed")), "BM106")
     assert (one.severity, one.chain) == ("error", (CPU.lock,))
     assert "base.in has changed" in one.message
+
+
+def test_what_only_another_tool_can_tell_for_sure_fails_no_run() -> None:
+    stale = Staleness("it seems to have changed", is_proven=False)
+    one = only(found(CPU, pin("numpy 2.4.6"), stale=stale), "BM106")
+    assert one.severity == "warning"
+    assert "may not fit its inputs" in one.message
 
 
 @pytest.mark.parametrize(
@@ -81,7 +89,7 @@ def test_a_lock_older_than_its_inputs_is_named_a11() -> None:
 )
 def test_an_old_lock_is_made_anew_by_the_tool_that_made_it(lock: str, command: str) -> None:
     where = replace(CPU, lock=lock)
-    one = only(found(where, pin("numpy 2.4.6"), stale="it is old"), "BM106")
+    one = only(found(where, pin("numpy 2.4.6"), stale=Staleness("it is old")), "BM106")
     assert one.fix is not None
     assert one.fix.text == f"{command}, and commit the result"
 

@@ -19,7 +19,7 @@ from buildmatrix.locks.committed import is_lock, read_committed
 from buildmatrix.locks.environment import is_environment, read_environment
 from buildmatrix.locks.explain import NoSolution
 from buildmatrix.locks.lookup import Pins, find_files, lacks_files
-from buildmatrix.locks.model import LeftOut, Lock
+from buildmatrix.locks.model import LeftOut, Lock, Staleness
 from buildmatrix.locks.pinned import is_pinned
 from buildmatrix.locks.preview import Resolution, request_of, resolve
 from buildmatrix.locks.previewed import packages_of
@@ -58,7 +58,7 @@ class Question:
     ask: Callable[[], object]
     #: The lock that an answer makes for this target.
     finish: Callable[[object], Lock]
-    stale: str | None
+    stale: Staleness | None
     origin: str
 
 
@@ -83,7 +83,7 @@ class Questions:
         if not self.relock and (root / target.lock).exists():
             ask = Ask(root / target.lock, target.lock, target)
             pins, _ = read_committed(ask)
-            return self._locked(target, pins, staleness(self.spec, target), target.lock)
+            return self._locked(target, pins, self._staleness(target), target.lock)
         wanted = Wanted(settings=settings_of(root), tolerant=self.missing_ok)
         add_target(wanted, root, target)
         wanted.left_out = LeftOut()  # The specification says which parts a target gets.
@@ -116,9 +116,14 @@ class Questions:
     def _committed(self, ask: Ask) -> Question:
         pins, stale = read_committed(ask)
         owner = self._owner(ask)
-        if self.spec is not None and owner is not None:
-            stale = staleness(self.spec, owner)
+        if owner is not None:
+            stale = self._staleness(owner)
         return self._locked(ask.target, pins, stale, ask.label)
+
+    def _staleness(self, target: Target) -> Staleness | None:
+        assert self.spec is not None
+        why = staleness(self.spec, target)
+        return Staleness(why) if why else None
 
     def _owner(self, ask: Ask) -> Target | None:
         """The target whose lock a file is."""
@@ -128,7 +133,7 @@ class Questions:
         mine = (t for t in self.spec.targets if root / t.lock == path)
         return next(mine, None)
 
-    def _locked(self, target: Target, pins: Pins, stale: str | None, label: str) -> Question:
+    def _locked(self, target: Target, pins: Pins, stale: Staleness | None, label: str) -> Question:
         lock = pins.lock
         missing = [one for one in lock.packages if lacks_files(one)]
         parts = [target.python, target.platform, target.base.final, target.torch, label]

@@ -14,7 +14,7 @@ from pathlib import Path
 from buildmatrix.catalogue.load import load
 from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError
 from buildmatrix.locks.explain import NoSolution
-from buildmatrix.locks.model import Lock
+from buildmatrix.locks.model import Lock, Staleness
 from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.uv import find_uv
 from buildmatrix.progress import Progress
@@ -37,7 +37,7 @@ class Resolved:
     target: Target
     lock: Lock
     #: Why the lock does not fit its inputs any more; None where it does, or where nothing tells.
-    stale: str | None
+    stale: Staleness | None
     #: Where the distributions come from: `uv.lock`, or `resolved from requirements.txt`.
     origin: str
 
