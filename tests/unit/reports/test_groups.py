@@ -9,13 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from markupsafe import escape
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.cli.output import write_report
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.run import html, markdown, table
 from buildmatrix.reports.run.cures import cures, headline
-from buildmatrix.reports.run.groups import groups
+from buildmatrix.reports.run.groups import groups, who
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.reports.run.saved import read
 from buildmatrix.rules.model import AuditTotals, Change, Finding, Fix, TargetResult, Trial
@@ -138,7 +139,7 @@ def test_each_target_s_cure_is_told(render) -> None:
 def test_a_fix_keeps_the_name_of_what_it_swaps() -> None:
     swap = Fix("replace", 'write `replace = { nvidia-cudnn-cu13 = "x" }` under [backend.cpu]')
     (group,) = groups([replace(one, fix=swap) for one in of_torch("cpu")])
-    assert [said.text for said in group.cures(audited=False)] == [f"fix: {swap.text}"]
+    assert [said.text for said in group.cures(audited=True)] == [f"fix: {swap.text}"]
 
 
 def test_where_more_than_the_backend_s_name_differs_each_text_is_told_with_its_targets() -> None:
@@ -292,7 +293,20 @@ def test_all_formats_count_the_same_findings(tmp_path: Path) -> None:
     # What repeats another finding stays in the data: it counts once that is accepted.
     assert len(json.loads(places["json"].read_text())["findings"]) == 10
     once = replace(made, findings=without_repeats(made.findings))
-    assert html.render(once).count('<article class="error">') == 9
+    page = html.render(once)
+    assert page.count('<article class="error">') == 2 and "errors (9)" in page
+
+
+def test_the_page_groups_as_the_table_does_and_still_has_every_finding() -> None:
+    made = report(["cpu", "tpu", "npu"])
+    page = html.render(made)
+    known = groups(made.findings, [one.id for one in made.targets])
+    assert page.count("<article") == len(known) < len(made.findings)
+    for group in known:
+        for said in (*group.messages, *group.cures(audited=True)):
+            assert escape(said.text) in page
+    for one in made.findings:
+        assert f"<td>{one.target}</td><td>{who(one)}</td><td>{escape(one.message)}</td>" in page
 
 
 def test_a_saved_report_is_grouped_alike(tmp_path: Path) -> None:

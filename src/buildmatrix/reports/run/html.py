@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
+from buildmatrix.catalogue.model import Evidence
 from buildmatrix.phrases import count, size
+from buildmatrix.reports.run.groups import Group, groups, named, who
 from buildmatrix.reports.run.model import Report, state_of, steps, targets_in
 from buildmatrix.rules.baseline import is_from_baseline
 from buildmatrix.rules.model import Finding, GateState, TargetResult
 from buildmatrix.text import printable
+from buildmatrix.vulnerabilities.model import Advisory
 
 _STATES: Mapping[GateState, str] = {
     "passed": "passed",
@@ -29,12 +32,13 @@ _KINDS = {"error": "errors", "warning": "warnings", "note": "notes", "accepted":
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
-    """The findings of one target, or those of the run for None."""
+class _Section:
+    """What is said of the same targets."""
 
-    target: TargetResult | None
     name: str
-    findings: Sequence[Finding]
+    #: The target, where it failed for a reason that is no finding.
+    failed: TargetResult | None
+    groups: Sequence[Group]
 
 
 def render(report: Report) -> str:
@@ -64,8 +68,14 @@ def render(report: Report) -> str:
         kind=_kind,
         counts={kind: sum(_kind(one) == kind for one in report.findings) for kind in _KINDS},
         totals=_totals(report),
-        groups=_groups(report),
+        sections=_sections(report),
+        ids=[one.id for one in report.targets],
         audited=any(one.audit is not None for one in report.targets),
+        named=named,
+        who=who,
+        patches=_patches,
+        evidence=_evidence,
+        advisories=_advisories,
         distributions=[one for one in report.distributions if one.verdict != "ok"],
         ok=sum(one.verdict == "ok" for one in report.distributions),
         # Our own files, not the report's content.
@@ -92,20 +102,38 @@ def _kind(one: Finding) -> str:
     return one.severity if one.waived is None else "accepted"
 
 
-def _groups(report: Report) -> list[_Group]:
-    known = {target.id for target in report.targets}
-    order = list(_KINDS)
-    findings = sorted(report.findings, key=lambda one: order.index(_kind(one)))
-    groups = [
-        _Group(target, target.id, [one for one in findings if one.target == target.id])
-        for target in report.targets
+def _sections(report: Report) -> list[_Section]:
+    """Groups about the same targets stand together, those about most of them first."""
+    ids = [target.id for target in report.targets]
+    errors: dict[tuple[str, ...], TargetResult] = {
+        (one.id,): one for one in report.targets if one.error
+    }
+    about: dict[tuple[str, ...], list[Group]] = {targets: [] for targets in errors}
+    for group in groups(report.findings, ids):
+        about.setdefault(group.targets, []).append(group)
+
+    def place(targets: tuple[str, ...]) -> tuple[int, int]:
+        return -len(targets), ids.index(targets[0]) if targets[0] in ids else len(ids)
+
+    return [
+        _Section(named(targets, ids) or "this run", errors.get(targets), about[targets])
+        for targets in sorted(about, key=place)
     ]
-    rest = dict.fromkeys(one.target for one in report.findings if one.target not in known)
-    groups += [
-        _Group(None, name or "this run", [one for one in findings if one.target == name])
-        for name in rest
-    ]
-    return [group for group in groups if group.findings or (group.target and group.target.error)]
+
+
+def _patches(group: Group) -> Iterable[str]:
+    """What to write, each text once."""
+    fixes = (one.fix for one in group.findings if one.fix is not None and one.fix.is_offered)
+    return dict.fromkeys(fix.patch for fix in fixes if fix.patch)
+
+
+def _evidence(group: Group) -> Sequence[Evidence]:
+    """What findings of several targets rest on is there once."""
+    return list(dict.fromkeys(item for one in group.findings for item in one.evidence))
+
+
+def _advisories(group: Group) -> Sequence[Advisory]:
+    return list(dict.fromkeys(item for one in group.findings for item in one.advisories))
 
 
 def _totals(report: Report) -> str:
