@@ -6,6 +6,7 @@ thousands of digits and deep nesting end it with errors of their own.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,7 @@ TomlError = tomli.TOMLDecodeError
 
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"|' + r"'[^']*+'")
 _LONG_KEY = re.compile(rf"(?:[A-Za-z0-9_-]++[ \t]*+\.[ \t]*+){{{MOST_PARTS}}}[A-Za-z0-9_-]")
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 #: What Python accepts of a number, and more than any TOML needs.
 _LONG_NUMBER = re.compile(r"[0-9A-Fa-f_]{4000}")
 _LONG_HEXADECIMAL = re.compile(r"0[xob][0-9A-Fa-f_]{1000}")
@@ -55,3 +57,23 @@ def long_key(text: str) -> int | None:
                 return begin + key.end() - 1
         begin += len(line)
     return None
+
+
+def written(value: object) -> str:
+    """A value on one line, as TOML: tables inline; dates and what is no TOML as their text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        items = (f"{written_key(key)} = {written(one)}" for key, one in value.items())
+        return f"{{ {', '.join(items)} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(written, value))}]"
+    if isinstance(value, int | float):
+        return str(value)
+    # A JSON string is a TOML basic string, but for DEL and for escaped surrogates.
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def written_key(key: str) -> str:
+    """A key, in quotes where it needs them."""
+    return key if _BARE.fullmatch(key) else written(key)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from buildmatrix.locks.graph import Node, read_graph
 from buildmatrix.locks.plan import PROJECT, Plan
 from buildmatrix.locks.platform import python_platform
 from buildmatrix.locks.uv import Uv
+from buildmatrix.locks.uvsettings import project_text
 from buildmatrix.spec.model import Target
 
 #: The generated requirement file that asks for twins.
@@ -105,7 +105,7 @@ class Compiler:
         if target.pyproject is not None:
             sources.append(target.pyproject)
         if plan.bound:
-            sources.append(str(self._file("pyproject.toml", _project(plan.bound))))
+            sources.append(str(self._file("pyproject.toml", [_project(plan.bound)])))
         done = self._uv.run([*arguments, "--", *sources], self._root, self._options)
         if done.returncode != 0:
             raise explain(target, done.stderr)
@@ -124,22 +124,9 @@ def _pins(versions: Mapping[str, str]) -> list[str]:
     return [f"{name}=={versions[name]}" for name in sorted(versions)]
 
 
-def _project(bound: Mapping[str, str]) -> list[str]:
+def _project(bound: Mapping[str, str]) -> str:
     """A `pyproject.toml` that ties distributions to explicit indexes, and asks for nothing more."""
-    urls = sorted(set(bound.values()))
-    lines = [
-        "[project]",
-        f'name = "{PROJECT}"',
-        'version = "0"',
-        f"dependencies = {json.dumps(sorted(bound))}",
-    ]
-    for number, url in enumerate(urls):
-        lines += [
-            "[[tool.uv.index]]",
-            f'name = "index-{number}"',
-            f"url = {json.dumps(url)}",
-            "explicit = true",
-        ]
-    lines.append("[tool.uv.sources]")
-    lines += [f'{name} = {{ index = "index-{urls.index(bound[name])}" }}' for name in sorted(bound)]
-    return lines
+    names = {url: f"index-{number}" for number, url in enumerate(sorted(set(bound.values())))}
+    indexes = [{"name": name, "url": url, "explicit": True} for url, name in names.items()]
+    sources = {name: names[url] for name, url in bound.items()}
+    return project_text(sources, {"index": indexes}, sorted(bound), PROJECT)

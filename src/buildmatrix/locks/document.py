@@ -6,13 +6,12 @@ and for each package its index and who asked for it. Other installers ignore it.
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from buildmatrix.locks.inputs import inputs_digest
 from buildmatrix.text import without_login
+from buildmatrix.toml import written, written_key
 
 SCHEMA = 1
 #: First line of every lock that `buildmatrix lock` writes.
@@ -34,34 +33,23 @@ def document(
     lines = [
         "[tool.buildmatrix]",
         f"schema = {SCHEMA}",
-        f"target = {_string(target)}",
-        f"uv = {_string(uv)}",
-        f"inputs-digest = {_string(inputs_digest(inputs))}",
+        _entry("target", target),
+        _entry("uv", uv),
+        _entry("inputs-digest", inputs_digest(inputs)),
         "",
         "[tool.buildmatrix.inputs]",
-        *(f"{_key(key)} = {_string(value)}" for key, value in inputs.items()),
+        *(_entry(key, value) for key, value in inputs.items()),
         "",
         "[tool.buildmatrix.packages]",
-        *(_origin(name, origins[name]) for name in sorted(origins)),
+        *(_entry(name, _origin(origins[name])) for name in sorted(origins)),
     ]
     return without_login(f"{HEADER}{body.strip()}\n\n" + "\n".join(lines) + "\n")
 
 
-def _origin(name: str, origin: Origin) -> str:
-    values = [f"via = {_array(origin.via)}"]
-    if origin.index is not None:
-        values.insert(0, f"index = {_string(origin.index)}")
-    return f"{_key(name)} = {{ {', '.join(values)} }}"
+def _entry(name: str, value: object) -> str:
+    return f"{written_key(name)} = {written(value)}"
 
 
-def _array(values: Sequence[str]) -> str:
-    return f"[{', '.join(map(_string, values))}]"
-
-
-def _key(value: str) -> str:
-    return value if re.fullmatch(r"[A-Za-z0-9_-]+", value) else _string(value)
-
-
-def _string(value: str) -> str:
-    # A JSON string is a TOML basic string, but for DEL and for escaped surrogates.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+def _origin(origin: Origin) -> Mapping[str, object]:
+    index = {} if origin.index is None else {"index": origin.index}
+    return {**index, "via": origin.via}

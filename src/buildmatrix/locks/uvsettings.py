@@ -7,7 +7,6 @@ Keys: https://docs.astral.sh/uv/reference/settings/.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.explain import ASKED
 from buildmatrix.locks.markers import BrokenMarker
 from buildmatrix.locks.text import decode, load_toml, mapping, read_bytes, string
+from buildmatrix.toml import written
 
 _KEPT = (
     "index",
@@ -95,18 +95,16 @@ def source_of(name: str, project: Mapping[str, object], ask: Ask) -> Mapping[str
     return {}
 
 
-def project_text(bound: Mapping[str, str], settings: Mapping[str, object], lines: list[str]) -> str:
+def project_text(
+    bound: Mapping[str, str], settings: Mapping[str, object], lines: list[str], name: str = ASKED
+) -> str:
     """A `pyproject.toml` that asks for `lines`, with those settings and bindings."""
-    document: dict[str, object] = {
-        "project": {"name": ASKED, "version": "0", "dependencies": lines},
-        "tool": {
-            "uv": {
-                **settings,
-                "sources": {name: {"index": index} for name, index in sorted(bound.items())},
-            }
-        },
+    sources = {distribution: {"index": index} for distribution, index in sorted(bound.items())}
+    document = {
+        "project": {"name": name, "version": "0", "dependencies": lines},
+        "tool": {"uv": {**settings, "sources": sources}},
     }
-    return "".join(f"{key} = {_toml(value)}\n" for key, value in document.items())
+    return "".join(f"{key} = {written(value)}\n" for key, value in document.items())
 
 
 def _rooted(key: str, value: object, folder: Path) -> object:
@@ -130,16 +128,3 @@ def _place(value: object, folder: Path) -> object:
     if not isinstance(value, str) or "://" in value:
         return value
     return str((folder / value).resolve())
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + " }"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    if isinstance(value, int | float):
-        return str(value)
-    # A JSON string is a TOML basic string, but for DEL; dates are written as their text.
-    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
