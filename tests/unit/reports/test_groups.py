@@ -14,6 +14,7 @@ from markupsafe import escape
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.cli.output import write_report
 from buildmatrix.reports import json_form as as_json
+from buildmatrix.reports.markdown import rich
 from buildmatrix.reports.run import html, markdown, table
 from buildmatrix.reports.run.cures import cures, headline
 from buildmatrix.reports.run.groups import groups, who
@@ -267,13 +268,13 @@ def test_a_long_error_keeps_its_end_open_and_is_folded_as_a_whole() -> None:
 
 
 def test_backticks_are_code_and_hold_no_markup() -> None:
-    assert markdown.rich('write `torch = "cpu"` under [x]') == 'write `torch = "cpu"` under \\[x\\]'
+    assert rich('write `torch = "cpu"` under [x]') == 'write `torch = "cpu"` under \\[x\\]'
     for hostile in ("`<img src=x>`", "`@all`", "`a|b`", "`a\\`", "`", "`a``", "a`b<c`d"):
-        text = markdown.rich(hostile)
+        text = rich(hostile)
         outside = re.sub(r"(?<!\\)`[^`<&@|\\]+`", "", text.replace("@<!-- -->", "@"))
         assert not re.search(r"(?<!\\)[<`|]", outside)
         assert "@all" not in text  # a comment breaks it up
-    assert markdown.rich("`x` <b>") == "`x` \\<b\\>"
+    assert rich("`x` <b>") == "`x` \\<b\\>"
 
 
 # The same counts everywhere

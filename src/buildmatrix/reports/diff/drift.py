@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from buildmatrix.phrases import count, listing
 from buildmatrix.reports.diff.drifts import Drift, Drifts, Pinned
-from buildmatrix.reports.run.markdown import plain
+from buildmatrix.reports.markdown import plain
 from buildmatrix.reports.terminal import Painter, wrapped
 from buildmatrix.text import printable
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from buildmatrix.reports.diff.model import Comparison, FindingChange
 from buildmatrix.reports.diff.words import Block, blocks, end, summary
-from buildmatrix.reports.run.markdown import plain
+from buildmatrix.reports.markdown import plain
 
 #: Findings that are told without `--all`.
 MOST_FINDINGS = 20

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from buildmatrix.reports.diff.model import Comparison, FindingChange
 from buildmatrix.reports.diff.words import Block, Row, blocks, end, summary
-from buildmatrix.reports.run.table_states import SIGNS
 from buildmatrix.reports.terminal import Painter, Style, wrapped
 from buildmatrix.rules.model import Finding
 from buildmatrix.text import printable
@@ -15,6 +14,8 @@ from buildmatrix.text import printable
 MOST_FINDINGS = 20
 _UNREAD = 10
 _WORDS = {"added": "new", "removed": "gone", "changed": "changed"}
+#: What came, what went, what changed.
+SIGN_STYLES: dict[str, Style] = {"+": "green", "-": "red", "~": "yellow"}
 
 
 def render(comparison: Comparison, *, width: int, color: bool, every: bool = False) -> str:
@@ -93,7 +94,7 @@ def _block(block: Block, width: int, paint: Painter) -> list[str]:
 
 
 def _row(row: Row, names: int, width: int, paint: Painter) -> list[str]:
-    sign = paint(row.sign, SIGNS[row.sign])
+    sign = paint(row.sign, SIGN_STYLES[row.sign])
     what = printable(row.what)
     change = printable(row.change)
     first = f"  {sign} {paint(what, 'bold') if row.is_loud else what}"

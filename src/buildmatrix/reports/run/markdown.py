@@ -5,18 +5,18 @@ It starts with what to do. What does not fit into the first 60 lines is folded.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from buildmatrix.phrases import bounded, count, size
+from buildmatrix.reports.markdown import end, fold, plain, rich
 from buildmatrix.reports.run.cures import Cure, cures, headline
 from buildmatrix.reports.run.fix_words import saved
-from buildmatrix.reports.run.groups import Group, Said, by_text, cure_key, enumerated, groups, named
+from buildmatrix.reports.run.groups import Group, Said, by_text, groups, named
+from buildmatrix.reports.run.markdown_group import group_lines
 from buildmatrix.reports.run.model import FixesTried, Report, left_out, state_of, steps
 from buildmatrix.reports.run.summary import summary, unsettled
 from buildmatrix.reports.run.wasted import in_vain, uncertain_words
 from buildmatrix.rules.model import GateState, TargetResult, Trial
-from buildmatrix.text import printable
 
 _STATES: dict[GateState, str] = {
     "passed": "ok",
@@ -24,12 +24,6 @@ _STATES: dict[GateState, str] = {
     "undecided": "**undecided**",
     "not-run": "not run",
 }
-_MARKUP = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#&~$"})
-#: What GitHub and GitLab make links of, up to where they stop to do so: `@name`, `#12`, `https://`.
-_CALLS = re.compile(r"((?<!\w)@(?=\w)|#(?=\d)|(?<=\w):(?=//)|(?<!\w)www(?=\.))")
-
-#: Code in a sentence. Nothing in it would be obeyed either, but some look for that in the source.
-_CODE = re.compile(r"`([^`<&@|\\]{1,200})`")
 #: Lines that are open; the rest is folded. Some of them are for what says that there is a rest.
 _OPEN = 60
 _TAIL = 4
@@ -194,82 +188,3 @@ def _fixes(fixes: FixesTried) -> Iterator[str]:
         fence = "`" * (3 + fixes.patch.count("`"))
         yield from ("", f"{fence}diff", fixes.patch.rstrip("\n"), fence, "")
     yield from (f"- {plain(note)}" for note in fixes.notes)
-
-
-def group_lines(
-    group: Group,
-    targets: Sequence[str],
-    *,
-    audited: bool,
-    number: Mapping[str, int] | None = None,
-) -> Iterator[str]:
-    """Findings with one cause as an item of a list.
-
-    `targets` are all targets of the report, and `number` has the fixes that stand above.
-    """
-    one = group.first
-    word = "waived" if one.waived is not None else one.severity
-    where = f" in {plain(named(group.targets, targets))}"
-    is_said = not any(group.targets) or (len(targets) == 1 and set(targets) == set(group.targets))
-    head = f"- **{word} {plain(one.rule)}** {plain(one.name)}"
-    yield f"{head}{'' if is_said else where}" + (
-        f": {rich(group.messages[0].text)}" if len(group.messages) == 1 else ""
-    )
-    for said in group.messages:
-        if len(group.messages) > 1:
-            yield f"  <br>{_of(said, targets)}{rich(said.text)}"
-        if said.more:
-            yield f"  <br>{plain(said.more)}"
-    if one.chain:
-        yield f"  <br>{' &rarr; '.join(plain(link) for link in one.chain)}"
-    if one.waived is not None:
-        yield f"  <br>accepted: {plain(one.waived)}"
-        return
-    above = sorted({(number or {}).get(cure_key(finding), 0) for finding in group.findings})
-    if all(above):
-        yield f"  <br>fix: {enumerated([*map(str, above)])} above"
-        return
-    texts = group.cures(audited=audited, numbers=number)
-    for said in texts:
-        yield f"  <br>{_of(said, targets) if len(texts) > 1 else ''}{rich(said.text)}"
-
-
-def _of(said: Said, targets: Sequence[str]) -> str:
-    return f"{plain(named(said.targets, targets))}: "
-
-
-def fold(title: str) -> Iterator[str]:
-    """Begins a part that is closed until somebody opens it. `title` is plain text."""
-    text = title.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    yield from ("", f"<details><summary>{text}</summary>", "")
-
-
-def end() -> Iterator[str]:
-    """Ends what `fold` began."""
-    yield from ("", "</details>", "")
-
-
-def rich(text: str) -> str:
-    """A sentence of ours: what stands between backticks is code, the rest is taken literally.
-
-    In code nothing is interpreted either. Whoever has backticks in a name gets code, no more.
-    """
-    return "".join(
-        f"`{printable(part)}`" if is_code else plain(part) for part, is_code in _parts(text)
-    )
-
-
-def _parts(text: str) -> Iterator[tuple[str, bool]]:
-    *pieces, last = _CODE.split(text)
-    for place, piece in enumerate(pieces):
-        yield piece, place % 2 == 1
-    yield last, False
-
-
-def plain(text: str) -> str:
-    """Text that Markdown takes literally: names come from images that nobody vouches for.
-
-    Nor does it call anybody or become a link, as `@types` in a path would in a comment: whoever
-    looks for those looks at the text between tags and comments.
-    """
-    return _CALLS.sub(r"\1<!-- -->", printable(text).translate(_MARKUP))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from buildmatrix.phrases import count, listing
+from buildmatrix.reports.markdown import end, fold, plain, rich
 from buildmatrix.reports.run.groups import groups
-from buildmatrix.reports.run.markdown import end, fold, group_lines, plain, rich
+from buildmatrix.reports.run.markdown_group import group_lines
 from buildmatrix.reports.run.model import Report
 from buildmatrix.reports.run.revision_words import COLUMNS, alike, gone, row, summary
 

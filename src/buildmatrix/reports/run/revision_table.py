@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from buildmatrix.phrases import listing
+from buildmatrix.reports.diff.table import SIGN_STYLES
 from buildmatrix.reports.run.groups import Group
 from buildmatrix.reports.run.model import Difference
 from buildmatrix.reports.run.revision_words import COLUMNS, alike, gone, row, summary
-from buildmatrix.reports.run.table_states import SIGNS, STATES
+from buildmatrix.reports.run.table_states import STATES
 from buildmatrix.reports.terminal import Painter, wrapped
 from buildmatrix.rules.model import TargetResult
 from buildmatrix.text import printable
@@ -36,7 +37,7 @@ def changes(difference: Difference, width: int, paint: Painter) -> Iterator[list
         for one in group.block.rows:
             text = "  ".join(part for part in (one.what, one.change) if part)
             more = f"  ({one.more})" if one.more else ""
-            lines.append(f"  {paint(one.sign, SIGNS[one.sign])} {printable(text + more)}")
+            lines.append(f"  {paint(one.sign, SIGN_STYLES[one.sign])} {printable(text + more)}")
         if group.block.left_out:
             lines.append(f"    and {group.block.left_out} more; --format json has them all")
         yield lines

@@ -1,4 +1,4 @@
-"""How tables write the state of a gate, and the sign of a difference."""
+"""How tables write the state of a gate."""
 
 from __future__ import annotations
 
@@ -12,5 +12,3 @@ STATES: dict[GateState, tuple[str, Style]] = {
     "undecided": ("open", "yellow"),
     "not-run": ("-", "dim"),
 }
-#: What came, what went, what changed.
-SIGNS: dict[str, Style] = {"+": "green", "-": "red", "~": "yellow"}

@@ -1,0 +1,52 @@
+"""Text as GitHub-flavored Markdown takes it: literally, but for what is ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from buildmatrix.text import printable
+
+_MARKUP = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#&~$"})
+#: What GitHub and GitLab make links of, up to where they stop to do so: `@name`, `#12`, `https://`.
+_CALLS = re.compile(r"((?<!\w)@(?=\w)|#(?=\d)|(?<=\w):(?=//)|(?<!\w)www(?=\.))")
+
+#: Code in a sentence. Nothing in it would be obeyed either, but some look for that in the source.
+_CODE = re.compile(r"`([^`<&@|\\]{1,200})`")
+
+
+def fold(title: str) -> Iterator[str]:
+    """Begins a part that is closed until somebody opens it. `title` is plain text."""
+    text = title.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    yield from ("", f"<details><summary>{text}</summary>", "")
+
+
+def end() -> Iterator[str]:
+    """Ends what `fold` began."""
+    yield from ("", "</details>", "")
+
+
+def rich(text: str) -> str:
+    """A sentence of ours: what stands between backticks is code, the rest is taken literally.
+
+    In code nothing is interpreted either. Whoever has backticks in a name gets code, no more.
+    """
+    return "".join(
+        f"`{printable(part)}`" if is_code else plain(part) for part, is_code in _parts(text)
+    )
+
+
+def _parts(text: str) -> Iterator[tuple[str, bool]]:
+    *pieces, last = _CODE.split(text)
+    for place, piece in enumerate(pieces):
+        yield piece, place % 2 == 1
+    yield last, False
+
+
+def plain(text: str) -> str:
+    """Text that Markdown takes literally: names come from images that nobody vouches for.
+
+    Nor does it call anybody or become a link, as `@types` in a path would in a comment: whoever
+    looks for those looks at the text between tags and comments.
+    """
+    return _CALLS.sub(r"\1<!-- -->", printable(text).translate(_MARKUP))

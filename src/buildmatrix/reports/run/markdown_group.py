@@ -1,0 +1,50 @@
+"""Findings with one cause, as an item of a list in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from buildmatrix.reports.markdown import plain, rich
+from buildmatrix.reports.run.groups import Group, Said, cure_key, enumerated, named
+
+
+def group_lines(
+    group: Group,
+    targets: Sequence[str],
+    *,
+    audited: bool,
+    number: Mapping[str, int] | None = None,
+) -> Iterator[str]:
+    """Findings with one cause as an item of a list.
+
+    `targets` are all targets of the report, and `number` has the fixes that stand above.
+    """
+    one = group.first
+    word = "waived" if one.waived is not None else one.severity
+    where = f" in {plain(named(group.targets, targets))}"
+    is_said = not any(group.targets) or (len(targets) == 1 and set(targets) == set(group.targets))
+    head = f"- **{word} {plain(one.rule)}** {plain(one.name)}"
+    yield f"{head}{'' if is_said else where}" + (
+        f": {rich(group.messages[0].text)}" if len(group.messages) == 1 else ""
+    )
+    for said in group.messages:
+        if len(group.messages) > 1:
+            yield f"  <br>{_of(said, targets)}{rich(said.text)}"
+        if said.more:
+            yield f"  <br>{plain(said.more)}"
+    if one.chain:
+        yield f"  <br>{' &rarr; '.join(plain(link) for link in one.chain)}"
+    if one.waived is not None:
+        yield f"  <br>accepted: {plain(one.waived)}"
+        return
+    above = sorted({(number or {}).get(cure_key(finding), 0) for finding in group.findings})
+    if all(above):
+        yield f"  <br>fix: {enumerated([*map(str, above)])} above"
+        return
+    texts = group.cures(audited=audited, numbers=number)
+    for said in texts:
+        yield f"  <br>{_of(said, targets) if len(texts) > 1 else ''}{rich(said.text)}"
+
+
+def _of(said: Said, targets: Sequence[str]) -> str:
+    return f"{plain(named(said.targets, targets))}: "
