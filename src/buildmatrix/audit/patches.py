@@ -18,6 +18,7 @@ from buildmatrix.locks.committed import is_lock
 from buildmatrix.locks.environment import is_environment
 from buildmatrix.locks.pinned import is_pinned
 from buildmatrix.locks.projects import read_project
+from buildmatrix.locks.requirement_files import read_wanted
 from buildmatrix.locks.rewrite import (
     CannotRewrite,
     renamed_item,
@@ -25,7 +26,6 @@ from buildmatrix.locks.rewrite import (
     renamed_string,
     unified,
 )
-from buildmatrix.locks.wanted import read_wanted
 from buildmatrix.parsing import parse_requirement
 from buildmatrix.rules.model import Change
 from buildmatrix.sources.asked import Asked, label_of, parse

@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from buildmatrix.errors import SpecError
 from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.projects import find_project, places, read_project
-from buildmatrix.locks.wanted import read_wanted
+from buildmatrix.locks.requirement_files import read_wanted
 
 _COMMAND = re.compile(
     r"#\s+(uv pip compile|uv export|pip-compile|python -m piptools compile)\b(.*)"

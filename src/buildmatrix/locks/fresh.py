@@ -27,9 +27,10 @@ from buildmatrix.locks.lines import Line
 from buildmatrix.locks.lock_file import LockFile
 from buildmatrix.locks.model import Lock, Staleness
 from buildmatrix.locks.projects import Project, Said, expand, find_project, read_project
+from buildmatrix.locks.requirement_files import read_wanted
 from buildmatrix.locks.text import decode, load_toml, mapping, read_bytes, string, strings, tables
 from buildmatrix.locks.uvlock import own_folder, roots_of
-from buildmatrix.locks.wanted import applies, read_wanted
+from buildmatrix.locks.wanted import applies
 from buildmatrix.parsing import parse_specifiers, parse_version
 
 #: Part of a project and a name → the extras and ranges that are asked for.

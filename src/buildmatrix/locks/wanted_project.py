@@ -13,9 +13,10 @@ from packaging.utils import canonicalize_name
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.projects import Project, Said, expand, line_of_key, reached, read_project
+from buildmatrix.locks.requirement_files import add_file, add_line, check
 from buildmatrix.locks.text import mapping, string, strings
 from buildmatrix.locks.uvsettings import settings_of, source_of
-from buildmatrix.locks.wanted import Unbuilt, Wanted, add_file, add_line
+from buildmatrix.locks.wanted import Unbuilt, Wanted
 from buildmatrix.parsing import parse_specifiers
 from buildmatrix.spec.model import Target
 from buildmatrix.text import shown
@@ -30,7 +31,7 @@ def read_asked(root: Path, target: Target) -> Wanted:
     """
     wanted = Wanted(for_image=True)
     add_target(wanted, root, target)
-    wanted.check()
+    check(wanted)
     return wanted
 
 

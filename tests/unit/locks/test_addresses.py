@@ -10,7 +10,8 @@ from lock_cases import spec_of, target
 from buildmatrix.errors import SpecError
 from buildmatrix.locks.lines import parse_requirement
 from buildmatrix.locks.pinned import is_pinned
-from buildmatrix.locks.wanted import Wanted, read_wanted
+from buildmatrix.locks.requirement_files import read_wanted
+from buildmatrix.locks.wanted import Wanted
 from buildmatrix.locks.wanted_project import read_asked
 
 URL = "https://example.com/whl/fast-1.0+cu128-py3-none-any.whl"

@@ -9,8 +9,8 @@ import pytest
 
 from buildmatrix.errors import SpecError
 from buildmatrix.locks.environment import LARGEST, read_environment
+from buildmatrix.locks.requirement_files import read_wanted
 from buildmatrix.locks.rewrite import CannotRewrite, renamed_item
-from buildmatrix.locks.wanted import read_wanted
 
 HEAD = "dependencies:\n"
 

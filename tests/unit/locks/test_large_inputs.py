@@ -14,13 +14,13 @@ from lock_cases import target
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.errors import SpecError
-from buildmatrix.locks import wanted
+from buildmatrix.locks import requirement_files
 from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.lines import MOST_LINES
 from buildmatrix.locks.model import Lock, Package
+from buildmatrix.locks.requirement_files import read_wanted
 from buildmatrix.locks.text import MOST_PACKAGES
-from buildmatrix.locks.wanted import read_wanted
 from buildmatrix.rules.subject import Subject, locked
 from buildmatrix.spec.model import Policy
 
@@ -38,8 +38,8 @@ def test_files_that_include_each_other_twice_are_read_once(
         read.append(path.name)
         return path.read_bytes()
 
-    monkeypatch.setattr(wanted, "read_bytes", counted)
-    monkeypatch.setattr(wanted, "_DEEPEST", 100)
+    monkeypatch.setattr(requirement_files, "read_bytes", counted)
+    monkeypatch.setattr(requirement_files, "_DEEPEST", 100)
     found = read_wanted(tmp_path / "0.txt", "0.txt")
     assert len(found.lines) == 60
     assert len(found.constraints) == 1
@@ -69,7 +69,7 @@ def test_more_files_than_any_real_source_has_are_refused(tmp_path: Path, deep: b
 def test_more_lines_than_any_real_source_has_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wanted, "MOST_LINES", 50)
+    monkeypatch.setattr(requirement_files, "MOST_LINES", 50)
     (tmp_path / "a.txt").write_text("-r b.txt\n" + "a\n" * 30)
     (tmp_path / "b.txt").write_text("b\n" * 20)
     assert len(read_wanted(tmp_path / "a.txt", "a.txt").lines) == 50

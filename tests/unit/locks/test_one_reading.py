@@ -13,7 +13,8 @@ from pip_requirements_parser import RequirementsFile
 from buildmatrix import toml
 from buildmatrix.locks.lines import Line
 from buildmatrix.locks.projects import read_project
-from buildmatrix.locks.wanted import Wanted, add_file, read_wanted
+from buildmatrix.locks.requirement_files import add_file, read_wanted
+from buildmatrix.locks.wanted import Wanted
 from buildmatrix.locks.wanted_project import add_target
 
 PROJECTS = Path(__file__).parents[2] / "projects"

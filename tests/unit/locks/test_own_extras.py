@@ -11,7 +11,8 @@ from buildmatrix.errors import SpecError
 from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.projects import expand, read_project
-from buildmatrix.locks.wanted import Wanted, add_file
+from buildmatrix.locks.requirement_files import add_file, check
+from buildmatrix.locks.wanted import Wanted
 from buildmatrix.locks.wanted_project import add_project, read_asked
 
 # As in `unstructured` (nested) and `sglang` (one extra per backend).
@@ -45,7 +46,7 @@ def wanted(folder: Path, *extras: str, groups: tuple[str, ...] = ()) -> Wanted:
     found = Wanted()
     path = write(folder)
     add_project(found, Ask(path, "pyproject.toml", target(), frozenset(extras), frozenset(groups)))
-    found.check()
+    check(found)
     return found
 
 
@@ -84,7 +85,7 @@ def test_a_folder_and_a_line_with_its_name_are_one_project(tmp_path: Path) -> No
     file.write_text("inferno-engine[srt-hip] ; python_version > '3'\nnumpy\n-e ./svc[common]\n")
     found = Wanted()
     add_file(found, file, "requirements.in")
-    found.check()
+    check(found)
     assert [one.name for one in found.unbuilt] == ["inferno-engine"]
     assert {line.name for line in found.lines} == {
         "numpy", "six", "transformers", "h11", "petit-kernel",

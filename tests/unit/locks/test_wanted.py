@@ -9,7 +9,8 @@ from lock_cases import target
 
 from buildmatrix.errors import SpecError
 from buildmatrix.locks.platform import marker_environment
-from buildmatrix.locks.wanted import Wanted, applies, read_wanted
+from buildmatrix.locks.requirement_files import read_wanted
+from buildmatrix.locks.wanted import Wanted, applies
 
 
 def write(folder: Path, text: str, name: str = "requirements.in") -> Path:

@@ -18,7 +18,7 @@ from buildmatrix.index.reading import Kept
 from buildmatrix.index.wheels import WheelReader
 from buildmatrix.locks.environment import read_environment
 from buildmatrix.locks.model import Lock
-from buildmatrix.locks.wanted import read_wanted
+from buildmatrix.locks.requirement_files import read_wanted
 from buildmatrix.progress import Silent
 from buildmatrix.reports.run.model import Report, exit_code
 from buildmatrix.sources.asked import parse

@@ -24,10 +24,11 @@ from buildmatrix.locks.pinned import is_pinned
 from buildmatrix.locks.preview import Resolution, request_of, resolve
 from buildmatrix.locks.previewed import packages_of
 from buildmatrix.locks.recent import Recent
+from buildmatrix.locks.requirement_files import add_file, add_line, check
 from buildmatrix.locks.status import staleness
 from buildmatrix.locks.uv import Uv
 from buildmatrix.locks.uvsettings import settings_of
-from buildmatrix.locks.wanted import Wanted, add_file, add_line
+from buildmatrix.locks.wanted import Wanted
 from buildmatrix.locks.wanted_project import add_project, add_target
 from buildmatrix.parsing import parse_wheel_name
 from buildmatrix.phrases import listing
@@ -167,7 +168,7 @@ class Questions:
         return names.difference(line.name for line in wanted.lines)
 
     def _unlocked(self, target: Target, wanted: Wanted, origin: str) -> Question:
-        wanted.check()
+        check(wanted)
         target = replace(target, drop=(*target.drop, *sorted(self._present(wanted))))
         key = request_of(target, wanted).key(self.uv)
 
