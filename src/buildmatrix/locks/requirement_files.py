@@ -127,7 +127,8 @@ def _read_file(
         wanted.problems += [_included(one, label, above, number) for one in error.problems]
         return
     wanted.files[label] = data
-    is_conda = not above and is_environment(label)
+    # uv would not read one for an image, and what conda installs would be missing from it.
+    is_conda = not above and not wanted.for_image and is_environment(label)
     for item in _of_environment(text, label, wanted) if is_conda else _of_requirements(text):
         number, line = item.line, item.text
         place = Place(label, number, path.parent, constraint, item.indent)
