@@ -1,4 +1,4 @@
-"""What is kept on disk: inventories, and the cache of facts (`store.facts`)."""
+"""What is kept on disk: the cache (`store.cache`), facts in it (`store.facts`), inventories."""
 
 from __future__ import annotations
 
