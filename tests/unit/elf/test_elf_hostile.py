@@ -125,11 +125,15 @@ def test_arbitrary_bytes_behind_the_magic_number_give_an_answer(tail: bytes) -> 
 
 
 def measured(data: bytes) -> tuple[Elf | None, float, int]:
-    """The answer, seconds, and the peak of memory beyond the input, in bytes."""
+    """The answer, seconds of CPU, and the peak of memory beyond the input, in bytes.
+
+    CPU, since a test may not depend on what else the machine does. A bound that does not hold
+    takes hours, so the limits leave a factor of ten for slow machines and for tracing.
+    """
     tracemalloc.start()
-    started = time.perf_counter()
+    started = time.process_time()
     elf = answer(BytesSource(data), len(data))
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return elf, seconds, peak
@@ -153,7 +157,7 @@ def test_a_file_of_nothing_but_names_is_bounded() -> None:
     elf, seconds, peak = measured(Image(parts=[Part(".rodata", b"x.so" * (1 << 20))]).build())
     assert elf is not None
     assert elf.unread != ()
-    assert seconds < 20
+    assert seconds < 60
     assert peak < 40 << 20
 
 
@@ -162,7 +166,7 @@ def test_a_file_of_nothing_but_magic_numbers_is_bounded() -> None:
         for section in (".rodata", ".nv_fatbin"):
             elf, seconds, peak = measured(Image(parts=[Part(section, magic * 30_000)]).build())
             assert elf is not None
-            assert seconds < 20
+            assert seconds < 60
             assert peak < 60 << 20
 
 
@@ -171,7 +175,7 @@ def test_a_fat_binary_of_many_empty_entries_is_bounded() -> None:
     elf, seconds, peak = measured(Image(parts=[Part(".nv_fatbin", container)]).build())
     assert elf is not None
     assert any("entries" in (code.note or "") for code in elf.device_code)
-    assert seconds < 20
+    assert seconds < 60
     assert peak < 40 << 20
 
 
@@ -199,7 +203,7 @@ def test_a_zlib_bomb_in_a_bundle_is_not_inflated() -> None:
     elf, seconds, peak = measured(data)
     assert elf is not None
     assert [code.kind for code in elf.device_code] == ["unknown"]
-    assert seconds < 5
+    assert seconds < 60
     assert peak < 8 << 20
 
 
@@ -215,7 +219,7 @@ def test_compressed_bundles_beyond_a_bound_are_counted_and_not_opened(
     assert [code.note for code in elf.device_code if code.arch is None] == [
         "compressed with zlib, and not opened: the file has too many bundles"
     ]
-    assert seconds < 20
+    assert seconds < 60
     assert peak < 20 << 20
 
 
@@ -240,7 +244,7 @@ def test_strings_that_all_point_at_one_long_string_are_bounded() -> None:
     assert elf is not None
     assert sum(map(len, elf.needed)) <= 4 << 20
     assert any("too long" in why for why in elf.unread)
-    assert seconds < 20
+    assert seconds < 60
     assert peak < 60 << 20
 
 
@@ -260,7 +264,7 @@ def test_spirv_modules_within_one_another_are_walked_over_once() -> None:
     elf, seconds, peak = measured(Image(parts=[Part(".rodata", flood)]).build())
     assert elf is not None
     assert [(code.format, code.arch) for code in elf.device_code] == [("spirv", "spirv64")]
-    assert seconds < 20
+    assert seconds < 60
     assert peak < 20 << 20
 
 
@@ -269,7 +273,7 @@ def test_a_flood_of_headers_of_spirv_is_bounded() -> None:
     elf, seconds, _ = measured(Image(parts=[Part(".rodata", flood)]).build())
     assert elf is not None
     assert elf.device_code == ()
-    assert seconds < 30
+    assert seconds < 90
 
 
 def test_symbols_whose_names_never_end_are_bounded() -> None:
@@ -279,12 +283,12 @@ def test_symbols_whose_names_never_end_are_bounded() -> None:
     data = bytearray(Image(type=1, parts=parts).build())
     sections_at = struct.unpack_from("<Q", data, 40)[0]
     struct.pack_into("<I", data, sections_at + 2 * 64 + 40, 1)
-    started = time.perf_counter()
+    started = time.process_time()
     found = read_symbols(BytesSource(bytes(data)), len(data))
     assert found is not None
     assert found.defined == ()
     assert any("names of symbols are left out" in why for why in found.unread)
-    assert time.perf_counter() - started < 20
+    assert time.process_time() - started < 60
 
 
 def test_strings_that_never_end_are_bounded() -> None:
@@ -357,7 +361,7 @@ def test_a_flood_of_beginnings_of_programs_is_bounded() -> None:
     elf, seconds, peak = measured(Image(parts=[Part(".rodata", flood)]).build())
     assert elf is not None
     assert elf.device_code == ()
-    assert seconds < 30
+    assert seconds < 90
     assert peak < 60 << 20
 
 
@@ -370,5 +374,5 @@ def test_a_hundred_thousand_sections_are_all_searched() -> None:
     assert len(elf.sections) >= 100_000
     assert len(elf.literals) == MOST_NAMES
     assert any("names of libraries" in why for why in elf.unread)
-    assert seconds < 60
+    assert seconds < 180
     assert peak < 160 << 20
