@@ -171,7 +171,7 @@ def test_targets_of_a_specification_are_compared_one_by_one(
     commit(root, buildmatrix__toml=SPEC, base__in="numpy\n")
     write(root, base__in="xgboost==3.4.1\n")
     report = diff(root)
-    assert [one.target for one in difference(report).targets] == [
+    assert [one.id for one in difference(report).targets] == [
         "cuda13.0-py311-default",
         "cpu-py311-default",
         "rocm7.2-py311-default",

@@ -57,6 +57,9 @@ def dumps(value: Json) -> str:
 
 def plain(value: Any) -> Any:
     """Data classes as plain values. Seconds are told to the millisecond."""
+    # Most values are texts, and what follows asks much of each.
+    if value is None or isinstance(value, str | int):
+        return value
     if is_dataclass(value) and not isinstance(value, type):
         names, optional = _names(type(value))
         held = ((name, getattr(value, name)) for name in names)
