@@ -21,7 +21,7 @@ from buildmatrix.loader.resolution import Resolution
 from buildmatrix.locks.model import Lock
 from buildmatrix.rules import known_vulnerability, not_checked
 from buildmatrix.rules.agreement import BELONGS, agreed
-from buildmatrix.rules.model import Finding, Verdict
+from buildmatrix.rules.model import Finding, Verdict, in_order
 from buildmatrix.rules.registry import RULES, Scope
 from buildmatrix.rules.subject import Image, Subject, built, locked
 from buildmatrix.rules.wheels import Wheels
@@ -128,20 +128,3 @@ def check_advisories(subject: Subject, advisories: Advisories, today: date) -> t
     """What is known against the distributions of a target, and what could not be asked."""
     known = known_vulnerability.check(subject, advisories, today)
     return in_order((*known, *not_checked.check(subject, advisories)))
-
-
-def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Sorted by target, rule, distribution, path and vendor."""
-    return tuple(
-        sorted(
-            findings,
-            key=lambda one: (
-                one.target,
-                one.rule,
-                one.distribution or "",
-                one.path or "",
-                one.vendor or "",
-                one.version or "",
-            ),
-        )
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -223,3 +223,20 @@ class TargetResult:
         gates = {gate: self.gates.get(gate, "not-run") for gate in GATES}
         object.__setattr__(self, "gates", gates)
         object.__setattr__(self, "bases", dict(sorted(self.bases.items())))
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Sorted by target, rule, distribution, path and vendor."""
+    return tuple(
+        sorted(
+            findings,
+            key=lambda one: (
+                one.target,
+                one.rule,
+                one.distribution or "",
+                one.path or "",
+                one.vendor or "",
+                one.version or "",
+            ),
+        )
+    )

@@ -8,8 +8,7 @@ from datetime import date
 
 from buildmatrix.reports.run.model import FailOn, Report, fails, is_undecided
 from buildmatrix.rules import baseline, waivers
-from buildmatrix.rules.engine import in_order
-from buildmatrix.rules.model import Finding, Gate, GateState, TargetResult
+from buildmatrix.rules.model import Finding, Gate, GateState, TargetResult, in_order
 from buildmatrix.spec.model import Waiver
 
 

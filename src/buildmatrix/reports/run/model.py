@@ -12,7 +12,6 @@ from buildmatrix.errors import EXIT_FINDINGS, BuildError, UndecidedError, most_s
 from buildmatrix.inventory.model import Inventory, Stats, Unread
 from buildmatrix.reports.diff.model import DistributionChanges, FindingChanges, VerdictChange
 from buildmatrix.reports.json_form import IF_KNOWN, Tool
-from buildmatrix.rules.engine import in_order
 from buildmatrix.rules.model import (
     GATES,
     AuditTotals,
@@ -24,6 +23,7 @@ from buildmatrix.rules.model import (
     TargetResult,
     Verdict,
     VerdictName,
+    in_order,
 )
 from buildmatrix.rules.registry import rule_of
 
