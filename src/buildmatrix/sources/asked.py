@@ -28,7 +28,7 @@ _NAMED = 8
 _INSTALLED = ("dir", "docker", "oci", "tar", "report")
 _LOCKS_OF_CONDA = ("conda-lock.yml", "conda-lock.yaml", "pixi.lock", "pixi.toml")
 _PARTS = re.compile(r"(?P<path>.+?)(?:\[(?P<extras>[^\[\]]*)\])?(?::(?P<groups>[A-Za-z0-9._,-]+))?")
-_WISH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[^\]]*\])?\s*(===?|~=|[<>]=?|@).*")
+_WISH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[^\]]*\])?\s*(===?|~=|!=|[<>]=?|@(?!sha256:)).*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +101,15 @@ def _file(text: str, kind: str | None, root: Path) -> Asked:
             scheme, mark, rest = text.partition("://")
             return Asked("wheel", scheme.lower() + mark + rest)
         raise UsageError(f"{shown(text)} cannot be read from the network; save it as a file first")
-    path, extras, groups = text, "", ""
-    if not (root / text).is_file() and (found := _PARTS.fullmatch(text)):
-        path, extras, groups = found["path"], found["extras"] or "", found["groups"] or ""
+    path, extras, groups = _parts(text, root)
     if posixpath.basename(path) in _LOCKS_OF_CONDA:
         raise UsageError(
             f"{text} is a lock of conda or pixi, which audit does not read; create the environment "
             "and run `buildmatrix scan dir:PREFIX`, or audit its environment.yml"
         )
-    named = kind or _looks(path, text, root)
+    named = kind or looks(text, root)
+    if named is None:
+        raise _unrecognised(path, text, root)
     if named == "wheel" and not path.endswith(".whl"):
         raise UsageError(f"{text} is no wheel: the name of one ends in .whl")
     if named == "pypi":
@@ -123,8 +123,12 @@ def _file(text: str, kind: str | None, root: Path) -> Asked:
     )
 
 
-def _looks(path: str, text: str, root: Path) -> str:
-    name = posixpath.basename(path)
+def looks(text: str, root: Path = Path()) -> str | None:
+    """The kind that the name of a file, or a requirement, says by itself; None for neither.
+
+    A file need not be there: who names one does not mean an image.
+    """
+    name = posixpath.basename(_parts(text, root)[0])
     if name.endswith(".whl"):
         return "wheel"
     if is_lock(name):
@@ -133,17 +137,27 @@ def _looks(path: str, text: str, root: Path) -> str:
         return "pyproject"
     if name.endswith((".txt", ".in")) or is_environment(name):
         return "requirements"
-    if _WISH.fullmatch(text):
-        return "pypi"
+    return "pypi" if _WISH.fullmatch(text) else None
+
+
+def _unrecognised(path: str, text: str, root: Path) -> UsageError:
+    name = posixpath.basename(path)
     if name in ("Pipfile", "setup.py", "setup.cfg"):
         hint = "audit Pipfile.lock" if name == "Pipfile" else "audit a requirements file or a lock"
-        raise UsageError(f"{text} does not say what is installed before it runs; {hint}")
+        return UsageError(f"{text} does not say what is installed before it runs; {hint}")
     if not (root / path).exists():
-        raise UsageError(f"there is no {text}; name a file, or write pypi:NAME==VERSION")
-    raise UsageError(
+        return UsageError(f"there is no {text}; name a file, or write pypi:NAME==VERSION")
+    return UsageError(
         f"{text} is nothing that audit recognises; write what it is: "
         f"{', '.join(f'{kind}:' for kind in KINDS)}"
     )
+
+
+def _parts(text: str, root: Path) -> tuple[str, str, str]:
+    """Path, extras and groups."""
+    if not (root / text).is_file() and (found := _PARTS.fullmatch(text)):
+        return found["path"], found["extras"] or "", found["groups"] or ""
+    return text, "", ""
 
 
 def _names(text: str) -> frozenset[str]:

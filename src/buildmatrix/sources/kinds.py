@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from buildmatrix.errors import UsageError
 
 #: Kinds of SOURCE that declare what would be installed.
 _DECLARED = ("lock", "requirements", "pyproject", "pypi")
-_WISH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[^\]]*\])?===?[^/]+")
 
 
 def report_file(text: str) -> Path | None:
@@ -31,11 +29,10 @@ def is_declared(text: str) -> bool:
         return True
     if colon and kind == "wheel":
         return "://" in rest
-    path = Path(text)
-    if path.is_file():
-        from buildmatrix.locks.committed import is_lock
-        from buildmatrix.locks.environment import is_environment
+    if colon and kind in ("dir", "docker", "oci", "tar", "report", "target"):
+        return False
+    if "://" in text:
+        return True
+    from buildmatrix.sources.asked import looks
 
-        named = is_lock(path.name) or is_environment(path.name) or path.name == "pyproject.toml"
-        return named or path.suffix in (".txt", ".in")
-    return text.startswith("https://") or bool(_WISH.fullmatch(text))
+    return not Path(text).is_dir() and looks(text) not in (None, "wheel")

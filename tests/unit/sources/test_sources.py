@@ -65,13 +65,24 @@ def test_what_is_no_tree_says_which_command_reads_it(kind: str, command: str) ->
     ],
 )
 def test_what_declares_what_is_installed_is_read_on_the_index(here: Path, text: str) -> None:
-    if ":" not in text and "==" not in text:
-        assert not is_declared(text)
-        (here / text).touch()
     assert is_declared(text)
 
 
-@pytest.mark.parametrize("text", ["acme:1", "./base", "wheel:acme.whl", "dir:uv.lock", "cpu-py312"])
+@pytest.mark.parametrize(
+    "text",
+    ["numpy>=2", "numpy[extra] != 2", "pyproject.toml[gpu,web]:dev", "uv.lock:-dev", "no.txt"],
+)
+def test_what_audit_takes_is_declared_for_every_command(here: Path, text: str) -> None:
+    assert is_declared(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("acme:1", "./base", "wheel:acme.whl", "dir:uv.lock", "dir:base.txt", "docker:base.in"),
+        *("cpu-py312", "target:cpu-py312", f"python@sha256:{'0' * 64}"),
+    ],
+)
 def test_what_lies_there_is_not(text: str) -> None:
     assert not is_declared(text)
 
