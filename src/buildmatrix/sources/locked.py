@@ -80,6 +80,7 @@ def known_lock(
         shown(f"{text}, for {_whose(one, found)}" if one.target.id not in text else text),
         lambda: with_lines(inventory, lock, root),
         environment,
+        is_near=False,
         notes=() if wish.deep or not _is_shallow(inventory) else (SHALLOW,),
         catalogue=spec.catalogue_files if spec is not None else (),
         target=(one.target, spec) if spec is not None and one.target in spec.targets else None,
