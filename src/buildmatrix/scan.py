@@ -11,13 +11,12 @@ from buildmatrix.errors import UsageError
 from buildmatrix.judge import Judge
 from buildmatrix.reports.run.model import FailOn, Report, assemble
 from buildmatrix.rules.model import TargetResult
-from buildmatrix.sources.source import Facts, Source
+from buildmatrix.sources.model import Facts
 from buildmatrix.spec.bare import bare_spec, bare_target
 from buildmatrix.spec.model import Waiver
 
 
 def scan(
-    source: Source,
     facts: Facts,
     backend: str | None,
     runtime: str,
@@ -35,8 +34,8 @@ def scan(
     """
     chosen = backend or facts.backend
     if chosen is None:
-        raise UsageError(f"{source} does not say which backend it is for; give --backend")
-    target = bare_target(str(source), chosen, runtime)
+        raise UsageError(f"{facts.label} does not say which backend it is for; give --backend")
+    target = bare_target(facts.label, chosen, runtime)
     spec = replace(
         bare_spec(target),
         waivers=tuple(waivers),
@@ -56,12 +55,12 @@ def scan(
             "scan": judge.gate(findings),
             "smoke": "not-run",
         },
-        image=source.name if source.kind == "docker" else None,
+        image=facts.image,
         size=facts.inventory.stats.bytes_total,
         seconds=facts.inventory.stats.seconds,
     )
     return assemble(
-        str(source),
+        facts.label,
         judge.catalogue_date,
         targets=[result],
         findings=(*findings, *judge.stale_waivers(findings, ())),

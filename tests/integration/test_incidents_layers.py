@@ -12,7 +12,8 @@ import pytest
 from buildmatrix.engines.docker import DockerEngine
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.engines.text import plain
-from buildmatrix.sources.source import Facts, parse, read
+from buildmatrix.sources.docker import DockerImage
+from buildmatrix.sources.model import Facts, ReadingOptions
 from buildmatrix.store.facts import FactCache
 
 pytestmark = pytest.mark.engine
@@ -52,7 +53,8 @@ def uninstalled(engine: None) -> str:
 
 
 def facts(name: str, cache: FactCache | None = None) -> Facts:
-    return read(parse(f"docker:{name}"), DockerEngine, SCANNER, AROUND, cache, layers=True)
+    options = ReadingOptions(DockerEngine, AROUND, SCANNER, cache=lambda: cache)
+    return DockerImage(name).facts(options)
 
 
 def scan(source: str | Path, *arguments: str) -> subprocess.CompletedProcess[str]:

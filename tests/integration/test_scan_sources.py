@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import venv
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from buildmatrix.engines.model import Engine, Surroundings
 from buildmatrix.errors import BuildmatrixError, ComponentError, UndecidedError, UsageError
 from buildmatrix.inventory.model import Inventory, Stats
 from buildmatrix.sources.environments import system_packages
-from buildmatrix.sources.source import Facts, parse, read
+from buildmatrix.sources.model import Argument, Facts, ReadingOptions, Source
+from buildmatrix.sources.parse import parse as parse_argument
 from buildmatrix.store.facts import SETTLED_NS, FactCache
 
 #: An image of the test stack that has a shell and a Python.
@@ -26,6 +28,22 @@ BASE = "localhost:5000/python:3.11-slim-bookworm"
 
 def no_engine() -> Engine:
     raise AssertionError("this source needs no engine")
+
+
+def parse(text: str) -> Source:
+    return parse_argument(Argument(text, "scan"))
+
+
+def read(
+    source: Source,
+    engine: Callable[[], Engine],
+    scanner: str,
+    around: Surroundings,
+    cache: FactCache | None = None,
+    layers: bool = False,
+) -> Facts:
+    options = ReadingOptions(engine, around, scanner, cache=lambda: cache, layers=layers)
+    return source.facts(options)
 
 
 def facts(text: str | Path, cache: FactCache | None = None) -> Facts:
@@ -157,7 +175,10 @@ def test_a_source_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="names nothing"):
         parse("tar:")
     (tmp_path / "text").write_text("x")
-    with pytest.raises(UsageError, match="neither a folder, a wheel nor a saved image"):
+    with pytest.raises(
+        UsageError,
+        match="nothing that scan recognizes; write what it is: dir:, wheel:",
+    ):
         parse(str(tmp_path / "text"))
 
 

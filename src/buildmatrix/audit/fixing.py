@@ -20,7 +20,6 @@ from buildmatrix.audit.patches import (
     in_source,
     in_spec,
     snippet,
-    unwritable,
 )
 from buildmatrix.audit.rebuilding import look_up
 from buildmatrix.audit.session import Found, Session, target_of
@@ -29,7 +28,7 @@ from buildmatrix.locks.model import Lock
 from buildmatrix.phrases import listing
 from buildmatrix.reports.run.model import FixesTried, Report, Saved
 from buildmatrix.rules.model import Trial
-from buildmatrix.sources.asked import parse
+from buildmatrix.sources.parse import declared
 from buildmatrix.sources.resolution.nearest import ask_index
 from buildmatrix.sources.resolution.resolved import Resolved
 
@@ -197,10 +196,8 @@ class _Fixing:
         if way.source is None:
             return None
         root = self.session.inputs.root
-        asked = parse(self.session.inputs.sources[way.source], root)
-        if asked.kind == "pypi":
-            return None
-        return unwritable(asked, root / asked.name, asked.name)
+        parsed = declared(self.session.inputs.sources[way.source], root)
+        return parsed.unwritable(root / parsed.name, parsed.name)
 
     def _attempt(
         self, way: Way, ids: Collection[str], gone: Collection[tuple[str, str]], only: str | None
@@ -264,7 +261,7 @@ class _Fixing:
                 others.append(target.backend)
         if not others:
             return None
-        name = parse(self.session.inputs.sources[way.source], self.session.inputs.root).name
+        name = declared(self.session.inputs.sources[way.source], self.session.inputs.root).name
         return f"{name} is shared with {listing(dict.fromkeys(others))}, where it is wrong"
 
     def _breaks(self, way: Way, tried: Attempt) -> str | None:

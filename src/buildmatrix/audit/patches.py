@@ -12,11 +12,9 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from buildmatrix.audit.session import Inputs
-from buildmatrix.errors import SpecError, UndecidedError
+from buildmatrix.errors import UndecidedError
 from buildmatrix.locks.amend import CannotAmend, amended
-from buildmatrix.locks.committed import is_lock
 from buildmatrix.locks.environment import is_environment
-from buildmatrix.locks.pinned import is_pinned
 from buildmatrix.locks.projects import read_project
 from buildmatrix.locks.requirement_files import read_wanted
 from buildmatrix.locks.rewrite import (
@@ -28,7 +26,8 @@ from buildmatrix.locks.rewrite import (
 )
 from buildmatrix.parsing import parse_requirement
 from buildmatrix.rules.model import Change
-from buildmatrix.sources.asked import Asked, label_of, parse
+from buildmatrix.sources.model import Declared, label_of
+from buildmatrix.sources.parse import declared
 from buildmatrix.spec.model import Target
 
 _BOM = "\ufeff"
@@ -160,46 +159,33 @@ def in_source(draft: Draft, number: int, change: Change, only: str | None = None
     Raises `CannotWrite` where it has no place for it.
     """
     root = draft.inputs.root
-    asked = parse(draft.sources[number], root)
-    if asked.kind == "pypi":
-        _in_wish(draft, number, asked, change, only)
-        return
-    path, label = root / asked.name, label_of(asked.name, root)
-    why = unwritable(asked, path, label)
+    parsed = declared(draft.sources[number], root)
+    path, label = root / parsed.name, label_of(parsed.name, root)
+    why = parsed.unwritable(path, label)
     if why is not None:
         raise CannotWrite(why)
-    if asked.kind == "pyproject" and change.key == "drop":
+    if parsed.written_as == "itself":
+        _in_requirement(draft, number, parsed, change, only)
+    elif parsed.written_as == "project" and change.key == "drop":
         _in_uv_settings(draft, path.parent, change)
     elif change.key != "replace":
         what = "which index torch comes from" if change.key == "torch" else "what to leave out"
         raise CannotWrite(f"{label} has no line that says {what}")
-    elif asked.kind == "pyproject":
-        _in_project(draft, asked, path, label, change, only)
+    elif parsed.written_as == "project":
+        _in_project(draft, parsed, path, label, change, only)
     else:
         _in_requirements(draft, path, label, change, only)
 
 
-def unwritable(asked: Asked, path: Path, label: str) -> str | None:
-    """Why nothing can be written into a SOURCE, whatever it is."""
-    if not asked.is_file or asked.kind == "wheel":
-        return f"{asked} is no file that asks for anything"
-    if asked.kind == "lock" or is_lock(path.name):
-        return f"{label} is a lock: change what it was made from, and lock again"
-    try:
-        if asked.kind == "requirements" and is_pinned(path, label):
-            return f"{label} is the output of a tool: change its input, and run the tool again"
-    except SpecError as error:
-        return str(error)
-    return None
-
-
-def _in_wish(draft: Draft, number: int, asked: Asked, change: Change, only: str | None) -> None:
-    wish = parse_requirement(asked.name)
-    if change.key != "replace" or canonicalize_name(wish.name) != change.name:
-        raise CannotWrite(f"{asked} is no file")
-    extras = f"[{','.join(sorted(wish.extras))}]" if wish.extras else ""
-    ranged = str(wish.specifier) if only is None else only
-    draft.ranges.add(str(wish.specifier))
+def _in_requirement(
+    draft: Draft, number: int, parsed: Declared, change: Change, only: str | None
+) -> None:
+    requirement = parse_requirement(parsed.name)
+    if change.key != "replace" or canonicalize_name(requirement.name) != change.name:
+        raise CannotWrite(f"{parsed} is no file")
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    ranged = str(requirement.specifier) if only is None else only
+    draft.ranges.add(str(requirement.specifier))
     draft.sources[number] = f"pypi:{change.value}{extras}{ranged}"
 
 
@@ -239,9 +225,9 @@ def _from(label: str, file: str) -> str:
 
 
 def _in_project(
-    draft: Draft, asked: Asked, path: Path, label: str, change: Change, only: str | None
+    draft: Draft, parsed: Declared, path: Path, label: str, change: Change, only: str | None
 ) -> None:
-    parts = {"", *asked.extras, *(f":{group}" for group in asked.groups)}
+    parts = {"", *parsed.extras, *(f":{group}" for group in parsed.groups)}
     mine = [
         one
         for one in read_project(path, label).said

@@ -16,7 +16,7 @@ from buildmatrix.inventory.model import Unread
 from buildmatrix.locks.explain import NoSolution
 from buildmatrix.reports.run.model import Report
 from buildmatrix.rules.model import AuditTotals
-from buildmatrix.sources.asked import parse
+from buildmatrix.sources.parse import declared
 from buildmatrix.sources.resolution.resolved import Resolved, Unresolved
 
 
@@ -187,15 +187,13 @@ def _called(one: Resolved | BuildmatrixError, as_before: object) -> Resolved | B
 
 def _relative(source: str, root: Path) -> str:
     """A SOURCE that holds in an overlay of `root` too."""
-    asked = parse(source, root)
-    if not asked.is_file or not Path(asked.name).is_absolute():
+    parsed = declared(source, root)
+    if not parsed.is_file or not Path(parsed.name).is_absolute():
         return source
     name = os.path.relpath(
-        Path(asked.name).parent.resolve() / Path(asked.name).name, root.resolve()
+        Path(parsed.name).parent.resolve() / Path(parsed.name).name, root.resolve()
     )
-    extras = f"[{','.join(sorted(asked.extras))}]" if asked.extras else ""
-    groups = f":{','.join(sorted(asked.groups))}" if asked.groups else ""
-    return f"{asked.kind}:{name}{extras}{groups}"
+    return parsed.at(name)
 
 
 def _below(path: Path, root: Path) -> Path:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.cache import fact_cache, user_cache
+from buildmatrix.cli.machine import data_files, parse, reading_options, specification
 from buildmatrix.cli.options import (
     Settings,
     formats_option,
@@ -19,30 +19,17 @@ from buildmatrix.cli.options import (
     selection_options,
 )
 from buildmatrix.cli.output import check_formats, more_waivers, write_document
-from buildmatrix.cli.surroundings import engine, engine_options
-from buildmatrix.cli.wheels import wheel_reader
+from buildmatrix.cli.surroundings import engine_options
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import UsageError
 from buildmatrix.reports.formats import DIFF, DRIFT, names
 
 if TYPE_CHECKING:
-    from buildmatrix.diff.settings import Index
     from buildmatrix.reports.diff.drifts import Drifts
     from buildmatrix.reports.run.model import FailOn
-    from buildmatrix.spec.model import Spec
+    from buildmatrix.sources.model import OnlineIndex
 
 FORMATS = names(DIFF)
-
-
-@dataclass(frozen=True, slots=True)
-class _Online:
-    """Options about what is read on the package index."""
-
-    settings: Settings
-    offline: bool
-    deep: bool
-    python: str | None
-    no_cache: bool
 
 
 @click.command("diff", short_help="Tell what changed between two images, wheels, locks, reports.")
@@ -106,9 +93,20 @@ def command(
     or of one SOURCE between backends, without a reason.
     """
     pairs = check_formats(formats, output, FORMATS)
-    online = _Online(settings, offline, deep, python, no_cache)
+    reading_here = reading_options(
+        settings,
+        around,
+        scanner=scanner,
+        no_cache=no_cache,
+        offline=offline,
+        deep=deep,
+        python=python,
+    )
     if across:
-        found, code = _drift(online, sources, globs, subset, backend, fail_on or "error")
+        with reading_here as options:
+            found, code = _drift(
+                settings, options.index, sources, globs, subset, backend, fail_on or "error"
+            )
         write_document(DRIFT, found, pairs, output, every=every)
         return code
     if len(sources) != 2:
@@ -119,31 +117,26 @@ def command(
         )
     if subset is not None:
         raise UsageError("--subset belongs to --targets; choose targets of a report with --select")
-    from datetime import date
-
-    from buildmatrix.cli.why import specification
     from buildmatrix.diff import run as diff
     from buildmatrix.diff.settings import Settings as Reading
-    from buildmatrix.diff.source_side import is_wheel, sides_of
-    from buildmatrix.sources.known import Machine
-    from buildmatrix.spec.paths import read_data_files
+    from buildmatrix.diff.source_side import sides_of
 
-    diff.check_kinds(*((source, is_wheel(source)) for source in sources))
-    spec = _once(lambda: specification(settings))
-    with _index(online) as index:
+    spec = specification(settings)
+    first, second = (parse(source, "diff", settings, spec) for source in sources)
+    diff.check_kinds((sources[0], first.is_wheel), (sources[1], second.is_wheel))
+    with reading_here as usual:
         reading = Reading(
-            Machine(engine, scanner, around, lambda: fact_cache(no_cache), layers),
+            replace(usual, layers=layers),
             spec,
-            index,
             backend=backend,
             runtime=runtime,
             globs=globs,
             fail_on=fail_on or "error",
             waivers=more_waivers(waivers, None),
-            data_files=read_data_files(settings.file),
+            data_files=data_files(settings),
             today=date.today(),
         )
-        before, after = sides_of(*sources, reading)
+        before, after = sides_of(first, second, reading)
     comparison = diff.compared(before, after)
     if comparison.findings is None and fail_on not in (None, "never"):
         # The gate that was asked for cannot hold: that is no success.
@@ -152,51 +145,15 @@ def command(
     return diff.exit_code(comparison, fail_on or "error")
 
 
-def _once(load_it: Callable[[], Spec | None]) -> Callable[[], Spec | None]:
-    """The same specification for both sides, loaded when the first of them needs it."""
-    kept: list[Spec | None] = []
-
-    def get() -> Spec | None:
-        if not kept:
-            kept.append(load_it())
-        return kept[0]
-
-    return get
-
-
-@contextmanager
-def _index(online: _Online) -> Iterator[Callable[[], Index]]:
-    """What opens the package index, when the first side needs it; closed at the end."""
-    with ExitStack() as stack:
-        kept: list[Index] = []
-
-        def opened() -> Index:
-            if not kept:
-                kept.append(_open(online, stack))
-            return kept[0]
-
-        yield opened
-
-
-def _open(online: _Online, stack: ExitStack) -> Index:
-    from buildmatrix.cli.progress import progress
-    from buildmatrix.diff.settings import Index
-
-    cache = user_cache(online.no_cache)
-    display = stack.enter_context(progress(online.settings))
-    reader = stack.enter_context(wheel_reader(online.offline, cache))
-    return Index(reader, display, cache, online.offline, online.deep, online.python)
-
-
 def _drift(
-    online: _Online,
+    settings: Settings,
+    open_index: Callable[[], OnlineIndex],
     sources: Sequence[str],
     globs: Sequence[str],
     subset: str | None,
     backend: str | None,
     fail_on: FailOn,
 ) -> tuple[Drifts, int]:
-    from buildmatrix.cli.progress import progress
     from buildmatrix.diff.targets import drift, exit_code
     from buildmatrix.sources.resolution.resolved import resolve_sources
 
@@ -205,22 +162,20 @@ def _drift(
             f"diff --targets compares targets with each other: name one SOURCE or none, not "
             f"{len(sources)}"
         )
-    settings = online.settings
     spec = load(settings) if not sources or settings.file.is_file() else None
-    cache = user_cache(online.no_cache)
-    with progress(settings) as display:
-        found = resolve_sources(
-            sources,
-            spec,
-            backends=[backend] if backend else [],
-            globs=globs,
-            subset=subset,
-            python=online.python,
-            root=spec.root if spec is not None and not sources else Path(),
-            cache=cache,
-            offline=online.offline,
-            progress=display,
-        )
+    index = open_index()
+    found = resolve_sources(
+        sources,
+        spec,
+        backends=[backend] if backend else [],
+        globs=globs,
+        subset=subset,
+        python=index.python,
+        root=spec.root if spec is not None and not sources else Path(),
+        cache=index.cache,
+        offline=index.offline,
+        progress=index.progress,
+    )
     if len(found) < 2:
         raise UsageError(
             "drift is between targets, and only one was chosen; choose more with --select"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.cache import fact_cache
+from buildmatrix.cli.machine import parse, reading_options, specification
 from buildmatrix.cli.options import (
     Settings,
     format_option,
@@ -16,7 +16,7 @@ from buildmatrix.cli.options import (
     option,
 )
 from buildmatrix.cli.output import write_document
-from buildmatrix.cli.surroundings import engine, engine_options
+from buildmatrix.cli.surroundings import engine_options
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
 from buildmatrix.reports.formats import DRAWING, INSPECT, names
@@ -24,7 +24,7 @@ from buildmatrix.reports.formats import DRAWING, INSPECT, names
 if TYPE_CHECKING:
     from buildmatrix.reports.drawings.drawing import Drawing
     from buildmatrix.reports.inspect.model import Inspection, Machines
-    from buildmatrix.sources.known import Known, Machine
+    from buildmatrix.sources.model import ReadingOptions, Source
 
 #: Formats that only the graph of libraries has.
 _DRAWN = [name for name in names(DRAWING) if name not in names(INSPECT)]
@@ -68,63 +68,52 @@ def command(
     and whose it is. Of a SOURCE of `scan` (an image, a folder) or a target: what it holds by
     vendor, distribution, layer and architecture. Nothing of it is executed.
     """
-    from buildmatrix.cli.why import data_files, note, read_on_index, specification
     from buildmatrix.inspect.machines import machines_of
     from buildmatrix.reports.inspect.model import Inspections
-    from buildmatrix.sources.kinds import is_declared
-    from buildmatrix.sources.known import Machine, known_of
 
-    machine = Machine(
-        engine,
-        scanner,
-        around,
-        lambda: fact_cache(no_cache),
-        data_files=lambda: data_files(settings),
-        note=lambda text: note(settings, text),
-    )
-
-    def known(source: str) -> Known:
-        if is_declared(source):
-            return read_on_index(settings, source, backend, select, offline, deep, no_cache)
-        return known_of(source, machine, lambda: specification(settings))
-
+    machines = None
     if graph or format_ in _DRAWN:
         if len(sources) > 1:
             raise UsageError("one picture shows one SOURCE; name only one")
         if format_ not in names(DRAWING):
             raise UsageError("--graph draws: give --format json, dot, mermaid or svg with it")
-        write_document(DRAWING, _drawn(known(sources[0])), [(format_, None)], output)
+    elif select is not None:
+        machines = machines_of(*load_targets(settings, (select,), None), select)
+    spec = specification(settings)
+    parsed = [parse(source, "inspect", settings, spec) for source in sources]
+    with reading_options(
+        settings, around, scanner=scanner, no_cache=no_cache, offline=offline, deep=deep
+    ) as usual:
+        options = replace(usual, spec=spec, select=select, backend=backend)
+        if graph or format_ in _DRAWN:
+            drawing = _drawn(parsed[0], options)
+        else:
+            inspections = tuple(_inspection(source, options, machines) for source in parsed)
+    if graph or format_ in _DRAWN:
+        write_document(DRAWING, drawing, [(format_, None)], output)
         return EXIT_OK
-    machines = (
-        None if select is None else machines_of(*load_targets(settings, (select,), None), select)
-    )
-    inspections = [_inspection(source, machine, known, machines) for source in sources]
-    write_document(INSPECT, Inspections(tuple(inspections)), [(format_, None)], output)
-    return UndecidedError.exit_code if any(one.unread for one in inspections) else EXIT_OK
+    write_document(INSPECT, Inspections(inspections), [(format_, None)], output)
+    return UndecidedError.exit_code if any(found.unread for found in inspections) else EXIT_OK
 
 
-def _inspection(
-    source: str, machine: Machine, known: Callable[[str], Known], machines: Machines | None
-) -> Inspection:
+def _inspection(source: Source, options: ReadingOptions, machines: Machines | None) -> Inspection:
     from buildmatrix.catalogue.load import load
     from buildmatrix.inspect.look import inspect, inspect_tree
-    from buildmatrix.sources.kinds import is_declared
-    from buildmatrix.sources.known import is_file
 
-    path = None if is_declared(source) else is_file(source)
-    if path is not None:
-        return inspect(path, load(machine.data_files()), machine.cache(), machines)
+    if source.single_file is not None:
+        catalogue = load(options.data_files())
+        return inspect(source.single_file, catalogue, options.cache(), machines)
     from buildmatrix.inspect.machines import machines_of_target
 
-    it = known(source)
-    if machines is None and it.target is not None:
-        machines = machines_of_target(*it.target)
-    return inspect_tree(it.source, it.read().inventory, load(it.catalogue), machines)
+    facts = source.facts(options)
+    if machines is None and facts.target is not None:
+        machines = machines_of_target(*facts.target)
+    return inspect_tree(facts.label, facts.inventory, load(facts.catalogue), machines)
 
 
-def _drawn(known: Known) -> Drawing:
+def _drawn(source: Source, options: ReadingOptions) -> Drawing:
     from buildmatrix.inspect.library_graph import of_libraries
     from buildmatrix.why.joined import joined
 
-    it = joined(known)
-    return of_libraries(it.source, it.graph, it.evidence)
+    graph = joined(source, options)
+    return of_libraries(graph.source, graph.graph, graph.evidence)

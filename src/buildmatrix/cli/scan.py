@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.cache import fact_cache, user_cache
+from buildmatrix.cli.machine import data_files, parse, reading_options
 from buildmatrix.cli.options import Settings, option
 from buildmatrix.cli.output import (
     check_formats,
@@ -17,8 +18,7 @@ from buildmatrix.cli.output import (
     report_options,
     write_report,
 )
-from buildmatrix.cli.surroundings import engine, engine_options
-from buildmatrix.cli.wheels import wheel_reader
+from buildmatrix.cli.surroundings import engine_options
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.spec.model import DEFAULT_TOOLS
 
@@ -72,19 +72,13 @@ def command(
     """
     from buildmatrix.reports.run.model import exit_code
     from buildmatrix.scan import scan
-    from buildmatrix.sources.source import Facts, address_of, parse, read
-    from buildmatrix.spec.paths import read_data_files
 
     pairs = check_formats(formats, output)
-    parsed = parse(source)
+    parsed = parse(source, "scan", settings, lambda: None)
     more, known = more_waivers(waivers, None), known_findings(baseline)
-    remote = address_of(parsed)
-    if remote is not None:
-        with wheel_reader(False, user_cache(no_cache)) as reader:
-            facts = Facts(reader.read(remote, "whole").inventory)
-    else:
-        facts = read(parsed, engine, scanner, around, fact_cache(no_cache), layers=layers)
-    own = read_data_files(settings.file)
-    report = scan(parsed, facts, backend, runtime, fail_on, date.today(), more, known, own)
+    with reading_options(settings, around, scanner=scanner, no_cache=no_cache) as usual:
+        facts = parsed.facts(replace(usual, layers=layers, data_files=tuple))
+    own = data_files(settings)
+    report = scan(facts, backend, runtime, fail_on, date.today(), more, known, own)
     write_report(report, pairs, output)
     return exit_code(report, fail_on, strict)

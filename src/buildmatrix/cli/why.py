@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.cache import fact_cache, user_cache
-from buildmatrix.cli.console import complain
+from buildmatrix.cli.machine import parse, reading_options, specification
 from buildmatrix.cli.options import (
     Settings,
     format_option,
-    load,
     option,
     stacked,
 )
 from buildmatrix.cli.output import write_document
-from buildmatrix.cli.surroundings import engine, engine_options
-from buildmatrix.cli.wheels import wheel_reader
+from buildmatrix.cli.surroundings import engine_options
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
 from buildmatrix.reports.formats import WHY, names
@@ -27,8 +24,6 @@ from buildmatrix.reports.formats import WHY, names
 if TYPE_CHECKING:
     from buildmatrix.engines.exports import OpenTree
     from buildmatrix.reports.why.model import Answer
-    from buildmatrix.sources.known import Known
-    from buildmatrix.spec.model import Spec
 
 index_options = stacked(
     option("--backend", metavar="NAME", help="For `lock:` and its like: which backend is meant."),
@@ -96,42 +91,34 @@ def command(
     The exit code is 0 also where nothing matches: that is an answer. It is 3 where nothing matches
     and something could not be read.
     """
-    from buildmatrix.sources.kinds import is_declared, report_file
-    from buildmatrix.sources.known import Machine, known_of
-    from buildmatrix.why.joined import from_report, joined, kept_target, why
+    from buildmatrix.why.joined import joined, why
 
     if not library.strip():
         raise UsageError("LIBRARY is empty; name a library, a distribution, a path or a backend")
-    machine = Machine(
-        engine,
-        scanner,
-        around,
-        lambda: fact_cache(no_cache),
-        layers=layers is not False,
-        again=layers is True,
-        data_files=lambda: data_files(settings),
-        note=lambda text: note(settings, text),
-    )
-    it, tree, is_near = None, None, False
-    if lock is None and (kept := kept_target(source, settings.file, machine)) is not None:
-        it, tree = kept
-    elif (report := report_file(source)) is not None:
-        it = from_report(report, data_files(settings))
-    if it is None:
-        known = (
-            read_on_index(settings, source, backend, select, offline, deep, no_cache)
-            if is_declared(source)
-            else known_of(source, machine, lambda: specification(settings), lock)
+    spec = specification(settings)
+    parsed = parse(source, "why", settings, spec)
+    with reading_options(
+        settings, around, scanner=scanner, no_cache=no_cache, offline=offline, deep=deep
+    ) as usual:
+        options = replace(
+            usual,
+            layers=layers is not False,
+            again=layers is True,
+            spec=spec,
+            lock=lock,
+            select=select,
+            backend=backend,
         )
-        it, tree, is_near = joined(known), known.tree, known.is_near
+        graph = joined(parsed, options)
     subjects = ALL_SUBJECTS if every else SUBJECTS
-    found = why(it, library, every=every, subjects=subjects, most=CHAINS)
+    found = why(graph, library, every=every, subjects=subjects, most=CHAINS)
     if any(edge.kind == "needs" for one in found.subjects for edge in one.links):
+        tree, is_near = parsed.open(options), parsed.is_near
         found = _with_symbols(found, tree, is_near if symbols is None else symbols, every)
         if tree is not None and symbols is None and not is_near:
             found = replace(found, notes=(*found.notes, _UNREAD_SYMBOLS))
     write_document(WHY, found, [(format_, None)], output)
-    return UndecidedError.exit_code if it.unread and not found.subjects else EXIT_OK
+    return UndecidedError.exit_code if graph.unread and not found.subjects else EXIT_OK
 
 
 def _with_symbols(found: Answer, tree: OpenTree | None, wanted: bool, every: bool) -> Answer:
@@ -145,41 +132,3 @@ def _with_symbols(found: Answer, tree: OpenTree | None, wanted: bool, every: boo
     from buildmatrix.why.uses import with_symbols
 
     return with_symbols(found, tree, every=every)
-
-
-def read_on_index(
-    settings: Settings,
-    source: str,
-    backend: str | None,
-    select: str | None,
-    offline: bool,
-    deep: bool,
-    no_cache: bool,
-) -> Known:
-    """What the wheels of a lock, a requirements file or one distribution hold."""
-    from buildmatrix.cli.progress import progress
-    from buildmatrix.sources.locked import Wish, known_lock
-
-    cache = user_cache(no_cache)
-    spec = specification(settings)
-    with progress(settings) as display, wheel_reader(offline, cache) as reader:
-        wish = Wish(backend, select, None, offline, deep)
-        return known_lock(source, spec, wish, reader, display, cache)
-
-
-def note(settings: Settings, text: str) -> None:
-    """Say what takes long."""
-    if not settings.quiet:
-        complain(text)
-
-
-def data_files(settings: Settings) -> tuple[Path, ...]:
-    """The user's own data files for the catalogue, for a SOURCE that is no target."""
-    from buildmatrix.spec.paths import read_data_files
-
-    return read_data_files(settings.file)
-
-
-def specification(settings: Settings) -> Spec | None:
-    """The specification, or None where there is no file of that name."""
-    return load(settings) if settings.file.is_file() else None

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from buildmatrix.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.scratch import scratch
-from buildmatrix.sources.asked import parse
+from buildmatrix.sources.parse import declared
 
 #: What can be an input: requirements, projects, locks, environments, settings and templates.
 _SUFFIXES = (".txt", ".in", ".toml", ".lock", ".cfg", ".j2", ".yml", ".yaml")
@@ -37,7 +37,7 @@ _REGULAR, _LINK = ("100644", "100755"), "120000"
 class Revision:
     """A folder with the inputs of a revision."""
 
-    #: What the folder that was asked for held at that revision; may not exist.
+    #: What the folder that was parsed for held at that revision; may not exist.
     folder: Path
     #: Full name of the commit.
     commit: str
@@ -84,16 +84,14 @@ def moved(sources: Sequence[str], root: Path) -> tuple[str, ...]:
 
 
 def _moved(source: str, root: Path) -> str:
-    asked = parse(source, root)
-    if not asked.is_file or not Path(asked.name).is_absolute():
+    parsed = declared(source, root)
+    if not parsed.is_file or not Path(parsed.name).is_absolute():
         return source
     try:
-        name = Path(asked.name).resolve().relative_to(root)
+        name = Path(parsed.name).resolve().relative_to(root)
     except ValueError:
         return source
-    extras = f"[{','.join(sorted(asked.extras))}]" if asked.extras else ""
-    groups = f":{','.join(sorted(asked.groups))}" if asked.groups else ""
-    return f"{asked.kind}:{name.as_posix()}{extras}{groups}"
+    return parsed.at(name.as_posix())
 
 
 def _prefix(git: str, root: Path, ref: str) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from buildmatrix.audit.run import audit
 from buildmatrix.audit.subject import judge_for
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.diff.model import Side
-from buildmatrix.diff.settings import Index, Settings, with_facts
+from buildmatrix.diff.settings import Settings, with_facts
 from buildmatrix.diff.sides import with_lock
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.reading import Kept, Reader, key
@@ -20,9 +19,10 @@ from buildmatrix.inventory.merge import merge
 from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.locks.choose import choose
 from buildmatrix.reports.run.model import is_undecided
-from buildmatrix.sources.locked import read_wheels, the_one
+from buildmatrix.sources.model import Declared, OnlineIndex
 from buildmatrix.sources.resolution.chosen import chosen_wheels
-from buildmatrix.sources.resolution.resolved import Resolved, resolve_sources
+from buildmatrix.sources.resolution.resolved import Resolved
+from buildmatrix.sources.wheels_on_index import read_wheels, resolved_for, same_for_all
 from buildmatrix.spec.model import Spec
 from buildmatrix.text import shown
 
@@ -30,24 +30,14 @@ from buildmatrix.text import shown
 _BEGINNING = re.compile(r"([a-z][a-z-]*?)([0-9.]*)(-|$)")
 
 
-def side_of_lock(text: str, settings: Settings) -> Side:
+def side_of_lock(source: Declared, settings: Settings) -> Side:
     """Read what a lock or requirements come to, and judge it where a backend is known.
 
     Raises what resolving raises, and `UsageError` where nothing says which target is meant.
     """
-    index, spec = settings.index(), settings.spec()
-    globs, backends = _meant(text, spec, settings)
-    found = resolve_sources(
-        [text],
-        spec,
-        backends=backends,
-        globs=globs,
-        python=index.python,
-        cache=index.cache,
-        offline=index.offline,
-        progress=index.progress,
-    )
-    one = the_one(text, found)
+    index, spec, text = settings.options.index(), settings.spec(), source.text
+    globs, backends = _meant(source, spec, settings)
+    one = same_for_all(text, resolved_for(source, spec, index, backends, globs))
     reader = Kept(index.reader)
     side = Side(shown(text if ":" in text else f"lock:{text}"), "lock")
     if globs or backends:
@@ -62,7 +52,9 @@ def side_of_lock(text: str, settings: Settings) -> Side:
     )
 
 
-def _meant(text: str, spec: Spec | None, settings: Settings) -> tuple[Sequence[str], Sequence[str]]:
+def _meant(
+    source: Declared, spec: Spec | None, settings: Settings
+) -> tuple[Sequence[str], Sequence[str]]:
     """Targets of the specification, or backends, that a source is read for."""
     if spec is not None and settings.globs:
         return settings.globs, ()
@@ -70,12 +62,7 @@ def _meant(text: str, spec: Spec | None, settings: Settings) -> tuple[Sequence[s
         return (), (f"{settings.backend}{settings.runtime or ''}",)
     nothing: tuple[Sequence[str], Sequence[str]]
     nothing = (), (settings.fallback,) if settings.fallback is not None else ()
-    path = Path(text.removeprefix("lock:"))
-    if not path.name.startswith("pylock") or not path.is_file():
-        return nothing
-    from buildmatrix.locks.read import read_lock
-
-    id = read_lock(path).target
+    id = source.made_for()
     if spec is not None and any(target.id == id for target in spec.targets):
         return (id,), ()
     found = _BEGINNING.match(id)
@@ -90,7 +77,7 @@ def _judged(
     reader: Reader,
     spec: Spec | None,
     settings: Settings,
-    index: Index,
+    index: OnlineIndex,
 ) -> Side:
     judge = judge_for(spec, settings.waivers, settings.fail_on, settings.today, ())
     report = audit(side.source, [one], reader, judge, index.progress, deep=index.deep)
@@ -112,7 +99,7 @@ def _audited(one: Resolved, reader: Kept, side: Side) -> Inventory:
     return replace(found, unread=side.unread)
 
 
-def _read(text: str, one: Resolved, reader: Reader, index: Index) -> Inventory:
+def _read(text: str, one: Resolved, reader: Reader, index: OnlineIndex) -> Inventory:
     try:
         return read_wheels(one, reader, index.deep, index.progress)
     except UndecidedError as error:

@@ -11,6 +11,7 @@ from buildmatrix.errors import UsageError
 from buildmatrix.reports.run.model import Report, is_undecided
 from buildmatrix.reports.run.saved import read
 from buildmatrix.rules.model import TargetResult
+from buildmatrix.sources.wheel import is_wheel_label
 from buildmatrix.spec.points import match
 
 
@@ -33,7 +34,7 @@ def side_of_report(path: Path, globs: Sequence[str], backend: str | None) -> Sid
         "report",
         subject=report.subject,
         targets={target.id: target.backend for target in targets},
-        is_wheel=bool(targets) and all(one.id.startswith("wheel:") for one in targets),
+        is_wheel=bool(targets) and all(is_wheel_label(one.id) for one in targets),
         held=held_of_verdicts(verdicts),
         partial=partial_of(verdicts),
         size=_size(targets),

@@ -23,7 +23,7 @@ from buildmatrix.phrases import listing
 from buildmatrix.reports.diff.model import FindingChange
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference
 from buildmatrix.rules.model import Finding, Severity, Verdict
-from buildmatrix.sources.asked import parse
+from buildmatrix.sources.parse import declared
 from buildmatrix.sources.resolution.resolved import Resolved
 from buildmatrix.spec.model import Spec
 
@@ -50,9 +50,9 @@ def inputs_at(inputs: Inputs, ref: str) -> Iterator[Revision]:
 def _names(inputs: Inputs) -> Iterator[str]:
     """Files that are inputs now, as seen from the root: they may be called anything."""
     for source in moved(inputs.sources, inputs.root):
-        asked = parse(source, inputs.root)
-        if asked.is_file and not Path(asked.name).is_absolute():
-            yield asked.name
+        parsed = declared(source, inputs.root)
+        if parsed.is_file and not Path(parsed.name).is_absolute():
+            yield parsed.name
     if inputs.spec is not None:
         names = [inputs.spec.path.name, *inputs.spec.catalogue]
         for target in inputs.spec.targets:
@@ -98,13 +98,13 @@ def _before(session: Session, ref: str, revision: Revision) -> Before:
         )
     sources = moved(now.sources, now.root)
     for source in sources:
-        asked = parse(source, now.root)
-        if not asked.is_file:
+        parsed = declared(source, now.root)
+        if not parsed.is_file:
             continue
-        if Path(asked.name).is_absolute():
-            notes.append(f"{asked.name} is not in this repository: it is the same on both sides")
-        elif not (revision.folder / asked.name).exists():
-            notes.append(f"{asked.name} is not there at {ref}: everything in it is new")
+        if Path(parsed.name).is_absolute():
+            notes.append(f"{parsed.name} is not in this repository: it is the same on both sides")
+        elif not (revision.folder / parsed.name).exists():
+            notes.append(f"{parsed.name} is not there at {ref}: everything in it is new")
     spec = now.spec
     if spec is not None:
         spec, note = _spec_at(session, spec, ref, revision, bool(sources))

@@ -6,48 +6,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.diff.model import Side
 from buildmatrix.diff.sides import with_inventory
 from buildmatrix.inspect.shares import shares
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.progress import Progress
 from buildmatrix.reports.run.model import FailOn
-from buildmatrix.sources.known import Machine
-from buildmatrix.sources.source import Facts
+from buildmatrix.sources.model import Facts, ReadingOptions
 from buildmatrix.spec.model import Spec, Waiver
-
-if TYPE_CHECKING:
-    from buildmatrix.index.reading import Reader
-    from buildmatrix.store.cache import Cache
-
-
-@dataclass(frozen=True, slots=True)
-class Index:
-    """What reading wheels on an index needs."""
-
-    reader: Reader
-    progress: Progress
-    #: Has what was resolved in the last minutes; None asks again.
-    cache: Cache | None = None
-    offline: bool = False
-    #: Read whole wheels.
-    deep: bool = False
-    #: Minor version in place of the target's.
-    python: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What both sides are read and judged with."""
 
-    machine: Machine
+    options: ReadingOptions
     #: The specification of this folder, or None where there is none.
     spec: Callable[[], Spec | None]
-    #: Opens the package index, for what is read there.
-    index: Callable[[], Index]
     #: In place of what an image says of itself.
     backend: str | None = None
     #: For what says nothing of itself: the backend of the other side.

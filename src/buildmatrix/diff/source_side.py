@@ -6,7 +6,6 @@ lock or what would be locked, or a saved report.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,29 +17,25 @@ from buildmatrix.diff.settings import Settings, with_facts
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.locks.model import Lock
-from buildmatrix.reports.diff.model import Kind
 from buildmatrix.reports.run.model import Report, assemble, is_undecided
 from buildmatrix.rules.engine import judge_image
 from buildmatrix.rules.waivers import apply, check_rules
-from buildmatrix.sources.kinds import is_declared, report_file
-from buildmatrix.sources.known import known_of
-from buildmatrix.sources.source import Source, parse
+from buildmatrix.sources.model import Declared, Installed, Source
+from buildmatrix.sources.report import SavedReport
 from buildmatrix.spec.bare import ANY, bare_spec, bare_target
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.why.graph_cache import kept
 
 #: Keys of a target's side: without its layers, and with them.
 KEPT, KEPT_LAYERS = "side", "side-layers"
-_KINDS: Mapping[str, Kind] = {
-    "dir": "tree", "wheel": "wheel", "docker": "image", "tar": "image", "oci": "image",
-}  # fmt: skip
 #: Labels of images that buildmatrix built (`render.dockerfile`).
 _RUNTIME = "dev.buildmatrix.runtime"
 _BASE = "org.opencontainers.image.base.name"
 
 
-def sides_of(before: str, after: str, settings: Settings) -> tuple[Side, Side]:
+def sides_of(before: Source, after: Source, settings: Settings) -> tuple[Side, Side]:
     """Both sides. One that does not say what it is for is judged for the backend of the other."""
+    _check_backend(settings.backend, settings)
     first = side_of(before, settings)
     second = side_of(after, replace(settings, fallback=_only(first)))
     if first.findings is None and _only(second) is not None:
@@ -52,23 +47,21 @@ def _only(side: Side) -> str | None:
     return side.backends[0] if len(side.backends) == 1 else None
 
 
-def side_of(text: str, settings: Settings) -> Side:
-    """Read what `text` names, and judge it where a backend is known. Raises what reading raises."""
-    if not text.strip():
-        raise UsageError("SOURCE is empty; name an image, a folder, a wheel, a lock or a report")
-    _check_backend(settings.backend, settings)
-    report = report_file(text)
-    if report is not None:
+def side_of(source: Source, settings: Settings) -> Side:
+    """Read a source, and judge it where a backend is known. Raises what reading raises."""
+    if isinstance(source, SavedReport):
         from buildmatrix.diff.report_side import side_of_report
 
-        return side_of_report(report, settings.globs, settings.backend)
-    if _is_target(text, settings):
-        return _target(text, settings)
-    if is_declared(text):
+        return side_of_report(source.path, settings.globs, settings.backend)
+    if isinstance(source, Declared):
         from buildmatrix.diff.lock_side import side_of_lock
 
-        return side_of_lock(text, settings)
-    return _tree(parse(text), settings)
+        return side_of_lock(source, settings)
+    target = source.target()
+    if target is not None:
+        return _target(source, *target, settings)
+    assert isinstance(source, Installed)
+    return _tree(source, settings)
 
 
 def _check_backend(name: str | None, settings: Settings, whose: str = "") -> None:
@@ -79,31 +72,15 @@ def _check_backend(name: str | None, settings: Settings, whose: str = "") -> Non
         )
 
 
-def is_wheel(text: str) -> bool | None:
-    """Whether SOURCE is one wheel, as far as its name tells; None for a report."""
-    if report_file(text) is not None:
-        return None
-    return not is_declared(text) and (text.startswith("wheel:") or text.endswith(".whl"))
-
-
-def _is_target(text: str, settings: Settings) -> bool:
-    if text.startswith("target:"):
-        return True
-    if ":" in text or "/" in text or Path(text).exists():
-        return False
-    spec = settings.spec()
-    return spec is not None and any(target.id == text for target in spec.targets)
-
-
 # Trees
 
 
-def _tree(source: Source, settings: Settings) -> Side:
-    facts = settings.facts.get(str(source))
+def _tree(source: Installed, settings: Settings) -> Side:
+    facts = settings.facts.get(facts_key := str(source))
     if facts is None:
-        facts = settings.facts[str(source)] = settings.machine.read(source)
-    kind = _KINDS[source.kind]
-    side = Side(str(source), kind, is_wheel=kind == "wheel", base=facts.labels.get(_BASE))
+        facts = settings.facts[facts_key] = source.facts(settings.options)
+    is_wheel = source.form == "wheel"
+    side = Side(facts.label, source.form, is_wheel=is_wheel, base=facts.labels.get(_BASE))
     backend = settings.backend or facts.backend or settings.fallback
     _check_backend(backend, settings, f"{source}: ")
     runtime = settings.runtime or facts.labels.get(_RUNTIME, ANY)
@@ -114,7 +91,7 @@ def _tree(source: Source, settings: Settings) -> Side:
         bare_spec(), catalogue=tuple(str(path.absolute()) for path in settings.data_files)
     )
     side = _settled(_judged(side, facts.inventory, target, spec, None), spec, settings)
-    return _with_wheel(side, Path(source.name)) if kind == "wheel" else side
+    return side if source.single_file is None else _with_wheel(side, source.single_file)
 
 
 def _with_wheel(side: Side, path: Path) -> Side:
@@ -128,31 +105,28 @@ def _with_wheel(side: Side, path: Path) -> Side:
     return replace(side, held=tuple(map(of, side.held)))
 
 
-def _target(text: str, settings: Settings) -> Side:
+def _target(source: Source, target: Target, spec: Spec, settings: Settings) -> Side:
     """The image of a target, as its last build left it; what it comes to is kept beside it."""
-    spec = settings.spec()
-    known = known_of(text, settings.machine, settings.spec)
-    # `known_of` has refused what is no target.
-    assert spec is not None
-    target = next(one for one in spec.targets if one.id == text.removeprefix("target:"))
     if settings.backend is not None and settings.backend != target.backend:
-        raise UsageError(f"{text} is a target for {target.backend}, not for {settings.backend}")
+        raise UsageError(f"{source} is a target for {target.backend}, not for {settings.backend}")
+    options = settings.options
 
     def make() -> tuple[Side, tuple[Path, ...]]:
-        facts = known.read()
-        side = Side(f"target {target.id}", "image", base=target.base.final)
+        facts = source.facts(options)
+        side = Side(facts.label, "image", base=target.base.final)
         made = _judged(side, facts.inventory, target, spec, facts.lock)
-        return made, (*facts.files, *known.catalogue)
+        return made, (*facts.files, *facts.catalogue)
 
-    if known.keep is None:
+    beside = source.kept_beside(options)
+    if beside is None:
         return _settled(make()[0], spec, settings)
     side = kept(
-        known.keep.store,
-        KEPT_LAYERS if known.layers else KEPT,
-        known.keep.files,
+        beside.store,
+        KEPT_LAYERS if options.layers else KEPT,
+        beside.files,
         make,
         Side,
-        fits=lambda it: not known.layers or bool(it.layers),
+        fits=lambda side: not options.layers or bool(side.layers),
     )
     return _settled(side, spec, settings)
 

@@ -2,64 +2,43 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from buildmatrix.engines.exports import OpenTree
 from buildmatrix.inventory.model import Unread
 from buildmatrix.reports.why.graph import Graph
 from buildmatrix.reports.why.model import Answer
-from buildmatrix.sources.known import Known, Machine
-from buildmatrix.state.folder import FOLDER, State
-from buildmatrix.state.target_layers import image_tree
+from buildmatrix.sources.model import Facts, ReadingOptions, Source
+from buildmatrix.sources.report import SavedReport
 from buildmatrix.why.answer import answer
-from buildmatrix.why.graph_cache import Joined, kept, unchanged
+from buildmatrix.why.graph_cache import Joined, kept
 from buildmatrix.why.question import ask, vendors
 
 #: Keys of a target's graph: with its layers, and without them.
 GRAPH, BARE_GRAPH = "graph", "graph-bare"
-#: Identifiers of targets (`spec.matrix`): never a path.
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 #: What could not be read, that an answer names.
 MOST_UNREAD = 5
 
 
-def kept_target(text: str, spec: Path, machine: Machine) -> tuple[Joined, OpenTree] | None:
-    """The graph of a target where it is kept and nothing changed; None for whatever else.
-
-    With it comes how the files of its image are opened.
-
-    The specification `spec` is one of the files that it was made from, so it need not be loaded.
-    """
-    id = text.removeprefix("target:")
-    if not _ID.fullmatch(id) or (id == text and Path(text).exists()):
-        return None
-    files = State(spec.parent / FOLDER).of(id)
-    key = GRAPH if machine.layers else BARE_GRAPH
-    found = unchanged(files.made(machine.note), key, (files.inventory, spec), Joined)
-    if found is None or (machine.again and not found.graph.layers):
-        return None
-    return found, image_tree(files, machine.engine)
-
-
-def joined(known: Known) -> Joined:
-    """The graph of what is known; for a target that was built the one that is kept, if it fits."""
-    keep = known.keep
-    if keep is None:
-        return _join(known)[0]
+def joined(source: Source, options: ReadingOptions) -> Joined:
+    """The graph of `source`; of a target that was built the one that is kept, if it fits."""
+    if isinstance(source, SavedReport):
+        return from_report(source.path, options.data_files())
+    beside = source.kept_beside(options)
+    if beside is None:
+        return _join(source, options)[0]
     return kept(
-        keep.store,
-        GRAPH if known.layers else BARE_GRAPH,
-        keep.files,
-        lambda: _join(known),
+        beside.store,
+        GRAPH if options.layers else BARE_GRAPH,
+        beside.files,
+        lambda: _join(source, options),
         Joined,
-        fits=lambda it: not keep.again or bool(it.graph.layers),
+        fits=lambda graph: not options.again or bool(graph.graph.layers),
     )
 
 
-def _join(known: Known) -> tuple[Joined, tuple[Path, ...]]:
+def _join(source: Source, options: ReadingOptions) -> tuple[Joined, tuple[Path, ...]]:
     """The graph, and the files that were found to be needed for it."""
     from buildmatrix.catalogue.leftovers import apart
     from buildmatrix.catalogue.load import load
@@ -67,8 +46,8 @@ def _join(known: Known) -> tuple[Joined, tuple[Path, ...]]:
     from buildmatrix.rules.wheels import resolved
     from buildmatrix.why.join import join
 
-    catalogue = load(known.catalogue)
-    facts = known.read()
+    facts = source.facts(options)
+    catalogue = load(facts.catalogue)
     parted = apart(facts.inventory, catalogue)
     found = evidence(parted.whole, catalogue)
     graph = join(
@@ -78,22 +57,22 @@ def _join(known: Known) -> tuple[Joined, tuple[Path, ...]]:
         catalogue,
         facts.lock,
         facts.lines,
-        known.environment,
+        facts.environment,
     )
-    notes = (*graph.notes, *known.notes, *facts.notes, *_unread(facts.inventory.unread))
     unread = facts.inventory.unread
-    graph = replace(graph, notes=notes, places=_places(known, graph))
-    whole = Joined(known.source, graph, found, vendors(catalogue), unread)
-    return whole, (*facts.files, *known.catalogue)
+    notes = (*graph.notes, *facts.notes, *_unread(unread))
+    graph = replace(graph, notes=notes, places=_places(facts, graph))
+    whole = Joined(facts.label, graph, found, vendors(catalogue), unread)
+    return whole, (*facts.files, *facts.catalogue)
 
 
-def _places(known: Known, graph: Graph) -> tuple[str, ...]:
+def _places(facts: Facts, graph: Graph) -> tuple[str, ...]:
     """Where the instructions of the layers stand in the Dockerfile of a target."""
-    if known.dockerfile is None or not graph.layers:
+    if facts.dockerfile is None or not graph.layers:
         return ()
     from buildmatrix.state.dockerfile_lines import places, read
 
-    name, path = known.dockerfile
+    name, path = facts.dockerfile
     text = read(path)
     if text is None:
         return ()

@@ -20,7 +20,9 @@ from buildmatrix.cli.progress import PlainLines
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.rules.model import TargetResult
-from buildmatrix.sources import source
+from buildmatrix.sources.docker import DockerImage
+from buildmatrix.sources.model import Argument, ReadingOptions
+from buildmatrix.sources.parse import parse
 
 
 def buildmatrix(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -204,12 +206,12 @@ def test_smoke_runs_every_target_that_matches_and_the_worst_exit_code_counts(cap
 @pytest.mark.parametrize("text", ["pypi:numpy==2.1", "lock:a.toml", "requirements:a", "report:b"])
 def test_a_source_that_is_no_tree_names_the_command_that_reads_it(text):
     with pytest.raises(UsageError, match=r"as dir:, .* are; see `buildmatrix (audit|report)`"):
-        source.parse(text)
+        parse(Argument(text, "scan"))
 
 
 def test_an_empty_source_is_a_usage_error():
     with pytest.raises(UsageError, match="SOURCE is empty"):
-        source.parse("")
+        parse(Argument("", "scan"))
 
 
 def test_a_folder_that_holds_nothing_to_judge_is_undecided(capsys, tmp_path):
@@ -224,12 +226,7 @@ def test_a_name_that_no_image_can_have_is_a_usage_error():
         raise UndecidedError("invalid reference format: repository name must be lowercase")
 
     with pytest.raises(UsageError, match="'Demo' is no name of an image"):
-        source.read(
-            source.Source("docker", "Demo"),
-            lambda: SimpleNamespace(image=image),
-            "scanner",
-            surroundings.surroundings("", "", None, None, None),
-        )
+        DockerImage("Demo").facts(ReadingOptions(lambda: SimpleNamespace(image=image)))
 
 
 @pytest.mark.parametrize("mirror", ["registry.example.com/hub", "registry.example.com /hub/"])

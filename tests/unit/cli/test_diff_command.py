@@ -305,6 +305,7 @@ def test_bad_input_gets_one_sentence(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], sentence: str
 ) -> None:
     (tmp_path / "broken.json").write_text("{}")
+    (tmp_path / "x.whl").touch()
     report = {
         "schema": "buildmatrix/report/9",
         "tool": {"version": "9", "catalogue": ""},

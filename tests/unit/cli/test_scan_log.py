@@ -9,7 +9,8 @@ import pytest
 
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import UndecidedError
-from buildmatrix.sources.source import parse, read
+from buildmatrix.sources.docker import DockerImage
+from buildmatrix.sources.model import ReadingOptions
 
 
 class Failing:
@@ -31,7 +32,7 @@ class Failing:
 def failure(log: str | None) -> UndecidedError:
     engine = Failing(log)
     with pytest.raises(UndecidedError) as caught:
-        read(parse("docker:demo:1"), lambda: engine, "python:3", Surroundings(), None)
+        DockerImage("demo:1").facts(ReadingOptions(lambda: engine))
     return caught.value
 
 

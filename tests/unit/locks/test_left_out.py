@@ -12,14 +12,15 @@ from buildmatrix.errors import SpecError
 from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.model import LeftOut, Lock
-from buildmatrix.sources.asked import parse, parts_left_out
+from buildmatrix.sources.parse import declared
+from buildmatrix.sources.resolution.left_out import parts_left_out
 
 DATA = Path(__file__).parent / "data"
 
 
 def lock(path: Path, source: str = "") -> Lock:
-    asked = parse(f"lock:{path.name}{source}", path.parent)
-    parts = asked.extras, asked.groups, asked.without
+    file = declared(f"lock:{path.name}{source}", path.parent)
+    parts = file.extras, file.groups, file.without
     return read_committed(Ask(path, path.name, target(), *parts))[0].lock
 
 

@@ -21,9 +21,8 @@ from buildmatrix.locks.model import Lock
 from buildmatrix.locks.requirement_files import read_wanted
 from buildmatrix.progress import Silent
 from buildmatrix.reports.run.model import Report, exit_code
-from buildmatrix.sources.asked import parse
-from buildmatrix.sources.kinds import is_declared
-from buildmatrix.sources.locked import Wish, known_lock
+from buildmatrix.sources.model import Argument, Declared, OnlineIndex, ReadingOptions
+from buildmatrix.sources.parse import declared, parse
 from buildmatrix.sources.resolution.resolved import Resolved, resolve_sources
 
 ENVIRONMENT = """\
@@ -57,7 +56,7 @@ def resolved(root: Path, source: str) -> Resolved:
 @pytest.mark.parametrize("text", ["conda-lock.yml", "lock:pixi.lock", "requirements:env/pixi.toml"])
 def test_locks_of_conda_and_pixi_are_refused_with_what_to_do(tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageError, match=r"lock of conda or pixi, .* `buildmatrix scan dir:"):
-        parse(text, tmp_path)
+        declared(text, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +127,7 @@ def test_an_environment_without_pip_asks_for_nothing_and_is_undecided(
     lock = resolved(tmp_path, "environment.yml").lock
     assert lock.packages == ()
     assert [one.path for one in lock.unread] == ["environment.yml:2"]
-    assert is_declared(str(tmp_path / "environment.yml"))
+    assert isinstance(parse(Argument(str(tmp_path / "environment.yml"), "why")), Declared)
 
 
 def test_a_question_about_an_environment_says_what_it_does_not_know(
@@ -136,10 +135,11 @@ def test_a_question_about_an_environment_says_what_it_does_not_know(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "environment.yml").write_text(ENVIRONMENT)
+    source = parse(Argument("environment.yml", "why"))
     with Client() as client:
-        reader = Kept(WheelReader(client, None))
-        known = known_lock("environment.yml", None, Wish(backend="cpu"), reader, Silent())
-    facts = known.read()
+        online = OnlineIndex(Kept(WheelReader(client, None)), Silent())
+        options = ReadingOptions(pytest.fail, index=lambda: online, backend="cpu")
+        facts = source.facts(options)
     assert facts.lines["environment.yml:8"] == "numpy"
     assert [one.path for one in facts.inventory.unread] == ["environment.yml:4"]
 

@@ -6,11 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix.engines.model import Engine
 from buildmatrix.errors import UsageError
-from buildmatrix.sources.kinds import is_declared, report_file
-from buildmatrix.sources.locked import own_target
-from buildmatrix.sources.source import Source, parse
+from buildmatrix.sources.directory import Directory
+from buildmatrix.sources.docker import DockerImage
+from buildmatrix.sources.model import Argument, Command, Declared, ReadingOptions, Source
+from buildmatrix.sources.parse import parse as parse_argument
+from buildmatrix.sources.report import SavedReport
+from buildmatrix.sources.target import BuiltTarget
+from buildmatrix.sources.wheel import DeclaredWheel, WheelFile, WheelOnServer
+from buildmatrix.sources.wheels_on_index import own_target
 from buildmatrix.spec.load import load_spec
+from buildmatrix.spec.model import Spec
 
 SPEC = """\
 [project]
@@ -26,6 +33,18 @@ base = "python:3.12-slim-bookworm"
 LOCK = 'lock-version = "1.0"\npackages = []\n[tool.buildmatrix]\ntarget = "%s"\n'
 
 
+def parse(text: str, command: Command = "scan") -> Source:
+    return parse_argument(Argument(text, command))
+
+
+def no_engine() -> Engine:
+    raise AssertionError("no engine is needed")
+
+
+def is_declared(text: str) -> bool:
+    return isinstance(parse(text, "why"), Declared)
+
+
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -38,7 +57,7 @@ def test_an_environment_is_known_by_its_folder_and_its_interpreter(here: Path, t
     (here / "venv/pyvenv.cfg").write_text("home = /usr/bin\n")
     for name in ("python", "python3.12"):
         (here / "venv/bin" / name).symlink_to("/usr/bin/python3")
-    assert parse(text) == parse(f"dir:{text}") == Source("dir", "venv")
+    assert parse(text) == parse(f"dir:{text}") == Directory("venv")
 
 
 def test_an_interpreter_of_no_environment_is_told_from_other_files(here: Path) -> None:
@@ -79,7 +98,7 @@ def test_what_audit_takes_is_declared_for_every_command(here: Path, text: str) -
 @pytest.mark.parametrize(
     "text",
     [
-        *("acme:1", "./base", "wheel:acme.whl", "dir:uv.lock", "dir:base.txt", "docker:base.in"),
+        *("acme:1", "wheel:acme.whl", "dir:uv.lock", "dir:base.txt", "docker:base.in"),
         *("cpu-py312", "target:cpu-py312", f"python@sha256:{'0' * 64}"),
     ],
 )
@@ -87,23 +106,75 @@ def test_what_lies_there_is_not(text: str) -> None:
     assert not is_declared(text)
 
 
+@pytest.mark.parametrize("name", ["uv.lock", "base.txt", "pyproject.toml", "numpy==2", "a.whl"])
+def test_a_folder_is_a_folder_whatever_its_name_says(here: Path, name: str) -> None:
+    (here / name).mkdir()
+    assert parse(name, "why") == Directory(name)
+
+
 def test_a_report_is_known_by_its_kind_and_by_its_name(here: Path) -> None:
-    assert report_file("report:r") == Path("r")
-    assert report_file("r.json") is None
+    assert parse("report:r", "diff") == SavedReport("r")
+    assert parse("r.json", "diff") == DockerImage("r.json")
     (here / "r.json").touch()
-    assert report_file("r.json") == Path("r.json")
+    assert parse("r.json", "diff") == SavedReport("r.json")
     with pytest.raises(UsageError, match="names nothing"):
-        report_file("report:")
+        parse("report:", "diff")
+
+
+def test_a_wheel_is_read_by_scan_and_resolved_by_audit(here: Path) -> None:
+    (here / "a-1-py3-none-any.whl").touch()
+    url = "https://example.com/a-1-py3-none-any.whl"
+    kinds: dict[Command, tuple[type[Source], type[Source]]] = {
+        "scan": (WheelFile, WheelOnServer),
+        "audit": (DeclaredWheel, DeclaredWheel),
+        "why": (WheelFile, DeclaredWheel),
+        "diff": (WheelFile, DeclaredWheel),
+    }
+    for command, expected in kinds.items():
+        for prefix in ("", "wheel:"):
+            found = [parse(prefix + text, command) for text in ("a-1-py3-none-any.whl", url)]
+            assert tuple(map(type, found)) == expected
+
+
+def test_what_only_audit_or_only_scan_reads_is_refused_by_the_other() -> None:
+    with pytest.raises(UsageError, match="run `buildmatrix scan docker:acme:1`"):
+        parse("docker:acme:1", "audit")
+    with pytest.raises(UsageError, match=r"pypi:.* do; see `buildmatrix report`"):
+        parse("report:r.json", "audit")
+    with pytest.raises(UsageError, match="see `buildmatrix why`"):
+        parse("target:cpu-py312", "scan")
+
+
+@pytest.mark.parametrize("text", ["uv.lock:-dev,docs", "pyproject.toml[b,a]:test", "base.in"])
+def test_a_source_can_be_written_again_for_another_folder(text: str) -> None:
+    first = parse(text, "audit")
+    assert isinstance(first, Declared)
+    assert parse(first.at(first.name), "audit") == first
+
+
+def test_an_identifier_is_never_a_path(here: Path) -> None:
+    for id in ("../cpu", "..", "a/../cpu"):
+        source = parse(f"target:{id}", "why")
+        assert isinstance(source, BuiltTarget)
+        assert source.kept_beside(ReadingOptions(no_engine)) is None
 
 
 def test_a_lock_of_the_specification_is_read_for_its_own_target(here: Path) -> None:
     (here / "base.in").write_text("acme\n")
     (here / "buildmatrix.toml").write_text(SPEC)
-    spec = load_spec(here / "buildmatrix.toml")
+    spec: Spec | None = load_spec(here / "buildmatrix.toml")
+    assert spec is not None
     (id,) = [target.id for target in spec.targets]
     for name, target in (("pylock.own.toml", id), ("pylock.other.toml", "rocm7-py312")):
         (here / name).write_text(LOCK % target)
-    assert own_target("lock:pylock.own.toml", spec) == own_target("pylock.own.toml", spec) == id
-    assert own_target("pylock.other.toml", spec) is None
-    assert own_target("requirements:base.in", spec) is None
-    assert own_target("pylock.own.toml", None) is None
+
+    def own(text: str) -> str | None:
+        source = parse(text, "why")
+        assert isinstance(source, Declared)
+        return own_target(source, spec)
+
+    assert own("lock:pylock.own.toml") == own("pylock.own.toml") == id
+    assert own("pylock.other.toml") is None
+    assert own("requirements:base.in") is None
+    spec = None
+    assert own("pylock.own.toml") is None

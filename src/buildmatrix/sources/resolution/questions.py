@@ -4,49 +4,35 @@ from __future__ import annotations
 
 import hashlib
 import json
-import posixpath
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from packaging.utils import InvalidWheelFilename, canonicalize_name
-from packaging.version import InvalidVersion
+from packaging.utils import canonicalize_name
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.committed import is_lock, read_committed
-from buildmatrix.locks.environment import is_environment, read_environment
 from buildmatrix.locks.explain import NoSolution
 from buildmatrix.locks.lookup import Pins, find_files, lacks_files
 from buildmatrix.locks.model import LeftOut, Lock, Staleness
-from buildmatrix.locks.pinned import is_pinned
 from buildmatrix.locks.preview import Resolution, request_of, resolve
 from buildmatrix.locks.previewed import packages_of
 from buildmatrix.locks.recent import Recent
-from buildmatrix.locks.requirement_files import add_file, add_line, check
+from buildmatrix.locks.requirement_files import check
 from buildmatrix.locks.status import staleness
 from buildmatrix.locks.uv import Uv
 from buildmatrix.locks.uvsettings import settings_of
 from buildmatrix.locks.wanted import Wanted
-from buildmatrix.locks.wanted_project import add_project, add_target
-from buildmatrix.parsing import parse_wheel_name
+from buildmatrix.locks.wanted_project import add_target
 from buildmatrix.phrases import listing
 from buildmatrix.progress import Progress
-from buildmatrix.sources.asked import Asked, label_of
+from buildmatrix.sources.model import Declared
 from buildmatrix.spec.model import Spec, Target
-from buildmatrix.text import shown
-from buildmatrix.urls import path_in
 
-#: How files say which Pythons they are for.
-_PYTHON = re.compile(
-    r"""^\s*(?:requires-python|python-versions|"python_version":)\s*=?\s*"([^"]*)"|"""
-    r"""^\#.*with\ Python\ ([0-9.]+)""",
-    re.MULTILINE | re.VERBOSE,
-)
 #: How uv's account, in terms of the target, names what a line asks for.
 _REQUIRED = re.compile(r"\b(?=(?:you require|and) ([A-Za-z0-9][A-Za-z0-9._-]*)[=<>!~\[ ,.])")
-_LARGEST = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,28 +76,16 @@ class Questions:
         wanted.left_out = LeftOut()  # The specification says which parts a target gets.
         return self._unlocked(target, wanted, f"resolved from {', '.join(wanted.files)}")
 
-    def of_source(self, target: Target, asked: Asked) -> Question:
+    def of_source(self, target: Target, source: Declared) -> Question:
         """A SOURCE, for a target that asks for nothing else. Raises `SpecError`, `UsageError`."""
-        path = self.root / asked.name
-        label = label_of(asked.name, self.root) if asked.is_file else shown(asked.name)
+        path, label = self.root / source.name, source.label(self.root)
         wanted = Wanted(settings=settings_of(self.root), tolerant=self.missing_ok)
-        ask = Ask(path, label, target, asked.extras, asked.groups, asked.without)
-        if asked.is_file and self.missing_ok and not path.exists():
+        ask = Ask(path, label, target, source.extras, source.groups, source.without)
+        if source.is_file and self.missing_ok and not path.exists():
             return self._unlocked(target, Wanted(), f"nothing: {label} is not there")
-        match asked.kind:
-            case "lock":
-                return self._committed(ask)
-            case "requirements":
-                if is_pinned(path, label):
-                    return self._committed(ask)
-                add_file(wanted, path, label)
-            case "pyproject":
-                add_project(wanted, ask)
-            case "pypi":
-                add_line(wanted, asked.name, str(asked), 0, self.root)
-            case _:
-                where = asked.name if "://" in asked.name else str(path.absolute())
-                add_line(wanted, where, str(asked), 0, self.root)
+        if source.is_locked(ask):
+            return self._committed(ask)
+        source.add_to(wanted, ask, self.root)
         return self._unlocked(target, wanted, f"resolved from {label}")
 
     def _committed(self, ask: Ask) -> Question:
@@ -211,41 +185,6 @@ def _asked_in(wanted: Wanted, message: str) -> str:
         if line.name in names and line.line
     ]
     return f" Asked for in {listing(dict.fromkeys(places))}." if places else ""
-
-
-def python_of(asked: Asked, root: Path) -> str:
-    """The range of Pythons that a source is for, as it says; empty where it does not."""
-    if asked.kind == "wheel":
-        return _python_of_wheel(asked.name)
-    if not asked.is_file:
-        return ""
-    try:
-        with (root / asked.name).open("rb") as file:
-            text = file.read(_LARGEST).decode(errors="replace")
-    except (OSError, ValueError):
-        return ""
-    if is_environment(asked.name):
-        return read_environment(text, asked.name).python
-    found = list(_PYTHON.finditer(text))
-    if not found:
-        return ""
-    # Poetry says it at the end, behind what each distribution says of itself.
-    said = found[-1 if asked.name.endswith("poetry.lock") else 0]
-    wanted = said[1] or said[2]
-    return f"=={wanted}.*" if re.fullmatch(r"3\.\d+", wanted) else wanted
-
-
-def _python_of_wheel(name: str) -> str:
-    """The Pythons that a wheel's name says it is for."""
-    filename = posixpath.basename(path_in(name))
-    try:
-        tags = parse_wheel_name(filename)[3]
-    except (InvalidWheelFilename, InvalidVersion):
-        return ""
-    for tag in sorted(tags, key=str):
-        if found := re.fullmatch(r"cp3(\d+)", tag.interpreter):
-            return f">=3.{found[1]}" if tag.abi in ("abi3", "none") else f"==3.{found[1]}.*"
-    return ""
 
 
 def _key(*parts: object) -> str:

@@ -18,12 +18,13 @@ from buildmatrix.locks.model import Lock, Staleness
 from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.uv import find_uv
 from buildmatrix.progress import Progress
-from buildmatrix.sources.asked import Asked, label_of, parse, parts_left_out
+from buildmatrix.sources.model import Declared
+from buildmatrix.sources.parse import declared
 from buildmatrix.sources.resolution import points
-from buildmatrix.sources.resolution.questions import Question, Questions, python_of
+from buildmatrix.sources.resolution.left_out import parts_left_out
+from buildmatrix.sources.resolution.questions import Question, Questions
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.store.cache import Cache
-from buildmatrix.text import shown
 from buildmatrix.threads import side_by_side
 
 #: Resolutions at a time: each is a process of its own that mostly waits for an index.
@@ -78,7 +79,7 @@ def resolve_sources(
     """What every source comes to on every target that it is looked at for.
 
     Args:
-        sources: SOURCEs (`sources.asked`); none for the targets of the specification.
+        sources: SOURCEs (`sources.parse`); none for the targets of the specification.
         spec: the specification here, if there is one.
         backends: narrow to these (`rocm`, `cuda12.8`); without a specification they say which.
         globs: targets of the specification, as for `select`.
@@ -102,8 +103,8 @@ def resolve_sources(
     """
     points.check_python(python)
     points.check_platform(platform)
-    asked = [parse(source, root) for source in sources]
-    work = list(_pairs(asked, spec, backends, globs, subset))
+    declarations = [declared(source, root) for source in sources]
+    work = list(_pairs(declarations, spec, backends, globs, subset))
     if change is not None:
         work = [(change(target), one) for target, one in work]
     questions = Questions(
@@ -118,7 +119,7 @@ def resolve_sources(
         relock=relock,
     )
     # Waivers and baselines know the targets of the specification by their identifiers.
-    own = frozenset(t.id for t in spec.targets) if spec and len(asked) == 1 else frozenset()
+    own = frozenset(t.id for t in spec.targets) if spec and len(declarations) == 1 else frozenset()
 
     def begin(number: int, python: str | None) -> Question | Unresolved:
         return _begin(questions, *work[number], root, python, platform, own)
@@ -144,7 +145,7 @@ def resolve_sources(
 
 
 def _say_python(
-    work: Sequence[tuple[Target, Asked | None]],
+    work: Sequence[tuple[Target, Declared | None]],
     begun: Sequence[Question | Unresolved],
     python: str | None,
     progress: Progress,
@@ -167,13 +168,13 @@ def _wanted_python(one: Resolved | Unresolved) -> str | None:
 
 
 def _pairs(
-    asked: Sequence[Asked],
+    sources: Sequence[Declared],
     spec: Spec | None,
     backends: Sequence[str],
     globs: Sequence[str],
     subset: str | None,
-) -> list[tuple[Target, Asked | None]]:
-    if not asked:
+) -> list[tuple[Target, Declared | None]]:
+    if not sources:
         if spec is None:
             raise UsageError(
                 "there is nothing to audit: name a requirements file, a project file, a lock or "
@@ -181,13 +182,13 @@ def _pairs(
             )
         return [(target, None) for target in points.of_spec(spec, globs, subset, backends)]
     targets = points.of_source(spec, globs, subset, backends, load().backends)
-    return [(target, one) for one in asked for target in targets]
+    return [(target, source) for source in sources for target in targets]
 
 
 def _begin(
     questions: Questions,
     target: Target,
-    asked: Asked | None,
+    source: Declared | None,
     root: Path,
     python: str | None,
     platform: str | None,
@@ -196,27 +197,27 @@ def _begin(
     try:
         if platform is not None:
             target = replace(target, platform=platform)
-        if asked is None:
+        if source is None:
             if python is not None:
                 target = replace(target, python=python)
             return questions.of_target(target)
-        target = points.with_python(target, python, python_of(asked, root))
-        target = _for(target, asked, root, own)
-        return questions.of_source(target, asked)
+        target = points.with_python(target, python, source.pythons(root))
+        target = _for(target, source, root, own)
+        return questions.of_source(target, source)
     except BuildmatrixError as error:
         return Unresolved(target, error)
 
 
-def _for(target: Target, asked: Asked, root: Path, own: Collection[str]) -> Target:
+def _for(target: Target, source: Declared, root: Path, own: Collection[str]) -> Target:
     """The target, asking for a source in place of what the specification asks for."""
-    label = label_of(asked.name, root) if asked.is_file else shown(asked.name)
+    label = source.label(root)
     return replace(
         target,
         id=target.id if target.id in own else f"{target.id}:{label}",
         requirements=(),
         pyproject=None,
         extras=(),
-        lock=label if asked.is_file else str(asked),
+        lock=label if source.is_file else str(source),
     )
 
 

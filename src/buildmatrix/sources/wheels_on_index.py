@@ -1,4 +1,4 @@
-"""What a lock (or a requirements file) would install, read on the index: a source for `why`.
+"""The wheels that something declared comes to, read on their index, for one target.
 
 Nothing is installed and no wheel is downloaded as a whole, unless that is asked for: lists of
 files, then the beginnings of binaries within the budget of an audit.
@@ -7,7 +7,7 @@ files, then the beginnings of binaries within the budget of an audit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError
@@ -20,11 +20,10 @@ from buildmatrix.locks.platform import marker_environment
 from buildmatrix.locks.requires import with_askers
 from buildmatrix.phrases import count
 from buildmatrix.progress import Progress
-from buildmatrix.sources.known import Known, with_lines
+from buildmatrix.sources.model import Declared, Facts, OnlineIndex, ReadingOptions, with_lines
 from buildmatrix.sources.resolution.chosen import chosen_wheels
 from buildmatrix.sources.resolution.resolved import Resolved, resolve_sources
 from buildmatrix.spec.model import Spec
-from buildmatrix.store.cache import Cache
 from buildmatrix.text import shown
 
 #: Wheels that are read at the same time.
@@ -36,66 +35,57 @@ SHALLOW = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """Which of the targets that a source can be for is meant, and how deep it is read."""
-
-    backend: str | None = None
-    select: str | None = None
-    python: str | None = None
-    offline: bool = False
-    deep: bool = False
-
-
-def known_lock(
-    text: str,
-    spec: Spec | None,
-    wish: Wish,
-    reader: Reader,
-    progress: Progress,
-    cache: Cache | None = None,
-) -> Known:
-    """Read the wheels that `text` comes to for one target.
+def facts_of(source: Declared, options: ReadingOptions) -> Facts:
+    """What the wheels hold that `source` comes to for one target.
 
     Raises `UsageError` where it comes to different things for several targets and nothing says
     which is meant, and whatever resolving it raises.
     """
-    select = wish.select or (None if wish.backend else own_target(text, spec))
-    found = resolve_sources(
-        [text],
-        spec,
-        backends=[wish.backend] if wish.backend else [],
-        globs=[select] if select else [],
-        python=wish.python,
-        cache=cache,
-        offline=wish.offline,
-        progress=progress,
-    )
-    one = the_one(text, found)
-    inventory = read_wheels(one, reader, wish.deep, progress)
-    environment = marker_environment(one.target)
-    lock = with_askers(one.lock, inventory.distributions, environment)
-    root = spec.root if spec is not None else Path()
-    return Known(
-        shown(f"{text}, for {_whose(one, found)}" if one.target.id not in text else text),
-        lambda: with_lines(inventory, lock, root),
-        environment,
-        is_near=False,
-        notes=() if wish.deep or not _is_shallow(inventory) else (SHALLOW,),
+    spec, index = options.spec(), options.index()
+    select = options.select or (None if options.backend else own_target(source, spec))
+    backends = [options.backend] if options.backend else []
+    found = resolved_for(source, spec, index, backends, [select] if select else [])
+    resolved = same_for_all(source.text, found)
+    target = resolved.target
+    inventory = read_wheels(resolved, index.reader, index.deep, index.progress)
+    environment = marker_environment(target)
+    lock = with_askers(resolved.lock, inventory.distributions, environment)
+    whose = f"{source.text}, for {_whose(resolved, found)}"
+    facts = Facts(
+        shown(whose if target.id not in source.text else source.text),
+        inventory,
+        environment=environment,
+        notes=() if index.deep or not _is_shallow(inventory) else (SHALLOW,),
         catalogue=spec.catalogue_files if spec is not None else (),
-        target=(one.target, spec) if spec is not None and one.target in spec.targets else None,
+        target=(target, spec) if spec is not None and target in spec.targets else None,
+    )
+    return with_lines(facts, lock, spec.root if spec is not None else Path())
+
+
+def resolved_for(
+    source: Declared,
+    spec: Spec | None,
+    index: OnlineIndex,
+    backends: Sequence[str],
+    globs: Sequence[str],
+) -> tuple[Resolved | BuildmatrixError, ...]:
+    """What `source` comes to for each target that is meant; see `resolve_sources`."""
+    return resolve_sources(
+        [source.text],
+        spec,
+        backends=backends,
+        globs=globs,
+        python=index.python,
+        cache=index.cache,
+        offline=index.offline,
+        progress=index.progress,
     )
 
 
-def own_target(text: str, spec: Spec | None) -> str | None:
+def own_target(source: Declared, spec: Spec | None) -> str | None:
     """The target of `spec` that a lock says it is of; None where it says nothing."""
-    path = Path(text.removeprefix("lock:"))
-    if spec is None or not path.name.startswith("pylock") or not path.is_file():
-        return None
-    from buildmatrix.locks.read import read_lock
-
-    id = read_lock(path).target
-    return id if any(target.id == id for target in spec.targets) else None
+    id = source.made_for() if spec is not None else ""
+    return id if spec is not None and any(target.id == id for target in spec.targets) else None
 
 
 def _whose(one: Resolved, found: Sequence[Resolved | BuildmatrixError]) -> str:
@@ -104,7 +94,7 @@ def _whose(one: Resolved, found: Sequence[Resolved | BuildmatrixError]) -> str:
     return f"{one.target.id}" + (f" and {count(others, 'other target')} alike" if others else "")
 
 
-def the_one(text: str, found: Sequence[Resolved | BuildmatrixError]) -> Resolved:
+def same_for_all(text: str, found: Sequence[Resolved | BuildmatrixError]) -> Resolved:
     """What `text` comes to, where that is the same for all targets that it was resolved for.
 
     Raises `UsageError` where it is not, and what resolving raised where nothing was found.

@@ -1,0 +1,85 @@
+"""What commands that read a SOURCE use of this machine: engine, index, caches, specification."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from buildmatrix.cli.cache import fact_cache, user_cache
+from buildmatrix.cli.console import complain
+from buildmatrix.cli.options import Settings, load
+from buildmatrix.cli.surroundings import engine
+from buildmatrix.cli.wheels import wheel_reader
+from buildmatrix.engines.model import Surroundings
+
+if TYPE_CHECKING:
+    from buildmatrix.sources.model import Command, OnlineIndex, ReadingOptions, Source
+    from buildmatrix.spec.model import Spec
+
+
+@contextmanager
+def reading_options(
+    settings: Settings,
+    surroundings: Surroundings,
+    *,
+    scanner: str | None = None,
+    no_cache: bool = False,
+    offline: bool = False,
+    deep: bool = False,
+    python: str | None = None,
+) -> Iterator[ReadingOptions]:
+    """How a SOURCE is read here; what the first one opens is closed at the end."""
+    from buildmatrix.sources.model import OnlineIndex, ReadingOptions
+    from buildmatrix.spec.model import DEFAULT_TOOLS
+
+    with ExitStack() as stack:
+
+        @cache
+        def index() -> OnlineIndex:
+            from buildmatrix.cli.progress import progress
+
+            kept = user_cache(no_cache)
+            display = stack.enter_context(progress(settings))
+            reader = stack.enter_context(wheel_reader(offline, kept))
+            return OnlineIndex(reader, display, kept, offline, deep, python)
+
+        yield ReadingOptions(
+            engine,
+            surroundings,
+            scanner or DEFAULT_TOOLS["scanner"],
+            cache=lambda: fact_cache(no_cache),
+            index=index,
+            data_files=lambda: data_files(settings),
+            note=lambda text: note(settings, text),
+        )
+
+
+def parse(
+    text: str, command: Command, settings: Settings, spec: Callable[[], Spec | None]
+) -> Source:
+    """What a command takes SOURCE for. Raises `UsageError`."""
+    from buildmatrix.sources.model import Argument
+    from buildmatrix.sources.parse import parse
+
+    return parse(Argument(text, command, specification=settings.file, spec=spec))
+
+
+def specification(settings: Settings) -> Callable[[], Spec | None]:
+    """Loads the specification once, when it is needed; None where there is no file of that name."""
+    return cache(lambda: load(settings) if settings.file.is_file() else None)
+
+
+def data_files(settings: Settings) -> tuple[Path, ...]:
+    """The user's own data files for the catalogue, for a SOURCE that is no target."""
+    from buildmatrix.spec.paths import read_data_files
+
+    return read_data_files(settings.file)
+
+
+def note(settings: Settings, text: str) -> None:
+    """Say what takes long."""
+    if not settings.quiet:
+        complain(text)

@@ -1,0 +1,111 @@
+"""Files that declare what would be installed, with the extras and groups that are meant."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from packaging.utils import canonicalize_name
+
+from buildmatrix.errors import UsageError
+from buildmatrix.locks.committed import is_lock
+from buildmatrix.sources.model import Argument, Declared
+from buildmatrix.text import shown
+
+#: `pyproject.toml[gpu,web]:dev`.
+_PARTS = re.compile(r"(?P<path>.+?)(?:\[(?P<extras>[^\[\]]*)\])?(?::(?P<groups>[A-Za-z0-9._,-]+))?")
+#: How files say which Pythons they are for.
+_PYTHON = re.compile(
+    r"""^\s*(?:requires-python|python-versions|"python_version":)\s*=?\s*"([^"]*)"|"""
+    r"""^\#.*with\ Python\ ([0-9.]+)""",
+    re.MULTILINE | re.VERBOSE,
+)
+_LARGEST = 64 * 1024 * 1024
+_LOCKS_OF_CONDA = ("conda-lock.yml", "conda-lock.yaml", "pixi.lock", "pixi.toml")
+
+
+@dataclass(frozen=True)
+class DeclaredFile(Declared):
+    """A file that declares what would be installed."""
+
+    @classmethod
+    def named(cls, name: str, argument: Argument) -> Self:
+        """See `Source.named`: `PATH[EXTRA,...]:GROUP,...`, where a file can have such."""
+        if "://" in name:
+            raise UsageError(
+                f"{shown(name)} cannot be read from the network; save it as a file first"
+            )
+        path, extras, groups = parts(name, argument.root)
+        if posixpath.basename(path) in _LOCKS_OF_CONDA:
+            raise UsageError(
+                f"{name} is a lock of conda or pixi, which audit does not read; create the "
+                "environment and run `buildmatrix scan dir:PREFIX`, or audit its environment.yml"
+            )
+        chosen = _names(groups)
+        without = frozenset(group for group in chosen if group.startswith("-"))
+        source = cls(
+            path,
+            argument.text,
+            _names(extras),
+            chosen - without,
+            frozenset(group[1:] for group in without),
+        )
+        source.check_parts()
+        return source
+
+    @classmethod
+    def recognized(cls, argument: Argument) -> Self | None:
+        """See `Source.recognized`. A file need not be there: its name says what is meant."""
+        if "://" in argument.text or argument.path.is_dir():
+            return None
+        name = posixpath.basename(parts(argument.text, argument.root)[0])
+        return cls.named(argument.text, argument) if cls.is_named_so(name) else None
+
+    @classmethod
+    def is_named_so(cls, name: str) -> bool:
+        """Whether a file is of this kind by its name."""
+        raise NotImplementedError
+
+    def check_parts(self) -> None:
+        """Raise `UsageError` for extras and groups that no such file has."""
+
+    def unwritable(self, path: Path, label: str) -> str | None:
+        """See `Declared.unwritable`."""
+        if is_lock(path.name):
+            return f"{label} is a lock: change what it was made from, and lock again"
+        return None
+
+    def pythons(self, root: Path) -> str:
+        """See `Declared.pythons`."""
+        try:
+            with (root / self.name).open("rb") as file:
+                text = file.read(_LARGEST).decode(errors="replace")
+        except (OSError, ValueError):
+            return ""  # Whoever needs the file says so.
+        wanted = self.python_in(text)
+        return f"=={wanted}.*" if re.fullmatch(r"3\.\d+", wanted) else wanted
+
+    def python_in(self, text: str) -> str:
+        """The Python that `text`, the contents of the file, says it is for."""
+        pythons = [found[1] or found[2] for found in _PYTHON.finditer(text)]
+        # Poetry says it at the end, behind what each distribution says of itself.
+        return pythons[-1 if self.name.endswith("poetry.lock") else 0] if pythons else ""
+
+
+def is_lock_of_conda(name: str) -> bool:
+    """Whether a file is a lock that no installer of wheels reads."""
+    return name in _LOCKS_OF_CONDA
+
+
+def parts(text: str, root: Path) -> tuple[str, str, str]:
+    """Path, extras and groups."""
+    if not (root / text).is_file() and (found := _PARTS.fullmatch(text)):
+        return found["path"], found["extras"] or "", found["groups"] or ""
+    return text, "", ""
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(canonicalize_name(name.strip()) for name in text.split(",") if name.strip())

@@ -1,0 +1,43 @@
+"""`lock:FILE`: a lock, whatever tool wrote it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from buildmatrix.locks.ask import Ask
+from buildmatrix.locks.committed import is_lock
+from buildmatrix.locks.read import read_lock
+from buildmatrix.locks.wanted import Wanted
+from buildmatrix.sources.declared_file import DeclaredFile
+
+
+@dataclass(frozen=True)
+class LockFile(DeclaredFile):
+    """A lock."""
+
+    prefix = "lock"
+
+    @classmethod
+    def is_named_so(cls, name: str) -> bool:
+        """See `DeclaredFile.is_named_so`."""
+        return is_lock(name)
+
+    def is_locked(self, ask: Ask) -> bool:
+        """See `Declared.is_locked`."""
+        return True
+
+    def add_to(self, wanted: Wanted, ask: Ask, root: Path) -> None:
+        """See `Declared.add_to`."""
+        raise AssertionError(f"{self} asks for nothing more than it holds")
+
+    def made_for(self) -> str:
+        """See `Declared.made_for`."""
+        path = Path(self.name)
+        if not path.name.startswith("pylock") or not path.is_file():
+            return ""
+        return read_lock(path).target
+
+    def unwritable(self, path: Path, label: str) -> str | None:
+        """See `Declared.unwritable`."""
+        return f"{label} is a lock: change what it was made from, and lock again"

@@ -1,0 +1,310 @@
+"""What every SOURCE is to the commands: facts, files that are opened again, or a lock to resolve.
+
+A kind of SOURCE is one class in a module of its own, named in `sources.table`. It belongs to a
+family: `Installed` lies somewhere and is read, `Declared` says what would be installed and is
+resolved and read on the package index, and a saved report has findings in place of facts
+(`sources.report`). Commands tell the families apart, and never the kinds.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from buildmatrix.engines.exports import OpenTree
+from buildmatrix.engines.model import Engine, Surroundings
+from buildmatrix.errors import UndecidedError
+from buildmatrix.inventory.model import Inventory
+from buildmatrix.locks.ask import Ask
+from buildmatrix.locks.model import Lock
+from buildmatrix.locks.read import read_lock
+from buildmatrix.locks.wanted import Wanted
+from buildmatrix.progress import Progress
+from buildmatrix.sources.requirement_lines import requirement_lines, root_of
+from buildmatrix.spec.model import DEFAULT_TOOLS, Spec, Target
+from buildmatrix.text import shown
+from buildmatrix.trees.base import reason
+
+if TYPE_CHECKING:
+    from buildmatrix.index.reading import Reader
+    from buildmatrix.store.cache import Cache, Store
+    from buildmatrix.store.facts import FactCache
+
+#: A command that takes SOURCE.
+Command = Literal["scan", "audit", "why", "inspect", "diff"]
+#: The commands that look at one SOURCE after the other, whatever it is.
+LOOKING = frozenset[Command]({"why", "inspect", "diff"})
+READING = frozenset[Command]({"scan", *LOOKING})
+RESOLVING = frozenset[Command]({"audit", *LOOKING})
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """SOURCE as it was typed, and what it is relative to."""
+
+    text: str
+    command: Command
+    #: Folder that relative paths start from.
+    root: Path = Path()
+    #: File of the specification, which need not be there, and how it is loaded: None without one.
+    specification: Path = Path("buildmatrix.toml")
+    spec: Callable[[], Spec | None] = lambda: None
+
+    @property
+    def path(self) -> Path:
+        """What is meant where the text is a path."""
+        return self.root / self.text
+
+
+@dataclass(frozen=True, slots=True)
+class OnlineIndex:
+    """What reading wheels on a package index needs."""
+
+    reader: Reader
+    progress: Progress
+    #: Has what was resolved in the last minutes; None asks again.
+    cache: Cache | None = None
+    offline: bool = False
+    #: Read whole wheels.
+    deep: bool = False
+    #: Minor version in place of the target's.
+    python: str | None = None
+
+
+def _no_index() -> OnlineIndex:
+    raise AssertionError("nothing was to be read on an index")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingOptions:
+    """What reading a SOURCE may need of this machine, and how much of it is wanted."""
+
+    engine: Callable[[], Engine]
+    surroundings: Surroundings = field(default_factory=Surroundings)
+    #: Image that the scan of another image runs in.
+    scanner: str = DEFAULT_TOOLS["scanner"]
+    cache: Callable[[], FactCache | None] = lambda: None
+    #: Opens the package index.
+    index: Callable[[], OnlineIndex] = _no_index
+    #: Whether to read which layer of an engine's image brought what, which costs an export.
+    layers: bool = True
+    #: Whether to try that again where an earlier answer about a target could not say.
+    again: bool = False
+    #: The user's own data files for the catalogue, for what is no target of a specification.
+    data_files: Callable[[], tuple[Path, ...]] = tuple
+    #: The specification that says which image is a target's, and so which lock it was made from.
+    spec: Callable[[], Spec | None] = lambda: None
+    #: The lock that something was installed from.
+    lock: Path | None = None
+    #: Which target, or which backend, is meant where something comes to several.
+    select: str | None = None
+    backend: str | None = None
+    #: Told what takes long.
+    note: Callable[[str], None] = lambda _: None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What was read of a SOURCE, and what it says of itself."""
+
+    #: As answers call it: `dir:/srv/venv`, `target cpu-py311`.
+    label: str
+    inventory: Inventory
+    #: The name by which an engine has it.
+    image: str | None = None
+    #: Labels of an image's configuration, and the backend that it claims to be for.
+    labels: Mapping[str, str] = field(default_factory=dict)
+    backend: str | None = None
+    lock: Lock | None = None
+    #: Text of the requirement lines that the lock names, by `file:line`.
+    lines: Mapping[str, str] = field(default_factory=dict)
+    #: More files that these facts depend on.
+    files: tuple[Path, ...] = ()
+    #: Values of environment markers; None for those of the tree's own interpreter.
+    environment: Mapping[str, str] | None = None
+    #: What these facts lack, and why.
+    notes: tuple[str, ...] = ()
+    #: Files that add to the catalogue.
+    catalogue: tuple[Path, ...] = ()
+    #: The Dockerfile that the image was built with, as people know it, and where it lies.
+    dockerfile: tuple[str, Path] | None = None
+    #: The target of the specification that it is, and that specification.
+    target: tuple[Target, Spec] | None = None
+
+
+def with_lines(facts: Facts, lock: Lock | None, root: Path) -> Facts:
+    """`facts` with the requirement lines that `lock` names, where their files are still there.
+
+    A lock may be somebody else's: only files below `root` are opened.
+    """
+    lines, files = requirement_lines(lock, root)
+    return replace(facts, lock=lock, lines=lines, files=(*facts.files, *files))
+
+
+@dataclass(frozen=True, slots=True)
+class KeptBeside:
+    """Where what is made of a SOURCE is kept until the next question."""
+
+    store: Store
+    #: Files that it is made from; facts name more.
+    files: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Source(ABC):
+    """Something that a command can be asked about."""
+
+    #: What stands before the colon; empty for what has no prefix.
+    prefix: ClassVar[str]
+    #: The commands that take it, and the one that a refusal of the others names.
+    commands: ClassVar[frozenset[Command]]
+    judged_by: ClassVar[str]
+    #: Whether opening the files again costs little; an image has to be exported by its engine.
+    is_near: ClassVar[bool] = False
+
+    #: Path, name, requirement or URL.
+    name: str
+
+    def __str__(self) -> str:
+        return shown(f"{self.prefix}:{self.name}" if self.prefix else self.name)
+
+    @classmethod
+    def named(cls, name: str, argument: Argument) -> Source:
+        """The SOURCE behind the prefix. Raises `UsageError` for a name that it cannot have."""
+        return cls(name)
+
+    @classmethod
+    def recognized(cls, argument: Argument) -> Source | None:
+        """The SOURCE that `argument` is by its looks, without a prefix; None for another one."""
+        return None
+
+    def facts(self, options: ReadingOptions) -> Facts:
+        """Read everything; nothing is executed.
+
+        Raises `UndecidedError` for what cannot be read, `UsageError` where nothing says what is
+        meant.
+        """
+        raise UndecidedError(f"{self} has no facts")
+
+    def open(self, options: ReadingOptions) -> OpenTree | None:
+        """How the files are opened again; None where only their facts are left."""
+        return None
+
+    @property
+    def single_file(self) -> Path | None:
+        """The one file that it is, a binary or a wheel."""
+        return None
+
+    @property
+    def is_wheel(self) -> bool | None:
+        """Whether it is one wheel, and no set of distributions; None where only reading says."""
+        return False
+
+    def target(self) -> tuple[Target, Spec] | None:
+        """The target of the specification that is meant. Raises `UsageError` for an unknown one."""
+        return None
+
+    def kept_beside(self, options: ReadingOptions) -> KeptBeside | None:
+        """Where a graph and a comparison's side are kept; None for what is made anew."""
+        return None
+
+
+class Installed(Source):
+    """Something that lies there: files, a wheel, an image."""
+
+    commands = READING
+    judged_by = "scan"
+    is_near = True
+    #: What a comparison takes it for.
+    form: ClassVar[Literal["tree", "wheel", "image"]] = "tree"
+
+    def facts(self, options: ReadingOptions) -> Facts:
+        """See `Source.facts`."""
+        lock = None if options.lock is None else read_lock(options.lock)
+        try:
+            facts = self.read(options)
+        except OSError as error:
+            raise UndecidedError(f"{self} cannot be read: {reason(error)}") from error
+        found = facts.inventory
+        if not (found.distributions or found.binaries or found.artefacts or found.unread):
+            raise UndecidedError(f"{self} holds no distribution and no binary: nothing to judge")
+        facts = replace(facts, catalogue=options.data_files())
+        return facts if lock is None else with_lines(facts, lock, root_of(lock))
+
+    @abstractmethod
+    def read(self, options: ReadingOptions) -> Facts:
+        """The facts alone. Raises OSError, too."""
+
+
+@dataclass(frozen=True)
+class Declared(Source):
+    """Something that declares what would be installed: it is resolved, for one target each."""
+
+    commands = RESOLVING
+    judged_by = "audit"
+    #: What a fix of it changes: lines, the tables of a project, or the SOURCE itself.
+    written_as: ClassVar[Literal["lines", "project", "itself"]] = "lines"
+
+    #: As it was typed.
+    text: str = field(default="", compare=False)
+    #: Normalized names; only what has them can be asked for them.
+    extras: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    #: Groups that are a default of the project, and not wanted: `uv.lock:-dev`.
+    without: frozenset[str] = frozenset()
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it names a file of this machine."""
+        return "://" not in self.name
+
+    def label(self, root: Path) -> str:
+        """What it is called in reports."""
+        return label_of(self.name, root) if self.is_file else shown(self.name)
+
+    def at(self, path: str) -> str:
+        """The same SOURCE as text, of a file that lies elsewhere."""
+        extras = f"[{','.join(sorted(self.extras))}]" if self.extras else ""
+        groups = [*sorted(self.groups), *(f"-{name}" for name in sorted(self.without))]
+        return f"{self.prefix}:{path}{extras}" + (f":{','.join(groups)}" if groups else "")
+
+    def facts(self, options: ReadingOptions) -> Facts:
+        """See `Source.facts`: the wheels that it comes to for one target are read."""
+        from buildmatrix.sources.wheels_on_index import facts_of
+
+        return facts_of(self, options)
+
+    def is_locked(self, ask: Ask) -> bool:
+        """Whether it names the version of everything already, and nothing is to be resolved."""
+        return False
+
+    @abstractmethod
+    def add_to(self, wanted: Wanted, ask: Ask, root: Path) -> None:
+        """Add what it asks for. Raises `SpecError` and `UsageError`."""
+
+    def pythons(self, root: Path) -> str:
+        """The range of Pythons that it is for, as it says; empty where it does not."""
+        return ""
+
+    def made_for(self) -> str:
+        """The identifier of the target that it was made for, as it says; empty for none."""
+        return ""
+
+    def unwritable(self, path: Path, label: str) -> str | None:
+        """Why no fix can be written into it, whatever the fix is; None where one can."""
+        return f"{self} is no file that asks for anything"
+
+
+def label_of(path: str, root: Path) -> str:
+    """What a file is called: as seen from `root` where it lies below it, else as it was given."""
+    try:
+        relative = os.path.relpath(root / path, root)
+    except ValueError:
+        return path
+    outside = relative.startswith("..") and Path(path).is_absolute()
+    return path if outside else posixpath.normpath(relative)

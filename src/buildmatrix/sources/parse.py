@@ -1,0 +1,87 @@
+"""Text → SOURCE: said outright (`dir:`, `lock:`, ...) or recognized by its looks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from buildmatrix.errors import UsageError
+from buildmatrix.sources import table
+from buildmatrix.sources.model import Argument, Declared, Source
+from buildmatrix.text import shown
+from buildmatrix.urls import remember
+
+#: What an empty SOURCE should have been.
+_WHAT = {
+    "audit": "a requirements file, a lock or pypi:NAME==VERSION",
+    "scan": "a folder, a wheel, a saved image or an image",
+}
+_WHATEVER = "an image, a folder, a wheel, a lock or a report"
+
+
+def parse(argument: Argument) -> Source:
+    """The SOURCE that `argument` means to its command. Raises `UsageError`."""
+    text, command = argument.text, argument.command
+    if not text.strip():
+        raise UsageError(f"SOURCE is empty; name {_WHAT.get(command, _WHATEVER)}")
+    remember(text)
+    prefix, colon, name = text.partition(":")
+    for kind in table.SOURCES:
+        if colon and prefix == kind.prefix:
+            if command not in kind.commands:
+                raise _refused(kind, argument)
+            if not name.strip():
+                raise UsageError(f"{text} names nothing; write {prefix}: and what to read")
+            return kind.named(name, argument)
+    for kind in table.SOURCES:
+        if command in kind.commands and (source := kind.recognized(argument)) is not None:
+            return source
+    raise _unrecognized(argument)
+
+
+def declared(text: str, root: Path) -> Declared:
+    """What `audit` takes SOURCE for. Raises `UsageError`."""
+    source = parse(Argument(text, "audit", root))
+    assert isinstance(source, Declared)
+    return source
+
+
+def prefixes(command: str) -> str:
+    """The prefixes that a command takes, as a sentence has them."""
+    named = [kind for kind in table.SOURCES if command in kind.commands and kind.prefix]
+    return ", ".join(f"{kind.prefix}:" for kind in named)
+
+
+def _refused(kind: type[Source], argument: Argument) -> UsageError:
+    """A SOURCE that another command reads."""
+    if argument.command == "audit" and kind.judged_by == "scan":
+        return UsageError(
+            f"{argument.text} is something installed, and audit reads what is declared; "
+            f"run `buildmatrix scan {argument.text}`"
+        )
+    does = "declares what is installed" if argument.command == "audit" else "lies there to be read"
+    like = "audit" if argument.command == "audit" else "scan"
+    return UsageError(
+        f"{kind.prefix}: is nothing that {does}, as {prefixes(like)} "
+        f"{'do' if like == 'audit' else 'are'}; see `buildmatrix {kind.judged_by}`"
+    )
+
+
+def _unrecognized(argument: Argument) -> UsageError:
+    text, path = argument.text, argument.path
+    if "://" in text:
+        return UsageError(f"{shown(text)} cannot be read from the network; save it as a file first")
+    if path.is_dir():
+        return UsageError(
+            f"{text} is a folder; name the requirements file, the project file or the lock in it, "
+            f"or run `buildmatrix scan {text}` for what is installed there"
+        )
+    if argument.command == "audit" and path.name in ("Pipfile", "setup.py", "setup.cfg"):
+        hint = "Pipfile.lock" if path.name == "Pipfile" else "a requirements file or a lock"
+        return UsageError(f"{text} does not say what is installed before it runs; audit {hint}")
+    if not path.exists():
+        hint = "; name a file, or write pypi:NAME==VERSION" if argument.command == "audit" else ""
+        return UsageError(f"there is no {text}{hint}")
+    return UsageError(
+        f"{text} is nothing that {argument.command} recognizes; write what it is: "
+        f"{prefixes(argument.command)}"
+    )

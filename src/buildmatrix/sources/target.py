@@ -1,0 +1,144 @@
+"""`target:ID`: a target of the specification, as its last build here left it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from buildmatrix.engines.exports import OpenTree
+from buildmatrix.errors import UndecidedError, UsageError
+from buildmatrix.locks.model import Lock
+from buildmatrix.locks.platform import marker_environment
+from buildmatrix.locks.read import read_lock
+from buildmatrix.sources.model import (
+    LOOKING,
+    Argument,
+    Facts,
+    KeptBeside,
+    ReadingOptions,
+    Source,
+    with_lines,
+)
+from buildmatrix.spec.model import Spec, Target
+from buildmatrix.state.folder import FOLDER, State, TargetFiles
+
+#: Identifiers of targets (`spec.matrix`): never a path.
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True)
+class BuiltTarget(Source):
+    """A target: its inventory lies in the state folder, its image in the engine."""
+
+    prefix = "target"
+    commands = LOOKING
+    judged_by = "why"
+
+    specification: Path = Path()
+    #: Loaded only where what is kept of the target does not serve.
+    spec: Callable[[], Spec | None] = field(default=lambda: None, compare=False, repr=False)
+
+    @classmethod
+    def named(cls, name: str, argument: Argument) -> Source:
+        """See `Source.named`."""
+        return cls(name, argument.specification, argument.spec)
+
+    @classmethod
+    def recognized(cls, argument: Argument) -> Source | None:
+        """See `Source.recognized`."""
+        id = argument.text
+        if not _ID.fullmatch(id) or argument.path.exists():
+            return None
+        source = cls(id, argument.specification, argument.spec)
+        if source._files.inventory.is_file():
+            return source
+        spec = argument.spec()
+        is_target = spec is not None and any(target.id == id for target in spec.targets)
+        return source if is_target else None
+
+    @property
+    def _files(self) -> TargetFiles:
+        return State(self.specification.parent / FOLDER).of(self.name)
+
+    def target(self) -> tuple[Target, Spec]:
+        """See `Source.target`."""
+        id, spec = self.name, self.spec()
+        if spec is None:
+            raise UsageError(
+                f"there is no specification here that could have a target {id}; give -f"
+            )
+        target = next((target for target in spec.targets if target.id == id), None)
+        if target is not None:
+            return target, spec
+        near = targets_like(id, spec)
+        hint = f"did you mean {' or '.join(near)}?" if near else "`buildmatrix targets` lists them"
+        raise UsageError(f"{spec.path} has no target {id}; {hint}")
+
+    def facts(self, options: ReadingOptions) -> Facts:
+        """See `Source.facts`: what the last build found, and the layers of its image."""
+        from buildmatrix import store
+        from buildmatrix.state.target_layers import LAYERS, with_layers
+
+        (target, spec), files = self.target(), self._files
+        build = f"`buildmatrix build --select {target.id}`"
+        if not files.inventory.is_file():
+            raise UndecidedError(
+                f"target {target.id} was not built here, so nothing is known of its image; run "
+                f"{build}, or ask its lock: `buildmatrix why lock:{target.lock} LIBRARY`"
+            )
+        dockerfile = dockerfile_of(spec, target)
+        try:
+            inventory, why = store.read(files.inventory), None
+        except UndecidedError as error:
+            raise UndecidedError(f"{error.message}: {build}", log=error.log) from error
+        if options.layers:
+            inventory, why = with_layers(
+                files, inventory, options.engine, options.note, dockerfile[1]
+            )
+        layers = files.layers(options.note).path(LAYERS) or files.folder
+        note = f"which layer put a file there: {why} (--layers tries again)"
+        facts = Facts(
+            f"target {target.id}",
+            inventory,
+            files=(spec.root / target.lock, layers, dockerfile[1]),
+            environment=marker_environment(target),
+            notes=() if why is None else (note,),
+            catalogue=spec.catalogue_files,
+            dockerfile=dockerfile,
+            target=(target, spec),
+        )
+        lock = lock_of(spec, target) if options.lock is None else read_lock(options.lock)
+        return with_lines(facts, lock, spec.root)
+
+    def open(self, options: ReadingOptions) -> OpenTree:
+        """See `Source.open`."""
+        from buildmatrix.state.target_layers import image_tree
+
+        return image_tree(self._files, options.engine)
+
+    def kept_beside(self, options: ReadingOptions) -> KeptBeside | None:
+        """See `Source.kept_beside`."""
+        if options.lock is not None or not _ID.fullmatch(self.name):
+            return None
+        files = self._files
+        return KeptBeside(files.made(options.note), (files.inventory, self.specification))
+
+
+def dockerfile_of(spec: Spec, target: Target) -> tuple[str, Path]:
+    """The Dockerfile that was generated for a target: its name, and where it lies."""
+    name = f"{spec.output}/{target.id}/Dockerfile"
+    return name, spec.root / name
+
+
+def lock_of(spec: Spec, target: Target) -> Lock | None:
+    """The lock of a target, where it is there."""
+    path = spec.root / target.lock
+    return read_lock(path) if target.lock and path.is_file() else None
+
+
+def targets_like(id: str, spec: Spec) -> list[str]:
+    """Targets whose identifiers are spelled nearly like `id`."""
+    return difflib.get_close_matches(id, [target.id for target in spec.targets], 3, 0.8)

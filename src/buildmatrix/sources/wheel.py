@@ -1,0 +1,148 @@
+"""`wheel:PATH-or-URL`: one wheel, which lies here or on a server, or which would be installed."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.utils import InvalidWheelFilename
+from packaging.version import InvalidVersion
+
+from buildmatrix.engines.exports import OpenTree
+from buildmatrix.errors import UsageError
+from buildmatrix.inventory.model import Inventory
+from buildmatrix.locks.ask import Ask
+from buildmatrix.locks.model import Wheel
+from buildmatrix.locks.requirement_files import add_line
+from buildmatrix.locks.wanted import Wanted
+from buildmatrix.parsing import parse_wheel_name
+from buildmatrix.sources.model import (
+    READING,
+    RESOLVING,
+    Argument,
+    Declared,
+    Facts,
+    Installed,
+    ReadingOptions,
+    Source,
+)
+from buildmatrix.urls import path_in, remember
+
+
+def is_wheel_label(text: str) -> bool:
+    """Whether a report calls one wheel so."""
+    return text.startswith(f"{WheelFile.prefix}:")
+
+
+class WheelFile(Installed):
+    """A wheel that lies here."""
+
+    prefix = "wheel"
+    commands = READING | RESOLVING
+    form = "wheel"
+
+    @classmethod
+    def named(cls, name: str, argument: Argument) -> Source:
+        """See `Source.named`: `audit` resolves what the wheel requires, and `scan` reads it."""
+        if argument.command == "scan":
+            return WheelOnServer(name) if "://" in name else cls(name)
+        if argument.command != "audit" and "://" not in name:
+            return cls(name)
+        path = path_in(name) if "://" in name else name
+        if not path.endswith(".whl"):
+            raise UsageError(f"{argument.text} is no wheel: the name of one ends in .whl")
+        # uv takes a scheme in capitals for the begin of a path.
+        scheme, mark, rest = name.partition("://")
+        return DeclaredWheel(scheme.lower() + mark + rest if mark else name, argument.text)
+
+    @classmethod
+    def recognized(cls, argument: Argument) -> Source | None:
+        """See `Source.recognized`."""
+        text, path = argument.text, argument.path
+        name = path_in(text) if "://" in text else text
+        if not name.endswith(".whl") or path.is_dir():
+            return None
+        if "://" not in text and argument.command != "audit" and not path.is_file():
+            raise UsageError(f"there is no {text}")
+        return cls.named(text, argument)
+
+    def read(self, options: ReadingOptions) -> Facts:
+        """See `Installed.read`."""
+        from buildmatrix.inventory.collect import collect
+        from buildmatrix.store.facts import digest
+        from buildmatrix.trees.wheel import WheelTree
+
+        path, cache = Path(self.name), options.cache()
+
+        def scan() -> Inventory:
+            with WheelTree(path) as tree:
+                return collect(tree)
+
+        inventory = scan() if cache is None else cache.inventory(f"wheel {digest(path)}", scan)
+        return Facts(str(self), inventory)
+
+    def open(self, options: ReadingOptions) -> OpenTree:
+        """See `Source.open`."""
+        from buildmatrix.trees.wheel import WheelTree
+
+        return lambda: WheelTree(Path(self.name))
+
+    @property
+    def single_file(self) -> Path:
+        """See `Source.single_file`."""
+        return Path(self.name)
+
+    @property
+    def is_wheel(self) -> bool:
+        """See `Source.is_wheel`."""
+        return True
+
+
+class WheelOnServer(Installed):
+    """A wheel on a server, which is read without a copy of it."""
+
+    prefix = "wheel"
+    form = "wheel"
+
+    def read(self, options: ReadingOptions) -> Facts:
+        """See `Installed.read`. Raises `UsageError` for an address that names no wheel."""
+        url, _, fragment = self.name.partition("#")
+        filename = posixpath.basename(path_in(url))
+        if not filename.endswith(".whl"):
+            raise UsageError(f"{self} is no wheel: the name of one ends in .whl")
+        # As pip and uv write it behind an address.
+        claim = re.search(r"(?:^|&)sha256=([0-9A-Fa-f]{64})(?:&|$)", fragment)
+        remember(url)
+        wheel = Wheel(filename, url, claim[1].lower() if claim is not None else "")
+        return Facts(str(self), options.index().reader.read(wheel, "whole").inventory)
+
+
+@dataclass(frozen=True)
+class DeclaredWheel(Declared):
+    """A wheel that would be installed, with what it requires."""
+
+    prefix = "wheel"
+
+    @classmethod
+    def named(cls, name: str, argument: Argument) -> Source:
+        """See `Source.named`."""
+        return WheelFile.named(name, argument)
+
+    def add_to(self, wanted: Wanted, ask: Ask, root: Path) -> None:
+        """See `Declared.add_to`."""
+        where = str(ask.path.absolute()) if self.is_file else self.name
+        add_line(wanted, where, str(self), 0, root)
+
+    def pythons(self, root: Path) -> str:
+        """See `Declared.pythons`: as the tags of its name say."""
+        filename = posixpath.basename(path_in(self.name))
+        try:
+            tags = parse_wheel_name(filename)[3]
+        except (InvalidWheelFilename, InvalidVersion):
+            return ""
+        for tag in sorted(tags, key=str):
+            if found := re.fullmatch(r"cp3(\d+)", tag.interpreter):
+                return f">=3.{found[1]}" if tag.abi in ("abi3", "none") else f"==3.{found[1]}.*"
+        return ""
