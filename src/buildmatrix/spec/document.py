@@ -62,9 +62,9 @@ class Problems:
 
     def stop(self) -> None:
         """Raise `SpecError` with all problems, in the order of the file, if there are any."""
-        found = self._certain or self._doubtful
-        if found:
-            raise SpecError(sorted(found, key=_place))
+        problems = self._certain or self._doubtful
+        if problems:
+            raise SpecError(sorted(problems, key=_place))
 
 
 def _place(problem: Problem) -> tuple[int, int]:
@@ -78,7 +78,7 @@ class Document:
     file: str
     values: Mapping[str, object]
     _lines: positions.Lines
-    _marks: Mapping[positions.Path, positions.Mark]
+    _marks: Mapping[positions.Path, positions.Offsets]
 
     def key(self, path: positions.Path) -> Position:
         """Where the key of the entry at `path` stands."""
@@ -88,8 +88,8 @@ class Document:
         """Where the value at `path` begins."""
         return self._position(self._mark(path).value)
 
-    def _mark(self, path: positions.Path) -> positions.Mark:
-        return self._marks[path] if path else positions.Mark(0, 0)
+    def _mark(self, path: positions.Path) -> positions.Offsets:
+        return self._marks[path] if path else positions.Offsets(0, 0)
 
     def _position(self, offset: int) -> Position:
         return Position(self.file, *self._lines.place(offset))

@@ -12,18 +12,18 @@ def toml_string(text: str) -> str:
     return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in escaped) + '"'
 
 
-def closest(word: str, known: Iterable[str]) -> str | None:
+def closest(word: str, words: Iterable[str]) -> str | None:
     """The known word that was probably meant."""
-    found = difflib.get_close_matches(word[:64], list(known), n=1)
-    return found[0] if found else None
+    matches = difflib.get_close_matches(word[:64], list(words), n=1)
+    return matches[0] if matches else None
 
 
-def did_you_mean(word: str, known: Iterable[str], what: str) -> str:
+def did_you_mean(word: str, words: Iterable[str], what: str) -> str:
     """A hint for an unknown word: the closest known one, else all of them."""
-    known = list(known)
-    if near := closest(word, known):
+    words = list(words)
+    if near := closest(word, words):
         return f"did you mean `{near}`?"
-    if not known:
+    if not words:
         return f"there are no {what}"
-    more = f" and {len(known) - 20} more" if len(known) > 20 else ""
-    return f"known {what}: {', '.join(known[:20])}{more}"
+    more = f" and {len(words) - 20} more" if len(words) > 20 else ""
+    return f"known {what}: {', '.join(words[:20])}{more}"

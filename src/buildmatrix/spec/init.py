@@ -19,10 +19,10 @@ from buildmatrix.errors import UsageError
 from buildmatrix.parsing import parse_specifiers
 from buildmatrix.spec import kinds
 from buildmatrix.spec.hints import toml_string
-from buildmatrix.spec.inputs import Inputs, read_inputs
+from buildmatrix.spec.inputs import ProjectInputs, read_inputs
 
 
-class Package(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DistributionAdvice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Distributions that need a different treatment per backend; see `data/init.toml`."""
 
     name: list[str]
@@ -46,12 +46,12 @@ class BackendStart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
     system_packages: list[str] = []
 
 
-class Knowledge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Advice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All of `data/init.toml`."""
 
     pythons: list[str]
     backend: Mapping[str, BackendStart]
-    package: list[Package]
+    package: list[DistributionAdvice]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +60,13 @@ class Choice:
 
     name: str
     place: str
-    package: Package
+    package: DistributionAdvice
 
 
-def knowledge() -> Knowledge:
+def read_advice() -> Advice:
     """What `init` knows about backends and distributions."""
     data = files("buildmatrix.spec").joinpath("data/init.toml").read_bytes()
-    return msgspec.toml.decode(data, type=Knowledge)
+    return msgspec.toml.decode(data, type=Advice)
 
 
 def first_spec(inputs: Sequence[Path], root: Path | None = None) -> str:
@@ -80,25 +80,25 @@ def first_spec(inputs: Sequence[Path], root: Path | None = None) -> str:
         UsageError: an input is missing, cannot be read, or lies outside of `root`.
     """
     root = root or Path()
-    known = knowledge()
-    found = read_inputs(inputs)
+    advice = read_advice()
+    project = read_inputs(inputs)
     choices = [
         Choice(name, place, package)
-        for name, place in found.distributions.items()
-        for package in known.package
+        for name, place in project.distributions.items()
+        for package in advice.package
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in package.name)
     ]
-    own = {path: name for path in inputs if (name := _backend_in_name(path, known.backend))}
-    backends = list(known.backend) if choices or own else ["cpu"]
+    own = {path: name for path in inputs if (name := _backend_in_name(path, advice.backend))}
+    backends = list(advice.backend) if choices or own else ["cpu"]
     shared = [path for path in inputs if path not in own]
     parts = [
-        _head(inputs, found, choices),
-        _project(found, root),
-        _defaults(shared, found, root, known),
+        _head(inputs, project, choices),
+        _project(project, root),
+        _defaults(shared, project, root, advice),
         *(
             _backend(
                 name,
-                known.backend[name],
+                advice.backend[name],
                 choices,
                 [_relative(path, root) for path in own if own[path] == name],
             )
@@ -118,7 +118,7 @@ def _backend_in_name(path: Path, backends: Iterable[str]) -> str | None:
     return named[0] if len(named) == 1 else None
 
 
-def _head(inputs: Sequence[Path], found: Inputs, choices: Sequence[Choice]) -> str:
+def _head(inputs: Sequence[Path], project: ProjectInputs, choices: Sequence[Choice]) -> str:
     names = ", ".join(path.name for path in inputs)
     lines = [f"Written by `buildmatrix init` from {names}. It is a start: read it, change it."]
     if choices:
@@ -129,18 +129,18 @@ def _head(inputs: Sequence[Path], found: Inputs, choices: Sequence[Choice]) -> s
             "None of the requirements is known to differ between backends, so there is one "
             "backend, cpu. For a GPU add a table such as [backend.cuda]: see docs/spec.md."
         )
-    if found.unread:
+    if project.unread:
         lines.append("Not understood, and so not looked at here:")
-        lines += [f"- {place}" for place in found.unread[:20]]
-        if len(found.unread) > 20:
-            lines.append(f"- and {len(found.unread) - 20} more")
+        lines += [f"- {place}" for place in project.unread[:20]]
+        if len(project.unread) > 20:
+            lines.append(f"- and {len(project.unread) - 20} more")
     return _comment(*lines) + "schema = 1\n"
 
 
-def _project(found: Inputs, root: Path) -> str:
-    name = re.sub(r"[^a-z0-9]+", "-", (found.name or root.resolve().name).lower()).strip("-")
+def _project(project: ProjectInputs, root: Path) -> str:
+    name = re.sub(r"[^a-z0-9]+", "-", (project.name or root.resolve().name).lower()).strip("-")
     lines = ["[project]", f'name = "{name[:64].strip("-") or "project"}"']
-    version = found.version or ""
+    version = project.version or ""
     if kinds.VERSION.complaint(version) is None:
         lines.append(f"version = {toml_string(version)}")
     else:
@@ -149,8 +149,8 @@ def _project(found: Inputs, root: Path) -> str:
     return _lines(lines)
 
 
-def _defaults(inputs: Sequence[Path], found: Inputs, root: Path, known: Knowledge) -> str:
-    pythons, why = _pythons(found.requires_python, known.pythons)
+def _defaults(inputs: Sequence[Path], project: ProjectInputs, root: Path, advice: Advice) -> str:
+    pythons, why = _pythons(project.requires_python, advice.pythons)
     lines = ["[defaults]", f"python = {_list(pythons)}  # {why}"]
     requirements = [_relative(path, root) for path in inputs if path.suffix != ".toml"]
     if requirements:
@@ -159,8 +159,8 @@ def _defaults(inputs: Sequence[Path], found: Inputs, root: Path, known: Knowledg
         if len(projects) > 1:
             raise UsageError(f"name one pyproject.toml, not {len(projects)}")
         lines.append(f"pyproject = {toml_string(projects[0])}")
-        if found.extras:
-            lines.append(f"# extras = {_list(found.extras)}  # what {projects[0]} offers")
+        if project.extras:
+            lines.append(f"# extras = {_list(project.extras)}  # what {projects[0]} offers")
     lines += [
         '# copy = [["src", "/app"]]  # what else goes into the image',
         '# command = ["python", "-m", "app"]',

@@ -20,7 +20,7 @@ MAX_FILES = 50
 
 
 @dataclass(slots=True)
-class Inputs:
+class ProjectInputs:
     """What was found in the inputs."""
 
     #: Normalised name → `file:line` (or the file) of its first mention, in order.
@@ -33,13 +33,13 @@ class Inputs:
     extras: list[str] = field(default_factory=list)
 
 
-def read_inputs(paths: Sequence[Path]) -> Inputs:
+def read_inputs(paths: Sequence[Path]) -> ProjectInputs:
     """Read requirements files and `pyproject.toml` files.
 
     Raises:
         UsageError: a file is missing or cannot be read.
     """
-    inputs = Inputs()
+    inputs = ProjectInputs()
     for path in paths:
         if path.suffix == ".toml":
             _read_pyproject(path, inputs)
@@ -63,7 +63,7 @@ def _text(path: Path) -> str:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _read_requirements(path: Path, inputs: Inputs, seen: set[Path]) -> None:
+def _read_requirements(path: Path, inputs: ProjectInputs, seen: set[Path]) -> None:
     if path in seen or len(seen) >= MAX_FILES:
         return
     seen.add(path)
@@ -83,14 +83,14 @@ def _read_requirements(path: Path, inputs: Inputs, seen: set[Path]) -> None:
             _add(line.split(" --hash")[0].strip(), place, inputs)
 
 
-def _read_included(path: Path, place: str, inputs: Inputs, seen: set[Path]) -> None:
+def _read_included(path: Path, place: str, inputs: ProjectInputs, seen: set[Path]) -> None:
     if path.is_file():
         _read_requirements(path, inputs, seen)
     else:
         inputs.unread.append(f"{place}: the file that it includes is not there")
 
 
-def _read_pyproject(path: Path, inputs: Inputs) -> None:
+def _read_pyproject(path: Path, inputs: ProjectInputs) -> None:
     try:
         document = toml.loads(_text(path))
     except toml.TomlError as error:
@@ -112,7 +112,7 @@ def _read_pyproject(path: Path, inputs: Inputs) -> None:
                 _add(requirement, place, inputs)
 
 
-def _add(text: str, place: str, inputs: Inputs) -> None:
+def _add(text: str, place: str, inputs: ProjectInputs) -> None:
     try:
         name = canonicalize_name(parse_requirement(text).name)
     except InvalidRequirement:

@@ -19,7 +19,7 @@ from buildmatrix.spec.model import (
     DEFAULT_OUTPUT,
     DEFAULT_TOOLS,
     STATE,
-    Ignored,
+    AcceptedAdvisory,
     NodeClass,
     Policy,
     Position,
@@ -36,7 +36,7 @@ from buildmatrix.spec.targets import Context, build_targets
 from buildmatrix.spec.waivers import checked_waiver
 
 
-class Described(Protocol):
+class BackendDescription(Protocol):
     """What the catalogue says of a backend, as far as it matters here."""
 
     @property
@@ -44,10 +44,10 @@ class Described(Protocol):
         """Other names that people use for it."""
 
 
-#: Names of backends, or those with what is known of them; or the function that gives them for some
+#: Names of backends, or those with their descriptions; or the function that gives them for some
 #: data files of the user.
-Known = Collection[str] | Mapping[str, Described]
-Backends = Known | Callable[[tuple[Path, ...]], Known]
+BackendNames = Collection[str] | Mapping[str, BackendDescription]
+Backends = BackendNames | Callable[[tuple[Path, ...]], BackendNames]
 
 _SEVERITIES: Mapping[str, Severity] = {
     "": "error",
@@ -116,7 +116,7 @@ def load_spec(path: Path, backends: Backends | None = None) -> Spec:
 
 
 def _check_backends(
-    file: SpecFile, backends: Known | None, problems: Problems, *, doubtful: bool
+    file: SpecFile, backends: BackendNames | None, problems: Problems, *, doubtful: bool
 ) -> None:
     if not file.backend:
         problems.add(
@@ -125,8 +125,10 @@ def _check_backends(
     for name, table in file.backend.items():
         if backends is not None and name not in backends:
             aliases = backends if isinstance(backends, Mapping) else {}
-            meant = next((known for known, one in aliases.items() if name in one.aliases), None)
-            hint = f"it is called `{meant}` here" if meant else None
+            usual_name = next(
+                (usual for usual, backend in aliases.items() if name in backend.aliases), None
+            )
+            hint = f"it is called `{usual_name}` here" if usual_name else None
             hint = hint or did_you_mean(name, sorted(backends), "backends")
             message = f"unknown backend {quoted(name)}"
             problems.add(table.at, message, hint, doubtful=doubtful)
@@ -215,7 +217,8 @@ def _vulnerabilities(table: VulnerabilitiesTable, problems: Problems) -> Vulnera
         url=table.url.value if table.url else None,
         severity=_SEVERITIES[table.severity.value if table.severity else ""],
         ignore=tuple(
-            Ignored(one.id.value, one.reason.value, one.expires, one.at) for one in table.ignore
+            AcceptedAdvisory(entry.id.value, entry.reason.value, entry.expires, entry.at)
+            for entry in table.ignore
         ),
     )
 
@@ -235,8 +238,8 @@ def _output(file: SpecFile, problems: Problems) -> str:
 
 
 def _tools(file: SpecFile) -> dict[str, str]:
-    said = {"uv": file.tools.uv, "scanner": file.tools.scanner}
-    return DEFAULT_TOOLS | {name: text.value for name, text in said.items() if text}
+    texts = {"uv": file.tools.uv, "scanner": file.tools.scanner}
+    return DEFAULT_TOOLS | {name: text.value for name, text in texts.items() if text}
 
 
 def _values(texts: tuple[SourceText, ...]) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ def _axes(name: str, backend: BackendTable, file: SpecFile, problems: Problems) 
         problems.add(backend.at, message, 'write `runtime = "any"`', doubtful=True)
     if ANY in runtimes and len(runtimes) > 1:
         message = f"backend `{name}` has the runtime `{ANY}` and others beside it"
-        problems.add(backend.at, message, f"`{ANY}` means that there are none: take it out")
+        problems.add(backend.at, message, f"`{ANY}` means that there are no versions: remove it")
     python = _axis(backend.python or defaults.python, problems)
     if not python:
         message = f"backend `{name}` has no Python versions"
@@ -113,7 +113,7 @@ def _axis(texts: tuple[SourceText, ...] | None, problems: Problems) -> tuple[str
     values: dict[str, None] = {}
     for text in sound(texts):
         if text.value in values:
-            problems.add(text.at, f"`{text.value}` stands here twice", "remove one of the two")
+            problems.add(text.at, f"`{text.value}` is listed twice", "remove one of the two")
         values[text.value] = None
     return tuple(values)
 
@@ -121,7 +121,7 @@ def _axis(texts: tuple[SourceText, ...] | None, problems: Problems) -> tuple[str
 def _exclude(
     entries: tuple[ExcludeTable, ...], product: Sequence[Point], problems: Problems
 ) -> dict[str, str]:
-    """Identifier → reason of the first entry that takes it out."""
+    """Identifier → reason of the first entry that excludes it."""
     ids = [point.id for point in product]
     excluded: dict[str, str] = {}
     for entry in entries:
@@ -151,18 +151,18 @@ def _include(include: IncludeTable, axes: dict[str, Axes], problems: Problems) -
         hint = did_you_mean(name, axes, "backends")
         problems.add(include.backend.at, f"there is no backend `{name}`", hint, doubtful=True)
         return None
-    known = axes[name]
-    if include.runtime and include.runtime.value not in known.runtimes:
-        hint = did_you_mean(include.runtime.value, known.runtimes, "runtimes")
+    backend_axes = axes[name]
+    if include.runtime and include.runtime.value not in backend_axes.runtimes:
+        hint = did_you_mean(include.runtime.value, backend_axes.runtimes, "runtimes")
         message = f"backend `{name}` has no runtime `{include.runtime.value}`"
         problems.add(include.runtime.at, message, hint, doubtful=True)
         return None
 
     rest: dict[str, str] = {}
     for key, text, only in (
-        ("runtime", include.runtime, known.runtimes),
-        ("variant", include.variant, known.variants),
-        ("platform", include.platform, known.platforms),
+        ("runtime", include.runtime, backend_axes.runtimes),
+        ("variant", include.variant, backend_axes.variants),
+        ("platform", include.platform, backend_axes.platforms),
     ):
         if text is None and len(only) != 1:
             hint = f"write `{key} = ...` with one of {', '.join(only)}"

@@ -97,7 +97,7 @@ class Waiver:
 
 
 @dataclass(frozen=True, slots=True)
-class Ignored:
+class AcceptedAdvisory:
     """An advisory that somebody accepted, under any of its names."""
 
     id: str
@@ -114,7 +114,7 @@ class VulnerabilityPolicy:
     #: The OSV service to ask, where it is not the public one.
     url: str | None = None
     severity: Severity = "error"
-    ignore: tuple[Ignored, ...] = ()
+    ignore: tuple[AcceptedAdvisory, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,14 +99,14 @@ class Filler:
                     "commit first, or use `{version}`",
                 )
                 return None
-        known = [*self.values, GIT]
+        names = [*self.values, GIT]
         if name.startswith("runtime."):
             backend, runtime = self.values["backend"], self.values["runtime"]
             message = f"runtime `{runtime}` of `{backend}` has no value {quoted(name[8:])}"
-            known = [value for value in known if value.startswith("runtime.")]
-            hint = did_you_mean(name, known, "values of this runtime")
+            names = [value for value in names if value.startswith("runtime.")]
+            hint = did_you_mean(name, names, "values of this runtime")
         else:
             message = f"unknown placeholder {quoted('{' + name + '}')}"
-            hint = did_you_mean(name, known, "placeholders")
+            hint = did_you_mean(name, names, "placeholders")
         self.problems.add(text.at, message, hint)
         return None

@@ -39,7 +39,7 @@ class TooDeepError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Offsets:
     """Offsets at which an entry begins: its key, and its value.
 
     The two are equal for elements of arrays. For `[table]` headers both are the header's key.
@@ -61,7 +61,7 @@ class Lines:
         return line, offset - self._starts[line - 1] + 1
 
 
-def index(text: str) -> dict[Path, Mark]:
+def index(text: str) -> dict[Path, Offsets]:
     """Every path of a valid TOML text (with `\\n` line ends) and where it stands.
 
     A table that several places write to (`[a.b]` and `[a.c]` for `a`) is marked at the first.
@@ -78,7 +78,7 @@ class _Walker:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
-        self.marks: dict[Path, Mark] = {}
+        self.marks: dict[Path, Offsets] = {}
         #: Path of each array of tables → its number of elements so far.
         self.lengths: dict[Path, int] = {}
 
@@ -174,7 +174,7 @@ class _Walker:
         if len(path) >= MAX_DEPTH:
             raise TooDeepError(key)
         path = (*path, part)
-        self.marks.setdefault(path, Mark(key, value))
+        self.marks.setdefault(path, Offsets(key, value))
         return path
 
     def skip(self, pattern: re.Pattern[str]) -> None:

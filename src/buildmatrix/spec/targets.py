@@ -118,17 +118,17 @@ def _target(
     backend = file.backend[point.backend]
     filler = Filler(point.id, _values(file, point), context.commit, problems)
 
-    def one(text: SourceText | None, default: str, kind: kinds.Kind = kinds.TEXT) -> str:
+    def filled(text: SourceText | None, default: str, kind: kinds.Kind = kinds.TEXT) -> str:
         return filler.fill(text or SourceText(default, backend.at, kind))
 
-    def maybe(text: SourceText | None) -> str | None:
+    def optional(text: SourceText | None) -> str | None:
         return filler.fill(text) if text else None
 
-    def many(texts: tuple[SourceText, ...] | None) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(filler.fill(text) for text in sound(texts)))
+    def texts(sources: tuple[SourceText, ...] | None) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(filler.fill(text) for text in sound(sources)))
 
-    def table(texts: Mapping[str, SourceText] | None) -> dict[str, str]:
-        return {key: filler.fill(text) for key, text in (texts or {}).items() if text.sound}
+    def entries(table: Mapping[str, SourceText] | None) -> dict[str, str]:
+        return {key: filler.fill(text) for key, text in (table or {}).items() if text.sound}
 
     def existing(text: SourceText) -> str:
         path = tidy(filler.fill(text))
@@ -138,7 +138,7 @@ def _target(
     requirements = tuple(dict.fromkeys(existing(text) for text in sound(settings.requirements)))
     pyproject = existing(settings.pyproject) if settings.pyproject else None
     _check_inputs(point, backend, settings, problems)
-    template = tidy(one(settings.template, f"{point.backend}.Dockerfile.j2"))
+    template = tidy(filled(settings.template, f"{point.backend}.Dockerfile.j2"))
     if settings.template and "/" in template:
         check_exists(root, template, settings.template.at, problems)
     templates = file.tags.templates or (SourceText("{version}-{id}", file.tags.at, kinds.TAG),)
@@ -155,17 +155,17 @@ def _target(
         platform=point.platform,
         base=_base(point, backend, settings, filler, problems),
         requirements=requirements,
-        extras=many(settings.extras),
+        extras=texts(settings.extras),
         pyproject=pyproject,
-        replace=table(settings.replace),
-        drop=many(settings.drop),
-        no_binary=many(settings.no_binary),
-        index=table(settings.index),
-        torch=maybe(settings.torch),
-        archs=many(settings.archs),
-        system_packages=many(settings.system_packages),
-        env=table(settings.env),
-        labels=table(settings.labels),
+        replace=entries(settings.replace),
+        drop=texts(settings.drop),
+        no_binary=texts(settings.no_binary),
+        index=entries(settings.index),
+        torch=optional(settings.torch),
+        archs=texts(settings.archs),
+        system_packages=texts(settings.system_packages),
+        env=entries(settings.env),
+        labels=entries(settings.labels),
         template=template,
         copy=tuple(
             dict.fromkeys(
@@ -176,11 +176,11 @@ def _target(
         ),
         command=_words(settings.command),
         user=_user(settings),
-        image=one(file.project.image, "{project}", kinds.REPOSITORY),
-        tags=many((*templates, *aliases)),
-        lock=tidy(one(settings.lock, "locks/pylock.{id}.toml", kinds.LOCK_PATH)),
+        image=filled(file.project.image, "{project}", kinds.REPOSITORY),
+        tags=texts((*templates, *aliases)),
+        lock=tidy(filled(settings.lock, "locks/pylock.{id}.toml", kinds.LOCK_PATH)),
         smoke=tuple(_smoke(smoke) for smoke in smokes if smoke.name.sound and smoke.level.sound),
-        runner=maybe(settings.runner),
+        runner=optional(settings.runner),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from buildmatrix.errors import UsageError
-from buildmatrix.spec.init import first_spec, knowledge
+from buildmatrix.spec.init import first_spec, read_advice
 from buildmatrix.spec.load import load_spec
 
 REQUIREMENTS = """\
@@ -151,7 +151,7 @@ def test_a_missing_input_and_one_outside_of_the_folder_are_refused(tmp_path):
 
 
 def test_every_entry_of_the_knowledge_has_a_source_and_a_date():
-    known = knowledge()
+    known = read_advice()
     backends = set(known.backend)
     for entry in [*known.package, *known.backend.values()]:
         assert entry.source and entry.date
