@@ -32,7 +32,7 @@ def _check_environment(env: Mapping[str, SourceText], problems: Problems) -> Non
         if re.search(rf"\$(?:{name}\b|{{{name}}})", text.value):
             problems.add(
                 text.at,
-                f"`{name}` names itself, and nothing in `env` is expanded",
+                f"`{name}` refers to itself, and nothing in `env` is expanded",
                 "write the whole value",
             )
         elif name == "PATH" and PROGRAMS not in text.value.split(":"):
@@ -45,7 +45,7 @@ def _check_environment(env: Mapping[str, SourceText], problems: Problems) -> Non
             problems.add(
                 text.at,
                 "PYTHONHOME would keep the image's Python from finding its own modules",
-                "take it out; PYTHONPATH adds folders",
+                "remove it; PYTHONPATH adds folders",
             )
 
 
@@ -54,7 +54,7 @@ def _check_replacements(replace: Mapping[str, SourceText], problems: Problems) -
     for name, text in replace.items():
         key = canonicalize_name(name)
         if text.sound and canonicalize_name(text.value) == key:
-            problems.add(text.at, f"`{name}` is replaced by itself", "take this entry out")
+            problems.add(text.at, f"`{name}` is replaced by itself", "remove this entry")
         if key in seen:
             message = f"`{seen[key]}` and `{name}` are one distribution, replaced twice"
             problems.add(text.at, message, "keep one of the two")

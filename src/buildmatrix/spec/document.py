@@ -152,7 +152,11 @@ def _parse(text: str, problems: Problems) -> Document:
     except positions.TooDeepError as error:
         _fail(problems, lines.place(error.offset), f"tables or arrays are {error}")
     except RecursionError:
-        _fail(problems, (1, 1), f"tables or arrays are nested deeper than {positions.MAX_DEPTH}")
+        _fail(
+            problems,
+            (1, 1),
+            f"tables or arrays are nested deeper than {positions.MAX_DEPTH} levels",
+        )
     except ValueError:
         # Python refuses to read numbers of thousands of digits; the parser passes that on.
         number = re.search(r"[0-9_]{4000}", text)
@@ -174,7 +178,7 @@ def _advice(error: tomli.TOMLDecodeError) -> str | None:
     """What is most often meant where the parser stopped."""
     line = error.doc.split("\n")[error.lineno - 1]
     if error.msg == "Invalid value":
-        return "strings stand in quotes, and booleans are `true` and `false`"
+        return "put strings in quotes; booleans are `true` and `false`"
     if error.msg.startswith("Expected '='"):
         return "write `key = value`"
     if "twice" in error.msg or error.msg == "Cannot overwrite a value":

@@ -55,7 +55,7 @@ class Kind:
         if not text.strip() and not self.may_be_empty:
             return f"is empty; write {self.what} such as `{self.example}`"
         if self.choices and text not in self.choices:
-            return f"is not {self.what}; write one of {', '.join(self.choices)}"
+            return f"is not {self.what}; write {' or '.join(f'`{c}`' for c in self.choices)}"
         if self.pattern and not re.fullmatch(self.pattern, text):
             rule = f" ({self.rule})" if self.rule else ""
             return f"is not {self.what}{rule}; write something like `{self.example}`"
@@ -288,8 +288,8 @@ SONAME_GLOB = Kind("a pattern for library names", "libcuda.so.1")
 ARGUMENT = Kind("a word of a command", "python", limit=MAX_TEXT, may_be_empty=True)
 VALUE = Kind("a value", "1", limit=MAX_TEXT, may_be_empty=True)
 COMMAND = Kind("a command", "python -m inferno", limit=MAX_TEXT, further=_command)
-LATEST = Kind("what to take only the latest of", "runtime", choices=("runtime",))
-INHERIT = Kind("how to inherit", "append", choices=("append", "replace"))
+LATEST = Kind("an axis to keep the latest of", "runtime", choices=("runtime",))
+INHERIT = Kind("a way to inherit", "append", choices=("append", "replace"))
 SIZE = Kind("a size", "3GB", r"[0-9]{1,9}(?:\.[0-9]{1,3})? ?(?:B|[kKMGT]B|[KMGT]iB)", 20)
 #: Not zero: nothing ends within no time.
 DURATION = Kind(

@@ -44,17 +44,17 @@ def check_override(over: OverrideTable, problems: Problems) -> None:
         problems.add(over.at, message, "write a setting, such as `archs`", doubtful=True)
     for name, how in over.inherit.items():
         if name not in APPENDABLE:
-            reason = "is one value, nothing" if name in SETTINGS else "is no setting"
+            reason = "is a single value" if name in SETTINGS else "is not a setting"
             problems.add(
                 how.at,
-                f"`inherit` names `{name}`, which {reason} that can be appended to",
+                f"`inherit` names `{name}`, which {reason}: nothing can be appended to it",
                 did_you_mean(name, APPENDABLE, "lists and tables"),
             )
         elif getattr(over, SETTINGS[name].field) is None:
             problems.add(
                 how.at,
                 f"`inherit` names `{name}`, which this override does not set",
-                f"add `{name}` to the override, or take it out of `inherit`",
+                f"add `{name}` to the override, or remove it from `inherit`",
                 doubtful=True,
             )
 

@@ -112,7 +112,7 @@ def _advice(spec: Spec, path: str) -> str:
     folder = (spec.root / path).parent
     near = closest(path.rpartition("/")[2], [entry.name for entry in folder.glob("*")][:1000])
     if near is None:
-        return "make it first, or take it out of `copy`"
+        return "make it first, or remove it from `copy`"
     return f"did you mean `{PurePosixPath(path).with_name(near)}`?"
 
 

@@ -223,7 +223,7 @@ def pair(first: Shape[First], second: Shape[Second]) -> Shape[tuple[First, Secon
         if isinstance(value, list) and len(value) == 2:
             return first.read(value[0], node.child(0)), second.read(value[1], node.child(1))
         if isinstance(value, list):
-            message = f"{node.name} must be {what}, but it has {len(value)}"
+            message = f"{node.name} must be {what}, but it is a list of {len(value)}"
             node.problem(message, f"write `{example}`")
         else:
             node.mismatch(value, what, example)

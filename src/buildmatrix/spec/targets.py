@@ -229,7 +229,7 @@ def _base(
     if choices:
         problems.add(
             choices[-1].at,
-            f"no base image is for {point.id}",
+            f"no base image matches {point.id}",
             "widen a `when`, or add a last entry without one",
             doubtful=True,
         )

@@ -48,8 +48,13 @@ CASES = [
     ("defaults", 'lock = "locks/x.toml"', '"locks', "share the lock"),
     ("defaults", 'command = "python \'"', '"python', "cannot be split into words"),
     ("defaults", "command = []", "[]", "is empty"),
-    ("defaults", 'platforms = ["windows/amd64"]', '"windows', "one of linux/amd64, linux/arm64"),
-    ("defaults", 'platforms = ["linux/x86_64"]', '"linux', "one of linux/amd64"),
+    (
+        "defaults",
+        'platforms = ["windows/amd64"]',
+        '"windows',
+        "write `linux/amd64` or `linux/arm64`",
+    ),
+    ("defaults", 'platforms = ["linux/x86_64"]', '"linux', "write `linux/amd64`"),
     ("backend.cpu", 'python = ["3.12", "3.12"]', '"3.12"]', "twice"),
     ("backend.cpu", "python = [3.10]", "3.10", 'write `"3.10"`'),
     ("backend.cpu", 'python = ["3"]', '"3"', "Python version"),
@@ -65,9 +70,9 @@ CASES = [
     ("defaults", 'archs = ["sm90"]', '"sm90"', "like `sm_90`"),
     ("defaults", 'torch = "cuda12.8"', '"cuda12.8"', "`cu` or `rocm` with a version"),
     ("defaults", 'env = { PATH = "/opt/bin" }', '"/opt', "leaves out `/opt/venv/bin`"),
-    ("defaults", 'env = { LD_LIBRARY_PATH = "/a:$LD_LIBRARY_PATH" }', '"/a', "names itself"),
+    ("defaults", 'env = { LD_LIBRARY_PATH = "/a:$LD_LIBRARY_PATH" }', '"/a', "refers to itself"),
     ("defaults", 'env = { A = "${A}" }', '"${A', "nothing in `env` is expanded"),
-    ("defaults", 'env = { PYTHONHOME = "/usr" }', '"/usr', "take it out"),
+    ("defaults", 'env = { PYTHONHOME = "/usr" }', '"/usr', "remove it; PYTHONPATH"),
     ("defaults", 'replace = { Torch = "torch" }', '"torch"', "by itself"),
     ("defaults", 'replace = { a_b = "c", a-b = "d" }', '"d"', "replaced twice"),
     ("defaults", 'labels = { "dev.buildmatrix.backend" = "cpu" }', '"dev', "is for buildmatrix"),
@@ -94,11 +99,21 @@ CASES = [
         "already in the matrix",
     ),
     ("[override]", 'select = "cuda12.9-*"', '"cuda12', "the closest are cuda12.8-py312-server"),
-    ("[override]", 'select = "*"\ninherit = { torch = "append" }', '"append"', "one value"),
+    ("[override]", 'select = "*"\ninherit = { torch = "append" }', '"append"', "is a single value"),
     ("[override]", 'select = "*"\ninherit = { env = "append" }', '"append"', "does not set"),
-    ("[override]", 'select = "*"\ninherit = { env = "add" }', '"add"', "append, replace"),
-    ("[smoke]", 'name = "x"\nlevel = "boot"\ncommand = "x"', '"boot"', "import, device, batch"),
-    ("subset.pr", 'latest = "python"', '"python"', "write one of runtime"),
+    (
+        "[override]",
+        'select = "*"\ninherit = { env = "add" }',
+        '"add"',
+        "write `append` or `replace`",
+    ),
+    (
+        "[smoke]",
+        'name = "x"\nlevel = "boot"\ncommand = "x"',
+        '"boot"',
+        "`import` or `device` or `batch`",
+    ),
+    ("subset.pr", 'latest = "python"', '"python"', "write `runtime`"),
     ("tags", 'templates = ["{version}"]', '"{version}"', "would all be tagged"),
     ("tags", 'templates = ["a:b-{id}"]', '"a:b', "image tag"),
     ("tags", 'alias = { latest = "cuda*" }', '"cuda*"', "belongs to exactly one"),
@@ -224,7 +239,7 @@ def test_a_list_of_bases_without_a_match_is_a_mistake(refuse, small):
         'base = [{ when = { platform = "linux/amd64" }, final = "python:3.12" }]',
     )
     (problem,) = refuse(text)
-    assert "no base image is for cpu-py312-server-arm64" in problem.message
+    assert "no base image matches cpu-py312-server-arm64" in problem.message
 
 
 def test_two_points_may_not_share_an_identifier(refuse, small):

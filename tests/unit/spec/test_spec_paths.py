@@ -22,7 +22,7 @@ def test_a_path_that_is_not_there_is_named_with_its_line_and_what_it_may_be(load
         ":8:10: there is no `sorce` below the specification's folder, and it is to be copied; did "
         "you mean `source`?",
         ":8:48: there is no `dist` below the specification's folder, and it is to be copied; make "
-        "it first, or take it out of `copy`",
+        "it first, or remove it from `copy`",
     ]
 
 
