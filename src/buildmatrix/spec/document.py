@@ -41,30 +41,47 @@ class Problems:
     """
 
     file: str
-    _certain: dict[Problem, None] = field(default_factory=dict)
-    _doubtful: dict[Problem, None] = field(default_factory=dict)
+    #: Problems by their place and by what makes them the same.
+    _certain: dict[tuple[Position | None, str], Problem] = field(default_factory=dict)
+    _doubtful: dict[tuple[Position | None, str], Problem] = field(default_factory=dict)
 
     def add(
-        self, at: Position | None, message: str, hint: str | None = None, *, doubtful: bool = False
+        self,
+        at: Position | None,
+        message: str,
+        hint: str | None = None,
+        *,
+        doubtful: bool = False,
+        same: str = "",
     ) -> None:
         """Note a problem; the same problem at the same place is noted once.
+
+        Args:
+            at: its place; None for the file as a whole.
+            message: what is wrong.
+            hint: what to write instead.
+            doubtful: whether another problem may be the cause.
+            same: what all messages about one mistake share, where each names another target: only
+                the first is noted.
 
         Raises:
             SpecError: this was number `MAX_PROBLEMS`.
         """
+        if doubtful and self._certain:
+            return
         line, column = (at.line, at.column) if at else (None, None)
         problems = self._doubtful if doubtful else self._certain
-        problems[Problem(message, self.file, line, column, hint)] = None
+        problems.setdefault((at, same or message), Problem(message, self.file, line, column, hint))
         if len(problems) == MAX_PROBLEMS:
             more = "there may be more problems: the search ended after this one"
-            problems[Problem(more, self.file, line, column)] = None
+            problems[at, more] = Problem(more, self.file, line, column)
             self.stop()
 
     def stop(self) -> None:
         """Raise `SpecError` with all problems, in the order of the file, if there are any."""
         problems = self._certain or self._doubtful
         if problems:
-            raise SpecError(sorted(problems, key=_place))
+            raise SpecError(sorted(problems.values(), key=_place))
 
 
 def _place(problem: Problem) -> tuple[int, int]:

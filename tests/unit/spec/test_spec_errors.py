@@ -338,6 +338,26 @@ def test_thousands_of_mistakes_end_after_a_hundred(refuse, small):
     assert "may be more" in problems[-1].message
 
 
+def test_a_mistake_that_every_target_has_is_reported_once_and_hides_no_other(refuse, small):
+    many = ", ".join(f'"v{number}"' for number in range(100))
+    text = (
+        small.replace('["server"]', f"[{many}]")
+        .replace("[backend.cpu]", '[backend.cpu]\nextras = ["x"]')
+        .replace('"python:{python}-slim-bookworm"', '[{ when = { python = "<3" }, final = "a" }]')
+    )
+    messages = [str(problem) for problem in refuse(text)]
+    assert len(messages) == 2
+    assert "no base image matches cpu-py312-v0" in messages[1]
+    assert "`extras` of cpu-py312-v0 need" in messages[0]
+    smoke = '[[smoke]]\nname = "a"\nlevel = "import"\ncommand = "x"\n' * 2
+    messages = [
+        str(problem) for problem in refuse(f'{text}{smoke}[tags]\ntemplates = ["a:{{id}}"]')
+    ]
+    assert len(messages) == 2
+    assert "another smoke command" in messages[0]
+    assert "becomes `a:cuda12.8-py312-v0`" in messages[1]
+
+
 def test_backends_are_not_checked_when_nobody_says_which_there_are(project, small):
     path = project / "buildmatrix.toml"
     path.write_text(small.replace("[backend.cpu]", "[backend.habana]"))
