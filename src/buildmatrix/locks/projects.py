@@ -7,8 +7,10 @@ Formats: `[project]` (https://packaging.python.org/en/latest/specifications/pypr
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
@@ -25,6 +27,8 @@ _LARGEST = 1024 * 1024
 _MOST = 5000
 #: Parts of a project that one expansion goes through, each once per set of conditions.
 _MOST_PARTS = 1000
+#: `[table]`; `[[table]]` is none.
+_HEADER = re.compile(r"\s*\[\s*([^\[\]]*?)\s*\]")
 _TOO_MANY = "its extras ask for one another in too many ways"
 
 
@@ -181,12 +185,27 @@ def find_project(path: Path, label: str) -> Project | None:
 
 def line_of_key(text: str, key: str, table: str = "") -> int:
     """The line that sets `key`, behind the header `[table]` where it has one; 1 for none."""
-    lines = text.split("\n")
-    header = re.compile(rf"\s*\[\s*{re.escape(table)}\s*\]")
-    start = next((n for n, line in enumerate(lines) if table and header.match(line)), -1)
-    sets = re.compile(rf"""\s*(?:[\w.-]+\s*\.\s*)?["']?{re.escape(key)}["']?\s*=""")
-    after = range(start + 1, len(lines))
-    return next((n + 1 for n in after if sets.match(lines[n])), max(start + 1, 1))
+    headers, keys = _key_lines(text)
+    start = headers.get(table, 0)
+    numbers = keys.get(key, [])
+    after = bisect_right(numbers, start)
+    return numbers[after] if after < len(numbers) else max(start, 1)
+
+
+@lru_cache(maxsize=4)
+def _key_lines(text: str) -> tuple[Mapping[str, int], Mapping[str, Sequence[int]]]:
+    """The first line of each header, and the lines that set each key."""
+    headers: dict[str, int] = {}
+    keys: dict[str, list[int]] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        if header := _HEADER.match(line):
+            headers.setdefault(header[1], number)
+            continue
+        said, equals, _ = line.partition("=")
+        said = said.strip()
+        for key in {said.strip("\"'"), said.rpartition(".")[2].strip(" \t\"'")} if equals else ():
+            keys.setdefault(key, []).append(number)
+    return headers, keys
 
 
 def _said(
@@ -246,14 +265,13 @@ def _of_groups(
         queue, reached = [name], {name}
         for other in queue:  # grows while it is walked
             yield from (replace(one, part=f":{name}") for one in said[other])
-            for one in includes[other]:
-                if one == name:
-                    start = line_of_key(text, names[other], "dependency-groups")
-                    problem = f"the group `{names[other]}` includes `{group}`: a circle"
-                    problems.append(Problem(problem, label, start))
-                elif one in names and one not in reached:
-                    reached.add(one)
-                    queue.append(one)
+            new = [one for one in includes[other] if one in names and one not in reached]
+            reached.update(new)
+            queue += new
+        if circle := next((other for other in queue if name in includes[other]), None):
+            start = line_of_key(text, names[circle], "dependency-groups")
+            problem = f"the group `{names[circle]}` includes `{group}`: a circle"
+            problems.append(Problem(problem, label, start))
 
 
 def _list(

@@ -160,3 +160,14 @@ def test_no_lock_for_an_image_is_made_of_what_conda_would_install(tmp_path: Path
     add_file(wanted, tmp_path / "environment.yml", "environment.yml")
     assert [one.line for one in wanted.problems] == [1]
     assert not wanted.conda
+
+
+def test_many_extras_and_groups_cost_what_one_pass_does(tmp_path: Path) -> None:
+    path = tmp_path / "pyproject.toml"
+    extras = "".join(f"e{number} = []\n" for number in range(60_000))
+    path.write_text(f"[project.optional-dependencies]\n{extras}")
+    assert len(read_project(path, "p").extras) == 60_000
+    inner = ", ".join(f'{{ include-group = "g{number}" }}' for number in range(150))
+    groups = "".join(f"g{number} = [{inner}]\n" for number in range(150))
+    path.write_text(f"[dependency-groups]\n{groups}")
+    assert len(read_project(path, "p").problems) == 150
