@@ -26,7 +26,6 @@ def test_libraries_of_real_wheels_say_the_same_in_part_and_as_a_whole(name: str)
         for member in members[:6]:
             data = archive.read(member)
             full = whole(data)
-            assert fed(data, len(data), 777_777).elf == full, member
             for size in (65_536, 1 << 20):
                 if size < len(data):
                     head = fed(data, size, 50_000).elf

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from buildmatrix.binaries.head import read_forward
 from buildmatrix.binaries.model import DeviceFile
 from buildmatrix.binaries.reader import read_elf
 from buildmatrix.device_code import bitcode, bundles, fatbin, kpack, offloadbinary, spirv
@@ -87,8 +86,6 @@ _TARGETS = {
 #: Machines of bitcode that is for an accelerator; the rest is code of the host.
 _DEVICE_TRIPLES = re.compile(r"(nvptx|amdgcn|r600|spir|spirv|amdil|hsail)")
 
-#: Bytes that a source which reads forward goes back at little cost.
-_LARGEST_STEP_BACK = 2 << 20
 #: Members whose troubles are told.
 _MOST_UNREAD = 16
 
@@ -110,13 +107,13 @@ def kind_of(name: str, head: bytes) -> str | None:
 
 
 def read_device_file(
-    source: ByteSource, size: int, name: str, spent: Spent | None = None, *, forward: bool = False
+    source: ByteSource, size: int, name: str, spent: Spent | None = None
 ) -> DeviceFile | None:
     """What the file `name` says; None when it is none that matters (see `kind_of`).
 
     Code whose architecture the bytes do not tell has a note with the reason; trouble is told in
     `DeviceFile.unread`. Time and memory are bounded; for a part of a file, `spent` is what the
-    other parts cost. `forward`: a source that does not like to go back.
+    other parts cost.
 
     Raises:
         OSError: the source could not be read.
@@ -125,7 +122,7 @@ def read_device_file(
     if kind is None:
         return None
     if kind == "a":
-        return _read_archive(source, size, forward=forward)
+        return _read_archive(source, size)
     if kind in ("fatbin", "hipfb", "offload"):
         unread: list[str] = []
         found = read_containers(source, size, unread, spent)
@@ -133,7 +130,7 @@ def read_device_file(
             return DeviceFile(kind, found, unread=tuple(unread))
         entries: Iterable[Entry] = (_unknown(kind, size, "there is no container in the file"),)
     elif kind in _OBJECTS.values():
-        return _read_object(source, size, kind, forward=forward)
+        return _read_object(source, size, kind)
     elif kind == "kpack":
         entries = kpack.read(source, size)
     else:
@@ -153,9 +150,9 @@ def _unknown(kind: str, size: int, why: str) -> Entry:
     return Entry(container, meaning, None, 0, size, note=why)
 
 
-def _read_object(source: ByteSource, size: int, kind: str, *, forward: bool) -> DeviceFile:
+def _read_object(source: ByteSource, size: int, kind: str) -> DeviceFile:
     try:
-        elf = (read_forward(source, size) if forward else None) or read_elf(source, size)
+        elf = read_elf(source, size)
     except Malformed as problem:
         return DeviceFile(kind, _summed([_unknown(kind, size, problem.reason)]))
     if elf is None:
@@ -195,7 +192,7 @@ def _target(kind: str, head: bytes) -> str | None:
     return f"compute_{groups['cc']}" if "cc" in groups else groups["arch"]
 
 
-def _read_archive(source: ByteSource, size: int, *, forward: bool) -> DeviceFile:
+def _read_archive(source: ByteSource, size: int) -> DeviceFile:
     """Device code and marks of all members, with their places in the archive."""
     troubles: list[str] = []
     sums = Sums(troubles)
@@ -208,9 +205,7 @@ def _read_archive(source: ByteSource, size: int, *, forward: bool) -> DeviceFile
         try:
             inner = archive.MemberSource(source, member)
             # What an object of an archive loads is told by the library that it is linked into.
-            once = forward and member.size > _LARGEST_STEP_BACK
-            elf = read_forward(inner, member.size) if once else None
-            elf = elf or read_elf(inner, member.size, names=False, spent=spent)
+            elf = read_elf(inner, member.size, names=False, spent=spent)
         except Malformed as problem:
             if len(unread) < _MOST_UNREAD:
                 unread.setdefault(f"a member: {problem.reason}")

@@ -32,14 +32,8 @@ class Found:
     device_code: tuple[DeviceCode, ...]
     #: SPIR-V modules one by one: some sections are counted whole.
     modules: tuple[Entry, ...]
-    #: Where containers of device code begin, in file order.
-    starts: tuple[int, ...]
     literals: tuple[Literal, ...]
     marks: tuple[Mark, ...]
-    #: True when there are more names than are kept.
-    incomplete: bool
-    #: What could not be read, one sentence each.
-    unread: tuple[str, ...]
 
 
 class PassingSearch:
@@ -65,7 +59,6 @@ class PassingSearch:
         self._literals = LiteralFinder(everywhere=True)
         self._marks = MarkFinder()
         self._modules: list[Entry] = []
-        self._starts: list[int] = []
         #: Containers of device code whose entries were all read.
         self.complete = 0
 
@@ -80,11 +73,8 @@ class PassingSearch:
         return Found(
             self._device.found(),
             tuple(self._modules),
-            tuple(self._starts),
             self._literals.literals(),
             self._marks.marks(),
-            incomplete=self._literals.incomplete,
-            unread=tuple(dict.fromkeys(self._unread)),
         )
 
     def feed(self, data: bytes) -> None:
@@ -183,7 +173,6 @@ class PassingSearch:
                 del self._places[-1:]
                 return True
             self._search(open_one.place, region)
-            self._starts.append(open_one.place)
         if entry is None:
             self._fatbin = None
             self.complete += complete
@@ -197,7 +186,6 @@ class PassingSearch:
 
     def _accept(self, container: Container, place: int, region: Region) -> None:
         self._search(place, region)
-        self._starts.append(place)
         if container.entries and container.entries[0].format == "spirv":
             self._modules.extend(container.entries)
         elif not self._device.is_full():

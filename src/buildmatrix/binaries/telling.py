@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from buildmatrix.binaries.kept import Kept
 from buildmatrix.binaries.model import Elf
 from buildmatrix.binaries.passing import Found
 from buildmatrix.binaries.reader import read_interpreter, tables_told
 from buildmatrix.device_code import bundles, codeobject
-from buildmatrix.device_code.entries import Entry
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.device_code.sums import Sums
 from buildmatrix.elf import layout as abi
 from buildmatrix.elf.dynamic import Dynamic, read_dynamic
 from buildmatrix.elf.headers import Headers, Segment, read_headers
-from buildmatrix.elf.literals import MOST_NAMES
 from buildmatrix.elf.model import Literal, Mark
 from buildmatrix.elf.notes import MOST_BYTES, read_notes
 from buildmatrix.elf.regions import (
+    CHUNK,
     Region,
     code_is_separate,
     device_regions,
     disjoint,
     host_regions,
 )
-from buildmatrix.elf.source import CachedSource, PlainSource
+from buildmatrix.elf.source import ByteSource, CachedSource, PlainSource
 from buildmatrix.elf.versions import Versions, read_versions
 
 #: How far the string table of the dynamic section is looked for. That of libtensorflow_cc.so,
 #: with half a million symbols, begins after 20 MB.
 LATEST_TABLE = 48 << 20
-#: Bytes that a table which the program headers name may have to be kept. patchelf moved one of
-#: 25 MB in libpaddle.so.
-LARGEST_TABLE = 64 << 20
-#: Bytes before the section headers that are kept, and as many more as those have: the names of
-#: sections lie there, which take 10 to 40 bytes each.
-BEFORE_SECTIONS = 256 << 10
 
 INCOMPLETE = "the file was read up to byte {}: the list may be incomplete"
 
@@ -66,8 +57,6 @@ class Head:
     linking_end: int | None
     #: Byte up to which host data and code, and with them device code and literals, may lie.
     loaded_end: int
-    #: Whether all of the file was read, and some table or data was not where it should be.
-    misplaced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +68,6 @@ class Plan:
     regions: tuple[Region, ...]
     #: Whether the executable ones hold nothing but code.
     separate: bool
-    #: Places of the tables that are read in the end.
-    tables: tuple[tuple[int, int], ...]
     #: Segments that may hold nothing but tables that patchelf put there.
     moved: tuple[Segment, ...]
     #: Where the dynamic section, and what was moved, ends; None when there is none.
@@ -88,8 +75,6 @@ class Plan:
     loaded_end: int
     #: Where the first segment ends: the loader's tables lie in it, or patchelf has moved them.
     first_end: int
-    #: Where what the linker laid out for loading ends: symbols and names of sections follow.
-    linked_end: int
 
 
 def plan_of(headers: Headers, size: int) -> Plan:
@@ -99,17 +84,6 @@ def plan_of(headers: Headers, size: int) -> Plan:
     # Linkers put what has no bytes in the file last; patchelf puts its segments behind that.
     moved = tuple(one for one in loads if with_bss and one.address > max(with_bss))
     dynamic = [one for one in headers.segments if one.type == abi.PT_DYNAMIC]
-    small = [
-        one
-        for one in headers.segments
-        if one.type in (abi.PT_DYNAMIC, abi.PT_NOTE, abi.PT_INTERP) or one in moved
-    ]
-    tables = [(one.offset, one.offset + min(one.size, LARGEST_TABLE)) for one in small]
-    if headers.sections_at:
-        length = min(headers.sections_size, LARGEST_TABLE)
-        before = headers.sections_at - length - BEFORE_SECTIONS
-        tables.append((before, headers.sections_at + length))
-    tables.append((size - BEFORE_SECTIONS, size))
     regions = [Region(one.offset, one.size, None, bool(one.flags & abi.PF_X)) for one in loads] or [
         Region(0, size, None, executable=False)
     ]
@@ -119,110 +93,116 @@ def plan_of(headers: Headers, size: int) -> Plan:
         headers=headers,
         regions=tuple(regions),
         separate=code_is_separate(headers),
-        tables=tuple(tables),
         moved=moved,
         linking_end=max(ends) if dynamic else None,
         loaded_end=max((region.end for region in regions), default=0),
         first_end=regions[0].end if regions else 0,
-        linked_end=max((one.offset + one.size for one in loads if one not in moved), default=0),
     )
 
 
-class StringTable:
-    """Finds the string table of the dynamic section among the bytes before `limit`.
+class Prefix:
+    """The first bytes of a file, up to `end`, and parts of the rest that were lent."""
 
-    `moved`: it may lie elsewhere, so that data may come first.
-    """
-
-    def __init__(self, limit: int, *, moved: bool = False) -> None:
-        self._name = _TABLE_NAME if moved else _TABLE_NAME_OR_VERSION
-        self._limit = limit
-        #: Whether it is still to be found, or still goes on.
-        self.open = limit > 0
-        self.found = False
-        #: Where it ends, as far as it has passed by; 0 where it was not found.
+    def __init__(self, source: ByteSource) -> None:
+        self._source = source
         self.end = 0
-        self._passed = 0
-        self._last = b""
+        self.lent: list[tuple[int, bytes]] = []
 
-    def search(self, data: bytes) -> None:
-        """The bytes that follow those before."""
-        self._passed += len(data)
-        if not self.open:
-            return
-        data = self._last + data
-        start = self._passed - len(data)
-        at = 0
-        if not self.found:
-            held = any(word in data for word in _TABLE_WORDS)
-            name = self._name.search(data) if held else None
-            if name is None:
-                self._last = data[-_LONGEST_TABLE_NAME:]
-                self.open = self._passed < min(self._limit, LATEST_TABLE)
-                return
-            self.found, self._last = True, b""
-            at = name.end() - 1
-        end = _TABLE_END.search(data, at)
-        self.open = end is None and self._passed < self._limit
-        self.end = start + end.start() if end else self._passed
+    def has(self, start: int, end: int) -> bool:
+        """Whether all bytes between `start` and `end` are there."""
+        return end <= self.end or any(
+            at <= start and end <= at + len(data) for at, data in self.lent
+        )
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `ByteSource.read`; ends before the first byte that is not there."""
+        end = offset + length
+        data = b""
+        if offset < self.end:
+            data = self._source.read(offset, min(end, self.end) - offset)
+            offset += len(data)
+        for at, part in self.lent:
+            if at <= offset < min(end, at + len(part)):
+                data += part[offset - at : end - at]
+                offset = min(end, at + len(part))
+        return data
 
 
-def tell(size: int, kept: Kept, plan: Plan, found: Found, table: StringTable) -> Head:
+@dataclass(frozen=True, slots=True)
+class _StringTable:
+    """The string table of the dynamic section, as far as it can be told from others."""
+
+    found: bool = False
+    #: Where it ends, as far as it was read; 0 where it was not found.
+    end: int = 0
+    #: Whether it goes on behind what was read.
+    open: bool = False
+
+
+def _string_table(prefix: Prefix, plan: Plan) -> _StringTable:
+    """Finds the table among what the first segment holds, where it was not moved away."""
+    limit = plan.first_end if plan.linking_end else 0
+    # Where it may lie elsewhere, data may come first.
+    pattern = _TABLE_NAME if plan.moved else _TABLE_NAME_OR_VERSION
+    start = None
+    at = 0
+    while at < min(limit, prefix.end, LATEST_TABLE if start is None else limit):
+        low = max(0, at - _LONGEST_TABLE_NAME)
+        data = prefix.read(low, min(CHUNK, limit - low))
+        after = low + len(data)
+        if start is None and any(word in data for word in _TABLE_WORDS):
+            name = pattern.search(data)
+            start = None if name is None else low + name.end() - 1
+        if start is not None:
+            end = _TABLE_END.search(data, max(0, start - low))
+            if end is not None:
+                return _StringTable(True, low + end.start())
+        if after <= at:
+            break
+        at = after
+    if start is None:
+        return _StringTable()
+    return _StringTable(True, at, open=at < limit)
+
+
+def tell(size: int, prefix: Prefix, plan: Plan, found: Found) -> Head:
     """What is known of a file of `size` bytes."""
-    read = kept.passed if kept.passed < size else None
-    kept.missing = False
-    source = CachedSource(kept, size)
+    source = CachedSource(prefix, size)
     headers = read_headers(source)
     assert headers is not None  # it was read from the same bytes before
-    if read is not None and headers.unread:
+    if headers.unread:
         headers = replace(headers, sections=())
-    dynamic, linking = _dynamic(PlainSource(kept, size), headers, kept, read)
-    versions = _versions(source, headers, dynamic, read)
-    known = tuple(
-        one
-        for one in headers.segments
-        if one.type not in (abi.PT_NOTE, abi.PT_INTERP)
-        or kept.has(one.offset, one.offset + min(one.size, MOST_BYTES))
-    )
+    dynamic, is_complete = _dynamic(PlainSource(prefix, size), headers, prefix)
+    versions = _versions(source, headers, dynamic)
     with_notes = replace(
         headers,
-        segments=known,
+        segments=tuple(
+            one
+            for one in headers.segments
+            if one.type not in (abi.PT_NOTE, abi.PT_INTERP)
+            or prefix.has(one.offset, one.offset + min(one.size, MOST_BYTES))
+        ),
         sections=tuple(
             one
             for one in headers.sections
-            if one.type != abi.SHT_NOTE or kept.has(one.offset, one.offset + one.size)
+            if one.type != abi.SHT_NOTE or prefix.has(one.offset, one.offset + one.size)
         ),
     )
     notes = read_notes(source, with_notes)
-    headers.unread.extend(found.unread)
-    if found.incomplete:
-        headers.unread.append(f"more than {MOST_NAMES} names of libraries: only the first are kept")
-    host: tuple[Region, ...] | None = None
-    if headers.sections or read is None:
-        host = host_regions(headers, dynamic, size)
-    misplaced = read is None and kept.missing
-    if misplaced:
-        headers.unread.append("some of its tables are not where tables are, and were passed over")
-    elif read is None and _is_outside(plan, device_regions(headers, size)):
-        headers.unread.append("some of its device code is not loaded, and was passed over")
-        misplaced = True
-    elif read is None and _data_in_code(plan, (*device_regions(headers, size), *(host or ()))):
-        headers.unread.append("some of its data lies among code, and was passed over")
-        misplaced = True
-    telling = _Telling(size, read, kept, plan, headers, dynamic, host, found, table)
-    interpreter = read_interpreter(source, with_notes)
+    host = host_regions(headers, dynamic, size) if headers.sections else None
+    table = _string_table(prefix, plan)
+    telling = _Telling(size, prefix, plan, headers, dynamic, host, found, table)
     elf = replace(
-        tables_told(headers, dynamic, versions, notes, interpreter),
+        tables_told(headers, dynamic, versions, notes, read_interpreter(source, with_notes)),
         device_code=telling.device_code(),
         literals=telling.literals(),
         marks=telling.marks(),
-        dynamic_read=linking is None,
-        linked_names=() if linking is None else telling.linked_names(),
-        read=read,
-        unread_data=0 if read is None else _data_behind(read, plan),
-        unread=() if read is not None else tuple(headers.unread),
+        dynamic_read=is_complete,
+        linked_names=() if is_complete else telling.linked_names(),
+        read=prefix.end,
+        unread_data=_data_behind(prefix.end, plan),
     )
-    return Head(elf, plan.linking_end if linking else None, plan.loaded_end, misplaced)
+    return Head(elf, None if is_complete else plan.linking_end, plan.loaded_end)
 
 
 def _data_behind(read: int, plan: Plan) -> int:
@@ -234,49 +214,20 @@ def _data_behind(read: int, plan: Plan) -> int:
     )
 
 
-def _is_outside(plan: Plan, sections: Iterable[Region]) -> bool:
-    """Whether a section with device code in it lies where nothing is loaded from."""
-    return any(
-        not _is_image(section)
-        and not any(one.offset <= section.offset and section.end <= one.end for one in plan.regions)
-        for section in sections
-    )
-
-
-def _data_in_code(plan: Plan, sections: Iterable[Region]) -> bool:
-    """Whether data lies where the segments say that there is nothing but code."""
-    code = [one for one in plan.regions if one.executable and plan.separate]
-    return any(
-        not data.executable and data.offset < one.end and one.offset < data.end
-        for data in sections
-        for one in code
-    )
-
-
-def _dynamic(
-    source: CachedSource, headers: Headers, kept: Kept, read: int | None
-) -> tuple[Dynamic, bool | None]:
-    """The dynamic section where it was read, and whether more bytes would tell more of it.
-
-    None for the second: it was read in full.
-    """
+def _dynamic(source: CachedSource, headers: Headers, prefix: Prefix) -> tuple[Dynamic, bool]:
+    """The dynamic section as far as it was read, and whether that is all of it."""
     place = next((one for one in headers.segments if one.type == abi.PT_DYNAMIC), None)
-    if place is not None and read is not None:
-        there = kept.has(place.offset, place.offset + place.size)
-        if not there:
-            return Dynamic(), True
+    if place is not None and not prefix.has(place.offset, place.offset + place.size):
+        return Dynamic(), False
     before = len(headers.unread)
     dynamic = read_dynamic(source, headers)
-    missing = len(headers.unread) > before
-    return dynamic, True if missing and read is not None else None
+    return dynamic, len(headers.unread) == before
 
 
-def _versions(
-    source: CachedSource, headers: Headers, dynamic: Dynamic, read: int | None
-) -> Versions:
+def _versions(source: CachedSource, headers: Headers, dynamic: Dynamic) -> Versions:
     before = len(headers.unread)
     versions = read_versions(source, headers, dynamic)
-    return Versions() if read is not None and len(headers.unread) > before else versions
+    return Versions() if len(headers.unread) > before else versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,15 +235,14 @@ class _Telling:
     """Which of the things that were found count."""
 
     size: int
-    read: int | None
-    kept: Kept
+    prefix: Prefix
     plan: Plan
     headers: Headers
     dynamic: Dynamic
     #: Data and code of the host, where that is known.
     host: tuple[Region, ...] | None
     found: Found
-    table: StringTable
+    table: _StringTable
 
     def device_code(self) -> tuple[DeviceCode, ...]:
         """Device code, with a note where the list may be incomplete."""
@@ -315,27 +265,8 @@ class _Telling:
             region = _region_of(places, module.offset)
             if region is not None and not _is_image(region):
                 sums.add(module, region.section)
-        for region in device if self.read is None else ():
-            for entry in self._whole(region):
-                sums.add(entry, region.section)
-        if self.read is None:
-            return sums.found()
-        note = INCOMPLETE.format(self.read)
+        note = INCOMPLETE.format(self.prefix.end)
         return tuple(replace(one, note=one.note or note) for one in sums.found())
-
-    def _whole(self, region: Region) -> Iterator[Entry]:
-        """The one entry of a section that is one image, or in which nothing was found."""
-        name = region.section or ""
-        if _is_image(region):
-            meaning = bundles.target(name.removeprefix(_IMAGE_SECTION))
-            if meaning is not None:
-                yield Entry(*meaning, region.offset, region.size)
-            return
-        starts = self.found.starts
-        after = bisect_left(starts, region.offset)
-        if after == len(starts) or starts[after] >= region.end:
-            note = "nothing in the section could be read while it passed by"
-            yield Entry(name, "unknown", None, region.offset, region.size, note=note)
 
     def literals(self) -> tuple[Literal, ...]:
         """Names in data and code, each once; an exact one stands for the others."""
@@ -369,7 +300,7 @@ class _Telling:
             if one.exact
             and one.offset < self.table.end
             and not self._is_told(one.offset)
-            and self.kept.read(one.offset - 1, 1) == b"\0"
+            and self.prefix.read(one.offset - 1, 1) == b"\0"
         )
         return tuple(dict.fromkeys(names))
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from buildmatrix.binaries.ending import Sections, read_end, shows, with_sections
 from buildmatrix.binaries.head import HeadReader, Malformed
 from buildmatrix.elf.model import Section
 from buildmatrix.elf.regions import DEVICE_SECTIONS
+from buildmatrix.elf.source import BytesSource
 from buildmatrix.index.amounts import (
     ENDS,
     FIRST_PART,
@@ -24,12 +27,11 @@ from buildmatrix.index.model import Member
 from buildmatrix.index.parts import DLOPEN, LARGEST_HEAD, WheelParts
 from buildmatrix.inventory.collect import Seen, look, with_contents
 from buildmatrix.trees.base import Unreadable
-from buildmatrix.trees.inflating import Sequential
-from buildmatrix.trees.wheel import opened_member
-from buildmatrix.trees.zipdirectory import DEFLATED
+from buildmatrix.trees.inflating import Inflated, Sequential
+from buildmatrix.trees.zipdirectory import DEFLATED, Entry
 
-#: Inflated bytes that are searched at a time.
-PIECE = 1 << 20
+#: Inflated bytes that are read at a time.
+PIECE = 64 << 10
 #: A binary with no more data than this is not streamed: it is hardly what makes a wheel foreign.
 LITTLE_DATA = 256 << 10
 #: Nor does a verdict hang on it, whatever its end says.
@@ -156,8 +158,9 @@ def _link(parts: WheelParts, path: str, end: Sections) -> None:
         return
     try:
         if is_told:
-            reader = HeadReader(member.size)
-            reader.feed(parts.tree.beginning(path, HEAD, LARGEST_HEAD))
+            data = parts.tree.beginning(path, HEAD, LARGEST_HEAD)
+            reader = HeadReader(BytesSource(data), member.size)
+            reader.read_to(len(data))
             parts.tell(path, None, reader)
         else:
             _stream(parts, member, cost, end.dynamic_end)
@@ -248,25 +251,23 @@ def archives(parts: WheelParts) -> None:
 
 def _whole(parts: WheelParts, member: Member) -> Seen:
     """What a member is by all of its bytes, which are read once."""
-    entry, start = parts.tree.place(member.path)
-    streams: list[Forward] = []
-
-    def begin() -> Sequential:
-        if streams:
-            raise Unreadable("a part of it is needed again after it has passed by")
-        forward = Forward(parts.source.stream(start))
-        streams.append(forward)
-        return Sequential(
-            lambda at, length: forward.exactly(min(length, entry.compressed - at)), entry
-        )
-
-    try:
-        source = opened_member(begin, entry.size)
+    with _inflating(parts, member) as (stream, entry), Inflated(stream, entry.size) as source:
         seen = look(source, member.path, entry.size)
         return with_contents(seen, source, member.path, entry.size)
+
+
+@contextmanager
+def _inflating(parts: WheelParts, member: Member) -> Iterator[tuple[Sequential, Entry]]:
+    """A member as it arrives."""
+    entry, start = parts.tree.place(member.path)
+    forward = Forward(parts.source.stream(start))
+    try:
+        stream = Sequential(
+            lambda at, length: forward.exactly(min(length, entry.compressed - at)), entry
+        )
+        yield stream, entry
     finally:
-        for forward in streams:
-            forward.close()
+        forward.close()
 
 
 def _is_enough(parts: WheelParts, path: str, reader: HeadReader) -> bool:
@@ -281,22 +282,24 @@ def _is_enough(parts: WheelParts, path: str, reader: HeadReader) -> bool:
 
 def _stream(parts: WheelParts, member: Member, limit: int, until: int | None = None) -> None:
     """Read a binary from its start until device code showed, or up to its byte `until`."""
-    entry, start = parts.tree.place(member.path)
-    forward = Forward(parts.source.stream(start))
-    stream = Sequential(
-        lambda at, length: forward.exactly(min(length, entry.compressed - at)), entry
-    )
-    reader = HeadReader(member.size)
-    try:
-        while stream.taken < limit and not (
-            _is_enough(parts, member.path, reader) if until is None else reader.offset >= until
-        ):
-            data = stream.read(PIECE)
-            if not data:
-                break
-            reader.feed(data)
-    finally:
-        forward.close()
-        parts.spent += stream.taken
-    parts.limited |= stream.given < member.size and reader.device_code_seen is None
-    parts.tell(member.path, None, reader)
+    path, size = member.path, member.size
+    with (
+        _inflating(parts, member) as (stream, entry),
+        Inflated(stream, entry.size, ahead=False) as source,
+    ):
+        reader = HeadReader(source, size)
+        try:
+            while reader.offset < size and stream.taken < limit:
+                if until is None and _is_enough(parts, path, reader):
+                    break
+                if until is not None and reader.offset >= until:
+                    break
+                reader.read_to(reader.offset + PIECE)
+        finally:
+            parts.spent += stream.taken
+        if reader.offset == size:
+            seen = look(source, path, size)
+            parts.seen[path] = with_contents(seen, source, path, size)
+        else:
+            parts.limited |= reader.device_code_seen is None
+            parts.tell(path, None, reader)

@@ -19,7 +19,7 @@ from buildmatrix.inventory.mattering import LARGE_CONTAINER, may_matter
 from buildmatrix.inventory.names import readable
 from buildmatrix.inventory.nested import Contents, may_hold_binary, recognised, zip_kind
 from buildmatrix.trees.base import Unreadable
-from buildmatrix.trees.wheel import LARGEST_HELD
+from buildmatrix.trees.inflating import LARGEST_HELD
 from buildmatrix.trees.zipdirectory import Entry
 
 #: Compressed bytes of an archive in a wheel that is read whole.
@@ -105,9 +105,9 @@ def _look(parts: WheelParts, member: Member, length: int) -> None:
             return
         data = parts.tree.beginning(path, HEAD, LARGEST_HEAD)
         kind = kind_of(path, data[:KIND_HEAD])
-        reader = HeadReader(member.size)
         if data.startswith(ELF_MAGIC):
-            reader.feed(data)
+            reader = HeadReader(BytesSource(data), member.size)
+            reader.read_to(len(data))
             parts.pages[path] = data[:FIRST_PAGE]
             if DLOPEN in data:
                 parts.loading.add(path)

@@ -20,16 +20,14 @@ from buildmatrix.inventory.collect import Seen, look, with_contents
 from buildmatrix.inventory.mattering import may_matter
 from buildmatrix.inventory.shallow import collect_shallow
 from buildmatrix.python_imports.source import outline
-from buildmatrix.trees.base import Source, Unreadable
-from buildmatrix.trees.inflating import Sequential
+from buildmatrix.trees.base import Unreadable
+from buildmatrix.trees.inflating import LARGEST_HELD, Inflated, Sequential
 from buildmatrix.trees.wheel import (
-    LARGEST_HELD,
     MOST_INFLATION,
     SMALL_WHEEL_ALLOWANCE,
     Packed,
     WheelTree,
     installed,
-    opened_member,
 )
 from buildmatrix.trees.zipdirectory import (
     DEFLATED,
@@ -182,16 +180,16 @@ class _Passing:
         if not path.endswith(("/", ".py")):
             self.opened.add(path)
             try:
-                source = self._source(entry)
-                seen = look(source, path, entry.size)
-                self.seen[path] = with_contents(seen, source, path, entry.size)
+                with Inflated(self._stream(entry), entry.size) as source:
+                    seen = look(source, path, entry.size)
+                    self.seen[path] = with_contents(seen, source, path, entry.size)
             except Unreadable as error:
                 self.seen[path] = Seen(unread=str(error))
         rest = start + entry.compressed - self.forward.at
         while rest > 0 and (data := self.forward.read(min(rest, PIECE))):
             rest -= len(data)
 
-    def _source(self, entry: Entry) -> Source:
+    def _stream(self, entry: Entry) -> Sequential:
         """The bytes of the member that begins here, which pass by once."""
         left = entry.compressed
 
@@ -201,14 +199,7 @@ class _Passing:
             left -= len(data)
             return data
 
-        streams = [Sequential(arriving, entry)]
-
-        def begin() -> Sequential:
-            if not streams:
-                raise Unreadable("a part of it is needed again after it has passed by")
-            return streams.pop()
-
-        return opened_member(begin, entry.size)
+        return Sequential(arriving, entry)
 
     def _hold(self, path: str, packed: Packed) -> None:
         self._packed += len(packed.data)

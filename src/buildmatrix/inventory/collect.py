@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Protocol
 
 from buildmatrix.binaries import devicefile
-from buildmatrix.binaries.head import read_forward
 from buildmatrix.binaries.model import DeviceFile, Elf
 from buildmatrix.binaries.reader import Malformed, read_elf
 from buildmatrix.inventory.distributions import Ownership, read_distributions
@@ -56,7 +55,7 @@ from buildmatrix.python_imports.source import (
 )
 from buildmatrix.trees import containers
 from buildmatrix.trees.base import File, Source, Tree, defect, reason
-from buildmatrix.trees.inflating import Passing
+from buildmatrix.trees.inflating import Inflated
 
 ELF_MAGIC = b"\x7fELF"
 #: `libx.so`, `libx.so.12`, `ld-linux-x86-64.so.2`: the names that a loader looks for.
@@ -301,7 +300,7 @@ def inspect(tree: Tree, file: File) -> Seen:
 def look(source: Source, path: str, size: int, *, nested: bool = False) -> Seen:
     """What the file at `path` is, whose `size` bytes `source` has. Raises OSError.
 
-    A `Passing` source is read as far as it takes to see that it is nothing, or to its end. A
+    An `Inflated` source is read as far as it takes to see that it is nothing, or to its end. A
     container is recognised, unless the file is itself `nested` in one; see `with_contents`.
     """
     if path.endswith(".py"):
@@ -315,7 +314,6 @@ def look(source: Source, path: str, size: int, *, nested: bool = False) -> Seen:
             bytes_read=source.bytes_read,
         )
     head = source.read(0, containers.HEAD)
-    passes = isinstance(source, Passing)
     elf: Elf | None = None
     device: DeviceFile | None = None
     contents = None
@@ -325,14 +323,14 @@ def look(source: Source, path: str, size: int, *, nested: bool = False) -> Seen:
         if contents is not None:
             pass
         elif devicefile.kind_of(path, head) is not None:
-            device = devicefile.read_device_file(source, size, path, forward=passes)
+            device = devicefile.read_device_file(source, size, path)
         elif head.startswith(ELF_MAGIC):
-            elf = (read_forward(source, size) if passes else None) or read_elf(source, size)
+            elf = read_elf(source, size)
             if elf is not None and not nested:
                 contents = recognised_behind(source, elf, size)
     except Malformed as error:
         return Seen(unread=error.reason, bytes_read=source.bytes_read)
-    if isinstance(source, Passing) and (elf or device):
+    if isinstance(source, Inflated) and (elf or device):
         source.finish()
     return Seen(elf=elf, device=device, contents=contents, bytes_read=source.bytes_read)
 

@@ -7,10 +7,7 @@ Data archives are the many: of those only the list of members is read.
 from __future__ import annotations
 
 import io
-import os
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -22,10 +19,9 @@ from buildmatrix.elf.layout import MAGIC as ELF_MAGIC
 from buildmatrix.inventory.mattering import LARGE_CONTAINER, LEAST, may_be_container, may_matter
 from buildmatrix.inventory.names import readable
 from buildmatrix.trees import containers
-from buildmatrix.trees.archive import CHUNK, MOST_INFLATION, OpenFile, Slice, Zstandard
+from buildmatrix.trees.archive import CHUNK, MOST_INFLATION, Slice, Zstandard
 from buildmatrix.trees.base import Source, Unreadable, reason
 from buildmatrix.trees.containers import Format, Inner
-from buildmatrix.trees.inflating import Passing
 
 #: Between the path of a container and the name of a file in it, as in Java's URLs of jars.
 SEPARATOR = "!/"
@@ -42,8 +38,6 @@ LARGEST_SLOW_STREAM = 4 << 20
 LARGEST_SLOWLY_INFLATED = 32 << 20
 #: How many bytes of another compression one byte of it counts for.
 SLOW = 32
-#: A container inside of a wheel's member is copied to an unnamed file up to this size.
-LARGEST_SPOOLED = 2 << 30
 #: Every container may inflate to this much.
 SMALL_ALLOWANCE = 1 << 20
 #: Containers inside of a container that are named.
@@ -153,9 +147,8 @@ def look_inside(source: Source, path: str, size: int, format: Format) -> Content
     found = _Found(format)
     most = SMALL_ALLOWANCE + MOST_INFLATION * size
     try:
-        with _random_access(source, size, format) as whole:
-            for inner in containers.members(whole, format, path, most, _zstandard()):
-                found.add(inner)
+        for inner in containers.members(Slice(source, 0, size), format, path, most, _zstandard()):
+            found.add(inner)
     except OSError as error:
         found.trouble(reason(error))
     return found.contents(size)
@@ -221,7 +214,7 @@ class _Found:
         contents = recognised(source, head, size)
         if contents is None or (self._kind == "conda" and name.endswith(".tar.zst")):
             return False
-        if contents.kind == "zip" and not isinstance(source, Passing):
+        if contents.kind == "zip":
             whole = Slice(source, 0, size)
             return any(
                 one.size >= _SMALLEST and _is_telling(readable(one.name))
@@ -277,27 +270,6 @@ def _is_telling(name: str) -> bool:
     """Whether the name of a file is that of a library or of device code."""
     last = name.rpartition("/")[2]
     return ".so" in last or last.rpartition(".")[2].lower() in SUFFIXES
-
-
-@contextmanager
-def _random_access(source: Source, size: int, format: Format) -> Iterator[Slice]:
-    """`source`, copied to an unnamed file where it can only be read forward and that does not do.
-
-    Raises `Unreadable` or OSError.
-    """
-    if not isinstance(source, Passing) or is_streamed(format) or format == "tar":
-        yield Slice(source, 0, size)
-        return
-    if size > LARGEST_SPOOLED:
-        raise Unreadable(f"{size} bytes, of which {LARGEST_SPOOLED} are unpacked to be read")
-    with tempfile.TemporaryFile(buffering=0, prefix="buildmatrix-") as file:
-        at = 0
-        while at < size:
-            rest = memoryview(source.read(at, CHUNK))
-            while rest:
-                written = os.pwrite(file.fileno(), rest, at)
-                rest, at = rest[written:], at + written
-        yield Slice(OpenFile(file.fileno()), 0, size)
 
 
 def _zstandard() -> Zstandard:

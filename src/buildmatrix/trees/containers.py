@@ -36,8 +36,8 @@ from buildmatrix.trees.archive import (
 from buildmatrix.trees.archive import members as tar_members
 from buildmatrix.trees.base import Source, Unreadable
 from buildmatrix.trees.forward import ENDLESS, ForwardSource, Gunzip
-from buildmatrix.trees.inflating import Held, Passing
-from buildmatrix.trees.wheel import LARGEST_HELD, WheelTree
+from buildmatrix.trees.inflating import LARGEST_HELD, Inflated
+from buildmatrix.trees.wheel import WheelTree
 
 #: How a container is read; `Container.kind` of the inventory says more of some.
 Format = Literal[
@@ -249,14 +249,7 @@ def _of_tar(name: str, data: Slice, *, passes: bool = False) -> Inner:
 
 
 def _passing(data: Slice, size: int) -> AbstractContextManager[Source]:
-    streams = [_Reading(data)]
-
-    def begin() -> _Reading:
-        if not streams:
-            raise Unreadable("a part of it is needed again after it has passed by")
-        return streams.pop()
-
-    return nullcontext(Held(begin(), size) if size <= LARGEST_HELD else Passing(begin, size))
+    return Inflated(_Reading(data), size)
 
 
 class _Reading:
@@ -276,19 +269,15 @@ def _single(source: Slice, name: str, most: int, zstandard: Zstandard | None) ->
     """The file that `source` is compressed of. How long it is shows when it has passed by."""
     size = sum(len(piece) for piece in _inflated(source, most, zstandard))
 
-    def begin() -> _Inflating:
-        return _Inflating(_inflated(source, most, zstandard), size)
-
     def open_it() -> AbstractContextManager[Source]:
-        held = size <= LARGEST_HELD
-        return nullcontext(Held(begin(), size) if held else Passing(begin, size))
+        return Inflated(_Inflating(_inflated(source, most, zstandard), size), size)
 
     stem = name.rpartition("/")[2].rpartition(".")[0]
     return Inner(stem or name, size, source.size, open_it)
 
 
 class _Inflating:
-    """Chunks of known length in all, as the stream that `Held` and `Passing` read."""
+    """Chunks of known length in all, as the stream that `Inflated` reads."""
 
     def __init__(self, chunks: Iterator[bytes], size: int) -> None:
         self._chunks = chunks
@@ -470,10 +459,7 @@ def _stored(data: Slice, _: int) -> AbstractContextManager[Source]:
 
 
 def _deflated(data: Slice, size: int) -> AbstractContextManager[Source]:
-    def begin() -> _Inflating:
-        return _Inflating(_zlib_chunks(data, size), size)
-
-    return nullcontext(Held(begin(), size) if size <= LARGEST_HELD else Passing(begin, size))
+    return Inflated(_Inflating(_zlib_chunks(data, size), size), size)
 
 
 def _zlib_chunks(data: Slice, size: int) -> Iterator[bytes]:

@@ -1,30 +1,27 @@
 """Members of an archive in bounded memory. Deflate can only be read from its start.
 
-`Sequential` does that and checks the CRC at the end. `Held` has a small member in memory. `Passing`
-lets who reads a large one mostly forward, as readers of headers and tables do, read it like any
-other file.
+`Sequential` does that and checks the CRC at the end; `Inflated` lets who reads go back.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from tempfile import SpooledTemporaryFile
 from typing import Protocol
 
-from buildmatrix.trees.base import Unreadable
+from buildmatrix.trees.base import Closing, Unreadable
 from buildmatrix.trees.zipdirectory import DEFLATED, Entry
 
-#: Bytes of inflated data that are handled, and kept, at once.
+#: Bytes of inflated data that are handled at once.
 BLOCK = 1 << 20
-#: Blocks kept, the oldest dropped first: as far as that, readers may go back.
-KEPT = 4
+#: Bytes of a file that is held in memory.
+LARGEST_HELD = 8 << 20
 #: What is inflated to look at the beginning of a member: enough for every magic number and for the
 #: headers of most libraries.
 HEAD = 64 << 10
 #: Compressed bytes read at once.
 INPUT = 16 << 10
-#: A member may be inflated this many times over; readers that go back and forth stop here.
-MOST_PASSES = 8
 
 
 class Inflating(Protocol):
@@ -84,110 +81,46 @@ class Sequential:
         return b""
 
 
-class Held:
-    """A `trees.base.Source` of a member of `size` bytes that is inflated into memory.
+class Inflated(Closing):
+    """A `trees.base.Source` of a file of `size` bytes that `stream` inflates, each byte once.
 
-    The head at first, and all of it, with its CRC checked, for who reads further.
+    What was inflated is kept: up to `LARGEST_HELD` bytes in memory, more in an unnamed file where
+    TMPDIR says. The head is inflated at first, and then all of a file that fits into memory: its
+    CRC was checked before any other byte is handed out. A larger one, or one that is not to be
+    inflated `ahead`, is inflated as far as it is read: that counts only after `finish`.
     """
 
-    def __init__(self, stream: Inflating, size: int) -> None:
+    def __init__(self, stream: Inflating, size: int, *, ahead: bool = True) -> None:
         self._stream = stream
         self._size = size
-        self._data = bytearray()
+        self._ahead = ahead and size <= LARGEST_HELD
+        self._file = SpooledTemporaryFile(LARGEST_HELD, prefix="buildmatrix-")  # noqa: SIM115
+        #: Bytes inflated.
         self.bytes_read = 0
 
-    def read(self, offset: int, length: int) -> bytes:
-        """See `trees.base.Source`."""
-        end = min(offset + length, self._size)
-        if end > len(self._data):
-            self._inflate(HEAD if end <= HEAD else self._size)
-        return bytes(memoryview(self._data)[max(offset, 0) : max(end, 0)])
-
-    def _inflate(self, wanted: int) -> None:
-        wanted = min(wanted, self._size)
-        while len(self._data) < wanted:
-            chunk = self._stream.read(min(BLOCK, wanted - len(self._data)))
-            self._data += chunk
-            self.bytes_read += len(chunk)
-
-
-class Passing:
-    """A `trees.base.Source` of a member that passes by from its start to its end.
-
-    `begin` starts it. A reader that goes back behind the last blocks has the member begin again,
-    and gets `Unreadable` where it needs that more than `MOST_PASSES` times, or where `begin` knows
-    of no second time. A member that lies about its size or its CRC is told with its last byte:
-    what was read of it counts only after `finish`.
-    """
-
-    def __init__(self, begin: Callable[[], Inflating], size: int) -> None:
-        self._begin = begin
-        self._size = size
-        self._stream = begin()
-        self._passes = 1
-        self._head = b""
-        self._blocks: dict[int, bytes] = {}
-        #: Number of the block that follows.
-        self._next = 0
-        #: Bytes inflated; more than the size when the member had to begin again.
-        self.bytes_read = 0
+    def close(self) -> None:
+        """See `Closing.close`."""
+        self._file.close()
 
     def read(self, offset: int, length: int) -> bytes:
         """See `trees.base.Source`."""
         end = min(offset + length, self._size)
         if not 0 <= offset < end:
             return b""
-        if end <= HEAD and 0 not in self._blocks:
-            return self._beginning()[offset:end]
-        first = offset // BLOCK
-        last = (end - 1) // BLOCK
-        data = b"".join([self._block(number) for number in range(first, last + 1)])
-        return data[offset - first * BLOCK : end - first * BLOCK]
+        if end > self.bytes_read:
+            self._inflate(max(end, HEAD) if end <= HEAD or not self._ahead else self._size)
+        self._file.seek(offset)
+        return self._file.read(end - offset)
 
     def finish(self) -> None:
-        """Let the rest pass by. Raises `Unreadable` for a member that lies."""
-        while self._next * BLOCK < self._size:
-            self._advance()
+        """Inflate the rest. Raises `Unreadable` for a member that lies."""
+        self._inflate(self._size)
 
-    def _beginning(self) -> bytes:
-        if self._next:
-            self._restart()
-        if not self._head:
-            self._head = self._take(min(HEAD, self._size))
-        return self._head
-
-    def _block(self, number: int) -> bytes:
-        if number < self._next and number not in self._blocks:
-            self._restart()
-        while self._next <= number:
-            self._advance()
-        return self._blocks[number]
-
-    def _advance(self) -> None:
-        """The next block."""
-        if len(self._blocks) >= KEPT:
-            del self._blocks[next(iter(self._blocks))]
-        start = self._next * BLOCK
-        head, self._head = self._head, b""
-        rest = self._take(min(BLOCK, self._size - start) - len(head))
-        self._blocks[self._next] = head + rest
-        self._next += 1
-
-    def _take(self, length: int) -> bytes:
-        """The next `length` bytes of the member."""
-        pieces: list[bytes] = []
-        while length > 0:
-            piece = self._stream.read(length)
-            pieces.append(piece)
-            length -= len(piece)
+    def _inflate(self, end: int) -> None:
+        """Inflate up to the byte `end`."""
+        end = min(end, self._size)
+        self._file.seek(self.bytes_read)
+        while self.bytes_read < end:
+            piece = self._stream.read(min(BLOCK, end - self.bytes_read))
+            self._file.write(piece)
             self.bytes_read += len(piece)
-        return b"".join(pieces)
-
-    def _restart(self) -> None:
-        if self._passes == MOST_PASSES:
-            raise Unreadable(
-                f"its parts are needed in an order that takes over {MOST_PASSES} passes"
-            )
-        self._passes += 1
-        self._stream = self._begin()
-        self._head, self._blocks, self._next = b"", {}, 0

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from buildmatrix.trees.archive import OpenFile
 from buildmatrix.trees.base import Closing, File, Source, Symlink, Tree, Trouble, Unreadable
-from buildmatrix.trees.inflating import Held, Passing, Sequential
+from buildmatrix.trees.inflating import Inflated, Sequential
 from buildmatrix.trees.zipdirectory import (
     DEFLATED,
     ENCRYPTED,
@@ -30,8 +30,6 @@ from buildmatrix.trees.zipdirectory import (
 
 #: Bytes of one inflated member; libtorch_cuda.so has 1.5 GB.
 LARGEST_MEMBER = 8 << 30
-#: Members up to this size are inflated into memory; larger ones pass by.
-LARGEST_HELD = 8 << 20
 #: All inflated members together may have this many times the bytes of the wheel, plus a little.
 #: Wheels inflate to 3 to 10 times their size; deflate's own limit is 1032 times.
 MOST_INFLATION = 64
@@ -50,11 +48,6 @@ def installed(name: str) -> str:
     if first.endswith(".data") and scheme in SCHEMES and path:
         return SCHEMES[scheme] + path
     return name
-
-
-def opened_member(begin: Callable[[], Sequential], size: int) -> Held | Passing:
-    """Access to the member of `size` bytes that `begin` starts to inflate."""
-    return Held(begin(), size) if size <= LARGEST_HELD else Passing(begin, size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +160,15 @@ class WheelTree(Closing, Tree):
         """See `Tree.open`. Raises `Unreadable`, here or from `read`, for a member that lies.
 
         A small part is inflated at first. Who reads further gets the whole member inflated, and
-        its CRC checked, before any byte after that part is handed out. A member larger than
-        `LARGEST_HELD` is a `Passing`, which tells at its end.
+        its CRC checked, before any byte after that part is handed out. That of a member larger
+        than `inflating.LARGEST_HELD` is checked at its end.
         """
         entry, compressed = self._open(path)
-        source = opened_member(lambda: Sequential(compressed, entry), entry.size)
-        try:
-            yield source
-        finally:
-            self._allowance -= min(source.bytes_read, entry.size)
+        with Inflated(Sequential(compressed, entry), entry.size) as source:
+            try:
+                yield source
+            finally:
+                self._allowance -= source.bytes_read
 
     def place(self, path: str) -> tuple[Entry, int]:
         """The entry of the member `path`, and where its bytes begin in the wheel.

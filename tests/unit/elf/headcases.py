@@ -15,9 +15,9 @@ def whole(data: bytes) -> Elf:
 
 
 def fed(data: bytes, up_to: int, step: int) -> Head:
-    reader = HeadReader(len(data))
-    for at in range(0, up_to, step):
-        reader.feed(data[at : min(up_to, at + step)])
+    reader = HeadReader(BytesSource(data), len(data))
+    for at in range(step, up_to + step, step):
+        reader.read_to(min(up_to, at))
     head = reader.head()
     assert head is not None
     return head

@@ -13,6 +13,7 @@ from test_ending import LIBRARIES, LIBRARY, NAME, deflated, noise, text
 
 from buildmatrix.binaries.ending import Sections, read_end, shows
 from buildmatrix.binaries.head import HeadReader
+from buildmatrix.elf.source import BytesSource
 from buildmatrix.index import ends
 from buildmatrix.index.amounts import ENDS
 from buildmatrix.index.depth import read_parts
@@ -39,8 +40,8 @@ def test_what_a_library_links_is_known_by_its_beginning_and_its_end() -> None:
         if told is None or not told.linking:
             continue
         begun = len(data) // 2
-        reader = HeadReader(len(data))
-        reader.feed(data[:begun])
+        reader = HeadReader(BytesSource(data), len(data))
+        reader.read_to(begun)
         for start, piece in told.linking:
             assert data[start : start + len(piece)] == piece
             reader.lend(start, piece)

@@ -177,7 +177,7 @@ def test_a_wheel_says_the_same_of_its_containers_as_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also of those that are too large to be held in memory."""
-    for module in ("wheel", "containers"):
+    for module in ("inflating", "containers"):
         monkeypatch.setattr(f"buildmatrix.trees.{module}.LARGEST_HELD", 4096)
     packages = {name: made(FILES) for name, (_, made) in CONTAINERS.items()}
     files = {f"x/{name}": data for name, data in packages.items()}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import sysconfig
+import tempfile
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -83,7 +85,7 @@ def test_members_that_pass_by_once_say_what_the_unpacked_files_say(
     assert len(unpacked.binaries) >= 2 and len(unpacked.artefacts) == 5
     assert not unpacked.unread
 
-    monkeypatch.setattr("buildmatrix.trees.wheel.LARGEST_HELD", 0)
+    monkeypatch.setattr("buildmatrix.trees.inflating.LARGEST_HELD", 100)
     monkeypatch.setattr(inflating, "BLOCK", 8192)
     monkeypatch.setattr(inflating, "HEAD", 4096)
     with WheelTree(wheel) as tree:
@@ -91,3 +93,21 @@ def test_members_that_pass_by_once_say_what_the_unpacked_files_say(
     assert facts(passed) == facts(unpacked)
     # Nothing is inflated twice, and nothing without interest to its end.
     assert passed.stats.bytes_read <= sum(map(len, files().values()))
+
+
+def test_a_large_member_for_which_there_is_no_room_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    wheel = tmp_path / "x-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as zipped:
+        for name, data in files().items():
+            zipped.writestr(name, data)
+    monkeypatch.setattr(inflating, "LARGEST_HELD", 20_000)
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    with WheelTree(wheel) as tree:
+        inventory = collect(tree)
+    assert inventory.unread
+    assert {one.why for one in inventory.unread} == {"no space left on device"}
