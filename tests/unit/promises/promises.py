@@ -19,6 +19,7 @@ from buildmatrix.inventory.collect import collect
 from buildmatrix.loader.resolver import resolve
 from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.lines import logical_lines
+from buildmatrix.locks.lock_file import open_lock
 from buildmatrix.locks.poetrylock import read as read_poetry
 from buildmatrix.locks.read import entries_of
 from buildmatrix.locks.uvlock import read as read_uv
@@ -148,7 +149,7 @@ def lock(data: bytes, ask: Ask) -> None:
     ask.path.write_bytes(data)
     for read in (read_uv, read_poetry):
         with suppress(BuildmatrixError):
-            read(ask)
+            read(open_lock(ask, ""))
     list(logical_lines(data.decode("utf-8", "replace")))
 
 
