@@ -91,7 +91,7 @@ def command(
     from buildmatrix.audit.malloc import share_one_heap
     from buildmatrix.audit.session import Inputs, Session
     from buildmatrix.audit.subject import check_usable, judge_for
-    from buildmatrix.index.reading import Kept
+    from buildmatrix.index.reading import CachingReader
     from buildmatrix.reports.run.model import exit_code
 
     if dry_run and not fix:
@@ -112,7 +112,7 @@ def command(
         reader = stack.enter_context(wheel_reader(offline, cache))
         session = Session(
             Inputs(sources, spec, spec.root if spec is not None and not sources else Path()),
-            Kept(reader) if fix or ref is not None else reader,
+            CachingReader(reader) if fix or ref is not None else reader,
             judge_of(spec),
             stack.enter_context(progress(settings)),
             load=lambda path: load(replace(settings, file=path)),

@@ -14,7 +14,7 @@ from buildmatrix.diff.model import Side
 from buildmatrix.diff.settings import Settings, with_facts
 from buildmatrix.diff.sides import with_lock
 from buildmatrix.errors import UndecidedError
-from buildmatrix.index.reading import Kept, Reader, key
+from buildmatrix.index.reading import CachingReader, Reader, key
 from buildmatrix.inventory.merge import merge
 from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.locks.choose import choose
@@ -38,7 +38,7 @@ def side_of_lock(source: Declared, settings: Settings) -> Side:
     index, spec, text = settings.options.index(), settings.spec(), source.text
     globs, backends = _meant(source, spec, settings)
     one = same_for_all(text, resolved_for(source, spec, index, backends, globs))
-    reader = Kept(index.reader)
+    reader = CachingReader(index.reader)
     side = Side(shown(text if ":" in text else f"lock:{text}"), "lock")
     if globs or backends:
         side = _judged(side, one, reader, spec, settings, index)
@@ -91,10 +91,10 @@ def _judged(
     )
 
 
-def _audited(one: Resolved, reader: Kept, side: Side) -> Inventory:
+def _audited(one: Resolved, reader: CachingReader, side: Side) -> Inventory:
     """What the audit read: it knows best what has to be read deep."""
     keys = [key(wheel) for wheel in chosen_wheels(one).wheels.values()]
-    parts = [reader.known[it] for it in keys if it in reader.known]
+    parts = [reader.facts[name] for name in keys if name in reader.facts]
     found = merge([it.inventory for it in parts], [it.members for it in parts])
     return replace(found, unread=side.unread)
 

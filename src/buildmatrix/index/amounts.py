@@ -46,7 +46,7 @@ NESTED_ENDS = (64 << 10, 256 << 10, 1 << 20, 4 << 20)
 
 def nested_ends(compressed: int) -> tuple[int, ...]:
     """The lengths that are tried of an archive: all of it costs little more than half of it."""
-    return tuple(one for one in NESTED_ENDS if one <= compressed // FIRST_PART)
+    return tuple(length for length in NESTED_ENDS if length <= compressed // FIRST_PART)
 
 
 def masked(members: Iterable[Member]) -> Iterator[Member]:
@@ -54,11 +54,11 @@ def masked(members: Iterable[Member]) -> Iterator[Member]:
 
     All large ones, and some of the small: those decide next to nothing, and there may be thousands.
     """
-    found = [one for one in members if may_hide(one.path, one.size)]
-    found.sort(key=lambda one: (-one.compressed, one.path))
-    for number, one in enumerate(found):
-        if one.size >= LEAST or number < MOST_SNIFFED:
-            yield one
+    candidates = [member for member in members if may_hide(member.path, member.size)]
+    candidates.sort(key=lambda member: (-member.compressed, member.path))
+    for number, member in enumerate(candidates):
+        if member.size >= LEAST or number < MOST_SNIFFED:
+            yield member
 
 
 def useful(member: Member) -> int:

@@ -39,17 +39,17 @@ class Need:
         """What reading the beginnings of all binaries among `members`, and Python, takes."""
         members = tuple(members)
         binaries = python = whole = 0
-        for one in members:
-            if one.path.endswith(".py"):
-                python += one.compressed
-            elif may_matter(one.path, one.size):
-                small = one.compressed <= SMALL
-                binaries += one.compressed if small else useful(one)
-                whole += one.compressed if small else one.compressed + HEAD
-                if may_be_container(one.path):
-                    whole += max(nested_ends(one.compressed), default=0)
-        hidden = [one.compressed for one in masked(members)]
-        sniffed = sum(min(one, SNIFF) for one in hidden)
+        for member in members:
+            if member.path.endswith(".py"):
+                python += member.compressed
+            elif may_matter(member.path, member.size):
+                small = member.compressed <= SMALL
+                binaries += member.compressed if small else useful(member)
+                whole += member.compressed if small else member.compressed + HEAD
+                if may_be_container(member.path):
+                    whole += max(nested_ends(member.compressed), default=0)
+        hidden = [member.compressed for member in masked(members)]
+        sniffed = sum(min(compressed, SNIFF) for compressed in hidden)
         run = everything = python if python <= FEW_PYTHON else 0
         if binaries < python:
             # Little else can be told of it; of many files an import runs less than half.

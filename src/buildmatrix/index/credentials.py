@@ -45,7 +45,7 @@ class Credentials:
     """The credentials of this machine, by server."""
 
     def __init__(self, indexes: Iterable[Index], environment: Mapping[str, str]) -> None:
-        self._known: dict[Origin, Login] = {}
+        self._logins: dict[Origin, Login] = {}
         self._configured: set[Origin] = set()
         for index in indexes:
             try:
@@ -55,7 +55,7 @@ class Credentials:
             self._configured.add(address.origin)
             login = _of_url(address) or _of_environment(index.name, environment)
             if login is not None:
-                self._known.setdefault(address.origin, login)
+                self._logins.setdefault(address.origin, login)
         self._netrc = _read_netrc(environment)
         self._given = 0
 
@@ -63,12 +63,12 @@ class Credentials:
         """Keep what stands in a URL that the user gave, for its server."""
         login = _of_url(address)
         if login is not None:
-            self._known.setdefault(address.origin, login)
+            self._logins.setdefault(address.origin, login)
 
     def of(self, address: Address) -> Login | None:
         """What to send to the server of `address`."""
         self._take_given()
-        login = _of_url(address) or self._known.get(address.origin)
+        login = _of_url(address) or self._logins.get(address.origin)
         if login is not None:
             return login
         # Any page may link to http://, and the password would be readable on the way.

@@ -45,8 +45,8 @@ _BEFORE = (
 )
 #: How a block with codes of its own begins: 1 bit for the last one, 2 for its kind, the numbers
 #: of codes (3.2.7). Libraries use many: blocks with few are passed over, another one follows.
-_FIRST = bytes(one for one in range(256) if one & 6 == 4 and one >> 3 <= 29)
-_SECOND = bytes(one for one in range(256) if 16 <= one & 31 <= 29)
+_FIRST = bytes(byte for byte in range(256) if byte & 6 == 4 and byte >> 3 <= 29)
+_SECOND = bytes(byte for byte in range(256) if 16 <= byte & 31 <= 29)
 _THIRD = bytes(range(1, 256, 2))
 _BEGINNING = re.compile(b"(?=[%b][%b][%b])" % tuple(map(re.escape, (_FIRST, _SECOND, _THIRD))))
 #: What is packed already is stored in blocks (3.2.4): three bits of zero, zeros up to the next
@@ -77,7 +77,7 @@ class Ending:
     def known(self, start: int, stop: int) -> bytes | None:
         """See `binaries.ending.End.known`."""
         first, *others = (copy[max(0, start) : max(0, stop)] for copy in self.copies)
-        return first if all(one == first for one in others) else None
+        return first if all(other == first for other in others) else None
 
 
 #: It takes a processor and some megabytes: several threads would get nothing but memory from it.
@@ -126,9 +126,9 @@ def _places(data: bytes) -> Iterator[memoryview]:
     for start in range(0, len(data), _STEP):
         places = sorted(
             (match.start(), shift)
-            for shift, one in enumerate(shifted)
+            for shift, copy in enumerate(shifted)
             # What begins in this step may end behind it.
-            for match in _BEGINNING.finditer(one, start, start + _STEP + 2)
+            for match in _BEGINNING.finditer(copy, start, start + _STEP + 2)
         )
         yield from (memoryview(b"\0" + data[at:]) for at in _stored(data, start))
         for at, shift in places:

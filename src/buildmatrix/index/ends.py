@@ -56,9 +56,9 @@ def ends(parts: WheelParts) -> None:
     # Little settles the small among them.
     unlinked = sorted(
         (parts.members[path] for path in _unlinked(parts)),
-        key=lambda one: (is_small(one), one.compressed, one.path),
+        key=lambda member: (is_small(member), member.compressed, member.path),
     )
-    wanted = dict.fromkeys((*_with_data(parts, SOME_DATA), *(one.path for one in unlinked)))
+    wanted = dict.fromkeys((*_with_data(parts, SOME_DATA), *(member.path for member in unlinked)))
     waiting = [path for path in wanted if path in parts.pages][:MOST_ENDS]
     for length in ENDS:
         places = {path: _end(parts, path, length) for path in waiting}
@@ -72,7 +72,7 @@ def ends(parts: WheelParts) -> None:
         if end is not None and end.linking:
             _link(parts, path, end)
     for path, end in tuple(parts.ends.items()):
-        likely = max(end.likely, key=lambda one: one.size, default=None)
+        likely = max(end.likely, key=lambda section: section.size, default=None)
         if likely is not None and likely.size > MUCH_DEVICE_CODE:
             _confirm(parts, path, likely)
 
@@ -88,12 +88,12 @@ def _unlinked(parts: WheelParts) -> list[str]:
 
 def _with_data(parts: WheelParts, data: int) -> list[str]:
     """Binaries with more than so much data that was not read, the most first."""
-    found = {
+    unread = {
         path: seen.elf.unread_data
         for path, seen in parts.seen.items()
         if seen.elf is not None and seen.elf.unread_data > data
     }
-    return sorted(found, key=lambda path: (-found[path], path))
+    return sorted(unread, key=lambda path: (-unread[path], path))
 
 
 def _end(parts: WheelParts, path: str, length: int) -> tuple[int, int]:
@@ -109,14 +109,14 @@ def _look_at_end(parts: WheelParts, path: str, length: int) -> bool:
     data = parts.source.read(*_end(parts, path, length))
     end = inflate_end(data) if entry.method == DEFLATED else Ending(data, data, data)
     seen = parts.seen[path].elf
-    told = read_end(parts.pages[path], end, entry.size) if end is not None else None
-    if told is None or seen is None:
+    sections = read_end(parts.pages[path], end, entry.size) if end is not None else None
+    if sections is None or seen is None:
         return False
-    parts.ends[path] = told
-    if any(DLOPEN in strings for _, strings in told.linking):
+    parts.ends[path] = sections
+    if any(DLOPEN in strings for _, strings in sections.linking):
         parts.loading.add(path)
-    parts.seen[path] = Seen(elf=with_sections(seen, told))
-    return bool(told.named) and (seen.dynamic_read or not told.is_cut)
+    parts.seen[path] = Seen(elf=with_sections(seen, sections))
+    return bool(sections.named) and (seen.dynamic_read or not sections.is_cut)
 
 
 def _read_loading(parts: WheelParts) -> None:
@@ -129,7 +129,7 @@ def _read_loading(parts: WheelParts) -> None:
         for path in parts.loading
         if path in parts.pages and (member := parts.members[path]).compressed <= NEARLY_SMALL
     ]
-    for member in sorted(waiting, key=lambda one: (one.compressed, one.path)):
+    for member in sorted(waiting, key=lambda member: (member.compressed, member.path)):
         if not parts.affords(member.compressed):
             return
         _read_whole(parts, member)
@@ -199,7 +199,7 @@ def links(parts: WheelParts) -> None:
     """
     waiting = [parts.members[path] for path in _unlinked(parts)]
     left = parts.left
-    if left is None or sum(one.compressed for one in waiting) > left:
+    if left is None or sum(member.compressed for member in waiting) > left:
         parts.limited |= bool(waiting) and left is not None
         return
     for member in waiting:
@@ -219,7 +219,7 @@ def suspects(parts: WheelParts) -> None:
         for path in _with_data(parts, LITTLE_DATA)
         if (elf := parts.seen[path].elf) is not None and not elf.device_code
     ]
-    behind = sum(one.compressed for one in waiting)
+    behind = sum(member.compressed for member in waiting)
     for member in waiting:
         left = parts.left or 0
         is_last = behind == member.compressed
@@ -239,7 +239,7 @@ def archives(parts: WheelParts) -> None:
     """Containers, and large files of device code or objects: whole, the small first."""
     if parts.left is None:
         return
-    for member in sorted(parts.archives, key=lambda one: (one.compressed, one.path)):
+    for member in sorted(parts.archives, key=lambda member: (member.compressed, member.path)):
         if not parts.affords(member.compressed):
             continue
         try:
@@ -275,7 +275,7 @@ def _is_enough(parts: WheelParts, path: str, reader: HeadReader) -> bool:
     seen = reader.device_code_seen
     end = parts.ends.get(path)
     is_told = end is not None and any(
-        one.name.startswith(DEVICE_SECTIONS) and not one.nobits for one in end.named
+        section.name.startswith(DEVICE_SECTIONS) and not section.nobits for section in end.named
     )
     return seen is not None and (is_told or seen >= MUCH_DEVICE_CODE)
 

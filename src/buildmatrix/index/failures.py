@@ -112,8 +112,8 @@ def unreached(error: Exception, address: Address, proxy: str | None) -> RequestE
                 f"{cause.verify_message}{advice}"
             )
         if isinstance(cause, ssl.SSLError) and isinstance(error, httpcore.ConnectError):
-            said = cause.reason or "no reason was given"
-            return RequestError(f"no TLS connection to {where}{through}: {said}")
+            reason = cause.reason or "no reason was given"
+            return RequestError(f"no TLS connection to {where}{through}: {reason}")
         if isinstance(cause, socket.gaierror):
             return RequestError(
                 f"the host name of {where} cannot be resolved{through}: {cause.strerror}; check "

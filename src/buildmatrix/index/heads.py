@@ -35,14 +35,16 @@ PART_KEPT = 4
 
 def heads(parts: WheelParts) -> None:
     """The beginning of everything that may be a binary, the largest first."""
-    members = sorted(parts.members.values(), key=lambda one: (-one.compressed, one.path))
+    members = sorted(parts.members.values(), key=lambda member: (-member.compressed, member.path))
     wanted = [
-        one for one in members if not one.path.endswith(".py") and may_matter(one.path, one.size)
+        member
+        for member in members
+        if not member.path.endswith(".py") and may_matter(member.path, member.size)
     ]
     sniffed = {
-        one.path: SNIFF
-        for one in masked(parts.members.values())
-        if one.path not in parts.held and parts.affords(min(one.compressed, SNIFF))
+        member.path: SNIFF
+        for member in masked(parts.members.values())
+        if member.path not in parts.held and parts.affords(min(member.compressed, SNIFF))
     }
     costs = _afforded(parts, wanted)
     # Both at a time: they lie among each other.
@@ -51,7 +53,7 @@ def heads(parts: WheelParts) -> None:
             _look(parts, parts.members[path], costs[path])
         else:
             _sniff(parts, path)
-    unmasked = [one for one in members if one.path in parts.unmasked]
+    unmasked = [member for member in members if member.path in parts.unmasked]
     costs = _afforded(parts, unmasked)
     for path in parts.batches(costs):
         _look(parts, parts.members[path], costs[path])
@@ -63,22 +65,22 @@ def _afforded(parts: WheelParts, members: Sequence[Member]) -> dict[str, int]:
     Small ones are read whole, the smallest first. Where the bytes are scarce they leave some to the
     large ones, of which a beginning says least.
     """
-    large = [one for one in members if not is_small(one)]
-    costs = {one.path: HEAD for one in large if parts.affords(HEAD)}
-    small = [one for one in members if is_small(one)]
+    large = [member for member in members if not is_small(member)]
+    costs = {member.path: HEAD for member in large if parts.affords(HEAD)}
+    small = [member for member in members if is_small(member)]
     kept = 0
     if parts.most is not None:
-        kept = min(parts.most // PART_KEPT, sum(useful(one) - HEAD for one in large))
-        kept += sum(min(one.compressed, HEAD) for one in small)
-    for one in sorted(small, key=lambda one: (one.compressed, one.path)):
-        beginning = min(one.compressed, HEAD)
+        kept = min(parts.most // PART_KEPT, sum(useful(member) - HEAD for member in large))
+        kept += sum(min(member.compressed, HEAD) for member in small)
+    for member in sorted(small, key=lambda member: (member.compressed, member.path)):
+        beginning = min(member.compressed, HEAD)
         kept -= beginning
         left = parts.left
-        is_scarce = left is not None and one.compressed > left - kept
-        cost = beginning if is_scarce else one.compressed
-        parts.limited |= cost < one.compressed
+        is_scarce = left is not None and member.compressed > left - kept
+        cost = beginning if is_scarce else member.compressed
+        parts.limited |= cost < member.compressed
         if parts.affords(cost):
-            costs[one.path] = cost
+            costs[member.path] = cost
     return costs
 
 
@@ -141,8 +143,8 @@ def _look_inside(parts: WheelParts, member: Member, contents: Contents) -> None:
         if files is None:
             closed = f"{member.size} bytes of an archive were not read"
         else:
-            binaries = [one for one in files if may_hold_binary(one.name, one.size)]
-            kind = zip_kind(one.name for one in files)
+            binaries = [entry for entry in files if may_hold_binary(entry.name, entry.size)]
+            kind = zip_kind(entry.name for entry in files)
             if not binaries:
                 parts.seen[path] = Seen(contents=Contents(kind, len(files)))
                 return
@@ -156,10 +158,12 @@ def _look_inside(parts: WheelParts, member: Member, contents: Contents) -> None:
 
 def _not_read(binaries: Sequence[Entry]) -> str:
     """Which files of an archive were not read, as far as they matter together."""
-    if sum(one.size for one in binaries) < LARGE_CONTAINER:
+    if sum(entry.size for entry in binaries) < LARGE_CONTAINER:
         return ""
-    largest = sorted(binaries, key=lambda one: (-one.size, one.name))
-    names = ", ".join(f"{readable(one.name)} ({one.size} bytes)" for one in largest[:MOST_NAMED])
+    largest = sorted(binaries, key=lambda entry: (-entry.size, entry.name))
+    names = ", ".join(
+        f"{readable(entry.name)} ({entry.size} bytes)" for entry in largest[:MOST_NAMED]
+    )
     more = len(largest) - MOST_NAMED
     return f"not read of its files: {names}" + (f" and {more} more" if more > 0 else "")
 

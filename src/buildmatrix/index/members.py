@@ -50,7 +50,7 @@ class HeldTree(Tree):
 
 
 @dataclass(frozen=True, slots=True)
-class _OneFile(Tree):
+class _SingleFile(Tree):
     """A single file in memory."""
 
     file: File
@@ -93,5 +93,5 @@ class Within:
 def seen_in(path: str, data: bytes) -> Seen:
     """What the file at `path` is, all of whose bytes are `data`."""
     file = File(path, len(data))
-    tree = _OneFile(file, data)
+    tree = _SingleFile(file, data)
     return opened(tree, file, inspect(tree, file))

@@ -55,13 +55,13 @@ def _in_end(data: bytes, size: int) -> tuple[Entry, ...] | None:
     end = inflate_end(data, MOST, MOST)
     if end is None:
         return None
-    found = []
+    directories = []
     for copy in end.copies:
         try:
-            found.append(read_directory(_Last(copy, size)))
+            directories.append(read_directory(_Last(copy, size)))
         except Unreadable:
             return None
-    return found[0] if all(one == found[0] for one in found) else None
+    return directories[0] if all(directory == directories[0] for directory in directories) else None
 
 
 class _Last:

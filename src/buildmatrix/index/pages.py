@@ -121,7 +121,7 @@ def _check_count(files: int, shown: str) -> None:
 
 
 def _read_html(data: bytes, url: str, shown: str) -> tuple[IndexFile, ...]:
-    page = _Page(url, shown)
+    page = _LinkParser(url, shown)
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     for start in range(0, len(data), _CHUNK):
         try:
@@ -137,7 +137,7 @@ def _read_html(data: bytes, url: str, shown: str) -> tuple[IndexFile, ...]:
     return tuple(page.files)
 
 
-class _Page(HTMLParser):
+class _LinkParser(HTMLParser):
     def __init__(self, url: str, shown: str) -> None:
         super().__init__()
         self._base = url

@@ -52,7 +52,7 @@ class WheelParts:
         self.most = most
         #: Bytes that were spent.
         self.spent = 0
-        self.members = {one.path: one for one in tree.members}
+        self.members = {member.path: member for member in tree.members}
         self.held: dict[str, Packed] = {}
         self.seen: dict[str, Seen] = {}
         #: Files that were looked into.
@@ -141,9 +141,9 @@ class WheelParts:
         """The metadata folder."""
         self.hold(
             {
-                one.path: one.compressed
-                for one in self.members.values()
-                if is_metadata(one.path) and one.compressed <= LARGEST_PACKED
+                member.path: member.compressed
+                for member in self.members.values()
+                if is_metadata(member.path) and member.compressed <= LARGEST_PACKED
             }
         )
         self.opened.update(self.held)

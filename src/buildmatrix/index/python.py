@@ -20,11 +20,11 @@ LARGEST_FOLDER = 512 << 10
 def python(parts: WheelParts) -> None:
     """The Python files: all of them where they are few, else those that an import runs."""
     costs = {
-        one.path: one.compressed
-        for one in parts.members.values()
-        if one.path.endswith(".py")
-        and may_matter(one.path, one.size)
-        and one.compressed <= LARGEST_PACKED
+        member.path: member.compressed
+        for member in parts.members.values()
+        if member.path.endswith(".py")
+        and may_matter(member.path, member.size)
+        and member.compressed <= LARGEST_PACKED
     }
     total = sum(costs.values())
     left = parts.left
@@ -41,10 +41,10 @@ def python(parts: WheelParts) -> None:
         if not parts.affords(sum(stage.values())):
             return
         parts.bring(stage | folders.beside(stage))
-        found = (
+        imported = (
             path for read, source in _read(parts, stage) for path in stages.after(read, source)
         )
-        ahead = [path for path in dict.fromkeys(found) if path not in reached]
+        ahead = [path for path in dict.fromkeys(imported) if path not in reached]
         reached.update(dict.fromkeys(ahead))
     parts.lazy = costs.keys() - reached.keys()
 
@@ -63,12 +63,12 @@ class _Folders:
 
     def beside(self, paths: Iterable[str]) -> dict[str, int]:
         """What lies beside `paths`, in folders with few bytes; each only once."""
-        found: dict[str, int] = {}
+        costs: dict[str, int] = {}
         for folder in {path.rpartition("/")[0]: None for path in paths}:
             files = self._files.pop(folder, {})
             if sum(files.values()) <= LARGEST_FOLDER:
-                found |= files
-        return found
+                costs |= files
+        return costs
 
 
 def _read(parts: WheelParts, costs: dict[str, int]) -> list[tuple[str, bytes]]:

@@ -41,12 +41,12 @@ def _check_version(version: FileVersion, answer: Answer, size: int) -> None:
         raise RequestError(f"{answer.address} changed while it was read; run this again")
 
 
-def _differ(one: str | None, other: str | None) -> bool:
-    return one is not None and other is not None and one != other
+def _differ(first: str | None, second: str | None) -> bool:
+    return first is not None and second is not None and first != second
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
+class _FileEnd:
     """What the first request brought."""
 
     version: FileVersion
@@ -81,8 +81,8 @@ class Ranges:
 
     def part(self, start: int, stop: int) -> Iterator[bytes]:
         """The bytes from `start` to `stop`, which lie in the file, as they arrive."""
-        asked = {"Range": f"bytes={start}-{stop - 1}"}
-        with self._send(asked, stop - start, (200, 206, 416)) as answer:
+        headers = {"Range": f"bytes={start}-{stop - 1}"}
+        with self._send(headers, stop - start, (200, 206, 416)) as answer:
             if answer.status == 416:
                 raise RequestError(
                     f"{answer.address} has no bytes {start} to {stop - 1}: it changed while it was "
@@ -111,7 +111,7 @@ class Ranges:
             _check_version(self.version, answer, _length(answer, self.size))
             yield from _exactly(answer, self.size)
 
-    def _open(self, expected: int | None) -> _End:
+    def _open(self, expected: int | None) -> _FileEnd:
         end = self._requests.again(lambda: self._ask_end(expected))
         if isinstance(end, int):
             size = end
@@ -120,11 +120,11 @@ class Ranges:
             raise RequestError(f"{self._address}: its server does not say how large it is")
         return end
 
-    def _ask_end(self, size: int | None) -> _End | int:
+    def _ask_end(self, size: int | None) -> _FileEnd | int:
         """The end of a file of `size` bytes; the size alone where the end cannot be had so."""
-        asked = f"bytes={max(0, size - TAIL)}-{size - 1}" if size else f"bytes=-{TAIL}"
+        ranges = f"bytes={max(0, size - TAIL)}-{size - 1}" if size else f"bytes=-{TAIL}"
         accepted = {200, 206, 416} | (frozenset() if size else _NO_SUFFIX)
-        with self._send({"Range": asked}, SPOOLED, accepted) as answer:
+        with self._send({"Range": ranges}, SPOOLED, accepted) as answer:
             if answer.status == 206:
                 return self._take_end(answer, size)
             if answer.status == 200:
@@ -133,14 +133,14 @@ class Ranges:
             if total is not None:
                 self._check_size(answer, size, int(total[1]))
                 if int(total[1]) == 0:
-                    return _End(_version_of(answer, 0))
+                    return _FileEnd(_version_of(answer, 0))
                 if size is None:
                     return int(total[1])
             if size:
-                raise RequestError(f"{answer.address} refuses to give bytes {asked[6:]}")
+                raise RequestError(f"{answer.address} refuses to give bytes {ranges[6:]}")
         return self._ask_size()
 
-    def _take_end(self, answer: Answer, size: int | None) -> _End | int:
+    def _take_end(self, answer: Answer, size: int | None) -> _FileEnd | int:
         first, last, total = _content_range(answer)
         if total is None:
             if not size:
@@ -153,21 +153,21 @@ class Ranges:
                 f"{TAIL} were asked for"
             )
         data = b"".join(_exactly(answer, last - first + 1))
-        return _End(_version_of(answer, total), first, data)
+        return _FileEnd(_version_of(answer, total), first, data)
 
-    def _take_whole(self, answer: Answer, size: int | None) -> _End | int:
+    def _take_whole(self, answer: Answer, size: int | None) -> _FileEnd | int:
         length = answer.length()
         if length is not None:
             self._check_size(answer, size, length)
         if length is None and not size:
             data = _up_to(answer, SPOOLED)
-            return _End(_version_of(answer, len(data)), 0, data)
+            return _FileEnd(_version_of(answer, len(data)), 0, data)
         length = length or size or 0
         version = _version_of(answer, length)
         if length <= SPOOLED:
-            return _End(version, 0, b"".join(_exactly(answer, length)))
+            return _FileEnd(version, 0, b"".join(_exactly(answer, length)))
         # A server that was asked for a suffix may still know other ranges.
-        return _End(version, ranges=False) if size else length
+        return _FileEnd(version, ranges=False) if size else length
 
     def _ask_size(self) -> int:
         with self._send({}, 0, method="HEAD") as answer:
@@ -222,14 +222,16 @@ def _content_range(answer: Answer) -> tuple[int, int, int | None]:
         raise RequestError(
             f"{answer.address} answers one range with several (multipart/byteranges)"
         )
-    said = answer.headers.get("content-range", "")
-    match = _CONTENT_RANGE.fullmatch(said)
+    content_range = answer.headers.get("content-range", "")
+    match = _CONTENT_RANGE.fullmatch(content_range)
     if match is None:
-        raise RequestError(f"{answer.address} answers a range with Content-Range {said[:60]!r}")
+        raise RequestError(
+            f"{answer.address} answers a range with Content-Range {content_range[:60]!r}"
+        )
     first, last = int(match[1]), int(match[2])
     total = None if match[3] == "*" else int(match[3])
     if last < first or (total is not None and last >= total):
-        raise RequestError(f"{answer.address} gives a range that cannot be: {said!r}")
+        raise RequestError(f"{answer.address} gives a range that cannot be: {content_range!r}")
     return first, last, total
 
 

@@ -35,43 +35,43 @@ class Reader(Protocol):
         """What `read` would give, where it need not be asked for; quick."""
 
 
-class Kept:
+class CachingReader:
     """A reader that answers a second question about a wheel from memory."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         #: By `key`.
-        self.known: dict[str, WheelFacts] = {}
+        self.facts: dict[str, WheelFacts] = {}
         #: The bytes that were allowed for each.
         self._most: dict[str, int | None] = {}
 
     def read(self, wheel: Wheel, depth: Depth, *, most: int | None = None) -> WheelFacts:
         """The facts of a wheel, at least as deep as asked for. Raises `UndecidedError`."""
-        found = self._known(wheel, depth, most)
-        return found or self._keep(wheel, self._reader.read(wheel, depth, most=most), most)
+        facts = self._held(wheel, depth, most)
+        return facts or self._keep(wheel, self._reader.read(wheel, depth, most=most), most)
 
     def remembered(
         self, wheel: Wheel, depth: Depth, *, most: int | None = None
     ) -> WheelFacts | None:
         """See `Reader.remembered`."""
-        found = self._known(wheel, depth, most)
-        if found is None:
-            found = self._reader.remembered(wheel, depth, most=most)
-            return None if found is None else self._keep(wheel, found, most)
-        return found
+        facts = self._held(wheel, depth, most)
+        if facts is None:
+            facts = self._reader.remembered(wheel, depth, most=most)
+            return None if facts is None else self._keep(wheel, facts, most)
+        return facts
 
-    def _known(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts | None:
-        found = self.known.get(key(wheel))
-        if found is None or DEPTHS.index(found.depth) < DEPTHS.index(depth):
+    def _held(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts | None:
+        facts = self.facts.get(key(wheel))
+        if facts is None or DEPTHS.index(facts.depth) < DEPTHS.index(depth):
             return None
-        if found.depth == depth == "heads" and (most or 0) > (self._most[key(wheel)] or 0):
+        if facts.depth == depth == "heads" and (most or 0) > (self._most[key(wheel)] or 0):
             return None
-        return replace(found, bytes_read=0)
+        return replace(facts, bytes_read=0)
 
-    def _keep(self, wheel: Wheel, found: WheelFacts, most: int | None) -> WheelFacts:
-        self.known[key(wheel)] = found
+    def _keep(self, wheel: Wheel, facts: WheelFacts, most: int | None) -> WheelFacts:
+        self.facts[key(wheel)] = facts
         self._most[key(wheel)] = most
-        return found
+        return facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,24 +110,24 @@ class Readings:
     @property
     def cached(self) -> int:
         """Wheels of which everything was known before this run."""
-        return sum(one not in self._fetched for one in self.facts)
+        return sum(name not in self._fetched for name in self.facts)
 
     def read(self, wanted: Iterable[Wanted], what: str) -> None:
         """Read wheels side by side; one that cannot be read costs no other."""
-        work = {key(one.wheel): one for one in wanted}
+        work = {key(request.wheel): request for request in wanted}
         if not work:
             return
         number = len(work)
         self._progress.step(STEP, f"{what} of {number}")
-        for name, one in list(work.items()):
-            known = self._reader.remembered(one.wheel, one.depth, most=one.most)
-            if known is not None:
-                self.facts[name] = known
+        for name, request in list(work.items()):
+            facts = self._reader.remembered(request.wheel, request.depth, most=request.most)
+            if facts is not None:
+                self.facts[name] = facts
                 del work[name]
         large = {
-            name: one
-            for name, one in work.items()
-            if one.depth == "whole" and name in self.facts and self.facts[name].size > LARGE
+            name: request
+            for name, request in work.items()
+            if request.depth == "whole" and name in self.facts and self.facts[name].size > LARGE
         }
         for name in large:
             del work[name]
@@ -139,39 +139,39 @@ class Readings:
     def recall(self, wheels: Iterable[Wheel]) -> None:
         """Take what is kept of wheels from earlier looks: the rest may be out of reach now."""
         for wheel in wheels:
-            known = self._reader.remembered(wheel, "heads", most=0)
-            if known is not None:
-                self.facts[key(wheel)] = known
+            facts = self._reader.remembered(wheel, "heads", most=0)
+            if facts is not None:
+                self.facts[key(wheel)] = facts
 
     def _fetch(self, work: Mapping[str, Wanted]) -> None:
-        whole = any(one.depth == "whole" for one in work.values())
+        whole = any(request.depth == "whole" for request in work.values())
         jobs = min(self._jobs, MOST_WHOLE) if whole else self._jobs
-        for (name, one), facts in Crew(self._one, jobs, "wheel").answers(list(work.items())):
-            self._take(name, one, facts)
+        for (name, request), facts in Crew(self._read, jobs, "wheel").answers(list(work.items())):
+            self._take(name, request, facts)
 
-    def _one(self, work: tuple[str, Wanted]) -> WheelFacts | UndecidedError:
-        _, one = work
+    def _read(self, work: tuple[str, Wanted]) -> WheelFacts | UndecidedError:
+        _, request = work
         try:
-            return self._reader.read(one.wheel, one.depth, most=one.most)
+            return self._reader.read(request.wheel, request.depth, most=request.most)
         except UndecidedError as error:
             return error
         except BuildmatrixError:
             raise
         # Whatever one wheel holds costs no other.
         except Exception as error:
-            return UndecidedError(f"{one.wheel.filename} cannot be read: {defect(error)}")
+            return UndecidedError(f"{request.wheel.filename} cannot be read: {defect(error)}")
 
-    def _take(self, name: str, one: Wanted, facts: WheelFacts | UndecidedError) -> None:
+    def _take(self, name: str, request: Wanted, facts: WheelFacts | UndecidedError) -> None:
         if isinstance(facts, UndecidedError):
             # What is known from a shallower reading stays; that there is more to know is said.
-            self.failures[name] = _without_subject(facts.message, one.wheel)
-            self._progress.output(STEP, f"{one.wheel.filename}: {self.failures[name]}")
+            self.failures[name] = _without_subject(facts.message, request.wheel)
+            self._progress.output(STEP, f"{request.wheel.filename}: {self.failures[name]}")
             return
         self.facts[name] = facts
         self.bytes_read += facts.bytes_read
         if facts.bytes_read:
             self._fetched.add(name)
-        self._progress.output(STEP, one.wheel.filename)
+        self._progress.output(STEP, request.wheel.filename)
 
 
 def _without_subject(message: str, wheel: Wheel) -> str:

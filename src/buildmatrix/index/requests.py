@@ -59,8 +59,8 @@ class Answer:
 
     def length(self) -> int | None:
         """Bytes of the body, where the server says so (h11 lets nothing but digits pass)."""
-        said = self.headers.get("content-length")
-        return None if said is None or len(said) > 18 else int(said)
+        length = self.headers.get("content-length")
+        return None if length is None or len(length) > 18 else int(length)
 
     def read(self, limit: int) -> bytes:
         """The whole body, at most `limit` bytes after decompression. Raises RequestError."""
@@ -167,15 +167,15 @@ class Requests:
                 sent.append(("Authorization", login.header()))
             traffic.add(0, requests=1)
             seconds = self.patience.seconds(length)
-            with transport.send(method, address, sent, seconds) as (status, said, body):
-                answer = Answer(status, said, _counted(body, traffic), address)
+            with transport.send(method, address, sent, seconds) as (status, received, body):
+                answer = Answer(status, received, _counted(body, traffic), address)
                 if status in accepted:
                     yield answer
                     return
                 _drain(answer)
-                if status not in _REDIRECTS or "location" not in said:
-                    raise refused(status, said, address, login.source if login else None)
-                address = _redirected(address, said["location"])
+                if status not in _REDIRECTS or "location" not in received:
+                    raise refused(status, received, address, login.source if login else None)
+                address = _redirected(address, received["location"])
         raise RequestError(f"{address} redirects more than {MOST_REDIRECTS} times")
 
     def _connect(self) -> Transport:

@@ -61,10 +61,10 @@ class Streamed:
     sha256: str
 
 
-def read_stream(chunks: Iterator[bytes], size: int, known: WheelTree | None) -> Streamed:
+def read_stream(chunks: Iterator[bytes], size: int, listed: WheelTree | None) -> Streamed:
     """The facts of a wheel of `size` bytes that `chunks` gives from its first byte on.
 
-    `known`: the directory, where it could be read before. Raises `Unreadable` for what is no ZIP
+    `listed`: the directory, where it could be read before. Raises `Unreadable` for what is no ZIP
     archive, contradicts itself, or cannot be told apart without its directory.
     """
     hasher = hashlib.sha256()
@@ -75,8 +75,8 @@ def read_stream(chunks: Iterator[bytes], size: int, known: WheelTree | None) -> 
             yield chunk
 
     forward = Forward(hashed())
-    sizes = {one.offset: one for one in known.entries} if known is not None else {}
-    passing = _Passing(forward, sizes, SMALL_WHEEL_ALLOWANCE + MOST_INFLATION * size)
+    sizes = {entry.offset: entry for entry in listed.entries} if listed is not None else {}
+    passing = _StreamedMembers(forward, sizes, SMALL_WHEEL_ALLOWANCE + MOST_INFLATION * size)
     while forward.peek(len(LOCAL_MARK)) == LOCAL_MARK:
         passing.member()
     tail_at = forward.at
@@ -111,7 +111,7 @@ class _Tail:
 
 
 @dataclass(slots=True)
-class _Passing:
+class _StreamedMembers:
     """What was seen in the members so far."""
 
     forward: Forward
@@ -134,9 +134,9 @@ class _Passing:
             header
         )
         raw, extra = self.forward.exactly(name_length), self.forward.exactly(extra_length)
-        known = self.sizes.get(offset)
-        if known is not None:
-            crc, compressed, size = known.crc, known.compressed, known.size
+        listed = self.sizes.get(offset)
+        if listed is not None:
+            crc, compressed, size = listed.crc, listed.compressed, listed.size
         elif _ELSEWHERE in (compressed, size):
             size, compressed = _large(extra)
         follow = bool(flags & SIZES_FOLLOW)
@@ -152,7 +152,7 @@ class _Passing:
         )
         if flags & ENCRYPTED or method not in (STORED, DEFLATED):
             raise Unreadable(f"{entry.name} is encrypted, or neither stored nor deflated")
-        if follow and known is None:
+        if follow and listed is None:
             if method == STORED:
                 raise Unreadable(
                     f"nothing says where {entry.name} ends before the directory is read; use an "
@@ -232,10 +232,10 @@ class _Passing:
             if size <= LARGEST_HELD:
                 pieces.append(piece)
         self.allowance -= size
-        found = replace(entry, crc=crc, compressed=self.forward.at - start, size=size)
+        completed = replace(entry, crc=crc, compressed=self.forward.at - start, size=size)
         path = installed(entry.name)
         if size > LARGEST_HELD or path.endswith("/"):
-            return found
+            return completed
         data = b"".join(pieces)
         if is_metadata(path) or path.endswith(".py"):
             plain = Entry(path, b"", 0, STORED, crc, size, size, 0)
@@ -243,7 +243,7 @@ class _Passing:
         else:
             self.opened.add(path)
             self.seen[path] = seen_in(path, data)
-        return found
+        return completed
 
     def _skip_descriptor(self) -> None:
         """CRC and sizes, with or without a signature, of 4 or 8 bytes each (4.3.9)."""
@@ -257,7 +257,7 @@ class _Passing:
 
     def compare(self, tree: WheelTree) -> None:
         """Raises `Unreadable` where the directory says something else than the members did."""
-        entries = {one.offset: one for one in tree.entries}
+        entries = {entry.offset: entry for entry in tree.entries}
         for offset, passed in self.passed.items():
             entry = entries.get(offset)
             if entry is None:

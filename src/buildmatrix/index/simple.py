@@ -43,9 +43,9 @@ class Simple:
             raise UndecidedError(f"{name[:100]!r} is no name of a distribution") from error
         key = f"{index_url.rstrip('/')}/{normalised}/"
         with self._lock:
-            known = self._pages.get(key)
-        if known is not None:
-            return known
+            files = self._pages.get(key)
+        if files is not None:
+            return files
         files = _local_page(key) if _is_local(key) else self._page(key)
         with self._lock:
             if self._held + len(files) > MOST_HELD:
@@ -77,7 +77,7 @@ class Simple:
         if kept is not None and kept.etag is not None:
             headers["If-None-Match"] = kept.etag
 
-        def once() -> tuple[Page, bool]:
+        def fetch() -> tuple[Page, bool]:
             accepted = (200, 304) if "If-None-Match" in headers else (200,)
             with self._requests.send(
                 address, headers, length=LARGEST_PAGE, accepted=(*accepted, *_GONE)
@@ -93,7 +93,7 @@ class Simple:
                 etag = answer.headers.get("etag")
                 return Page(body, kind, url, etag, until or 0.0), until is not None
 
-        new, keep = self._requests.again(once)
+        new, keep = self._requests.again(fetch)
         if keep:
             self._kept.save(key, new)
         return new

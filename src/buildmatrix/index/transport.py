@@ -132,7 +132,7 @@ class Transport:
                     max_connections=MOST_CONNECTIONS,
                     max_keepalive_connections=KEPT_CONNECTIONS,
                     keepalive_expiry=KEPT_FOR,
-                    network_backend=_Network(self._clock),
+                    network_backend=_TimedNetwork(self._clock),
                 )
             return self._pools[key]
 
@@ -215,7 +215,7 @@ class _Clock(threading.local):
         return left if timeout is None else min(left, timeout)
 
 
-class _Network(httpcore.SyncBackend):
+class _TimedNetwork(httpcore.SyncBackend):
     """Sockets whose every operation keeps to the deadline of its thread."""
 
     def __init__(self, clock: _Clock) -> None:
@@ -231,10 +231,10 @@ class _Network(httpcore.SyncBackend):
     ) -> httpcore.NetworkStream:
         timeout = self._clock.left(timeout)
         stream = super().connect_tcp(host, port, timeout, local_address, socket_options)
-        return _Stream(stream, self._clock)
+        return _TimedStream(stream, self._clock)
 
 
-class _Stream(httpcore.NetworkStream):
+class _TimedStream(httpcore.NetworkStream):
     def __init__(self, stream: httpcore.NetworkStream, clock: _Clock) -> None:
         self._stream = stream
         self._clock = clock
@@ -256,7 +256,7 @@ class _Stream(httpcore.NetworkStream):
     ) -> httpcore.NetworkStream:
         timeout = self._clock.left(timeout)
         stream = self._stream.start_tls(ssl_context, server_hostname, timeout)
-        return _Stream(stream, self._clock)
+        return _TimedStream(stream, self._clock)
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)

@@ -65,8 +65,8 @@ class WheelReader:
             path = local_path(wheel.url)
             if path is not None:
                 return self._local(wheel, path, depth, most)
-            known = self._known(wheel, depth, most)
-            return known or self._remote(wheel, depth, most)
+            facts = self._cached(wheel, depth, most)
+            return facts or self._remote(wheel, depth, most)
         except OSError as error:
             raise UndecidedError(f"{wheel.filename} cannot be read: {reason(error)}") from error
 
@@ -80,10 +80,10 @@ class WheelReader:
         if local_path(wheel.url) is not None:
             return None
         with suppress(UndecidedError):
-            return self._known(wheel, depth, most)
+            return self._cached(wheel, depth, most)
         return None
 
-    def _known(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts | None:
+    def _cached(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts | None:
         if not wheel.sha256:
             return None  # There may be another file at the same URL since.
         kept = self._cache.get(content(wheel.sha256), depth, most)
@@ -173,7 +173,7 @@ class _Opened:
         """Hold `remote` until it is taken, or until others take too much memory."""
         with self._lock:
             self._files[wheel.url, wheel.size] = remote
-            while sum(one.held for one in self._files.values()) > MOST_HELD:
+            while sum(file.held for file in self._files.values()) > MOST_HELD:
                 del self._files[next(iter(self._files))]
 
 
@@ -234,15 +234,15 @@ def _told(
 def _digest(path: Path, wheel: Wheel) -> str:
     """SHA-256 of a file. Raises UndecidedError where the lock means another one."""
     try:
-        found = digest(path)
+        sha256 = digest(path)
     except OSError as error:
         raise UndecidedError(f"{path} cannot be read: {reason(error)}") from error
-    if wheel.sha256 and wheel.sha256 != found:
+    if wheel.sha256 and wheel.sha256 != sha256:
         raise UndecidedError(
-            f"{path} has the SHA-256 {found}, and the lock says {wheel.sha256}: it changed since it"
-            " was locked; lock again"
+            f"{path} has the SHA-256 {sha256}, and the lock says {wheel.sha256}: it changed since"
+            " it was locked; lock again"
         )
-    return found
+    return sha256
 
 
 def _whole_file(path: Path) -> Reading:
@@ -261,24 +261,29 @@ def _check_name(filename: str, facts: WheelFacts) -> None:
     except (InvalidWheelFilename, InvalidVersion) as error:
         raise UndecidedError(f"{filename} is no name of a wheel: {error}") from error
     # Those of libraries that a wheel carries lie deeper, and say nothing of the wheel.
-    found = [
-        one
-        for one in facts.inventory.distributions
-        if one.path.endswith(".dist-info") and "/" not in one.path
+    distributions = [
+        distribution
+        for distribution in facts.inventory.distributions
+        if distribution.path.endswith(".dist-info") and "/" not in distribution.path
     ]
-    if not found:
+    if not distributions:
         raise UndecidedError(f"{filename} has no metadata folder (.dist-info): it is no wheel")
-    if all(_is_called(one, name, version) for one in found):
+    if all(_is_called(distribution, name, version) for distribution in distributions):
         return
-    said = ", ".join(f"{one.name} {one.version}" for one in found[:3])
+    names = ", ".join(
+        f"{distribution.name} {distribution.version}" for distribution in distributions[:3]
+    )
     raise UndecidedError(
-        f"{filename} holds {said} by its own metadata, not {name} {version}; installers refuse it"
+        f"{filename} holds {names} by its own metadata, not {name} {version}; installers refuse it"
     )
 
 
-def _is_called(one: Distribution, name: str, version: Version) -> bool:
+def _is_called(distribution: Distribution, name: str, version: Version) -> bool:
     try:
-        return canonicalize_name(one.name) == name and parse_version(one.version) == version
+        return (
+            canonicalize_name(distribution.name) == name
+            and parse_version(distribution.version) == version
+        )
     except InvalidVersion:
         return False
 

@@ -16,7 +16,7 @@ from package_index import PackageIndex, serve
 from buildmatrix.audit.session import Inputs, Session
 from buildmatrix.audit.subject import judge_for
 from buildmatrix.index.client import Client
-from buildmatrix.index.reading import Kept
+from buildmatrix.index.reading import CachingReader
 from buildmatrix.index.wheels import WheelReader
 from buildmatrix.progress import Silent
 from buildmatrix.spec.load import load_spec
@@ -81,7 +81,7 @@ def session(root: Path, *sources: str, **more: Any) -> Iterator[Session]:
     with Client() as client:
         yield Session(
             Inputs(sources, spec, root),
-            Kept(WheelReader(client, None)),
+            CachingReader(WheelReader(client, None)),
             judge_of(spec),
             Silent(),
             load=load_spec,

@@ -18,7 +18,7 @@ from index import (
 )
 
 from buildmatrix.index.client import Client
-from buildmatrix.index.reading import Kept
+from buildmatrix.index.reading import CachingReader
 from buildmatrix.index.wheels import WheelReader
 from buildmatrix.locks.model import Staleness
 from buildmatrix.reports.run.model import Report, exit_code
@@ -203,7 +203,7 @@ def test_a_reader_that_keeps_what_it_read_reads_on_when_more_is_allowed(locked: 
     locked.add("demo 1.0", files={"demo/libdemo.so": embedded(before=2_000_000)})
     (wheel,) = locked.packages[0].wheels
     with Client(patience=HASTY) as client:
-        kept = Kept(WheelReader(client, None))
+        kept = CachingReader(WheelReader(client, None))
         little = kept.read(wheel, "heads", most=300_000)
         assert not little.inventory.binaries[0].elf.device_code
         assert kept.read(wheel, "heads", most=200_000).bytes_read == 0

@@ -14,7 +14,7 @@ from package_index import PackageIndex
 from buildmatrix.audit.fix import fixed
 from buildmatrix.errors import SpecError, UsageError
 from buildmatrix.index.client import Client
-from buildmatrix.index.reading import Kept
+from buildmatrix.index.reading import CachingReader
 from buildmatrix.index.wheels import WheelReader
 from buildmatrix.locks.environment import read_environment
 from buildmatrix.locks.model import Lock
@@ -137,7 +137,7 @@ def test_a_question_about_an_environment_says_what_it_does_not_know(
     (tmp_path / "environment.yml").write_text(ENVIRONMENT)
     source = parse(Argument("environment.yml", "why"))
     with Client() as client:
-        online = OnlineIndex(Kept(WheelReader(client, None)), Silent())
+        online = OnlineIndex(CachingReader(WheelReader(client, None)), Silent())
         options = ReadingOptions(pytest.fail, index=lambda: online, backend="cpu")
         facts = source.facts(options)
     assert facts.lines["environment.yml:8"] == "numpy"
