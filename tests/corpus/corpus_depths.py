@@ -124,7 +124,13 @@ def main() -> int:
     for wheel in read_truth():
         if sys.argv[1:] and wheel.name not in sys.argv[1:]:
             continue
-        lines = list(contradictions(said(fetch(wheel, wheel_folder()))))
+        try:
+            path = fetch(wheel, wheel_folder())
+        except RuntimeError as error:
+            failed += 1
+            print(wheel, "was not looked at:", error, flush=True)
+            continue
+        lines = list(contradictions(said(path)))
         failed += bool(lines)
         print(wheel, "contradicts itself" if lines else "holds", flush=True)
         print(*(f"  {line}\n" for line in lines), sep="", end="")

@@ -13,21 +13,25 @@ from pathlib import Path
 
 from corpus_truth import TrueWheel
 
+#: Where wheels may lie that another run brought: an index does not serve each of them for ever.
+_KEPT = Path.home() / ".cache/buildmatrix/corpus"
 _PYTHON_TAG = re.compile(r"(?P<implementation>[a-z]+)(?P<major>\d)(?P<minor>\d*)")
 
 
 def wheel_folder() -> Path:
     """Where the wheels are kept: `$BUILDMATRIX_CACHE/corpus`, or below `~/.cache/buildmatrix`."""
     cache = os.environ.get("BUILDMATRIX_CACHE")
-    return (Path(cache) if cache else Path.home() / ".cache/buildmatrix") / "corpus"
+    return Path(cache) / "corpus" if cache else _KEPT
 
 
 def fetch(wheel: TrueWheel, folder: Path) -> Path:
-    """The wheel in `folder`, downloaded when it is not there.
+    """The wheel in `folder` or among those kept at home, downloaded when it is in neither.
 
     Raises RuntimeError when it cannot be had, or is not the one that the truth is about.
     """
     path = folder / wheel.filename
+    if not path.exists() and (_KEPT / wheel.filename).exists():
+        path = _KEPT / wheel.filename
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as arrived:

@@ -10,6 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from corpus_truth import BACKENDS, Facts
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import buildmatrix
 from buildmatrix import store
@@ -28,6 +30,7 @@ from buildmatrix.trees.wheel import WheelTree
 
 #: Neutral by name, and yet a vendor's: the rules look at what such a distribution brings.
 _OF_SEVERAL = ("multi-backend", "with-extra")
+_EXTRA = re.compile(r"\bextra\b")
 _SM = re.compile(r"(sm|compute)_(\d+)[a-z]*")
 
 
@@ -82,15 +85,25 @@ def facts(inventory: Inventory, seen: Sequence[Evidence], catalogue: Catalogue) 
             # Programs as text lie outside of the sections that the truth was read from.
             if code.format != "ptx-text" and (architecture := _architecture(code.arch)) is not None
         ),
-        "requires": frozenset(
-            (one.kind, one.name)
-            for item in inventory.distributions
+        "requires": frozenset(_requires(inventory, catalogue)),
+    }
+
+
+def _requires(inventory: Inventory, catalogue: Catalogue) -> Iterator[tuple[str, str]]:
+    """What is always installed, what where a marker holds, and what with an extra."""
+    for item in inventory.distributions:
+        owned = {
+            one.name
             for one in requirements(item, catalogue)
             if one.match is not None
             and one.match.vendor is not None
             and (one.match.weight != "neutral" or one.match.kind in _OF_SEVERAL)
-        ),
-    }
+        }
+        for line in map(Requirement, item.requires):
+            if (name := canonicalize_name(line.name)) in owned:
+                marker = str(line.marker or "")
+                kind = "extra" if _EXTRA.search(marker) else "marker"
+                yield kind if marker else "unconditional", name
 
 
 def _static(
