@@ -8,8 +8,8 @@
 `warm`   the same again.
 `four`   cold, for four backends at once.
 
-Seconds are those of the whole process. Machines and networks are noisy: the ratios and the bytes
-are the result.
+Seconds, CPU seconds and the peak are those of the whole process and its children. Machines and
+networks are noisy: the ratios, the bytes and the requests are the result.
 """
 
 from __future__ import annotations
@@ -32,13 +32,25 @@ PLATFORM = "x86_64-manylinux_2_35"
 BACKENDS = ("cuda", "rocm", "oneapi", "cpu")
 
 MEASURED = """
-import resource, sys
+import json, resource, sys
 from pathlib import Path
 from buildmatrix.cli import main
+from buildmatrix.index.requests import Traffic
+wholes, begin = [], Traffic.__init__
+def remember(traffic, whole=None):
+    begin(traffic, whole)
+    wholes.extend([traffic] if whole is None else [])
+Traffic.__init__ = remember
 try:
     main(sys.argv[2:])
 finally:
-    Path(sys.argv[1]).write_text(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    cost = {
+        "cpu": sum(one.ru_utime + one.ru_stime for one in used),
+        "peak": max(one.ru_maxrss for one in used) * 1024,
+        "requests": sum(one.requests for one in wholes),
+    }
+    Path(sys.argv[1]).write_text(json.dumps(cost))
 """
 
 
@@ -47,8 +59,12 @@ class Run:
     """One call of the tool."""
 
     seconds: float
-    #: Of the process, in bytes.
+    #: Seconds of the process and its children.
+    cpu: float
+    #: Of the largest of them, in bytes.
     peak: int
+    #: Requests over the network, redirects and repetitions included.
+    requests: int
     #: Bytes of all wheels, and those that came over the network.
     total: int
     read: int
@@ -57,8 +73,8 @@ class Run:
 
 def audit(lock: Path, cache: Path, *backends: str, deep: bool = False) -> Run:
     """Audit a lock with what `cache` knows."""
-    report, peak = lock.with_name("report.json"), lock.with_name("peak")
-    command = [sys.executable, "-c", MEASURED, str(peak), "--no-progress", "audit", f"lock:{lock}"]
+    report, cost = lock.with_name("report.json"), lock.with_name("cost.json")
+    command = [sys.executable, "-c", MEASURED, str(cost), "--no-progress", "audit", f"lock:{lock}"]
     command += [f"--backend={name}" for name in backends]
     command += [f"--python={PYTHON}", "--no-vulnerabilities", "--fail-on=never"]
     command += [f"--format=json={report}", *(["--deep"] if deep else [])]
@@ -77,8 +93,13 @@ def audit(lock: Path, cache: Path, *backends: str, deep: bool = False) -> Run:
         sys.exit(f"exit {done.returncode}\n{done.stderr[-4000:]}")
     stats = json.loads(report.read_text())["stats"]
     wheels = sum("wheels" in one for one in tomllib.loads(lock.read_text())["packages"])
-    memory = int(peak.read_text()) * 1024
-    return Run(seconds, memory, stats["bytes_total"], stats["bytes_read"], wheels)
+    return Run(
+        seconds=seconds,
+        total=stats["bytes_total"],
+        read=stats["bytes_read"],
+        wheels=wheels,
+        **json.loads(cost.read_text()),
+    )
 
 
 def locked(folder: Path) -> Path:
@@ -121,8 +142,8 @@ def peer(folder: Path) -> float:
 def line(name: str, run: Run, note: str = "") -> None:
     """One result."""
     part = f"{run.read / 1e6:.1f} MB of {run.total / 1e6:.0f} MB ({run.read / run.total:.2%})"
-    peak = f"peak {run.peak / 1e6:.0f} MB"
-    print(f"{name}: {run.seconds:.2f} s, {run.wheels} wheels, {part}, {peak}{note}", flush=True)
+    cost = f"{run.seconds:.2f} s, {run.cpu:.2f} s of CPU, peak {run.peak / 1e6:.0f} MB"
+    print(f"{name}: {cost}, {run.wheels} wheels, {run.requests} requests, {part}{note}", flush=True)
 
 
 def main() -> None:

@@ -17,9 +17,10 @@
 Each line is a process of its own, with its start and imports, but for `large` and `wheels`: there
 the clock starts behind the imports. Files are warm: a first run only tells the memory, and its time
 is thrown away. The best of --runs counts. The peak is of all processes of one job together, and
-what they share counts once (bench/memory.py). `read` is what read calls gave; scanelf and libtree
-map files instead. A peer that is not installed is
-named as missing. Machines differ and are busy: the ratio to the first line of a part is the result.
+what they share counts once (bench/memory.py). `cpu` has the seconds of all of them. `read` is what
+read calls gave, and `reads` how many there were; scanelf and libtree map files instead. A peer that
+is not installed is named as missing. Machines differ and are busy: the ratio to the first line of a
+part is the result.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class Row:
     #: Bytes.
     peak: float | None = None
     read: float | None = None
+    #: Read calls: what would be requests for parts of a file on an index.
+    reads: float | None = None
     #: Seconds by those of the job that it is compared with.
     ratio: float | None = None
     note: str = ""
@@ -78,7 +81,7 @@ def ours(name: str, job: str, *paths: str | Path, **more: Any) -> Job:
 
 def run(job: Job, *, watched: bool = False) -> tuple[dict[str, float], str]:
     """Costs of one run, and what it printed; `watched`, with the peak of all its processes."""
-    before = _read_so_far()
+    before = _so_far("rchar"), _so_far("syscr")
     started = time.perf_counter()
     process = subprocess.Popen(job.command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert process.stdout is not None
@@ -91,7 +94,8 @@ def run(job: Job, *, watched: bool = False) -> tuple[dict[str, float], str]:
         "seconds": seconds,
         "cpu": usage.ru_utime + usage.ru_stime,
         "peak": float(watch.peak if watch and watch.processes > 1 else usage.ru_maxrss * 1024),
-        "read": float(_read_so_far() - before),
+        "read": float(_so_far("rchar") - before[0]),
+        "reads": float(_so_far("syscr") - before[1]),
     }
     if str(JOBS) in job.command:
         if process.returncode:
@@ -103,10 +107,10 @@ def run(job: Job, *, watched: bool = False) -> tuple[dict[str, float], str]:
     return cost, output
 
 
-def _read_so_far() -> int:
-    """What this process and its ended children got from read calls."""
+def _so_far(field: str) -> int:
+    """What this process and its ended children got from read calls, or how many they made."""
     fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    return int(fields["rchar"])
+    return int(fields[field])
 
 
 def measure(part: str, jobs: Sequence[Job], runs: int) -> Iterator[tuple[Row, str]]:
@@ -281,7 +285,8 @@ def described(row: Row) -> str:
         return f"{row.name:<36} {row.note}"
     return (
         f"{row.name[:36]:<36}{row.seconds:10.3f}{row.ratio:8.2f}{row.cpu:9.2f}"
-        f"{(row.peak or 0) / 1e6:9.0f}{(row.read or 0) / 1e6:11,.1f}  {row.note}"
+        f"{(row.peak or 0) / 1e6:9.0f}{(row.read or 0) / 1e6:11,.1f}"
+        f"{row.reads or 0:9,.0f}  {row.note}"
     ).rstrip()
 
 
@@ -306,7 +311,10 @@ def main() -> None:
         if getattr(options, needs) is None:
             print(f"{name}: not measured, for want of --{needs}")
             continue
-        print(f"\n{name:<36}{'seconds':>10}{'ratio':>8}{'cpu':>9}{'peak MB':>9}{'read MB':>11}")
+        print(
+            f"\n{name:<36}{'seconds':>10}{'ratio':>8}{'cpu':>9}{'peak MB':>9}"
+            f"{'read MB':>11}{'reads':>9}"
+        )
         for row in part(options):
             print(described(row), flush=True)
             rows.append(row)
