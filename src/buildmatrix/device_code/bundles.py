@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from struct import Struct
 
-from buildmatrix.device_code import codeobject, zstd
+from buildmatrix.device_code import codeobject
 from buildmatrix.device_code.entries import Container, Entry
 from buildmatrix.elf import layout as abi
 from buildmatrix.elf.source import ByteSource
+from buildmatrix.trees import zstd
 
 MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 COMPRESSED_MAGIC = b"CCOB"

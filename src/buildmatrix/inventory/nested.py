@@ -6,21 +6,19 @@ Data archives are the many: of those only the list of members is read.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
 from buildmatrix.binaries import devicefile
 from buildmatrix.binaries.model import DeviceFile, Elf
-from buildmatrix.device_code import zstd
 from buildmatrix.device_code.suffixes import SUFFIXES
 from buildmatrix.elf.layout import MAGIC as ELF_MAGIC
 from buildmatrix.inventory.mattering import LARGE_CONTAINER, LEAST, may_be_container, may_matter
 from buildmatrix.inventory.names import readable
 from buildmatrix.trees import containers
-from buildmatrix.trees.archive import CHUNK, MOST_INFLATION, Slice, Zstandard
-from buildmatrix.trees.base import Source, Unreadable, reason
+from buildmatrix.trees.archive import MOST_INFLATION, Slice
+from buildmatrix.trees.base import Source, reason
 from buildmatrix.trees.containers import Format, Inner
 
 #: Between the path of a container and the name of a file in it, as in Java's URLs of jars.
@@ -33,11 +31,6 @@ MOST_CONTAINERS = 20_000
 #: Bytes of one container that has to be inflated from its start, and of all such in one tree.
 LARGEST_STREAM = 512 << 20
 MOST_STREAMED = 1 << 30
-#: The same where Zstandard is read without a library, at some megabytes a second.
-LARGEST_SLOW_STREAM = 4 << 20
-LARGEST_SLOWLY_INFLATED = 32 << 20
-#: How many bytes of another compression one byte of it counts for.
-SLOW = 32
 #: Every container may inflate to this much.
 SMALL_ALLOWANCE = 1 << 20
 #: Containers inside of a container that are named.
@@ -74,8 +67,6 @@ class Contents:
     closed: str | None = None
     #: The format to open it with, where it was recognized and nobody has tried to open it yet.
     waiting: Format | None = None
-    #: Times its bytes that reading it takes.
-    weight: int = 1
 
 
 def recognised(source: Source, head: bytes, size: int) -> Contents | None:
@@ -87,13 +78,12 @@ def recognised(source: Source, head: bytes, size: int) -> Contents | None:
     if format is None:
         return None
     if format == "compressed":
-        inside = containers.peek(source, head, _zstandard())
+        inside = containers.peek(source, head, containers.zstandard())
         if not containers.is_tar(inside):
             is_object = inside.startswith(ELF_MAGIC) and inside[16:18] != bytes((_REL, 0))
             if not is_object and devicefile.kind_of("", inside) is None:
                 return None
-    zst = containers.is_zstd(source, format, head) and containers.standard_zstandard() is None
-    return Contents(format, waiting=format, weight=SLOW if zst else 1)
+    return Contents(format, waiting=format)
 
 
 def recognised_behind(source: Source, elf: Elf, size: int) -> Contents | None:
@@ -124,7 +114,7 @@ def planned(
     left: dict[str, Contents] = {}
     streamed = 0
     for path, (size, contents) in sorted(waiting.items(), key=lambda item: (item[1][0], item[0])):
-        cost = contents.weight * size if is_streamed(contents.kind) else 0
+        cost = size if is_streamed(contents.kind) else 0
         if len(opened) == MOST_CONTAINERS:
             why = f"only {MOST_CONTAINERS} archives of one tree are opened"
         elif cost and size > LARGEST_STREAM:
@@ -147,7 +137,9 @@ def look_inside(source: Source, path: str, size: int, format: Format) -> Content
     found = _Found(format)
     most = SMALL_ALLOWANCE + MOST_INFLATION * size
     try:
-        for inner in containers.members(Slice(source, 0, size), format, path, most, _zstandard()):
+        for inner in containers.members(
+            Slice(source, 0, size), format, path, most, containers.zstandard()
+        ):
             found.add(inner)
     except OSError as error:
         found.trouble(reason(error))
@@ -270,32 +262,3 @@ def _is_telling(name: str) -> bool:
     """Whether the name of a file is that of a library or of device code."""
     last = name.rpartition("/")[2]
     return ".so" in last or last.rpartition(".")[2].lower() in SUFFIXES
-
-
-def _zstandard() -> Zstandard:
-    return containers.standard_zstandard() or _slow_zstandard
-
-
-class _Slow(io.RawIOBase):
-    """A Zstandard stream of few bytes, read without a library."""
-
-    def __init__(self, stream: io.BufferedIOBase) -> None:
-        self._stream = stream
-        self._plain: io.BytesIO | None = None
-
-    def read(self, length: int = -1, /) -> bytes:
-        if self._plain is None:
-            data = bytearray()
-            while piece := self._stream.read(CHUNK):
-                data += piece
-                if len(data) > LARGEST_SLOW_STREAM:
-                    raise Unreadable("compressed with Zstandard, which this Python cannot read")
-            plain = zstd.head(bytes(data), LARGEST_SLOWLY_INFLATED + 1)
-            if len(plain) > LARGEST_SLOWLY_INFLATED:
-                raise Unreadable("compressed with Zstandard, which this Python cannot read")
-            self._plain = io.BytesIO(plain)
-        return self._plain.read(length)
-
-
-def _slow_zstandard(stream: io.BufferedIOBase) -> _Slow:
-    return _Slow(stream)

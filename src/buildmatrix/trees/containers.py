@@ -15,7 +15,6 @@ import bz2
 import lzma
 import re
 import struct
-import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from buildmatrix.trees import zstd
 from buildmatrix.trees.archive import (
     CHUNK,
     LARGEST_HEADER,
@@ -132,16 +132,6 @@ def compression(head: bytes) -> str | None:
     return "bzip2" if _BZIP2.match(head) else None
 
 
-def is_zstd(source: Source, format: Format, head: bytes) -> bool:
-    """Whether a compressed file, or the data of a Debian package, is of Zstandard."""
-    if format == "deb":
-        try:
-            return _deb_data(Slice(source, 0, LARGEST_PACKAGE)).read(0, 4) == ZSTANDARD
-        except Unreadable:
-            return False
-    return format == "compressed" and head.startswith(ZSTANDARD)
-
-
 def is_tar(head: bytes) -> bool:
     """Whether the first `HEAD` bytes of a file are those of a tar archive."""
     return head.startswith(_TAR[1], _TAR[0])
@@ -156,8 +146,9 @@ def peek(source: Source, head: bytes, zstandard: Zstandard | None) -> bytes:
         stream = _stream(Slice(_Bytes(part), 0, len(part)), zstandard)
         while len(data) < HEAD and (piece := stream.read(HEAD - len(data))):
             data += piece
-    except _DAMAGED:
-        pass
+    except Exception as error:
+        if not _is_damage(error):
+            raise
     return data
 
 
@@ -298,6 +289,11 @@ class _Inflating:
 _DAMAGED = (zlib.error, lzma.LZMAError, EOFError, OSError, ValueError)
 
 
+def _is_damage(error: Exception) -> bool:
+    # The Zstandard error is a class of its own in each library that provides it.
+    return isinstance(error, _DAMAGED) or type(error).__name__ == "ZstdError"
+
+
 def _inflated(source: Slice, most: int, zstandard: Zstandard | None) -> Iterator[bytes]:
     """What `source` inflates to, up to `most` bytes."""
     size = 0
@@ -311,8 +307,7 @@ def _inflated(source: Slice, most: int, zstandard: Zstandard | None) -> Iterator
     except Unreadable:
         raise
     except Exception as error:
-        # The Zstandard error is a class of its own in each library that provides it.
-        if isinstance(error, _DAMAGED) or type(error).__name__ == "ZstdError":
+        if _is_damage(error):
             raise Unreadable(f"its compressed bytes are damaged: {error}") from error
         raise
 
@@ -329,26 +324,23 @@ def _stream(source: Slice, zstandard: Zstandard | None) -> Readable:
     if kind != "zstd":
         raise Unreadable("neither an archive nor a compressed file")
     if zstandard is None:
-        raise Unreadable("compressed with Zstandard, which this Python cannot read")
+        raise Unreadable(f"compressed with Zstandard: {zstd.MISSING}")
     return zstandard(raw)
 
 
-def standard_zstandard() -> Zstandard | None:
-    """The reader of the standard library; None before Python 3.14."""
-    if sys.version_info >= (3, 14):
-        from compression.zstd import ZstdFile
-
-        return ZstdFile
-    return None
+def zstandard() -> Zstandard | None:
+    """What opens a Zstandard stream; None where there is no library for it."""
+    begin = zstd.decompressor()
+    return None if begin is None else partial(_Unpacking, begin=begin)
 
 
 class _Unpacking:
-    """A stream of xz or bzip2; several in a row are one, as for the programs of these names."""
+    """A stream of xz, bzip2 or Zstandard; several in a row are one, as for their programs."""
 
     def __init__(
         self,
         stream: Readable,
-        begin: Callable[[], lzma.LZMADecompressor | bz2.BZ2Decompressor],
+        begin: Callable[[], lzma.LZMADecompressor | bz2.BZ2Decompressor | zstd.Decompressor],
     ) -> None:
         self._stream = stream
         self._begin = begin

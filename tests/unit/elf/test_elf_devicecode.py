@@ -129,11 +129,20 @@ ZSTD_TARGETS = {f"gfx{number}" for number in range(1000, 1024)}
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_zstd_compressed_bundles_are_opened_without_a_library(version: int) -> None:
+def test_zstd_compressed_bundles_are_opened(version: int) -> None:
     data = compressed_bundle(version, 1, ZSTD_BUNDLE, 1 << 20)
     codes = found(Part(".hip_fatbin", data))
     assert {code.arch for code in codes} == ZSTD_TARGETS
     assert all(code.compressed == code.count == 1 for code in codes)
+
+
+def test_without_a_library_the_gpus_of_a_zstd_compressed_bundle_are_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("buildmatrix.trees.zstd.decompressor", lambda: None)
+    (code,) = found(Part(".hip_fatbin", compressed_bundle(2, 1, ZSTD_BUNDLE, 1 << 20)))
+    assert (code.kind, code.arch) == ("unknown", None)
+    assert code.note is not None and "library for Zstandard" in code.note
 
 
 def test_a_damaged_compressed_bundle_is_unknown_with_the_reason() -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from buildmatrix.binaries.devicefile import read_device_file
 from buildmatrix.binaries.model import Elf
 from buildmatrix.binaries.reader import Malformed, read_elf
-from buildmatrix.device_code import finder, zstd
+from buildmatrix.device_code import finder
 from buildmatrix.elf.literals import MOST_NAMES
 from buildmatrix.elf.source import ByteSource, BytesSource
 from buildmatrix.elf.symbols import read_symbols
@@ -221,15 +221,6 @@ def test_compressed_bundles_beyond_a_bound_are_counted_and_not_opened(
     ]
     assert seconds < 60
     assert peak < 20 << 20
-
-
-def test_a_tiny_zstd_frame_that_grows_is_decoded_only_as_far_as_asked() -> None:
-    # 9,000 literals of one byte, and as many sequences that take no bits: one literal, one repeat.
-    count = bytes([9000 >> 8 | 0x80, 9000 & 0xFF])
-    block = (9000 << 4 | 0b1101).to_bytes(3, "little") + b"a" + count + b"\x54\1\0\0" + b"\x01"
-    frame = zstd.MAGIC + b"\x20\xff" + (len(block) << 3 | 5).to_bytes(3, "little") + block
-    assert zstd.head(frame, 1 << 20) == b"a" * 36_000
-    assert zstd.head(frame, 100) == b"a" * 100
 
 
 def test_strings_that_all_point_at_one_long_string_are_bounded() -> None:

@@ -1,0 +1,127 @@
+"""Zstandard (RFC 8878), read by the library that is there.
+
+That of the standard library (Python 3.14), the same for older ones as a package, or the system's:
+dpkg and rpm need it, so most images with a Python have it. The scanner runs in images where nothing
+can be installed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache, partial
+from importlib import import_module
+from typing import Any, Protocol
+
+MAGIC = b"\x28\xb5\x2f\xfd"
+#: Bytes that are given at once, where nobody says how many.
+CHUNK = 1 << 20
+MISSING = "neither this Python nor its system has a library for Zstandard"
+
+
+class Decompressor(Protocol):
+    """One frame, as it arrives; see `lzma.LZMADecompressor`, which has the same interface."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether the frame has ended."""
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether more is needed before any byte can be given."""
+
+    @property
+    def unused_data(self) -> bytes:
+        """What follows the frame."""
+
+    def decompress(self, data: bytes, max_length: int = ...) -> bytes:
+        """The next bytes, at most `max_length`. Raises ValueError, or ZstdError."""
+
+
+@cache
+def decompressor() -> Callable[[], Decompressor] | None:
+    """What begins a frame; None where there is no library."""
+    for module in ("compression.zstd", "backports.zstd"):
+        with suppress(ImportError):
+            begin: Callable[[], Decompressor] = import_module(module).ZstdDecompressor
+            return begin
+    with suppress(OSError, AttributeError):
+        return partial(SystemDecompressor, _system_library())
+    return None
+
+
+def head(data: bytes, limit: int) -> bytes:
+    """The first `limit` decompressed bytes, fewer where the frame or `data` ends.
+
+    Raises:
+        ValueError: `data` is no Zstandard frame, or damaged, or there is no library.
+    """
+    begin = decompressor()
+    if begin is None:
+        raise ValueError(MISSING)
+    try:
+        return begin().decompress(data, limit)
+    except Exception as error:
+        # The Zstandard error is a class of its own in each library that provides it.
+        if type(error).__name__ == "ZstdError":
+            raise ValueError(str(error)) from error
+        raise
+
+
+class _Buffer(ctypes.Structure):
+    """ZSTD_inBuffer and ZSTD_outBuffer."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("size", ctypes.c_size_t), ("pos", ctypes.c_size_t))
+
+
+@cache
+def _system_library() -> Any:
+    """Its streaming interface (zstd.h). Raises OSError or AttributeError."""
+    library = ctypes.CDLL("libzstd.so.1")
+    library.ZSTD_createDStream.restype = ctypes.c_void_p
+    library.ZSTD_freeDStream.argtypes = [ctypes.c_void_p]
+    library.ZSTD_decompressStream.restype = ctypes.c_size_t
+    library.ZSTD_decompressStream.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    library.ZSTD_isError.argtypes = [ctypes.c_size_t]
+    library.ZSTD_getErrorName.argtypes = [ctypes.c_size_t]
+    library.ZSTD_getErrorName.restype = ctypes.c_char_p
+    return library
+
+
+class SystemDecompressor:
+    """A `Decompressor` of the system's library."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        self._stream = library.ZSTD_createDStream()
+        if not self._stream:
+            raise MemoryError
+        self._left = b""
+        self.eof = False
+        self.needs_input = True
+        self.unused_data = b""
+
+    def __del__(self) -> None:
+        self._library.ZSTD_freeDStream(self._stream)
+
+    def decompress(self, data: bytes, max_length: int = CHUNK) -> bytes:
+        """See `Decompressor.decompress`."""
+        data = self._left + data
+        out = ctypes.create_string_buffer(max_length)
+        source = _Buffer(ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p), len(data), 0)
+        target = _Buffer(ctypes.cast(out, ctypes.c_void_p), max_length, 0)
+        while target.pos < max_length and not self.eof:
+            before = source.pos, target.pos
+            left = self._library.ZSTD_decompressStream(
+                self._stream, ctypes.byref(target), ctypes.byref(source)
+            )
+            if self._library.ZSTD_isError(left):
+                raise ValueError(self._library.ZSTD_getErrorName(left).decode())
+            self.eof = left == 0
+            if (source.pos, target.pos) == before:
+                break
+        rest = data[source.pos :]
+        self._left, self.unused_data = (b"", rest) if self.eof else (rest, b"")
+        self.needs_input = not self.eof and target.pos < max_length
+        return out.raw[: target.pos]
