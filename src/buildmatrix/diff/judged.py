@@ -6,10 +6,13 @@ from collections.abc import Iterable, Mapping
 
 from buildmatrix.diff.model import Side
 from buildmatrix.reports.diff.model import ChangedFinding, FindingChanges, VerdictChange
-from buildmatrix.rules.model import Finding, Severity, Verdict, VerdictName
-
-_BADNESS: dict[VerdictName, int] = {"ok": 0, "optional": 1, "bloat": 2, "broken": 3}
-_RANK: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
+from buildmatrix.rules.model import (
+    SEVERITY_RANK,
+    VERDICT_RANK,
+    Finding,
+    Verdict,
+    VerdictName,
+)
 
 _Key = tuple[str, str]
 
@@ -56,7 +59,7 @@ def _by_key(findings: Iterable[Finding], names: Mapping[str, str]) -> dict[_Key,
 def _order(finding: Finding) -> tuple[bool, int, str, str, str, str, str]:
     return (
         finding.waived is not None,
-        _RANK[finding.severity],
+        -SEVERITY_RANK[finding.severity],
         finding.target,
         finding.rule,
         finding.distribution or "",
@@ -92,10 +95,10 @@ def _worst(verdicts: Iterable[Verdict]) -> dict[_Key, Verdict]:
     found: dict[_Key, Verdict] = {}
     for one in verdicts:
         known = found.setdefault((one.name, one.backend), one)
-        if _BADNESS[one.verdict] > _BADNESS[known.verdict]:
+        if VERDICT_RANK[one.verdict] > VERDICT_RANK[known.verdict]:
             found[one.name, one.backend] = one
     return found
 
 
 def _badness(verdict: VerdictName | None) -> int:
-    return -1 if verdict is None else _BADNESS[verdict]
+    return -1 if verdict is None else VERDICT_RANK[verdict]

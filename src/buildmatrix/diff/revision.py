@@ -7,7 +7,7 @@ was not there before: an upgrade of a distribution that was foreign already brin
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,12 +22,11 @@ from buildmatrix.locks.choose import choose
 from buildmatrix.phrases import listing
 from buildmatrix.reports.diff.model import FindingChange
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference
-from buildmatrix.rules.model import Finding, Severity, Verdict
+from buildmatrix.rules.model import SEVERITY_RANK, Finding, Verdict
 from buildmatrix.sources.parse import declared
 from buildmatrix.sources.resolution.resolved import Resolved
 from buildmatrix.spec.model import Spec
 
-_RANK: Mapping[Severity, int] = {"note": 0, "warning": 1, "error": 2}
 _NAMED = 6
 
 
@@ -261,7 +260,9 @@ def _is_worse(change: FindingChange) -> bool:
         return after is not None
     if after.waived is not None:
         return False
-    return before.waived is not None or _RANK[after.severity] > _RANK[before.severity]
+    return (
+        before.waived is not None or SEVERITY_RANK[after.severity] > SEVERITY_RANK[before.severity]
+    )
 
 
 def _told(verdicts: tuple[Verdict, ...], changes: list[TargetDifference]) -> Iterator[Verdict]:

@@ -23,6 +23,9 @@ IN_MEMORY: Mapping[str, str] = {"json": "never"}
 Spared = Annotated[int, Meta(ge=-(2**62))]
 Fingerprint = Annotated[str, Meta(extra_json_schema={"pattern": "^[0-9a-f]{32}$"})]
 
+#: How much a finding matters, and how bad a verdict is: the greater, the worse.
+SEVERITY_RANK: Mapping[Severity, int] = {"note": 0, "warning": 1, "error": 2}
+VERDICT_RANK: Mapping[VerdictName, int] = {"ok": 0, "optional": 1, "bloat": 2, "broken": 3}
 #: Verdicts of what does not belong on its backend.
 UNFIT: tuple[VerdictName, ...] = ("bloat", "broken")
 FIX_KINDS = ("replace", "remove", "index", "pin", "waive", "base", "rebuild", "upgrade")

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from buildmatrix.rules.model import Finding, Severity
+from buildmatrix.rules.model import SEVERITY_RANK, Finding
 
-_RANK: dict[Severity, int] = {"error": 2, "warning": 1, "note": 0}
 #: Rules that say of a distribution by its name what others say by its files.
 _NAMES = ("BM101", "BM104")
 _FILES = ("BM201", "BM203", "BM301", "BM401", "BM501")
@@ -37,7 +36,7 @@ def _beside(one: Finding, about: dict[tuple[str, str], list[Finding]]) -> Iterat
 
 def _repeats(one: Finding, other: Finding) -> bool:
     """Whether `other` says what `one` says, and is no milder and no more accepted."""
-    if _RANK[other.severity] < _RANK[one.severity] or other.waived != one.waived:
+    if SEVERITY_RANK[other.severity] < SEVERITY_RANK[one.severity] or other.waived != one.waived:
         return False
     if one.rule == "BM109":
         return other.rule == "BM103"

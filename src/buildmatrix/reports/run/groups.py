@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from buildmatrix.phrases import listing, size
 from buildmatrix.reports.run.fix_words import advice, fix_text
 from buildmatrix.rules.findings import fingerprint
-from buildmatrix.rules.model import Finding, Severity, Verdict
+from buildmatrix.rules.model import SEVERITY_RANK, Finding, Verdict
 from buildmatrix.rules.registry import rule_of
 
 #: Stand for the name of a backend, and of a distribution, in a text.
@@ -25,7 +25,6 @@ _PLACE, _NAME = "\0", "\1"
 _NAMED = 6
 #: Names that are listed where they are not all.
 _LISTED = 24
-_RANK: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +244,7 @@ def _heaviest(one: Finding) -> tuple[int, int, str, str]:
 
 def _place(group: Group) -> tuple[bool, int, str]:
     cures = sorted({cure_key(one) for one in group.findings})
-    return group.first.waived is not None, _RANK[group.first.severity], "\n".join(cures)
+    return group.first.waived is not None, -SEVERITY_RANK[group.first.severity], "\n".join(cures)
 
 
 # Texts of several backends

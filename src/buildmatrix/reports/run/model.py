@@ -14,15 +14,15 @@ from buildmatrix.reports.diff.model import DistributionChanges, FindingChanges, 
 from buildmatrix.reports.json_form import IF_KNOWN, Tool
 from buildmatrix.rules.model import (
     GATES,
+    SEVERITY_RANK,
+    VERDICT_RANK,
     AuditTotals,
     Finding,
     Gate,
     GateState,
-    Severity,
     Spared,
     TargetResult,
     Verdict,
-    VerdictName,
     in_order,
 )
 from buildmatrix.rules.registry import rule_of
@@ -31,9 +31,7 @@ FailOn = Literal["error", "warning", "note", "never"]
 #: What a target goes through: the gates, then publishing.
 Step = Gate | Literal["push"]
 
-_BADNESS: dict[VerdictName, int] = {"ok": 0, "optional": 1, "bloat": 2, "broken": 3}
 _LINE = re.compile(r"(?P<file>[^:]+):(?P<line>[1-9]\d{0,8})")
-_RANK: dict[Severity, int] = {"error": 2, "warning": 1, "note": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +130,7 @@ def assemble(
     for one in verdicts:
         known = kept_verdicts.setdefault((one.name, one.version, one.backend), one)
         # Two targets of one backend may hold different wheels of it.
-        if _BADNESS[one.verdict] > _BADNESS[known.verdict]:
+        if VERDICT_RANK[one.verdict] > VERDICT_RANK[known.verdict]:
             kept_verdicts[one.name, one.version, one.backend] = one
     return Report(
         tool=ReportTool(version=__version__, catalogue=catalogue),
@@ -214,7 +212,7 @@ def fails(finding: Finding, fail_on: FailOn = "error") -> bool:
     """Whether a finding makes a run fail that fails on `fail_on`."""
     if fail_on == "never" or finding.waived is not None:
         return False
-    return _RANK[finding.severity] >= _RANK[fail_on]
+    return SEVERITY_RANK[finding.severity] >= SEVERITY_RANK[fail_on]
 
 
 def leaves_open(finding: Finding) -> bool:
