@@ -25,7 +25,7 @@ def looked_into(project: str, start: str, most: int) -> Inventory:
             for one in client.project(index, project)
             if one.filename.startswith(start) and one.filename.endswith("x86_64.whl")
         )
-        remote = client.open(file.url, file.size)
+        remote = client.open(file.url)
         inventory = read_parts(remote, "heads", most).inventory
         assert remote.bytes_read < most * 2 + 1_000_000 < remote.size / 10
     return inventory
