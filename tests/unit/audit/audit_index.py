@@ -40,8 +40,13 @@ def library(*needed: str, size: int = 1000) -> bytes:
     return Image(needed=needed, parts=(Part(".text", noise(size), flags=6),)).build()
 
 
-def embedded(before: int = 600_000, behind: int = 1_000_000) -> bytes:
-    """A library without a name of a vendor's, with 18 MB of device code and its static runtime."""
+def embedded(
+    before: int = 600_000, behind: int = 1_000_000, *, section_headers: bool = True
+) -> bytes:
+    """A library without a name of a vendor's, with 18 MB of device code and its static runtime.
+
+    Without `section_headers` its end does not say that there is device code.
+    """
     code = fat_binary(fat_entry(2, 80, noise(9_000_000)), fat_entry(2, 90, noise(9_000_000)))
     parts = (
         Part(".text", noise(before), flags=6),
@@ -49,7 +54,8 @@ def embedded(before: int = 600_000, behind: int = 1_000_000) -> bytes:
         Part(".nv_fatbin", code),
         Part(".data", noise(behind, 2)),
     )
-    return Image(needed=("libm.so.6",), parts=parts).build()
+    image = Image(needed=("libm.so.6",), parts=parts, section_headers=section_headers)
+    return image.build()
 
 
 class Locked:

@@ -117,7 +117,8 @@ def test_device_code_behind_most_of_a_file_is_found_where_there_is_enough_to_spe
     locked: Locked, tmp_path: Path
 ) -> None:
     # ctranslate2: 70 % of its library is code of the host, and lies before the device code.
-    locked.add("demo 1.0", files={"demo/libdemo.so": embedded(before=16_000_000)})
+    binary = embedded(before=16_000_000, section_headers=False)
+    locked.add("demo 1.0", files={"demo/libdemo.so": binary})
     report = locked.audit("cpu", cache=tmp_path)
     assert rules(report) == ["BM201 demo", "BM401 demo"]
     assert verdicts(report)["demo"].verdict == "bloat"
@@ -125,9 +126,21 @@ def test_device_code_behind_most_of_a_file_is_found_where_there_is_enough_to_spe
     assert (warm.findings, warm.distributions) == (report.findings, report.distributions)
 
 
-def test_what_was_not_reached_leaves_a_verdict_open(locked: Locked, monkeypatch) -> None:
+def test_device_code_behind_most_of_a_file_is_found_by_the_names_of_sections(
+    locked: Locked, monkeypatch
+) -> None:
     monkeypatch.setattr("buildmatrix.index.budget.FLOOR", 20_000_000)
     locked.add("demo 1.0", files={"demo/libdemo.so": embedded(before=16_000_000)})
+    report = locked.audit("cpu")
+    assert rules(report) == ["BM401 demo"]
+    assert (verdicts(report)["demo"].verdict, verdicts(report)["demo"].certain) == ("bloat", True)
+    assert report.stats.bytes_read < 16_000_000
+
+
+def test_what_was_not_reached_leaves_a_verdict_open(locked: Locked, monkeypatch) -> None:
+    monkeypatch.setattr("buildmatrix.index.budget.FLOOR", 20_000_000)
+    binary = embedded(before=16_000_000, section_headers=False)
+    locked.add("demo 1.0", files={"demo/libdemo.so": binary})
     report = locked.audit("cpu")
     found = verdicts(report)["demo"]
     assert (found.verdict, found.certain) == ("ok", False)
@@ -274,13 +287,23 @@ def test_a_path_with_the_same_bytes_in_both_is_a_namespace(locked: Locked) -> No
 
 def test_four_backends_read_each_wheel_once(locked: Locked) -> None:
     add_embeddings(locked)
-    locked.add("demo 1.0", files={"demo/libdemo.so": embedded()})
+    locked.add("demo 1.0", files={"demo/libdemo.so": embedded(section_headers=False)})
     one = locked.audit("cpu").stats.bytes_read
     asked = len(locked.server.requests)
     four = locked.audit("cpu", "rocm", "oneapi", "cuda")
     assert four.stats.bytes_read <= one * 1.1
     assert len(locked.server.requests) - asked <= asked + 2
     assert [one.gates["lock"] for one in four.targets] == ["failed", "failed", "failed", "passed"]
+
+
+def test_four_backends_read_no_more_than_the_one_that_asks_for_most(locked: Locked) -> None:
+    # That a section is for device code settles it on cpu; cuda asks for which architectures.
+    backends = ("cpu", "rocm", "oneapi", "cuda")
+    add_embeddings(locked)
+    locked.add("demo 1.0", files={"demo/libdemo.so": embedded()})
+    alone = {backend: locked.audit(backend).stats.bytes_read for backend in backends}
+    assert alone["cuda"] == max(alone.values()) > alone["cpu"]
+    assert locked.audit(*backends).stats.bytes_read <= alone["cuda"] * 1.1
 
 
 def test_the_same_lock_gives_the_same_report_with_a_cold_and_a_warm_cache(
