@@ -25,24 +25,30 @@ def weigh(
     """
     foreign = _foreign_files(wheels)
     weighed = tuple(
-        _weighed(one, facts[one.name], foreign.get(f"{one.name}=={one.version}", {}))
-        if one.name in facts
-        else one
-        for one in verdicts
+        _weighed(
+            verdict, facts[verdict.name], foreign.get(f"{verdict.name}=={verdict.version}", {})
+        )
+        if verdict.name in facts
+        else verdict
+        for verdict in verdicts
     )
     return weighed, AuditTotals(
-        download=sum(one.size for one in facts.values()) + sum(unread.values()),
-        installed=sum(member.size for one in facts.values() for member in one.members),
-        foreign_download=sum(one.foreign_download or 0 for one in weighed)
+        download=sum(wheel_facts.size for wheel_facts in facts.values()) + sum(unread.values()),
+        installed=sum(
+            member.size for wheel_facts in facts.values() for member in wheel_facts.members
+        ),
+        foreign_download=sum(verdict.foreign_download or 0 for verdict in weighed)
         + sum(unread.get(name, 0) for name in _foreign_names(wheels)),
-        foreign_installed=sum(one.foreign_bytes for one in weighed if one.verdict != "ok"),
-        foreign_at_least=any(one.foreign_at_least and _adds(one) for one in weighed),
+        foreign_installed=sum(
+            verdict.foreign_bytes for verdict in weighed if verdict.verdict != "ok"
+        ),
+        foreign_at_least=any(verdict.foreign_at_least and _adds(verdict) for verdict in weighed),
     )
 
 
-def _adds(one: Verdict) -> bool:
+def _adds(verdict: Verdict) -> bool:
     """Whether more that is foreign in it would be more that is in vain."""
-    return one.is_open or (one.verdict != "ok" and one.foreign_bytes > 0)
+    return verdict.is_open or (verdict.verdict != "ok" and verdict.foreign_bytes > 0)
 
 
 def _foreign_names(wheels: Wheels) -> Iterable[str]:
@@ -71,10 +77,10 @@ def _foreign_files(wheels: Wheels) -> Mapping[str, Mapping[str, int]]:
     return found
 
 
-def _weighed(one: Verdict, facts: WheelFacts, foreign: Mapping[str, int]) -> Verdict:
+def _weighed(verdict: Verdict, facts: WheelFacts, foreign: Mapping[str, int]) -> Verdict:
     installed = sum(member.size for member in facts.members)
-    is_whole = one.foreign_bytes >= installed
-    if one.verdict == "ok":
+    is_whole = verdict.foreign_bytes >= installed
+    if verdict.verdict == "ok":
         in_vain = 0
     elif is_whole:
         in_vain = facts.size
@@ -86,8 +92,8 @@ def _weighed(one: Verdict, facts: WheelFacts, foreign: Mapping[str, int]) -> Ver
             if member.path in foreign and member.size
         )
     return replace(
-        one,
+        verdict,
         download=facts.size,
         foreign_download=min(in_vain, facts.size),
-        foreign_at_least=one.foreign_at_least and not is_whole,
+        foreign_at_least=verdict.foreign_at_least and not is_whole,
     )

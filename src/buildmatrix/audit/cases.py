@@ -59,9 +59,9 @@ def with_trials(
         fix = case.finding.fix
         assert fix is not None
         known = [
-            (one, one.trial[case.target])
-            for one in map(done.get, case.ways)
-            if one is not None and case.target in one.trial
+            (way, way.trial[case.target])
+            for way in map(done.get, case.ways)
+            if way is not None and case.target in way.trial
         ]
         if not known:
             continue
@@ -75,8 +75,8 @@ def with_trials(
             fix, tried=trial, patch=patch or fix.patch
         )
     return tuple(
-        replace(one, fix=fixes.get((one.target, one.fingerprint), one.fix))
-        for one in report.findings
+        replace(finding, fix=fixes.get((finding.target, finding.fingerprint), finding.fix))
+        for finding in report.findings
     )
 
 

@@ -26,13 +26,13 @@ def fixed(session: Session, found: Found, report: Report, *, dry_run: bool) -> t
 def _written(session: Session, found: Found, outcome: Outcome) -> tuple[Found, Report]:
     assert outcome.draft is not None
     write(outcome.draft.texts.values())
-    known = outcome.report.fixes or FixesTried()
-    notes = list(known.notes)
+    fixes_tried = outcome.report.fixes or FixesTried()
+    notes = list(fixes_tried.notes)
     inputs = session.inputs
     if not inputs.sources and inputs.spec is not None:
         inputs = Inputs((), session.load(inputs.spec.path), inputs.root)
         spec = inputs.spec
-        if spec is not None and any((spec.root / one.lock).exists() for one in spec.targets):
+        if spec is not None and any((spec.root / target.lock).exists() for target in spec.targets):
             notes.append(
                 f"this is what the locks will be: they are older than {spec.path.name} now, so "
                 "run `buildmatrix lock`"
@@ -43,12 +43,14 @@ def _written(session: Session, found: Found, outcome: Outcome) -> tuple[Found, R
         relock=not inputs.sources,
     )
     report = session.report(again)
-    tried = {(one.target, one.fingerprint): one.fix for one in outcome.report.findings}
+    tried = {
+        (finding.target, finding.fingerprint): finding.fix for finding in outcome.report.findings
+    }
     return again, replace(
         report,
         findings=tuple(
-            replace(one, fix=tried.get((one.target, one.fingerprint)) or one.fix)
-            for one in report.findings
+            replace(finding, fix=tried.get((finding.target, finding.fingerprint)) or finding.fix)
+            for finding in report.findings
         ),
-        fixes=replace(known, written=True, notes=tuple(notes)),
+        fixes=replace(fixes_tried, written=True, notes=tuple(notes)),
     )

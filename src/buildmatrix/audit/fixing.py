@@ -95,7 +95,7 @@ class _Fixing:
         if left_out:
             names = listing((said(way.change) for way in left_out), 5)
             self.notes.append(f"not tried, since enough was tried already: {names}")
-        draft, saved = self._together([one for one in done.values() if one.draft is not None])
+        draft, saved = self._together([tried for tried in done.values() if tried.draft is not None])
         ask = None if self.session.offline else ask_index
         findings = look_up(with_trials(self.report, cases, done), self.found, ask)
         return Outcome(
@@ -104,7 +104,7 @@ class _Fixing:
                 findings=findings,
                 fixes=FixesTried(
                     patch=draft.patch if draft is not None else "",
-                    files=tuple(sorted(one.label for one in draft.texts.values()))
+                    files=tuple(sorted(text.label for text in draft.texts.values()))
                     if draft is not None
                     else (),
                     saved=tuple(Saved(id, *saved[id]) for id in sorted(saved)),
@@ -124,15 +124,15 @@ class _Fixing:
             for number, target in enumerate(targets)
             if target is not None
         }
-        for one in self.report.findings:
-            if one.fix is None or not one.fix.changes or one.waived is not None:
+        for finding in self.report.findings:
+            if finding.fix is None or not finding.fix.changes or finding.waived is not None:
                 continue
-            if one.severity == "note" or one.target not in numbers:
+            if finding.severity == "note" or finding.target not in numbers:
                 continue
-            source = numbers[one.target]
-            backend = one.backend if source is None else ""
-            ways = tuple(Way(source, backend, change) for change in one.fix.changes)
-            yield Case(one.target, one, ways)
+            source = numbers[finding.target]
+            backend = finding.backend if source is None else ""
+            ways = tuple(Way(source, backend, change) for change in finding.fix.changes)
+            yield Case(finding.target, finding, ways)
 
     @staticmethod
     def _goes_on(case: Case, done: Mapping[Way, Tried]) -> bool:
@@ -176,9 +176,9 @@ class _Fixing:
         """The change as a specification says it, which holds for whoever asks; `line` failed."""
         askers = {
             asker
-            for one in line.found
-            if isinstance(one, Resolved)
-            for package in one.lock.packages
+            for resolved in line.found
+            if isinstance(resolved, Resolved)
+            for package in resolved.lock.packages
             if package.name == way.change.name
             for asker in package.via
         }
@@ -226,7 +226,7 @@ class _Fixing:
 
         What a person said otherwise (`>=2`) is a wish that a fix does not overrule.
         """
-        pins = {_PIN.fullmatch(one) for one in tried.draft.ranges}
+        pins = {_PIN.fullmatch(item) for item in tried.draft.ranges}
         if tried.has_no_solution and len(pins) == 1 and (pin := pins.pop()) is not None:
             yield f"<={pin[1]}"
             yield f">={pin[1]}"
@@ -253,11 +253,11 @@ class _Fixing:
         per_source = len(self.found) // len(self.session.inputs.sources)
         mine = self.found[way.source * per_source : (way.source + 1) * per_source]
         others = []
-        for one in mine:
-            target = target_of(one)
+        for resolved in mine:
+            target = target_of(resolved)
             if target is None or target.id in ids:
                 continue
-            if not isinstance(one, Resolved) or _has(one.lock, way.change.name):
+            if not isinstance(resolved, Resolved) or _has(resolved.lock, way.change.name):
                 others.append(target.backend)
         if not others:
             return None
@@ -266,11 +266,11 @@ class _Fixing:
 
     def _breaks(self, way: Way, tried: Attempt) -> str | None:
         """Why code would fail after a change that takes modules away; None where nobody sees it."""
-        before = {one.target.id: one for one in self.found if isinstance(one, Resolved)}
-        for one in tried.found:
-            if not isinstance(one, Resolved) or one.target.id not in before:
+        before = {item.target.id: item for item in self.found if isinstance(item, Resolved)}
+        for resolved in tried.found:
+            if not isinstance(resolved, Resolved) or resolved.target.id not in before:
                 continue
-            change = Change(before[one.target.id], one, self.session.reader)
+            change = Change(before[resolved.target.id], resolved, self.session.reader)
             if way.change.key == "replace" and (module := change.loses_all(way.change.name)):
                 return (
                     f"{way.change.value} has no module `{module}`, so code that imports it has to "
@@ -303,17 +303,17 @@ class _Fixing:
         while chosen:
             draft = Draft(self.session.inputs)
             try:
-                for one in chosen:
-                    _put(draft, one.way, one.only)
+                for item in chosen:
+                    _put(draft, item.way, item.only)
             except CannotWrite as error:
                 last = chosen.pop()
                 self.notes.append(f"{said(last.way.change)} is not written: {error}")
                 continue
             if len(chosen) == 1:
-                (one,) = chosen
+                (item,) = chosen
                 return draft, {
                     id: (trial.saved_download, trial.saved_installed)
-                    for id, trial in one.trial.items()
+                    for id, trial in item.trial.items()
                 }
             self.session.progress.step(_STEP, f"trying all {len(chosen)} together")
             ids = frozenset().union(*(self._touched(one.way, one.trial.keys()) for one in chosen))
@@ -344,9 +344,9 @@ def _version_of(attempt: Attempt, twin: str) -> str | None:
         return None
     versions = {
         package.version
-        for one in attempt.found
-        if isinstance(one, Resolved)
-        for package in one.lock.packages
+        for resolved in attempt.found
+        if isinstance(resolved, Resolved)
+        for package in resolved.lock.packages
         if package.name == twin
     }
     return versions.pop() if len(versions) == 1 else None

@@ -65,12 +65,12 @@ class Change:
         self._target = before.target
         self._after = after.lock.packages
         remaining = {package.name for package in after.lock.packages}
-        removed = [one for one in before.lock.packages if one.name not in remaining]
-        self._removed = {one.name: one for one in removed}
-        still = frozenset[str]().union(*(self._modules(one) for one in after.lock.packages))
+        removed = [item for item in before.lock.packages if item.name not in remaining]
+        self._removed = {item.name: item for item in removed}
+        still = frozenset[str]().union(*(self._modules(item) for item in after.lock.packages))
         #: Distribution that goes → its modules that nothing else brings.
-        self.lost = {one.name: self._modules(one) - still for one in removed}
-        self._had = {one.name: self._modules(one) for one in removed}
+        self.lost = {item.name: self._modules(item) - still for item in removed}
+        self._had = {item.name: self._modules(item) for item in removed}
 
     def loses_all(self, name: str) -> str | None:
         """A module of a distribution that goes, where none of them remains."""
@@ -85,7 +85,7 @@ class Change:
         return next(self._in_wheels(lost), None) or next(_in_sources(root, lost), None)
 
     def _in_wheels(self, lost: frozenset[str]) -> Iterator[tuple[str, str]]:
-        askers = {name for one in self._removed.values() for name in one.via}
+        askers = {name for item in self._removed.values() for name in item.via}
         for package in self._after:
             facts = self._facts(package, deeper=package.name in askers)
             for statement in facts.inventory.python_imports if facts is not None else ():

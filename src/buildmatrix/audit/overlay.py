@@ -41,7 +41,9 @@ def overlay(
         base = place / "tree"
         base.mkdir()
         folders = {here, *(path.parent for path in (*files, *real))}
-        folders |= {up for one in folders for up in one.parents if up.is_relative_to(top)} | {top}
+        folders |= {up for folder in folders for up in folder.parents if up.is_relative_to(top)} | {
+            top
+        }
         try:
             _mirror(base, top, folders, {*files, *real})
             for path, data in files.items():

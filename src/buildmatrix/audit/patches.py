@@ -77,8 +77,8 @@ class Draft:
     @property
     def patch(self) -> str:
         """The difference of all files."""
-        changed = sorted(self.texts.values(), key=lambda one: one.label)
-        return "".join(one.patch for one in changed)
+        changed = sorted(self.texts.values(), key=lambda text: text.label)
+        return "".join(text.patch for text in changed)
 
     def edit(self, path: Path) -> Text:
         """The file as it is in this draft. Raises `CannotWrite`."""
@@ -229,18 +229,18 @@ def _in_project(
 ) -> None:
     parts = {"", *parsed.extras, *(f":{group}" for group in parsed.groups)}
     mine = [
-        one
-        for one in read_project(path, label).said
-        if one.name == change.name and one.part in parts
+        item
+        for item in read_project(path, label).said
+        if item.name == change.name and item.part in parts
     ]
-    for one in {(one.line, one.text): one for one in mine}.values():
+    for said in {(item.line, item.text): item for item in mine}.values():
         text = draft.edit(path)
         head, body = _without_bom(text.after)
         try:
-            anew = renamed_string(body, one.line, one.text, change.name, change.value, only)
+            anew = renamed_string(body, said.line, said.text, change.name, change.value, only)
         except CannotRewrite as error:
-            raise CannotWrite(f"{label}:{one.line} is not changed: {error}") from error
-        draft.ranges.add(str(one.requirement.specifier))
+            raise CannotWrite(f"{label}:{said.line} is not changed: {error}") from error
+        draft.ranges.add(str(said.requirement.specifier))
         draft.put(text, head + anew)
     if not mine:
         raise CannotWrite(f"no line of {label} names {change.name}")
@@ -274,22 +274,22 @@ def write(texts: Iterable[Text]) -> tuple[str, ...]:
     """
     from buildmatrix.files import write_changed
 
-    files: Collection[Text] = sorted(texts, key=lambda one: one.label)
-    for one in files:
+    files: Collection[Text] = sorted(texts, key=lambda item: item.label)
+    for text in files:
         try:
-            same = one.path.read_bytes().decode() == one.before
+            same = text.path.read_bytes().decode() == text.before
         except (OSError, UnicodeDecodeError):
             same = False
         if not same:
             raise UndecidedError(
-                f"{one.label} changed while its fix was tried, so nothing was written; run this "
+                f"{text.label} changed while its fix was tried, so nothing was written; run this "
                 "again."
             )
-    for one in files:
-        mode = one.path.stat().st_mode & 0o7777
-        write_changed(one.path, one.after.encode())
+    for text in files:
+        mode = text.path.stat().st_mode & 0o7777
+        write_changed(text.path, text.after.encode())
         try:
-            one.path.chmod(mode)
+            text.path.chmod(mode)
         except OSError as error:
-            raise UndecidedError(f"{one.label} cannot be made what it was: {error}") from error
-    return tuple(one.label for one in files)
+            raise UndecidedError(f"{text.label} cannot be made what it was: {error}") from error
+    return tuple(file.label for file in files)

@@ -34,27 +34,27 @@ def look_up(
     `listing` asks an index; None asks none.
     """
     packages = {
-        (one.target.id, package.name): package
-        for one in found
-        if isinstance(one, Resolved)
-        for package in one.lock.packages
+        (resolved.target.id, package.name): package
+        for resolved in found
+        if isinstance(resolved, Resolved)
+        for package in resolved.lock.packages
     }
-    known: dict[tuple[str, str], Trial] = {}
+    trials: dict[tuple[str, str], Trial] = {}
 
-    def told(one: Finding, fix: Fix) -> Finding:
-        package = packages.get((one.target, one.distribution or ""))
+    def told(finding: Finding, fix: Fix) -> Finding:
+        package = packages.get((finding.target, finding.distribution or ""))
         if package is None:
-            return one
+            return finding
         key = package.name, package.version
-        if key not in known:
-            known[key] = _trial(package, listing)
-        return replace(one, fix=replace(fix, tried=known[key]))
+        if key not in trials:
+            trials[key] = _trial(package, listing)
+        return replace(finding, fix=replace(fix, tried=trials[key]))
 
     return tuple(
-        told(one, one.fix)
-        if one.fix is not None and one.fix.kind == KIND and one.waived is None
-        else one
-        for one in findings
+        told(finding, finding.fix)
+        if finding.fix is not None and finding.fix.kind == KIND and finding.waived is None
+        else finding
+        for finding in findings
     )
 
 
@@ -62,7 +62,7 @@ def _trial(package: Package, listing: Listing | None) -> Trial:
     what = f"{package.name} {package.version}"
     if listing is None:
         return Trial(None, f"whether there is a source of {what} is not known offline")
-    indexes = [package.index] if package.index else [one.url for one in configured(os.environ)]
+    indexes = [package.index] if package.index else [item.url for item in configured(os.environ)]
     failure = ""
     for index in indexes:
         try:

@@ -59,15 +59,15 @@ def audit(
     What could not be read or resolved is in the report, and makes it undecided.
     """
     began = time.monotonic()
-    works = [start(one) for one in found if isinstance(one, Resolved)]
+    works = [start(resolved) for resolved in found if isinstance(resolved, Resolved)]
     readings = Readings(reader, jobs, progress)
     locks = [work.resolved.lock for work in works]
     with asked(locks, judge.policy, asking, progress) as answer:
         _read_and_judge(works, readings, judge, deep=deep, strict=strict)
-        known = answer()
+        advisories = answer()
     for work in works:
-        if known is not None:
-            work.findings += judge.advisories(work.resolved.target, work.resolved.lock, known)
+        if advisories is not None:
+            work.findings += judge.advisories(work.resolved.target, work.resolved.lock, advisories)
     return _report(subject, found, works, readings, judge, time.monotonic() - began)
 
 
@@ -75,7 +75,7 @@ def look(
     resolved: Sequence[Resolved], reader: Reader, judge: Judge, progress: Progress, jobs: int = JOBS
 ) -> tuple[Work, ...]:
     """What the wheels of locks would bring in: one result per lock, in order."""
-    works = tuple(start(one) for one in resolved)
+    works = tuple(start(item) for item in resolved)
     _read_and_judge(works, Readings(reader, jobs, progress), judge)
     return works
 
@@ -97,12 +97,12 @@ def _read_and_judge(
     gained = _gained(works, readings)
     if deep:
         whole = [Wanted(all_wheels[name], "whole") for name in sorted(gained)]
-        readings.recall(one.wheel for one in whole)
+        readings.recall(wanted.wheel for wanted in whole)
         _read_on(works, readings, merger, judge, whole, "contents")
         return
-    total = sum(one.size for one in readings.facts.values())
-    known = {name: readings.facts[name] for name in gained}
-    needs = {name: Need.of(one.size, one.members) for name, one in known.items()}
+    total = sum(facts.size for facts in readings.facts.values())
+    wheel_facts = {name: readings.facts[name] for name in gained}
+    needs = {name: Need.of(facts.size, facts.members) for name, facts in wheel_facts.items()}
     order: tuple[Gain, ...] = ("verdict", "evidence")
     groups = [{name: needs[name] for name in gained if gain in gained[name]} for gain in order]
     first = shares(groups, total)
@@ -142,7 +142,7 @@ def _read_on(
         return
     merger.forget()
     readings.read(wanted, what)
-    changed = {key(one.wheel) for one in wanted}
+    changed = {key(item.wheel) for item in wanted}
     for work in works:
         if changed.intersection(work.keys):
             judge_target(work, readings, merger, judge)
@@ -159,9 +159,9 @@ def _gained(
     for work in works:
         failing = {
             name
-            for one in work.findings
-            if unless_failing and fails(one)
-            for name in one.distributions
+            for finding in work.findings
+            if unless_failing and fails(finding)
+            for name in finding.distributions
         }
         for owner, gain in work.gains.items():
             name = owner.partition("==")[0]
@@ -181,8 +181,8 @@ def _report(
 ) -> Report:
     done = iter(works)
     targets = [
-        _result(next(done), judge, seconds) if isinstance(one, Resolved) else _failed(one)
-        for one in found
+        _result(next(done), judge, seconds) if isinstance(error, Resolved) else _failed(error)
+        for error in found
     ]
     findings = [finding for work in works for finding in work.findings]
     return assemble(
@@ -208,17 +208,17 @@ def _whole(works: Sequence[Work], readings: Readings, seconds: float) -> Invento
     return Inventory(
         unread=(
             *failed,
-            *(item for one in facts for item in one.inventory.unread),
+            *(item for wheel_facts in facts for item in wheel_facts.inventory.unread),
             *dict.fromkeys(item for work in works for item in work.added),
         ),
         stats=Stats(
-            files=sum(len(one.members) for one in facts),
+            files=sum(len(wheel_facts.members) for wheel_facts in facts),
             binaries=sum(
-                len(one.inventory.binaries)
-                + sum(file.by != "size" for file in one.inventory.closed)
-                for one in facts
+                len(wheel_facts.inventory.binaries)
+                + sum(file.by != "size" for file in wheel_facts.inventory.closed)
+                for wheel_facts in facts
             ),
-            bytes_total=sum(one.size for one in facts),
+            bytes_total=sum(wheel_facts.size for wheel_facts in facts),
             bytes_read=readings.bytes_read,
             seconds=seconds,
             cached=readings.cached,
@@ -244,11 +244,11 @@ def _result(work: Work, judge: Judge, seconds: float) -> TargetResult:
 
 def _failed(error: BuildmatrixError) -> TargetResult:
     """A target of which nothing is known."""
-    known = error.target if isinstance(error, Unresolved) else None
-    id = known.id if known is not None else ""
+    target = error.target if isinstance(error, Unresolved) else None
+    id = target.id if target is not None else ""
     return TargetResult(
         id=id,
-        backend=known.backend if known is not None else "",
+        backend=target.backend if target is not None else "",
         gates=_gates("failed" if error.exit_code == UsageError.exit_code else "undecided"),
         error=error.message.removeprefix(f"{id}: "),
         audit=AuditTotals(),

@@ -38,12 +38,12 @@ def judge_for(
 def check_usable(found: Sequence[Resolved | BuildmatrixError]) -> None:
     """Raise `UsageError` with each reason once, when wrong input leaves no target to look at."""
     wrong = [
-        one
-        for one in found
-        if isinstance(one, BuildmatrixError) and one.exit_code == UsageError.exit_code
+        error
+        for error in found
+        if isinstance(error, BuildmatrixError) and error.exit_code == UsageError.exit_code
     ]
     if wrong and len(wrong) == len(found):
-        raise UsageError("\n".join(dict.fromkeys(one.message for one in wrong)))
+        raise UsageError("\n".join(dict.fromkeys(error.message for error in wrong)))
 
 
 def subject_of(sources: Sequence[str], spec: Spec | None) -> str:

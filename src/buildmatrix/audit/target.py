@@ -81,27 +81,29 @@ class Merger:
 
     def merged(self, work: Work, readings: Readings) -> Merged:
         """The wheels of a target, as far as they were read."""
-        names = [one for one in work.keys if one in readings.facts]
-        parts = [readings.facts[one] for one in names]
+        names = [item for item in work.keys if item in readings.facts]
+        parts = [readings.facts[item] for item in names]
         identity = tuple((name, readings.facts[name].depth) for name in names)
         unread = tuple(
             Unread(wheel.filename, readings.failures[key(wheel)])
             for wheel in work.wheels.values()
             if key(wheel) in readings.failures
         )
-        known = self._known.get(identity)
-        if known is None:
+        merged = self._known.get(identity)
+        if merged is None:
             paths = self._paths.setdefault(tuple(names), Paths())
             inventory = merge(
-                [one.inventory for one in parts], [one.members for one in parts], paths
+                [wheel_facts.inventory for wheel_facts in parts],
+                [wheel_facts.members for wheel_facts in parts],
+                paths,
             )
-            known = Merged(inventory, self._judge.evidence(inventory), resolved(inventory))
-            self._known[identity] = known
+            merged = Merged(inventory, self._judge.evidence(inventory), resolved(inventory))
+            self._known[identity] = merged
         if not unread:
-            return known
+            return merged
         return replace(
-            known,
-            inventory=replace(known.inventory, unread=(*known.inventory.unread, *unread)),
+            merged,
+            inventory=replace(merged.inventory, unread=(*merged.inventory.unread, *unread)),
         )
 
     def forget(self) -> None:
@@ -140,18 +142,18 @@ def judge_target(work: Work, readings: Readings, merger: Merger, judge: Judge) -
         _with_conda(lock, judge.catalogue),
         judge.catalogue,
         judge.policy,
-        downloads=unread | {name: one.size for name, one in facts.items()},
+        downloads=unread | {name: wheel_facts.size for name, wheel_facts in facts.items()},
         stale=work.resolved.stale,
         without_wheel=work.without_wheel,
         resolution=merged.resolution,
     )
     work.findings, found = judge.wheels(subject)
     left_open = unopened(subject)
-    work.gains = gains(subject, {one.name: one for one in found}, left_open)
-    known = with_unparsed(
-        (_with_depth(one, left_open, work.gains, facts) for one in found), merged.inventory
+    work.gains = gains(subject, {verdict.name: verdict for verdict in found}, left_open)
+    verdicts = with_unparsed(
+        (_with_depth(verdict, left_open, work.gains, facts) for verdict in found), merged.inventory
     )
-    work.verdicts, work.totals = weigh(subject, known, facts, unread)
+    work.verdicts, work.totals = weigh(subject, verdicts, facts, unread)
 
 
 def _with_conda(lock: Lock, catalogue: Catalogue) -> Lock:
@@ -159,14 +161,14 @@ def _with_conda(lock: Lock, catalogue: Catalogue) -> Lock:
 
     Of one that has builds for several vendors, a channel may have another than the index has.
     """
-    told = []
+    packages = []
     for package in lock.conda:
         match = distribution(package.name, package.version, catalogue)
         if match is not None and match.kind in ("native", "pure", "meta"):
-            told.append(package)
-    names = {package.name for package in told}
+            packages.append(package)
+    names = {package.name for package in packages}
     kept = (package for package in lock.packages if package.name not in names)
-    return replace(lock, packages=(*kept, *told)) if told else lock
+    return replace(lock, packages=(*kept, *packages)) if packages else lock
 
 
 def _added(missing: Mapping[str, tuple[str, ...]]) -> tuple[Unread, ...]:
@@ -182,23 +184,23 @@ def _added(missing: Mapping[str, tuple[str, ...]]) -> tuple[Unread, ...]:
 
 
 def _with_depth(
-    one: Verdict,
+    verdict: Verdict,
     left_open: Mapping[str, Unopened],
     known: Mapping[str, Gain],
     facts: Mapping[str, WheelFacts],
 ) -> Verdict:
     """The verdict with what it rests on, and with what stayed open."""
-    owner = f"{one.name}=={one.version}"
-    read = facts.get(one.name)
+    owner = f"{verdict.name}=={verdict.version}"
+    read = facts.get(verdict.name)
     gain = known.get(owner)
     left = left_open.get(owner)
     if read is None:
-        return one
+        return verdict
     # A name that says all needs no look, and nothing is open about it.
     looked = gain is not None or read.depth == "heads"
-    other = may_be(one, left, gain)
+    other = may_be(verdict, left, gain)
     return replace(
-        one,
+        verdict,
         depth=read.depth,
         open=what_stays_open(left, gain, read.size) if left is not None and looked else None,
         certain=other is None,

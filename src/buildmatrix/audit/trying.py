@@ -70,12 +70,12 @@ class Bench:
         except BuildmatrixError as error:
             known = isinstance(error, UsageError)
             return Attempt(draft, why, self.short(error), is_known=known)
-        for one in found:
-            if isinstance(one, BuildmatrixError):
-                reason = one.error if isinstance(one, Unresolved) else one
+        for item in found:
+            if isinstance(item, BuildmatrixError):
+                reason = item.error if isinstance(item, Unresolved) else item
                 is_known = isinstance(reason, NoSolution | UsageError)
                 return Attempt(
-                    draft, why, self.short(one), is_known=is_known, has_no_solution=is_known
+                    draft, why, self.short(item), is_known=is_known, has_no_solution=is_known
                 )
         after = self.session.report(found, advisories=False)
         before = self._before() if not self.session.inputs.sources else self.report
@@ -94,11 +94,11 @@ class Bench:
         with ExitStack() as stack:
             root, spec = inputs.root, inputs.spec
             if draft.texts:
-                contents = {one.at: one.after.encode() for one in draft.texts.values()}
+                contents = {text.at: text.after.encode() for text in draft.texts.values()}
                 root = stack.enter_context(overlay(inputs.root, contents, draft.beside))
                 self._place = root
                 if spec is not None and any(
-                    one.path == spec.path.resolve() for one in draft.texts.values()
+                    text.path == spec.path.resolve() for text in draft.texts.values()
                 ):
                     place = root / _below(spec.path, inputs.root)
                     spec = self.session.load(place)
@@ -113,7 +113,7 @@ class Bench:
         if inputs.sources:
             # Names of targets have those of their sources in them.
             found = tuple(map(_called, found, self.found))
-        return [one for one in found if (known := target_of(one)) is None or known.id in ids]
+        return [one for one in found if (target := target_of(one)) is None or target.id in ids]
 
     def _before(self) -> Report:
         """The audit to compare with: a lock would be another one after a change in any case."""
@@ -144,27 +144,27 @@ def _failure(
     for item in _unread(before, after):
         return f"{item.path} could not be read: {item.why}"
     known = {(one.target, one.fingerprint) for one in before.findings}
-    for one in after.findings:
-        if one.waived is not None or one.target not in ids:
+    for finding in after.findings:
+        if finding.waived is not None or finding.target not in ids:
             continue
-        if (one.target, one.fingerprint) in gone:
-            return f"the finding stays: {one.message}"
-        if (one.target, one.fingerprint) not in known and one.severity != "note":
-            return f"it brings something new: {one.rule} {one.message}"
+        if (finding.target, finding.fingerprint) in gone:
+            return f"the finding stays: {finding.message}"
+        if (finding.target, finding.fingerprint) not in known and finding.severity != "note":
+            return f"it brings something new: {finding.rule} {finding.message}"
     return None
 
 
 def _unread(before: Report, after: Report) -> tuple[Unread, ...]:
     """What a try could not read, beside what could not be read before."""
-    known = {one.path for one in before.unread}
-    return tuple(one for one in after.unread if one.path not in known)
+    known = {unread.path for unread in before.unread}
+    return tuple(unread for unread in after.unread if unread.path not in known)
 
 
 def _differences(
     before: Report, after: Report, ids: Collection[str]
 ) -> Mapping[str, tuple[int, int]]:
-    old = {one.id: one.audit or AuditTotals() for one in before.targets}
-    new = {one.id: one.audit or AuditTotals() for one in after.targets}
+    old = {target.id: target.audit or AuditTotals() for target in before.targets}
+    new = {target.id: target.audit or AuditTotals() for target in after.targets}
     return {
         id: (old[id].download - new[id].download, old[id].installed - new[id].installed)
         for id in ids
@@ -172,17 +172,19 @@ def _differences(
     }
 
 
-def _called(one: Resolved | BuildmatrixError, as_before: object) -> Resolved | BuildmatrixError:
+def _called(
+    resolved: Resolved | BuildmatrixError, as_before: object
+) -> Resolved | BuildmatrixError:
     """A result under the name that its target had before the change."""
-    target = target_of(one)
+    target = target_of(resolved)
     before = as_before.target if isinstance(as_before, Resolved | Unresolved) else None
     if target is None or before is None:
-        return one
+        return resolved
     named = replace(target, id=before.id)
-    if isinstance(one, Unresolved):
-        return Unresolved(named, one.error)
-    assert isinstance(one, Resolved)
-    return replace(one, target=named, lock=replace(one.lock, target=named.id))
+    if isinstance(resolved, Unresolved):
+        return Unresolved(named, resolved.error)
+    assert isinstance(resolved, Resolved)
+    return replace(resolved, target=named, lock=replace(resolved.lock, target=named.id))
 
 
 def _relative(source: str, root: Path) -> str:

@@ -125,9 +125,9 @@ def read_device_file(
         return _read_archive(source, size)
     if kind in ("fatbin", "hipfb", "offload"):
         unread: list[str] = []
-        found = read_containers(source, size, unread, spent)
-        if found is not None:
-            return DeviceFile(kind, found, unread=tuple(unread))
+        device_codes = read_containers(source, size, unread, spent)
+        if device_codes is not None:
+            return DeviceFile(kind, device_codes, unread=tuple(unread))
         entries: Iterable[Entry] = (_unknown(kind, size, "there is no container in the file"),)
     elif kind in _OBJECTS.values():
         return _read_object(source, size, kind)

@@ -145,15 +145,15 @@ def read_end(page: bytes, end: End, size: int) -> Sections | None:
     headers = replace(headers, sections=sections)
     plan = plan_of(headers, size)
     linking = tuple(_linking(plan, end, size))
-    dynamic = [one for one in headers.segments if one.type == abi.PT_DYNAMIC]
+    dynamic = [segment for segment in headers.segments if segment.type == abi.PT_DYNAMIC]
     moved = plan.moved or dynamic
     return Sections(
         sections_told(headers),
         tuple(_data(headers, size)),
         () if names else tuple(_likely(rows)),
         linking,
-        max((one.offset + one.size for one in dynamic), default=0),
-        is_cut=sum(len(data) for _, data in linking) < sum(one.size for one in moved),
+        max((segment.offset + segment.size for segment in dynamic), default=0),
+        is_cut=sum(len(data) for _, data in linking) < sum(segment.size for segment in moved),
     )
 
 
@@ -171,11 +171,11 @@ def _likely(rows: Sequence[_Row]) -> Iterator[Section]:
 def _linking(plan: Plan, end: End, size: int) -> Iterator[tuple[int, bytes]]:
     """Runs of known bytes of the segments that the loader links by."""
     first = size - len(end)
-    wanted = [one for one in plan.headers.segments if one.type == abi.PT_DYNAMIC]
-    for one in (*wanted, *plan.moved):
+    wanted = [item for item in plan.headers.segments if item.type == abi.PT_DYNAMIC]
+    for segment in (*wanted, *plan.moved):
         run = bytearray()
-        stop = min(size, one.offset + one.size)
-        at = begin = max(one.offset, first)
+        stop = min(size, segment.offset + segment.size)
+        at = begin = max(segment.offset, first)
         while at < stop:
             length = min(_RUN, stop - at)
             data = end.known(at - first, at - first + length)
@@ -202,8 +202,10 @@ def shows(copies: Sequence[bytes], section: str) -> bool:
         search = PassingSearch([Region(0, len(copy), None, executable=False)])
         search.feed(copy)
         search.finish()
-        found = search.found.device_code
-        places.append({(one.offset, one.arch) for one in found if one.arch and one.kind in kinds})
+        device_codes = search.found.device_code
+        places.append(
+            {(code.offset, code.arch) for code in device_codes if code.arch and code.kind in kinds}
+        )
     return bool(set.intersection(*places))
 
 
@@ -287,15 +289,15 @@ def _agrees(rows: Sequence[_Row], names_index: int, headers: Headers, size: int)
     if names.type != abi.SHT_STRTAB or any(row.name_at >= names.size for row in rows):
         return False
     on_disk = sorted((row for row in rows if row.end > row.offset), key=lambda row: row.offset)
-    if any(one.end > other.offset for one, other in pairwise(on_disk)):
+    if any(item.end > other.offset for item, other in pairwise(on_disk)):
         return False
     if on_disk[-1].end > size:
         return False
-    anchors = [one for one in headers.segments if one.type in _ANCHORS and one.size]
+    anchors = [segment for segment in headers.segments if segment.type in _ANCHORS and segment.size]
     places = {(row.offset, row.size) for row in on_disk}
-    if not anchors or any((one.offset, one.size) not in places for one in anchors):
+    if not anchors or any((segment.offset, segment.size) not in places for segment in anchors):
         return False
-    if not any(one.type == abi.PT_LOAD for one in headers.segments):
+    if not any(segment.type == abi.PT_LOAD for segment in headers.segments):
         return False
     return all(_is_loaded(row, headers) for row in on_disk if row.flags & abi.SHF_ALLOC)
 
@@ -315,16 +317,16 @@ def _data(headers: Headers, size: int) -> Iterator[tuple[int, int]]:
     """What is loaded and may be data: all but sections that are code or tables."""
     plan = plan_of(replace(headers, sections=()), size)
     counted = {
-        one.offset
-        for one in (
+        item.offset
+        for item in (
             *device_regions(headers, size),
             *(one for one in host_regions(headers, Dynamic(), size) if not one.executable),
         )
     }
     passed_over = [
-        (one.offset, one.offset + one.on_disk)
-        for one in sorted(headers.sections, key=lambda one: one.offset)
-        if one.flags & abi.SHF_ALLOC and one.on_disk and one.offset not in counted
+        (section.offset, section.offset + section.on_disk)
+        for section in sorted(headers.sections, key=lambda item: item.offset)
+        if section.flags & abi.SHF_ALLOC and section.on_disk and section.offset not in counted
     ]
     for region in plan.regions:
         if not (region.executable and plan.separate):
@@ -364,7 +366,7 @@ def _name(codes: _Field, known: _Known) -> str:
             known.learn(code, letter)
         return text(fitting[0][:-1])
     stop = letters.index(0) if 0 in letters else len(letters)
-    return text(bytes(one if one < UNKNOWN else ord("?") for one in letters[:stop]))
+    return text(bytes(item if item < UNKNOWN else ord("?") for item in letters[:stop]))
 
 
 def _fits(name: bytes, letters: _Field) -> bool:

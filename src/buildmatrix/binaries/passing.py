@@ -65,7 +65,7 @@ class PassingSearch:
     @property
     def device_code(self) -> int:
         """Bytes of the device code that was found so far."""
-        return sum(one.size for one in self._device.found())
+        return sum(code.size for code in self._device.found())
 
     @property
     def found(self) -> Found:
@@ -153,8 +153,8 @@ class PassingSearch:
             return False
         if container is not None:
             if self._source.crossed or container.end > self._source.end:
-                known = tuple(one for one in container.entries if one.arch is not None)
-                container = replace(container, entries=known)
+                entries = tuple(entry for entry in container.entries if entry.arch is not None)
+                container = replace(container, entries=entries)
             self._accept(container, place, region)
         return True
 

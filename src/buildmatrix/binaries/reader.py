@@ -64,9 +64,9 @@ def read_elf(
     if deep:
         spent = spent or Spent()
         device_code, literals, marks = _search(source, size, headers, dynamic, spent, names=names)
-    told = tables_told(headers, dynamic, versions, notes, read_interpreter(cached, headers))
+    elf = tables_told(headers, dynamic, versions, notes, read_interpreter(cached, headers))
     return replace(
-        told,
+        elf,
         device_code=device_code,
         literals=literals,
         marks=marks,
@@ -151,7 +151,9 @@ def _search(
         return device.found(), (), ()
     host = HostData(source, device)
     # In code there is nothing to be found but names.
-    regions = (one for one in host_regions(headers, dynamic, size) if names or not one.executable)
+    regions = (
+        region for region in host_regions(headers, dynamic, size) if names or not region.executable
+    )
     host.search(_granted(regions, spent, headers.unread))
     if names and host.literals.incomplete:
         headers.unread.append(f"more than {MOST_NAMES} names of libraries: only the first are kept")

@@ -79,15 +79,16 @@ class Plan:
 
 def plan_of(headers: Headers, size: int) -> Plan:
     """The plan for a file of `size` bytes whose first page was read."""
-    loads = [one for one in headers.segments if one.type == abi.PT_LOAD]
-    with_bss = [one.address for one in loads if one.memory > one.size]
+    loads = [segment for segment in headers.segments if segment.type == abi.PT_LOAD]
+    with_bss = [segment.address for segment in loads if segment.memory > segment.size]
     # Linkers put what has no bytes in the file last; patchelf puts its segments behind that.
-    moved = tuple(one for one in loads if with_bss and one.address > max(with_bss))
-    dynamic = [one for one in headers.segments if one.type == abi.PT_DYNAMIC]
-    regions = [Region(one.offset, one.size, None, bool(one.flags & abi.PF_X)) for one in loads] or [
-        Region(0, size, None, executable=False)
-    ]
-    ends = [min(size, one.offset + one.size) for one in (*dynamic, *moved)]
+    moved = tuple(segment for segment in loads if with_bss and segment.address > max(with_bss))
+    dynamic = [segment for segment in headers.segments if segment.type == abi.PT_DYNAMIC]
+    regions = [
+        Region(segment.offset, segment.size, None, bool(segment.flags & abi.PF_X))
+        for segment in loads
+    ] or [Region(0, size, None, executable=False)]
+    ends = [min(size, segment.offset + segment.size) for segment in (*dynamic, *moved)]
     regions = list(disjoint(regions, size))
     return Plan(
         headers=headers,
@@ -177,15 +178,16 @@ def tell(size: int, prefix: Prefix, plan: Plan, found: Found) -> Head:
     with_notes = replace(
         headers,
         segments=tuple(
-            one
-            for one in headers.segments
-            if one.type not in (abi.PT_NOTE, abi.PT_INTERP)
-            or prefix.has(one.offset, one.offset + min(one.size, MOST_BYTES))
+            segment
+            for segment in headers.segments
+            if segment.type not in (abi.PT_NOTE, abi.PT_INTERP)
+            or prefix.has(segment.offset, segment.offset + min(segment.size, MOST_BYTES))
         ),
         sections=tuple(
-            one
-            for one in headers.sections
-            if one.type != abi.SHT_NOTE or prefix.has(one.offset, one.offset + one.size)
+            section
+            for section in headers.sections
+            if section.type != abi.SHT_NOTE
+            or prefix.has(section.offset, section.offset + section.size)
         ),
     )
     notes = read_notes(source, with_notes)
@@ -216,7 +218,7 @@ def _data_behind(read: int, plan: Plan) -> int:
 
 def _dynamic(source: CachedSource, headers: Headers, prefix: Prefix) -> tuple[Dynamic, bool]:
     """The dynamic section as far as it was read, and whether that is all of it."""
-    place = next((one for one in headers.segments if one.type == abi.PT_DYNAMIC), None)
+    place = next((segment for segment in headers.segments if segment.type == abi.PT_DYNAMIC), None)
     if place is not None and not prefix.has(place.offset, place.offset + place.size):
         return Dynamic(), False
     before = len(headers.unread)
@@ -266,26 +268,28 @@ class _Telling:
             if region is not None and not _is_image(region):
                 sums.add(module, region.section)
         note = INCOMPLETE.format(self.prefix.end)
-        return tuple(replace(one, note=one.note or note) for one in sums.found())
+        return tuple(
+            replace(device_code, note=device_code.note or note) for device_code in sums.found()
+        )
 
     def literals(self) -> tuple[Literal, ...]:
         """Names in data and code, each once; an exact one stands for the others."""
         names: dict[str, Literal] = {}
-        for one in self.found.literals:
-            region = self._region(one.offset)
-            if region is None or (region.executable and not one.text.startswith("lib")):
+        for literal in self.found.literals:
+            region = self._region(literal.offset)
+            if region is None or (region.executable and not literal.text.startswith("lib")):
                 continue
-            known = names.get(one.text)
-            if known is None or (one.exact, one.packed) > (known.exact, known.packed):
-                names[one.text] = replace(one, section=region.section)
-        return tuple(sorted(names.values(), key=lambda one: one.offset))
+            known = names.get(literal.text)
+            if known is None or (literal.exact, literal.packed) > (known.exact, known.packed):
+                names[literal.text] = replace(literal, section=region.section)
+        return tuple(sorted(names.values(), key=lambda name: name.offset))
 
     def marks(self) -> tuple[Mark, ...]:
         """Marks in data."""
         return tuple(
-            one
-            for one in self.found.marks
-            if (region := self._region(one.offset)) is not None
+            mark
+            for mark in self.found.marks
+            if (region := self._region(mark.offset)) is not None
             # A segment that is executable may hold data as well.
             and (self.host is None or not region.executable)
         )
@@ -295,24 +299,24 @@ class _Telling:
         if self.plan.moved or not self.table.found:
             return ()
         names = (
-            one.text
-            for one in self.found.literals
-            if one.exact
-            and one.offset < self.table.end
-            and not self._is_told(one.offset)
-            and self.prefix.read(one.offset - 1, 1) == b"\0"
+            literal.text
+            for literal in self.found.literals
+            if literal.exact
+            and literal.offset < self.table.end
+            and not self._is_told(literal.offset)
+            and self.prefix.read(literal.offset - 1, 1) == b"\0"
         )
         return tuple(dict.fromkeys(names))
 
     def _is_loaded(self) -> bool:
-        return any(one.type == abi.PT_LOAD for one in self.headers.segments)
+        return any(segment.type == abi.PT_LOAD for segment in self.headers.segments)
 
     def _is_told(self, offset: int) -> bool:
         """Whether a byte is of the interpreter's name or a note, which are told by themselves."""
         return any(
-            0 <= offset - one.offset < one.size
-            for one in self.headers.segments
-            if one.type in (abi.PT_INTERP, abi.PT_NOTE)
+            0 <= offset - segment.offset < segment.size
+            for segment in self.headers.segments
+            if segment.type in (abi.PT_INTERP, abi.PT_NOTE)
         )
 
     def _region(self, offset: int) -> Region | None:
@@ -323,7 +327,7 @@ class _Telling:
             return None
         if 0 <= offset - self.dynamic.strings_at < self.dynamic.strings_size:
             return None
-        if any(0 <= offset - one.offset < one.size for one in self.plan.moved):
+        if any(0 <= offset - segment.offset < segment.size for segment in self.plan.moved):
             return None
         return _region_of(self.plan.regions, offset)
 
@@ -341,4 +345,4 @@ def _is_image(region: Region) -> bool:
 
 
 def _region_of(regions: Iterable[Region], offset: int) -> Region | None:
-    return next((one for one in regions if one.offset <= offset < one.end), None)
+    return next((region for region in regions if region.offset <= offset < region.end), None)

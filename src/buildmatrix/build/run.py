@@ -169,10 +169,10 @@ class _Run:
         if self.options.asking is None:
             return
         locks = [work.lock for work in self.works if work.lock is not None]
-        known = ask(locks, self.spec.policy, self.options.asking, self.progress)
+        advisories = ask(locks, self.spec.policy, self.options.asking, self.progress)
         for work in self.works:
             if work.lock is not None:
-                work.findings += self.judge.advisories(work.target, work.lock, known)
+                work.findings += self.judge.advisories(work.target, work.lock, advisories)
 
     # Render
 

@@ -189,7 +189,9 @@ class FileMatcher:
         for owned, codes in groups.values():
             first = min(codes, key=lambda code: code.offset)
             # What is made for device code is of no other use: its padding and its headers count.
-            sections = [one.size for one, of in self._sections(file) if of.backend == owned.backend]
+            sections = [
+                section.size for section, of in self._sections(file) if of.backend == owned.backend
+            ]
             architectures = tuple(sorted({code.arch for code in codes if code.arch is not None}))
             strong = owned.entry.weight == "strong"
             where = f".{kind} file" if kind else (strong and first.section) or first.format

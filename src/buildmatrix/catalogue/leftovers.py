@@ -85,12 +85,12 @@ def apart(inventory: Inventory, catalogue: Catalogue) -> Parted:
     """`inventory` without what was never installed, and that by itself."""
     caches = _Caches(catalogue, inventory)
     packages = {
-        one.path
-        for one in inventory.containers
-        if one.kind in PACKAGES
-        and one.owner is None
-        and one.path not in inventory.packaged
-        and caches.holding(one.path) is None
+        item.path
+        for item in inventory.containers
+        if item.kind in PACKAGES
+        and item.owner is None
+        and item.path not in inventory.packaged
+        and caches.holding(item.path) is None
     }
 
     def place(path: str, container: str | None) -> str | None:
@@ -121,8 +121,8 @@ def apart(inventory: Inventory, catalogue: Catalogue) -> Parted:
     return Parted(
         installed,
         Inventory(
-            binaries=tuple(one for aside in asides.values() for one in aside.binaries),
-            artefacts=tuple(one for aside in asides.values() for one in aside.artefacts),
+            binaries=tuple(binary for aside in asides.values() for binary in aside.binaries),
+            artefacts=tuple(artefact for aside in asides.values() for artefact in aside.artefacts),
         ),
         tuple(
             _leftover(folder, aside, inventory, caches.entries.get(folder), catalogue)
@@ -148,12 +148,12 @@ def _leftover(
     cache: tables.Cache | None,
     catalogue: Catalogue,
 ) -> Leftover:
-    known = next((one for one in inventory.folders if one.path == folder), None)
+    known = next((item for item in inventory.folders if item.path == folder), None)
     if cache is None or known is None:
         things: list[Binary | Artefact] = [*aside.binaries, *aside.artefacts]
-        size = sum(one.size for one in things if one.container is None)
-        size += sum(one.size for one in aside.containers)
-        files = len(aside.containers) + sum(one.container is None for one in things)
+        size = sum(thing.size for thing in things if thing.container is None)
+        size += sum(container.size for container in aside.containers)
+        files = len(aside.containers) + sum(thing.container is None for thing in things)
     else:
         size, files = known.size, known.files
     held = (*evidence(aside, catalogue), *_by_file_names(aside.containers, catalogue))
@@ -165,7 +165,7 @@ def _leftover(
         files,
         size,
         _layer(folder, aside, inventory),
-        tuple(sorted(held, key=lambda one: (-one.size, one.path, one.kind, one.detail))),
+        tuple(sorted(held, key=lambda item: (-item.size, item.path, item.kind, item.detail))),
     )
 
 
@@ -177,10 +177,10 @@ def _layer(folder: str, aside: Inventory, inventory: Inventory) -> int | None:
         *aside.binaries,
         *aside.artefacts,
     ]
-    for one in things:
-        layer = inventory.origins.get(one.path)
+    for thing in things:
+        layer = inventory.origins.get(thing.path)
         if layer is not None:
-            counts[layer] = counts.get(layer, 0) + one.size
+            counts[layer] = counts.get(layer, 0) + thing.size
     if counts:
         return max(counts, key=lambda layer: (counts[layer], -layer))
     return inventory.origins.get(folder)
@@ -188,32 +188,32 @@ def _layer(folder: str, aside: Inventory, inventory: Inventory) -> int | None:
 
 def _by_file_names(containers: Iterable[Container], catalogue: Catalogue) -> Iterator[Evidence]:
     """What the names of package files say of a vendor; also of those that were not opened."""
-    for one in containers:
-        pattern = _FILE_NAMES.get(one.kind)
-        found = pattern.fullmatch(unquote(one.path.rpartition("/")[2])) if pattern else None
+    for container in containers:
+        pattern = _FILE_NAMES.get(container.kind)
+        found = pattern.fullmatch(unquote(container.path.rpartition("/")[2])) if pattern else None
         if found is None:
             continue
         name, version = found["name"], found["version"]
-        if one.kind in ("wheel", "conda"):
+        if container.kind in ("wheel", "conda"):
             match = distribution(name, version, catalogue)
             if match is not None and match.vendor is not None and match.weight == "strong":
-                yield _declared(one, match.vendor, match.backend, f"{name} {version}")
+                yield _declared(container, match.vendor, match.backend, f"{name} {version}")
             continue
         for owned in catalogue.system_packages.find(name)[:1]:
             if owned.vendor is not None and owned.entry.weight == "strong":
-                yield _declared(one, owned.vendor, owned.backend, f"{name} {version}")
+                yield _declared(container, owned.vendor, owned.backend, f"{name} {version}")
 
 
-def _declared(one: Container, vendor: str, backend: str, detail: str) -> Evidence:
+def _declared(container: Container, vendor: str, backend: str, detail: str) -> Evidence:
     return Evidence(
         kind="declared",
         vendor=vendor,
         backend=backend,
-        path=one.path,
+        path=container.path,
         detail=detail,
         role=PACKAGE_ROLE,
         confidence="medium",
-        size=one.size,
+        size=container.size,
     )
 
 
@@ -231,8 +231,8 @@ class _Caches:
         #: Caches with many bytes, whatever is known of those.
         self.found = {
             cache
-            for one in inventory.folders
-            if (cache := self._holding_folder(one.path)) is not None
+            for folder in inventory.folders
+            if (cache := self._holding_folder(folder.path)) is not None
         }
         self._inventory = inventory
 
@@ -267,14 +267,14 @@ class _Caches:
 
     def _imported(self, inventory: Inventory) -> Iterator[str]:
         """Folders that interpreters import from; an environment in a cache is a part of that."""
-        for one in inventory.python_paths:
-            if self._holding_folder(one.interpreter) is None:
-                yield from one.folders
+        for path in inventory.python_paths:
+            if self._holding_folder(path.interpreter) is None:
+                yield from path.folders
 
     def _linked(self, inventory: Inventory) -> Iterator[str]:
         """Files and folders of caches that a symbolic link outside leads to."""
-        links = {one.path: one.target for one in inventory.links if not one.hard}
-        paths = Paths({one.path for one in inventory.binaries}, links)
+        links = {item.path: item.target for item in inventory.links if not item.hard}
+        paths = Paths({binary.path for binary in inventory.binaries}, links)
         for link in links:
             if self._holding_folder(link) is None:
                 target = paths.file(link) or paths.folder(link)
@@ -294,9 +294,9 @@ def _searched(inventory: Inventory) -> Iterator[str]:
 def _renamed(inventory: Inventory, caches: _Caches) -> Inventory:
     """Files that have another name outside of the cache go by that."""
     names = {
-        one.target.lstrip("/"): one.path
-        for one in inventory.links
-        if one.hard and caches.holding(one.path) is None
+        link.target.lstrip("/"): link.path
+        for link in inventory.links
+        if link.hard and caches.holding(link.path) is None
     }
     moved = {old for old in names if caches.holding(old) is not None}
     if not moved:
@@ -304,12 +304,12 @@ def _renamed(inventory: Inventory, caches: _Caches) -> Inventory:
     return replace(
         inventory,
         binaries=tuple(
-            replace(one, path=names[one.path]) if one.path in moved else one
-            for one in inventory.binaries
+            replace(binary, path=names[binary.path]) if binary.path in moved else binary
+            for binary in inventory.binaries
         ),
         artefacts=tuple(
-            replace(one, path=names[one.path]) if one.path in moved else one
-            for one in inventory.artefacts
+            replace(artefact, path=names[artefact.path]) if artefact.path in moved else artefact
+            for artefact in inventory.artefacts
         ),
     )
 

@@ -47,8 +47,8 @@ def document(catalogue: Catalogue, backend: str | None = None) -> dict[str, Any]
                 "title": entry.title,
                 "aliases": list(entry.aliases),
                 "entries": [
-                    {"file": file, "table": table, **_plain(one, data)}
-                    for file, data, table, one in _entries(catalogue, entry.name)
+                    {"file": file, "table": table, **_plain(item, data)}
+                    for file, data, table, item in _entries(catalogue, entry.name)
                 ],
             }
             for entry in catalogue.backends.values()

@@ -178,24 +178,24 @@ def _backends(files: Mapping[str, tables.DataFile]) -> Mapping[str, BackendEntry
     """One entry per backend. Its first file names it; the others may only add to it."""
     backends: dict[str, BackendEntry] = {}
     for name, file in files.items():
-        known = backends.get(file.backend)
-        if known is None:
-            known = BackendEntry(file.backend, file.vendor, file.title)
-        elif known.vendor != file.vendor:
+        entry = backends.get(file.backend)
+        if entry is None:
+            entry = BackendEntry(file.backend, file.vendor, file.title)
+        elif entry.vendor != file.vendor:
             message = (
-                f"the backend {file.backend!r} belongs to {known.vendor!r} in another data file, "
+                f"the backend {file.backend!r} belongs to {entry.vendor!r} in another data file, "
                 f"and to {file.vendor!r} here"
             )
             hint = "a file that adds to a backend has its `vendor`, too"
             raise SpecError([Problem(message, name, hint=hint)])
         backends[file.backend] = replace(
-            known,
-            aliases=(*known.aliases, *(name for name in file.aliases if name != file.backend)),
-            indexes=(*known.indexes, *_routes(file)),
-            releases=(*known.releases, *_releases(file)),
+            entry,
+            aliases=(*entry.aliases, *(name for name in file.aliases if name != file.backend)),
+            indexes=(*entry.indexes, *_routes(file)),
+            releases=(*entry.releases, *_releases(file)),
             images=tuple(
                 dict.fromkeys(
-                    (*known.images, *(name for image in file.images for name in image.names))
+                    (*entry.images, *(name for image in file.images for name in image.names))
                 )
             ),
         )

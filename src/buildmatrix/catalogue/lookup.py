@@ -101,7 +101,7 @@ def distribution(name: str, version: str, catalogue: Catalogue) -> DistributionM
             named.append(owned)
         elif local and matches(wanted, local):
             built.append(owned)
-    found = [
+    distribution_matches = [
         match
         for match in (
             _by_name(built, public),
@@ -110,14 +110,18 @@ def distribution(name: str, version: str, catalogue: Catalogue) -> DistributionM
         )
         if match is not None
     ]
-    if not found:
+    if not distribution_matches:
         return None
-    best = found[0]
-    same = [match for match in found if match.backend == best.backend]
+    best = distribution_matches[0]
+    same = [match for match in distribution_matches if match.backend == best.backend]
     return replace(
         best,
         toolkit=next((match.toolkit for match in same if match.toolkit is not None), None),
-        replace={key: order for match in reversed(found) for key, order in match.replace.items()},
+        replace={
+            key: order
+            for match in reversed(distribution_matches)
+            for key, order in match.replace.items()
+        },
     )
 
 

@@ -42,15 +42,15 @@ def gap(family: str, version: str, backend: str, runtime: str, catalogue: Catalo
         return None
     release = found[0]
     if not any(
-        (one.family, one.version) == (family, release)
+        (item.family, item.version) == (family, release)
         for entry in catalogue.backends.values()
-        for one in entry.releases
+        for item in entry.releases
     ):
         return None
     entry = catalogue.backends.get(backend)
     if entry is None or not entry.releases:
         return None
-    builds = {one.version: one.routes for one in entry.releases if one.family == family}
+    builds = {item.version: item.routes for item in entry.releases if item.family == family}
     fitting = {
         version: routes
         for version, every in builds.items()

@@ -142,7 +142,7 @@ def command(
 
             report = since(session, found, report, ref, then)
     write_report(report, pairs, output, session.inputs.root)
-    codes = [one.exit_code for one in found if isinstance(one, BuildmatrixError)]
+    codes = [error.exit_code for error in found if isinstance(error, BuildmatrixError)]
     decided = [code for code in codes if code != UndecidedError.exit_code]
     return most_severe([*decided, exit_code(report, fail_on, strict)])
 

@@ -104,10 +104,10 @@ def command(
     )
     if across:
         with reading_here as options:
-            found, code = _drift(
+            drifts, code = _drift(
                 settings, options.index, sources, globs, subset, backend, fail_on or "error"
             )
-        write_document(DRIFT, found, pairs, output, every=every)
+        write_document(DRIFT, drifts, pairs, output, every=every)
         return code
     if len(sources) != 2:
         raise UsageError(

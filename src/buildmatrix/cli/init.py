@@ -26,10 +26,10 @@ def command(settings: Settings, inputs: tuple[Path, ...], force: bool) -> None:
     from buildmatrix.spec.init import first_spec
 
     folder = settings.file.parent
-    found = inputs or tuple(path for name in INPUTS if (path := folder / name).is_file())[:1]
-    if not found:
+    paths = inputs or tuple(path for name in INPUTS if (path := folder / name).is_file())[:1]
+    if not paths:
         raise UsageError(f"nothing to start from: name a requirements file, or write {INPUTS[0]}")
     if settings.file.exists() and not force:
         raise UsageError(f"{settings.file} exists; give --force to replace it")
-    settings.file.write_text(first_spec(found, folder), encoding="utf-8")
-    complain(f"wrote {settings.file} from {', '.join(map(str, found))}")
+    settings.file.write_text(first_spec(paths, folder), encoding="utf-8")
+    complain(f"wrote {settings.file} from {', '.join(map(str, paths))}")

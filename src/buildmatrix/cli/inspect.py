@@ -93,7 +93,11 @@ def command(
         write_document(DRAWING, drawing, [(format_, None)], output)
         return EXIT_OK
     write_document(INSPECT, Inspections(inspections), [(format_, None)], output)
-    return UndecidedError.exit_code if any(found.unread for found in inspections) else EXIT_OK
+    return (
+        UndecidedError.exit_code
+        if any(inspection.unread for inspection in inspections)
+        else EXIT_OK
+    )
 
 
 def _inspection(source: Source, options: ReadingOptions, machines: Machines | None) -> Inspection:

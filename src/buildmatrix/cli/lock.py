@@ -86,7 +86,7 @@ def command(
             state = "locked" if target.id in results else "current"
             say(f"{target.id}: {state} {target.lock}")
     if not settings.quiet:
-        after = {id: versions_of(one) for id, one in results.items() if isinstance(one, Lock)}
+        after = {id: versions_of(lock) for id, lock in results.items() if isinstance(lock, Lock)}
         for line in changes(before, after):
             say(line)
     return most_severe([failure.exit_code for failure in failures.values()])

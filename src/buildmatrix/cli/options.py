@@ -16,7 +16,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 #: Formats of all commands together: `BUILDMATRIX_FORMAT` may hold any of them. `github` is the one
 #: that is no format of a report: a matrix.
-ALL_FORMATS = frozenset({"github", *(one.name for table in formats.ALL for one in table)})
+ALL_FORMATS = frozenset({"github", *(item.name for table in formats.ALL for item in table)})
 
 
 @dataclass(frozen=True, slots=True)

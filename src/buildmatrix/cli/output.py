@@ -63,7 +63,7 @@ def known_findings(path: Path | None) -> frozenset[str]:
         return frozenset()
     from buildmatrix.reports.run.saved import read
 
-    return frozenset(one.fingerprint for one in read(path).findings)
+    return frozenset(finding.fingerprint for finding in read(path).findings)
 
 
 def check_formats(
@@ -135,4 +135,4 @@ def _destination(place: Path | None, every: bool, root: Path | None) -> Destinat
 
 def _repository(folder: Path) -> Path | None:
     """The root of the git repository that a folder is in; `.git` is a file in some."""
-    return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), None)
+    return next((path for path in (folder, *folder.parents) if (path / ".git").exists()), None)

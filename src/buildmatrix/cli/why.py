@@ -111,14 +111,14 @@ def command(
         )
         graph = joined(parsed, options)
     subjects = ALL_SUBJECTS if every else SUBJECTS
-    found = why(graph, library, every=every, subjects=subjects, most=CHAINS)
-    if any(edge.kind == "needs" for one in found.subjects for edge in one.links):
+    answer = why(graph, library, every=every, subjects=subjects, most=CHAINS)
+    if any(edge.kind == "needs" for subject in answer.subjects for edge in subject.links):
         tree, is_near = parsed.open(options), parsed.is_near
-        found = _with_symbols(found, tree, is_near if symbols is None else symbols, every)
+        answer = _with_symbols(answer, tree, is_near if symbols is None else symbols, every)
         if tree is not None and symbols is None and not is_near:
-            found = replace(found, notes=(*found.notes, _UNREAD_SYMBOLS))
-    write_document(WHY, found, [(format_, None)], output)
-    return UndecidedError.exit_code if graph.unread and not found.subjects else EXIT_OK
+            answer = replace(answer, notes=(*answer.notes, _UNREAD_SYMBOLS))
+    write_document(WHY, answer, [(format_, None)], output)
+    return UndecidedError.exit_code if graph.unread and not answer.subjects else EXIT_OK
 
 
 def _with_symbols(found: Answer, tree: OpenTree | None, wanted: bool, every: bool) -> Answer:

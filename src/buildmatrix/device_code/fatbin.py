@@ -41,10 +41,10 @@ _MOST_ENTRIES = 1 << 14
 
 def read(source: ByteSource, offset: int, limit: int) -> Container | None:
     """The container at `offset`; `limit` is the end of the section or region that holds it."""
-    found = begin(source, offset, limit)
-    if found is None:
+    begun = begin(source, offset, limit)
+    if begun is None:
         return None
-    entries, end = tuple(found.entries), found.end
+    entries, end = tuple(begun.entries), begun.end
     # The magic number alone proves nothing: constants of a parser look like it.
     if all(entry.kind == "unknown" for entry in entries):
         return None

@@ -37,7 +37,7 @@ def compare_architectures(
         if key[0] in both:
             nothing: frozenset[str] = frozenset()
             changes.append(_change(*key, before.get(key, nothing), after.get(key, nothing)))
-    return tuple(one for one in changes if one.gained or one.lost)
+    return tuple(change for change in changes if change.gained or change.lost)
 
 
 def _all(found: Architectures, vendor: str) -> frozenset[str]:

@@ -96,8 +96,13 @@ def _judged(
 def _both_read(before: Side, after: Side, notes: list[str]) -> tuple[Side, Side]:
     """The sides without findings that only the layers of an image tell, where one has none read."""
     unread = [side.source for side in (before, after) if side.kind == "image" and not side.layers]
-    told = [one for side in (before, after) for one in side.findings or () if one.rule in _HIDDEN]
-    if not unread or not told:
+    findings = [
+        finding
+        for side in (before, after)
+        for finding in side.findings or ()
+        if finding.rule in _HIDDEN
+    ]
+    if not unread or not findings:
         return before, after
     notes.append(
         f"{listing(_HIDDEN)} (what later layers hide) is not compared: the layers of "
@@ -108,7 +113,8 @@ def _both_read(before: Side, after: Side, notes: list[str]) -> tuple[Side, Side]
 
 def _without_hidden(side: Side) -> Side:
     return replace(
-        side, findings=tuple(one for one in side.findings or () if one.rule not in _HIDDEN)
+        side,
+        findings=tuple(finding for finding in side.findings or () if finding.rule not in _HIDDEN),
     )
 
 
@@ -139,7 +145,7 @@ def _architectures(
         # Verdicts say nothing of files that no distribution owns.
         whole = False
     partial = before.partial | after.partial
-    names = {one.name for one in before.held} & {one.name for one in after.held}
+    names = {held.name for held in before.held} & {held.name for held in after.held}
     unknown = sorted({key[0] for key in (*old, *new)} & partial & names)
     if unknown:
         notes.append(

@@ -44,10 +44,10 @@ def compare_distributions(before: Side, after: Side) -> DistributionChanges:
 
 
 def _by_key(held: Iterable[Held], by_backend: bool) -> Mapping[_Key, list[Held]]:
-    found: dict[_Key, list[Held]] = {}
-    for one in sorted(held, key=lambda one: (one.name, one.version, one.sha256 or "")):
-        found.setdefault((one.name, one.backend if by_backend else ""), []).append(one)
-    return found
+    helds: dict[_Key, list[Held]] = {}
+    for item in sorted(held, key=lambda one: (one.name, one.version, one.sha256 or "")):
+        helds.setdefault((item.name, item.backend if by_backend else ""), []).append(item)
+    return helds
 
 
 def _is_alike(before: Side, after: Side) -> bool:
@@ -60,7 +60,7 @@ def _compared(
     key: _Key, old: Sequence[Held], new: Sequence[Held], is_wheel: bool, comparable: bool
 ) -> DistributionChange | None:
     name, backend = key
-    before, after = (tuple(one.version for one in side) for side in (old, new))
+    before, after = (tuple(held.version for held in side) for side in (old, new))
     sizes = _size(old), _size(new)
     if not old or not new:
         change: Change = "removed" if old else "added"
@@ -79,8 +79,8 @@ def _compared(
 
 def _size(held: Sequence[Held]) -> int | None:
     """Bytes on disk, or of the wheels where that is all that is known."""
-    for sizes in ([one.size for one in held], [one.download for one in held]):
-        known = [one for one in sizes if one is not None]
+    for sizes in ([item.size for item in held], [item.download for item in held]):
+        known = [item for item in sizes if item is not None]
         if known and len(known) == len(held):
             return sum(known)
     return None
@@ -89,18 +89,18 @@ def _size(held: Sequence[Held]) -> int | None:
 def _step(old: Held, new: Held, details: Sequence[str]) -> tuple[Step, bool]:
     """How far two versions are apart, and whether it goes back."""
     if old.version == new.version:
-        return "bytes" if any(one.startswith(_OTHER_FILE) for one in details) else "", False
+        return "bytes" if any(detail.startswith(_OTHER_FILE) for detail in details) else "", False
     try:
-        one, other = parse_version(old.version), parse_version(new.version)
+        version, other = parse_version(old.version), parse_version(new.version)
     except InvalidVersion:
         return "", False
-    if one.epoch != other.epoch:
-        return "major", other < one
-    parts = [side.release + (0,) * (len(_STEPS) - len(side.release)) for side in (one, other)]
+    if version.epoch != other.epoch:
+        return "major", other < version
+    parts = [side.release + (0,) * (len(_STEPS) - len(side.release)) for side in (version, other)]
     for step, a, b in zip(_STEPS, *parts, strict=False):
         if a != b:
-            return step, other < one
-    return ("local" if one.public == other.public else "patch"), other < one
+            return step, other < version
+    return ("local" if version.public == other.public else "patch"), other < version
 
 
 def _details(old: Held, new: Held, comparable: bool) -> Iterator[str]:
@@ -154,6 +154,6 @@ def _files(
 
 
 def _requires(old: Sequence[Held], new: Sequence[Held]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    before = {line for one in old for line in one.requires or ()}
-    after = {line for one in new for line in one.requires or ()}
+    before = {line for held in old for line in held.requires or ()}
+    after = {line for held in new for line in held.requires or ()}
     return tuple(sorted(after - before)), tuple(sorted(before - after))

@@ -67,7 +67,7 @@ def drifts(
     explained: list[ExplainedDrift] = []
     same = 0
     for name, held in places.items():
-        if len({one.version for one in held}) < 2:
+        if len({place.version for place in held}) < 2:
             same += 1
             continue
         pinned, reason = _pinned(held, subjects), _reason(held, catalogue, usual)
@@ -79,8 +79,8 @@ def drifts(
     return Drifts(
         tuple(target.id for target, _ in locks),
         same,
-        tuple(sorted(bare, key=lambda one: one.name)),
-        tuple(sorted(explained, key=lambda one: one.name)),
+        tuple(sorted(bare, key=lambda drift: drift.name)),
+        tuple(sorted(explained, key=lambda explained_drift: explained_drift.name)),
         tuple(unresolved),
         tuple(stale),
     )
@@ -88,22 +88,24 @@ def drifts(
 
 def _pinned(held: Sequence[_Place], subjects: Mapping[str, Subject]) -> tuple[Pinned, ...]:
     groups: dict[tuple[str, str | None], list[_Place]] = {}
-    for one in held:
-        groups.setdefault((one.version, one.package.index), []).append(one)
+    for place in held:
+        groups.setdefault((place.version, place.package.index), []).append(place)
     found = [
         Pinned(
             version,
             index,
-            tuple(one.target.id for one in group),
+            tuple(item.target.id for item in group),
             _chain(
                 group[0],
-                _asked([one for one in held if one.version != version], subjects),
+                _asked([item for item in held if item.version != version], subjects),
                 subjects,
             ),
         )
         for (version, index), group in groups.items()
     ]
-    return tuple(sorted(found, key=lambda one: (-len(one.targets), one.version, one.targets)))
+    return tuple(
+        sorted(found, key=lambda pinned: (-len(pinned.targets), pinned.version, pinned.targets))
+    )
 
 
 def _chain(
@@ -125,7 +127,9 @@ def _chain(
 
 
 def _asked(places: Iterable[_Place], subjects: Mapping[str, Subject]) -> set[str]:
-    return {_token(asker, subjects[one.target.id]) for one in places for asker in one.package.via}
+    return {
+        _token(asker, subjects[place.target.id]) for place in places for asker in place.package.via
+    }
 
 
 def _token(asker: str, subject: Subject) -> str:
@@ -144,9 +148,9 @@ def _reason(
     held: Sequence[_Place], catalogue: Catalogue, usual: Mapping[str, str | None]
 ) -> str | None:
     machines: dict[tuple[str, str], list[_Place]] = {}
-    for one in held:
-        machines.setdefault(one.machine, []).append(one)
-    torn = [group for group in machines.values() if len({one.version for one in group}) > 1]
+    for place in held:
+        machines.setdefault(place.machine, []).append(place)
+    torn = [group for group in machines.values() if len({item.version for item in group}) > 1]
     if not torn:
         return _of_machines(held)
     reasons = [_of_backends(group, catalogue, usual) for group in torn]
@@ -157,8 +161,8 @@ def _reason(
 
 def _of_machines(held: Sequence[_Place]) -> str:
     """Each Python and platform has one version of it."""
-    pythons = {one.target.python for one in held}
-    platforms = {one.target.platform for one in held}
+    pythons = {place.target.python for place in held}
+    platforms = {place.target.platform for place in held}
     parts = [
         *([f"another Python ({listing(sorted(pythons))})"] if len(pythons) > 1 else []),
         *([f"another platform ({listing(sorted(platforms))})"] if len(platforms) > 1 else []),
@@ -170,13 +174,13 @@ def _of_backends(
     held: Sequence[_Place], catalogue: Catalogue, usual: Mapping[str, str | None]
 ) -> str | None:
     """Why targets of one Python and platform have different versions of one distribution."""
-    if len({one.public for one in held}) == 1:
+    if len({place.public for place in held}) == 1:
         return "builds of one version for several backends"
-    matches = [distribution(one.package.name, one.version, catalogue) for one in held]
-    is_build = [match is not None and "+" in one.version
-                for one, match in zip(held, matches, strict=True)]  # fmt: skip
-    is_routed = [_is_routed(one, usual) for one in held]
-    indexes = {one.package.index for one in held}
+    matches = [distribution(place.package.name, place.version, catalogue) for place in held]
+    is_build = [match is not None and "+" in place.version
+                for place, match in zip(held, matches, strict=True)]  # fmt: skip
+    is_routed = [_is_routed(place, usual) for place in held]
+    indexes = {place.package.index for place in held}
     if all(is_build) or (
         len(indexes) > 1 and (any(is_build) or any(is_routed)) and _follows_index(held)
     ):
@@ -190,12 +194,12 @@ def _of_backends(
     return None
 
 
-def _is_routed(one: _Place, usual: Mapping[str, str | None]) -> bool:
+def _is_routed(place: _Place, usual: Mapping[str, str | None]) -> bool:
     """Whether the target takes it from another index than most of what it has."""
-    index = one.package.index
-    if index is None or not (one.target.torch or one.target.index):
+    index = place.package.index
+    if index is None or not (place.target.torch or place.target.index):
         return False
-    return index in one.target.index.values() or index != usual[one.target.id]
+    return index in place.target.index.values() or index != usual[place.target.id]
 
 
 def _is_own(match: DistributionMatch) -> bool:
@@ -205,9 +209,9 @@ def _is_own(match: DistributionMatch) -> bool:
 def _follows_index(held: Sequence[_Place]) -> bool:
     """Whether each index has served one version, so that the index is what differs."""
     versions: dict[str | None, set[str]] = {}
-    for one in held:
-        versions.setdefault(one.package.index, set()).add(one.version)
-    return all(len(found) == 1 for found in versions.values())
+    for place in held:
+        versions.setdefault(place.package.index, set()).add(place.version)
+    return all(len(version) == 1 for version in versions.values())
 
 
 def _twins(
@@ -224,7 +228,10 @@ def _twins(
                 continue
             seen.add((name, twin))
             held = [*places.get(name, ()), *places.get(twin, ())]
-            if len({one.package.name for one in held}) < 2 or len({one.public for one in held}) < 2:
+            if (
+                len({place.package.name for place in held}) < 2
+                or len({place.public for place in held}) < 2
+            ):
                 continue
             pinned = (
                 *_pinned(places[name], subjects),

@@ -27,8 +27,8 @@ def compare_layers(before: Sequence[Layer], after: Sequence[Layer]) -> LayersCha
     instruction that made them.
     """
     same = 0
-    for one, other in zip(before, after, strict=False):
-        if one.digest != other.digest:
+    for item, other in zip(before, after, strict=False):
+        if item.digest != other.digest:
             break
         same += 1
     return LayersChange(

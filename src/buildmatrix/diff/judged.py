@@ -45,14 +45,14 @@ def compare_findings(before: Side, after: Side) -> FindingChanges:
         len(old.keys() & new.keys()) - len(changed),
         tuple(sorted((new[key] for key in new.keys() - old.keys()), key=_order)),
         tuple(sorted((old[key] for key in old.keys() - new.keys()), key=_order)),
-        tuple(sorted(changed, key=lambda one: _order(one.after))),
+        tuple(sorted(changed, key=lambda changed_finding: _order(changed_finding.after))),
     )
 
 
 def _by_key(findings: Iterable[Finding], names: Mapping[str, str]) -> dict[_Key, Finding]:
     found: dict[_Key, Finding] = {}
-    for one in findings:
-        found.setdefault((names.get(one.target, one.target), one.fingerprint), one)
+    for finding in findings:
+        found.setdefault((names.get(finding.target, finding.target), finding.fingerprint), finding)
     return found
 
 
@@ -73,30 +73,32 @@ def compare_verdicts(before: Side, after: Side) -> tuple[VerdictChange, ...]:
     old, new = _worst(before.verdicts or ()), _worst(after.verdicts or ())
     changes = []
     for key in sorted({*old, *new}):
-        one, other = old.get(key), new.get(key)
-        told = (one.verdict if one else None), (other.verdict if other else None)
+        verdict, other = old.get(key), new.get(key)
+        told = (verdict.verdict if verdict else None), (other.verdict if other else None)
         if told[0] == told[1] or not {*told} - {None, "ok"}:
             continue
-        latest = other or one
+        latest = other or verdict
         assert latest is not None
         changes.append(
             VerdictChange(
                 *key,
                 *told,
                 latest.reason,
-                one.foreign_bytes if one else 0,
+                verdict.foreign_bytes if verdict else 0,
                 other.foreign_bytes if other else 0,
             )
         )
-    return tuple(sorted(changes, key=lambda one: (-_badness(one.after), one.name, one.backend)))
+    return tuple(
+        sorted(changes, key=lambda change: (-_badness(change.after), change.name, change.backend))
+    )
 
 
 def _worst(verdicts: Iterable[Verdict]) -> dict[_Key, Verdict]:
     found: dict[_Key, Verdict] = {}
-    for one in verdicts:
-        known = found.setdefault((one.name, one.backend), one)
-        if VERDICT_RANK[one.verdict] > VERDICT_RANK[known.verdict]:
-            found[one.name, one.backend] = one
+    for verdict in verdicts:
+        known = found.setdefault((verdict.name, verdict.backend), verdict)
+        if VERDICT_RANK[verdict.verdict] > VERDICT_RANK[known.verdict]:
+            found[verdict.name, verdict.backend] = verdict
     return found
 
 

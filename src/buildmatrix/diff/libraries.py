@@ -42,7 +42,12 @@ def libraries(inventory: Inventory, evidence: Iterable[Evidence]) -> tuple[Libra
         for item in seen
         if item.kind == "static" or (item.kind == "bundled" and item.role != FOLDER_ROLE)
     )
-    return tuple(sorted(found, key=lambda one: (one.backend, one.name, one.path, one.is_static)))
+    return tuple(
+        sorted(
+            found,
+            key=lambda library: (library.backend, library.name, library.path, library.is_static),
+        )
+    )
 
 
 def _library(item: Evidence, soname: str, theirs: Collection[tuple[str | None, str]]) -> Library:
@@ -104,16 +109,18 @@ def compare_libraries(
 
 def _by_key(found: Iterable[Library]) -> Mapping[_Key, list[Library]]:
     by_key: dict[_Key, list[Library]] = {}
-    for one in found:
-        by_key.setdefault((one.backend, one.name, one.is_static), []).append(one)
+    for library in found:
+        by_key.setdefault((library.backend, library.name, library.is_static), []).append(library)
     return by_key
 
 
 def _compared(key: _Key, old: Sequence[Library], new: Sequence[Library]) -> LibraryChange | None:
     # Copies are told apart by version and owner; where a file lies may differ with the Python.
-    told = [Counter((one.version, one.distribution) for one in side) for side in (old, new)]
+    countses = [
+        Counter((library.version, library.distribution) for library in side) for side in (old, new)
+    ]
     major = _major(old, new) if old and new else ""
-    if told[0] == told[1] and not major:
+    if countses[0] == countses[1] and not major:
         return None
     change: Change = "changed" if old and new else "removed" if old else "added"
     latest = new or old
@@ -125,14 +132,14 @@ def _compared(key: _Key, old: Sequence[Library], new: Sequence[Library]) -> Libr
         first.vendor,
         first.backend,
         first.role,
-        tuple(sorted(one.version for one in old)),
-        tuple(sorted(one.version for one in new)),
+        tuple(sorted(library.version for library in old)),
+        tuple(sorted(library.version for library in new)),
         first.version_of,
-        tuple(sorted({one.distribution for one in latest if one.distribution})),
+        tuple(sorted({library.distribution for library in latest if library.distribution})),
         major,
-        sum(one.size for one in old),
-        sum(one.size for one in new),
-        tuple(sorted(one.path for one in latest))[:_PATHS],
+        sum(library.size for library in old),
+        sum(library.size for library in new),
+        tuple(sorted(library.path for library in latest))[:_PATHS],
     )
 
 
@@ -146,15 +153,15 @@ def _major(old: Sequence[Library], new: Sequence[Library]) -> str:
 
 
 def _majors(found: Iterable[Library]) -> Iterator[str]:
-    return (one.major for one in found if one.major)
+    return (library.major for library in found if library.major)
 
 
 def _toolkits(found: Iterable[Library]) -> Iterator[str]:
-    return (one.toolkit for one in found if one.toolkit)
+    return (library.toolkit for library in found if library.toolkit)
 
 
 def _versions(found: Iterable[Library]) -> Iterator[str]:
-    return (one.version.partition(".")[0] for one in found if one.version)
+    return (library.version.partition(".")[0] for library in found if library.version)
 
 
 def _joined(numbers: Iterable[str]) -> str:

@@ -37,17 +37,17 @@ def side_of_lock(source: Declared, settings: Settings) -> Side:
     """
     index, spec, text = settings.options.index(), settings.spec(), source.text
     globs, backends = _meant(source, spec, settings)
-    one = same_for_all(text, resolved_for(source, spec, index, backends, globs))
+    resolved = same_for_all(text, resolved_for(source, spec, index, backends, globs))
     reader = CachingReader(index.reader)
     side = Side(shown(text if ":" in text else f"lock:{text}"), "lock")
     if globs or backends:
-        side = _judged(side, one, reader, spec, settings, index)
-        inventory = _audited(one, reader, side)
+        side = _judged(side, resolved, reader, spec, settings, index)
+        inventory = _audited(resolved, reader, side)
     else:
-        inventory = _read(text, one, reader, index)
+        inventory = _read(text, resolved, reader, index)
     side = with_facts(side, inventory, evidence(inventory, load(settings.data_files)))
     return replace(
-        with_lock(side, one.lock, lambda package: choose(package, one.target)),
+        with_lock(side, resolved.lock, lambda package: choose(package, resolved.target)),
         is_undecided=side.is_undecided or bool(inventory.unread),
     )
 
@@ -73,17 +73,17 @@ def _meant(
 
 def _judged(
     side: Side,
-    one: Resolved,
+    resolved: Resolved,
     reader: Reader,
     spec: Spec | None,
     settings: Settings,
     index: OnlineIndex,
 ) -> Side:
     judge = judge_for(spec, settings.waivers, settings.fail_on, settings.today, ())
-    report = audit(side.source, [one], reader, judge, index.progress, deep=index.deep)
+    report = audit(side.source, [resolved], reader, judge, index.progress, deep=index.deep)
     return replace(
         side,
-        targets={one.target.id: one.target.backend},
+        targets={resolved.target.id: resolved.target.backend},
         findings=report.findings,
         verdicts=report.distributions,
         unread=report.unread,
@@ -91,17 +91,20 @@ def _judged(
     )
 
 
-def _audited(one: Resolved, reader: CachingReader, side: Side) -> Inventory:
+def _audited(resolved: Resolved, reader: CachingReader, side: Side) -> Inventory:
     """What the audit read: it knows best what has to be read deep."""
-    keys = [key(wheel) for wheel in chosen_wheels(one).wheels.values()]
+    keys = [key(wheel) for wheel in chosen_wheels(resolved).wheels.values()]
     parts = [reader.facts[name] for name in keys if name in reader.facts]
-    found = merge([it.inventory for it in parts], [it.members for it in parts])
-    return replace(found, unread=side.unread)
+    inventory = merge(
+        [wheel_facts.inventory for wheel_facts in parts],
+        [wheel_facts.members for wheel_facts in parts],
+    )
+    return replace(inventory, unread=side.unread)
 
 
-def _read(text: str, one: Resolved, reader: Reader, index: OnlineIndex) -> Inventory:
+def _read(text: str, resolved: Resolved, reader: Reader, index: OnlineIndex) -> Inventory:
     try:
-        return read_wheels(one, reader, index.deep, index.progress)
+        return read_wheels(resolved, reader, index.deep, index.progress)
     except UndecidedError as error:
         # The lock itself still says which versions and which wheels there are.
         return Inventory(unread=(Unread(text, error.message),))

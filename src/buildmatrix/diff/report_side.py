@@ -27,19 +27,21 @@ def side_of_report(path: Path, globs: Sequence[str], backend: str | None) -> Sid
     others = {target.id for target in report.targets} - ids
     backends = {target.backend for target in targets}
     verdicts = tuple(
-        one for one in report.distributions if not report.targets or one.backend in backends
+        verdict
+        for verdict in report.distributions
+        if not report.targets or verdict.backend in backends
     )
     return Side(
         f"report:{path}",
         "report",
         subject=report.subject,
         targets={target.id: target.backend for target in targets},
-        is_wheel=bool(targets) and all(is_wheel_label(one.id) for one in targets),
+        is_wheel=bool(targets) and all(is_wheel_label(result.id) for result in targets),
         held=held_of_verdicts(verdicts),
         partial=partial_of(verdicts),
         size=_size(targets),
         digest=targets[0].digest if len(targets) == 1 else None,
-        findings=tuple(one for one in report.findings if one.target not in others),
+        findings=tuple(finding for finding in report.findings if finding.target not in others),
         verdicts=verdicts,
         unread=report.unread,
         is_undecided=is_undecided(report),
@@ -71,5 +73,5 @@ def _size(targets: Sequence[TargetResult]) -> int | None:
     """Bytes of the one image, or of what the one lock would install."""
     if len(targets) != 1:
         return None
-    (one,) = targets
-    return one.audit.installed if one.audit is not None else one.size
+    (result,) = targets
+    return result.audit.installed if result.audit is not None else result.size

@@ -84,7 +84,10 @@ def _resolve(session: Session, inputs: Inputs, found: Found) -> Found:
     if python is None or all(isinstance(one, Resolved) for one in then):
         return then
     other = session.resolve(inputs, missing_ok=True)
-    return [one if isinstance(one, Resolved) else two for one, two in zip(then, other, strict=True)]
+    return [
+        resolved if isinstance(resolved, Resolved) else two
+        for resolved, two in zip(then, other, strict=True)
+    ]
 
 
 def _before(session: Session, ref: str, revision: Revision) -> Before:
@@ -143,9 +146,11 @@ def _compared(
     revision: Revision,
     notes: list[str],
 ) -> Report:
-    locks = {one.target.id: one for one in found if isinstance(one, Resolved)}
-    old_locks = {one.target.id: one for one in then if isinstance(one, Resolved)}
-    old_targets = {one.id: one for one in old.targets}
+    locks = {resolved.target.id: resolved for resolved in found if isinstance(resolved, Resolved)}
+    old_locks = {
+        resolved.target.id: resolved for resolved in then if isinstance(resolved, Resolved)
+    }
+    old_targets = {result.id: result for result in old.targets}
     differences = []
     new: list[Finding] = []
     for target in report.targets:
@@ -176,38 +181,40 @@ def _compared(
                 comparison.verdicts,
             )
         )
-    gone = [one.id for one in old.targets if one.id not in {two.id for two in report.targets}]
+    gone = [
+        result.id for result in old.targets if result.id not in {two.id for two in report.targets}
+    ]
     if gone:
         notes.append(f"no target any more: {listing(gone, _NAMED)}")
-    known = {(one.target, one.fingerprint) for one in old.findings}
-    ids = {one.id for one in report.targets}
+    known = {(finding.target, finding.fingerprint) for finding in old.findings}
+    ids = {result.id for result in report.targets}
     new += [
-        one
-        for one in report.findings
-        if one.target not in ids and (one.target, one.fingerprint) not in known
+        finding
+        for finding in report.findings
+        if finding.target not in ids and (finding.target, finding.fingerprint) not in known
     ]
-    unread = {(one.path, one.why) for one in old.unread}
+    unread = {(item.path, item.why) for item in old.unread}
     for path in sorted({path for path, _ in unread}):
         notes.append(f"{path} could not be read at {ref}: what it held then is not known")
-    kept = {id(one) for one in new}
-    findings = tuple(one for one in report.findings if id(one) in kept)
+    kept = {id(finding) for finding in new}
+    findings = tuple(finding for finding in report.findings if id(finding) in kept)
     return replace(
         report,
         subject=f"{report.subject}, what is new since {ref}",
         findings=findings,
         distributions=tuple(_told(report.distributions, differences)),
-        unread=tuple(one for one in report.unread if (one.path, one.why) not in unread),
+        unread=tuple(item for item in report.unread if (item.path, item.why) not in unread),
         targets=tuple(
             replace(
-                one,
+                result,
                 gates={
-                    **one.gates,
-                    "lock": session.judge.gate([f for f in findings if f.is_about(one.id)]),
+                    **result.gates,
+                    "lock": session.judge.gate([f for f in findings if f.is_about(result.id)]),
                 },
             )
-            if one.error is None
-            else one
-            for one in report.targets
+            if result.error is None
+            else result
+            for result in report.targets
         ),
         diff=Difference(ref, revision.commit, tuple(differences), tuple(notes)),
     )
@@ -223,18 +230,18 @@ def _pythons(ref: str, then: Resolved | None, now: Resolved | None) -> Iterator[
     )
 
 
-def _side(source: str, id: str, backend: str, report: Report, one: Resolved | None) -> Side:
+def _side(source: str, id: str, backend: str, report: Report, resolved: Resolved | None) -> Side:
     """One target of an audit; nothing where it was not there or could not be resolved."""
     side = Side(source, "lock", targets={id: backend}, findings=(), verdicts=())
-    if one is None:
+    if resolved is None:
         return side
     verdicts = {(v.name, v.version): v for v in report.distributions if v.backend == backend}
     mine = tuple(
         verdicts[package.name, package.version]
-        for package in one.lock.packages
+        for package in resolved.lock.packages
         if (package.name, package.version) in verdicts
     )
-    side = with_lock(side, one.lock, lambda package: choose(package, one.target))
+    side = with_lock(side, resolved.lock, lambda package: choose(package, resolved.target))
     totals = next((t.audit for t in report.targets if t.id == id), None)
     return replace(
         side,
@@ -269,6 +276,9 @@ def _told(verdicts: tuple[Verdict, ...], changes: list[TargetDifference]) -> Ite
     """Verdicts of the distributions that came, or that are judged otherwise."""
     names: set[tuple[str, str]] = set()
     for change in changes:
-        names |= {(one.name, change.backend) for one in change.distributions.changes}
-        names |= {(one.name, change.backend) for one in change.verdicts or ()}
-    return (one for one in verdicts if (one.name, one.backend) in names)
+        names |= {
+            (distribution_change.name, change.backend)
+            for distribution_change in change.distributions.changes
+        }
+        names |= {(verdict.name, change.backend) for verdict in change.verdicts or ()}
+    return (verdict for verdict in verdicts if (verdict.name, verdict.backend) in names)

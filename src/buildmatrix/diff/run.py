@@ -15,13 +15,13 @@ def compared(before: Side, after: Side) -> Comparison:
     Raises `UsageError` for two that have nothing in common that could be compared.
     """
     check_kinds((before.source, before.is_wheel), (after.source, after.is_wheel))
-    for one, other in ((before, after), (after, before)):
-        if len(one.targets) > 1 and (
-            len(other.targets) < 2 or not {*one.targets} & {*other.targets}
+    for side, other in ((before, after), (after, before)):
+        if len(side.targets) > 1 and (
+            len(other.targets) < 2 or not {*side.targets} & {*other.targets}
         ):
             raise UsageError(
-                f"{one.source} is about {len(one.targets)} targets ({', '.join(one.targets)}) and "
-                f"{other.source} is about {', '.join(other.targets) or 'one tree'}; name the "
+                f"{side.source} is about {len(side.targets)} targets ({', '.join(side.targets)}) "
+                f"and {other.source} is about {', '.join(other.targets) or 'one tree'}; name the "
                 "target to compare with --select"
             )
     return compare(before, after)

@@ -42,21 +42,21 @@ def held_of(inventory: Inventory) -> tuple[Held, ...]:
             binaries.setdefault(file.owner, {})[_inside(file.path)] = file.size, ""
     return tuple(
         Held(
-            one.name,
-            one.version,
-            size=one.size if one.has_record else None,
-            record=one.record,
-            requires=one.requires,
-            binaries=binaries.get(f"{one.name}=={one.version}", {}),
+            distribution.name,
+            distribution.version,
+            size=distribution.size if distribution.has_record else None,
+            record=distribution.record,
+            requires=distribution.requires,
+            binaries=binaries.get(f"{distribution.name}=={distribution.version}", {}),
         )
-        for one in inventory.distributions
+        for distribution in inventory.distributions
     )
 
 
 def _partial(inventory: Inventory) -> frozenset[str]:
     """Distributions with files that were read in part, or not at all."""
-    owners = [one.owner for one in inventory.binaries if one.elf.read is not None]
-    owners += [one.owner for one in inventory.closed]
+    owners = [binary.owner for binary in inventory.binaries if binary.elf.read is not None]
+    owners += [file.owner for file in inventory.closed]
     return frozenset(owner.partition("==")[0] for owner in owners if owner is not None)
 
 
@@ -71,42 +71,48 @@ def _inside(path: str) -> str:
 def held_of_verdicts(verdicts: Iterable[Verdict]) -> tuple[Held, ...]:
     """The distributions that a report is about."""
     return tuple(
-        Held(one.name, one.version, backend=one.backend, download=one.download, sha256=one.sha256)
-        for one in verdicts
+        Held(
+            verdict.name,
+            verdict.version,
+            backend=verdict.backend,
+            download=verdict.download,
+            sha256=verdict.sha256,
+        )
+        for verdict in verdicts
     )
 
 
 def architectures_of(verdicts: Iterable[Verdict]) -> Mapping[tuple[str, str], frozenset[str]]:
     """Distribution and vendor → architectures, which is all that a report tells of them."""
     found: dict[tuple[str, str], frozenset[str]] = {}
-    for one in verdicts:
-        for vendor, names in one.architectures.items():
-            key = one.name, vendor
+    for verdict in verdicts:
+        for vendor, names in verdict.architectures.items():
+            key = verdict.name, vendor
             found[key] = found.get(key, frozenset()) | frozenset(names)
     return found
 
 
 def partial_of(verdicts: Iterable[Verdict]) -> frozenset[str]:
     """Distributions that an audit judged by a part of their files."""
-    return frozenset(one.name for one in verdicts if one.depth not in (None, "whole"))
+    return frozenset(verdict.name for verdict in verdicts if verdict.depth not in (None, "whole"))
 
 
 def with_lock(side: Side, lock: Lock, chosen: Callable[[Package], Wheel | None]) -> Side:
     """`side` with what a lock says: which wheel of which index an installer takes."""
-    known = {(one.name, one.version): one for one in side.held}
+    helds = {(held.name, held.version): held for held in side.held}
     return replace(
         side,
         held=tuple(
-            _locked(package, chosen(package), known.get((package.name, package.version)))
+            _locked(package, chosen(package), helds.get((package.name, package.version)))
             for package in lock.packages
         ),
     )
 
 
 def _locked(package: Package, wheel: Wheel | None, read: Held | None) -> Held:
-    one = read or Held(package.name, package.version)
+    held = read or Held(package.name, package.version)
     return replace(
-        one,
+        held,
         download=wheel.size if wheel is not None else None,
         wheel=wheel.filename if wheel is not None else None,
         sha256=(wheel.sha256 or None) if wheel is not None else None,

@@ -65,10 +65,11 @@ def side_of(source: Source, settings: Settings) -> Side:
 
 
 def _check_backend(name: str | None, settings: Settings, whose: str = "") -> None:
-    known = load(settings.data_files).backends
-    if name is not None and name not in known:
+    backend_entries = load(settings.data_files).backends
+    if name is not None and name not in backend_entries:
         raise UsageError(
-            f"{whose}there is no backend {name!r}; the catalogue knows {', '.join(sorted(known))}"
+            f"{whose}there is no backend {name!r}; the catalogue knows "
+            f"{', '.join(sorted(backend_entries))}"
         )
 
 

@@ -18,17 +18,17 @@ def drift(found: Sequence[Resolved | BuildmatrixError], catalogue: Sequence[Path
 
     `catalogue`: the user's own data files for it.
     """
-    resolved = [one for one in found if isinstance(one, Resolved)]
-    errors = tuple(one.message for one in found if isinstance(one, BuildmatrixError))
-    stale = tuple(f"{one.target.id}: {one.stale}" for one in resolved if one.stale)
+    resolved = [item for item in found if isinstance(item, Resolved)]
+    errors = tuple(error.message for error in found if isinstance(error, BuildmatrixError))
+    stale = tuple(f"{item.target.id}: {item.stale}" for item in resolved if item.stale)
     return drifts(
-        [(one.target, one.lock) for one in resolved], load(tuple(catalogue)), errors, stale
+        [(item.target, item.lock) for item in resolved], load(tuple(catalogue)), errors, stale
     )
 
 
 def exit_code(drifts: Drifts, found: Sequence[Resolved | BuildmatrixError], fail_on: FailOn) -> int:
     """Drift counts as a warning; a target that could not be resolved as its error does."""
-    codes = [one.exit_code for one in found if isinstance(one, BuildmatrixError)]
+    codes = [error.exit_code for error in found if isinstance(error, BuildmatrixError)]
     if fail_on in ("warning", "note") and drifts.drift:
         codes.append(EXIT_FINDINGS)
     return most_severe(codes)

@@ -32,12 +32,12 @@ class Line:
 
 def devices(seen: Sequence[Seen], hosts: Sequence[Host]) -> Line:
     """What one backend has here; a catalogue may describe it in several ways, one after another."""
-    best = next((one for one in seen if one.anything), seen[0])
+    best = next((item for item in seen if item.anything), seen[0])
     host = hosts[seen.index(best)]
     subject = f"devices {best.backend}"
     troubles = list(_troubles(best, host))
     if not best.nodes and not troubles:
-        looked = " ".join(pattern for one in hosts for pattern in one.nodes)
+        looked = " ".join(pattern for item in hosts for pattern in item.nodes)
         whose = f" of PCI vendor {host.pci_vendor}" if host.pci_vendor else ""
         return Line("none", subject, f"none here (no {looked}{whose}); building needs none")
     parts = [_count(best.nodes)] if best.nodes else []

@@ -107,14 +107,14 @@ def device_lines(
     """The devices of the backends that are `wanted`, and of those of which there is a sign."""
     runtimes = facilities.runtimes if facilities is not None else ()
     silent = []
-    for backend in sorted({one.backend for one in catalogue.hosts}):
-        hosts = [one.entry for one in catalogue.hosts if one.backend == backend]
+    for backend in sorted({owned.backend for owned in catalogue.hosts}):
+        hosts = [owned.entry for owned in catalogue.hosts if owned.backend == backend]
         seen: list[Seen] = [look(machine, backend, host, runtimes) for host in hosts]
-        if backend in wanted or any(one.anything for one in seen):
+        if backend in wanted or any(item.anything for item in seen):
             yield devices(seen, hosts)
         else:
             silent.append(backend)
-    known = {one.backend for one in catalogue.hosts}
+    known = {owned.backend for owned in catalogue.hosts}
     for backend in sorted(set(wanted) - known):
         if catalogue.backends[backend].vendor is not None:
             text = (

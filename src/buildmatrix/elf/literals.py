@@ -85,12 +85,12 @@ class LiteralFinder:
         name = data[begin:end]
         offset = window.offset + begin
         key = (name, offset if self._everywhere else 0)
-        known = self._found.get(key)
-        if known is not None and known.exact:
+        literal = self._found.get(key)
+        if literal is not None and literal.exact:
             return
         exact = _exact(data, begin, end)
         packed = not exact and _is_packed(data, begin, end)
-        if known is None or exact or (packed and not known.packed):
+        if literal is None or exact or (packed and not literal.packed):
             text = name.decode("ascii")
             self._found[key] = Literal(text, offset, region.section, exact, packed)
 

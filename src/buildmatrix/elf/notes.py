@@ -59,9 +59,9 @@ def read_notes(source: CachedSource, headers: Headers) -> Notes:
                 system = _SYSTEMS.get(numbers[0], str(numbers[0]))
                 abi_tag = f"{system} {'.'.join(map(str, numbers[1:]))}"
             elif name == b"FDO\0" and kind == abi.NT_FDO_DLOPEN:
-                found = _dlopen(value)
-                damaged |= found is None
-                dlopen.update(dict.fromkeys(found or ()))
+                dlopen_notes = _dlopen(value)
+                damaged |= dlopen_notes is None
+                dlopen.update(dict.fromkeys(dlopen_notes or ()))
     if damaged:
         headers.unread.append("a note that names libraries to be loaded is no valid JSON")
     if len(dlopen) > MOST_DLOPEN:

@@ -74,7 +74,7 @@ def host_regions(headers: Headers, dynamic: Dynamic, size: int) -> tuple[Region,
     are the segments, less the dynamic string table.
     """
     if headers.sections:
-        found = [
+        regions = [
             _region(s)
             for s in headers.sections
             if s.type == abi.SHT_PROGBITS
@@ -82,19 +82,19 @@ def host_regions(headers: Headers, dynamic: Dynamic, size: int) -> tuple[Region,
             and not s.name.startswith(DEVICE_SECTIONS)
             and not s.name.startswith(SKIPPED)
         ]
-        return tuple(disjoint(found, size))
+        return tuple(disjoint(regions, size))
     strings_end = dynamic.strings_at + dynamic.strings_size
     separate = code_is_separate(headers)
-    found = []
+    regions = []
     for segment in headers.segments:
         if segment.type == abi.PT_LOAD:
             code = separate and bool(segment.flags & abi.PF_X)
             end = segment.offset + segment.size
             before = min(end, max(segment.offset, dynamic.strings_at))
             after = max(segment.offset, min(end, strings_end))
-            found.append(Region(segment.offset, before - segment.offset, None, code))
-            found.append(Region(after, end - after, None, code))
-    return tuple(disjoint(found, size))
+            regions.append(Region(segment.offset, before - segment.offset, None, code))
+            regions.append(Region(after, end - after, None, code))
+    return tuple(disjoint(regions, size))
 
 
 def code_is_separate(headers: Headers) -> bool:
@@ -103,8 +103,8 @@ def code_is_separate(headers: Headers) -> bool:
     So it is where the file's headers lie in a segment for constants. Without `-z separate-code`
     linkers put headers, code and constants into one.
     """
-    loads = [one for one in headers.segments if one.type == abi.PT_LOAD]
-    first = min(loads, key=lambda one: one.offset, default=None)
+    loads = [segment for segment in headers.segments if segment.type == abi.PT_LOAD]
+    first = min(loads, key=lambda segment: segment.offset, default=None)
     return first is not None and not first.flags & (abi.PF_X | abi.PF_W)
 
 

@@ -31,7 +31,7 @@ class Sieve:
         self._long: list[bytes] = []
         self._passes: list[_Pass] = []
         for needle in needles:
-            anchor = next((one for one in anchors if one in needle), None)
+            anchor = next((item for item in anchors if item in needle), None)
             if anchor is not None:
                 shared.setdefault(anchor, []).append(needle)
             elif len(needle) < _LONG:
@@ -50,10 +50,10 @@ class Sieve:
         return sorted(self._hits(data, start, stop))
 
     def _hits(self, data: bytes, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
-        for one in self._passes:
-            for match in one.pattern.finditer(data, start + one.nearest, stop + one.farthest):
+        for item in self._passes:
+            for match in item.pattern.finditer(data, start + item.nearest, stop + item.farthest):
                 anchor = match.start()
-                for needle, at in one.places:
+                for needle, at in item.places:
                     begin = anchor - at
                     if start <= begin < stop and data.startswith(needle, begin):
                         yield begin, needle

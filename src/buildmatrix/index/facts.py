@@ -107,11 +107,11 @@ class WheelCache:
         if not self._store.keeps:
             return
         depth = kept.facts.depth
-        known = self._read(kept.identity, depth)
+        wheel_entry = self._read(kept.identity, depth)
         if (
-            known is not None
-            and (known.claim, known.version) == (kept.claim, kept.version)
-            and known.answers(depth, kept.most)
+            wheel_entry is not None
+            and (wheel_entry.claim, wheel_entry.version) == (kept.claim, kept.version)
+            and wheel_entry.answers(depth, kept.most)
         ):
             return
         bare = replace(kept, facts=replace(kept.facts, bytes_read=0))

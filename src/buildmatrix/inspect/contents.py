@@ -45,13 +45,16 @@ def _distributions(inventory: Inventory, found: Sequence[Evidence]) -> tuple[Hol
             files[item.path] = max(item.size, files.get(item.path, 0))
     holdings = [
         Holding(
-            one.name, one.version, one.size, _sums(bytes_of.get(f"{one.name}=={one.version}", {}))
+            distribution.name,
+            distribution.version,
+            distribution.size,
+            _sums(bytes_of.get(f"{distribution.name}=={distribution.version}", {})),
         )
-        for one in inventory.distributions
+        for distribution in inventory.distributions
     ]
-    holdings.sort(key=lambda one: (-one.size, one.name))
-    loose = sum(one.size for one in inventory.binaries if one.owner is None)
-    loose += sum(one.size for one in inventory.artefacts if one.owner is None)
+    holdings.sort(key=lambda holding: (-holding.size, holding.name))
+    loose = sum(binary.size for binary in inventory.binaries if binary.owner is None)
+    loose += sum(artefact.size for artefact in inventory.artefacts if artefact.owner is None)
     if loose:
         holdings.append(Holding("", "", loose, _sums(bytes_of.get(None, {}))))
     return tuple(holdings)
@@ -103,7 +106,17 @@ def _architectures(
         )
         for (backend, arch, kind), (size, count, files) in sums.items()
     ]
-    return tuple(sorted(rows, key=lambda one: (-one.size, one.backend, one.arch, one.kind)))
+    return tuple(
+        sorted(
+            rows,
+            key=lambda architecture: (
+                -architecture.size,
+                architecture.backend,
+                architecture.arch,
+                architecture.kind,
+            ),
+        )
+    )
 
 
 def _code(inventory: Inventory) -> Iterator[tuple[str, DeviceCode]]:

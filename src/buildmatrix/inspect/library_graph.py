@@ -132,9 +132,9 @@ def _joined(arrows: list[Arrow], keys: frozenset[str], id: str) -> list[Arrow]:
     return [
         Arrow(
             *ends,
-            listing(dict.fromkeys(one.label for one in several), 1),
-            _lines(line for one in several for line in one.title.split("\n")),
-            any(one.certain for one in several),
+            listing(dict.fromkeys(item.label for item in several), 1),
+            _lines(line for item in several for line in item.title.split("\n")),
+            any(item.certain for item in several),
         )
         for ends, several in found.items()
     ]

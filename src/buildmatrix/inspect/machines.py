@@ -20,13 +20,13 @@ def machines_of(spec: Spec, targets: Sequence[Target], select: str) -> Machines:
         names = ", ".join(target.id for target in targets)
         raise UsageError(f"--select {select} means several targets ({names}); name one")
     target = targets[0]
-    found = machines_of_target(target, spec)
-    if found is None:
+    machines = machines_of_target(target, spec)
+    if machines is None:
         raise UsageError(
             f"nothing says which GPUs {target.id} runs on; give it `archs`, or a node class with "
             "`archs` in the specification"
         )
-    return found
+    return machines
 
 
 def machines_of_target(target: Target, spec: Spec) -> Machines | None:

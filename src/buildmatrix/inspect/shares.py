@@ -39,4 +39,6 @@ def shares(found: Iterable[Evidence]) -> tuple[Share, ...]:
             Share(vendor, backend, role, sum(sizes.values()), len(sizes),
                   tuple(sorted(architectures)))
         )  # fmt: skip
-    return tuple(sorted(shares, key=lambda one: (-one.size, one.vendor, one.backend, one.role)))
+    return tuple(
+        sorted(shares, key=lambda share: (-share.size, share.vendor, share.backend, share.role))
+    )

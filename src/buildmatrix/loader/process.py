@@ -78,9 +78,9 @@ def expand_musl(entries: Sequence[str], origin: str) -> tuple[str, ...]:
 
     It does not look where the name ends: `$ORIGINAL` is the origin with `AL` behind it.
     """
-    if any("$" in _MUSL_TOKEN.sub("", one) for one in entries):
+    if any("$" in _MUSL_TOKEN.sub("", entry) for entry in entries):
         return ()
-    expanded = [_MUSL_TOKEN.sub(origin.replace("\\", r"\\"), one) for one in entries]
+    expanded = [_MUSL_TOKEN.sub(origin.replace("\\", r"\\"), entry) for entry in entries]
     return tuple(folder for folder in expanded if folder.startswith("/"))
 
 

@@ -192,18 +192,18 @@ class Resolver:
         if self._binaries[path].elf.interpreter is not None:
             for name in (*self._preload, *(() if system.musl else self._preload_file)):
                 answer = self._load(process, program, name)
-                known = self._preloaded.get(name)
-                if known is None or (known.found is None and answer.found is not None):
+                needed = self._preloaded.get(name)
+                if needed is None or (needed.found is None and answer.found is not None):
                     self._preloaded[name] = answer
         for asking in process.objects:  # grows while it is walked
             for name in asking.binary.elf.needed:
                 if self._lookups > MOST_LOOKUPS:
                     break
                 answer = self._load(process, asking, name)
-                known = self._answers.get((asking.binary.path, name))
-                if known is None or (known.found is None and answer.found is not None):
+                needed = self._answers.get((asking.binary.path, name))
+                if needed is None or (needed.found is None and answer.found is not None):
                     self._answers[asking.binary.path, name] = answer
-        return [one.binary.path for one in process.objects]
+        return [loaded.binary.path for loaded in process.objects]
 
     def _join(self, process: Process, path: str, place: str, loader: Loaded | None) -> Loaded:
         """Add the file `path`, found at `place`, to a process."""
@@ -215,7 +215,7 @@ class Resolver:
             own = expand_musl(elf.runpath or elf.rpath, origin)
         else:
             own = () if elf.runpath else expand(elf.rpath, *where)
-        found = Loaded(
+        loaded = Loaded(
             binary,
             origin=origin,
             rpath=own,
@@ -224,19 +224,19 @@ class Resolver:
             asked_by=None if loader is None else loader.binary.path,
         )
         self._lookups += len(elf.rpath) + len(elf.runpath)
-        process.objects.append(found)
-        process.loaded[path] = found
+        process.objects.append(loaded)
+        process.loaded[path] = loaded
         if elf.soname and not process.system.musl:
-            process.loaded.setdefault(elf.soname, found)
-        return found
+            process.loaded.setdefault(elf.soname, loaded)
+        return loaded
 
     def _load(self, process: Process, asking: Loaded, name: str) -> Needed:
         """Resolve `name` for `asking`; a file that is new to the process joins it."""
         self._lookups += 1
         here = asking.binary.path
         if name in process.loaded:
-            known = process.loaded[name]
-            return Needed(here, name, known.binary.path, "loaded", by=known.asked_by)
+            loaded = process.loaded[name]
+            return Needed(here, name, loaded.binary.path, "loaded", by=loaded.asked_by)
         if process.system.musl and _MUSL_OWN.match(name):
             return Needed(here, name, process.system.musl, "loaded")
         searched: dict[str, None] = {}

@@ -85,7 +85,7 @@ class Ask:
         parts: list[str] = sorted(set(map(canonicalize_name, extras)) - self.extras)
         parts += [f":{name}" for name in sorted(set(map(canonicalize_name, groups)) - self.groups)]
         for part in parts:
-            if all(part not in one or together.isdisjoint(one) for one in conflicts):
+            if all(part not in conflict or together.isdisjoint(conflict) for conflict in conflicts):
                 together.add(part)
         return LeftOut(
             extras=tuple(part for part in parts if not part.startswith(":")),

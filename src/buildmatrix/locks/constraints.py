@@ -44,7 +44,7 @@ def marker(constraint: str) -> str:
 def _specifier(text: str) -> SpecifierSet:
     parts = [part for part in re.split(r"\s*,\s*|\s+(?=[<>=!~^])", text.strip(" ()")) if part]
     return parse_specifiers(
-        ",".join(one for part in parts for one in _clauses(part.replace(" ", "")))
+        ",".join(clause for part in parts for clause in _clauses(part.replace(" ", "")))
     )
 
 

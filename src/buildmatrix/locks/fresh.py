@@ -57,7 +57,11 @@ def uv_staleness(file: LockFile, lock: Lock) -> Staleness | None:
             return Staleness(why)
         # What uv was told to take in spite of the project's ranges.
         settled = elsewhere | _names(mapping(file.document.get("manifest")).get("overrides"))
-        pins = {one.name: one.version for one in lock.packages if one.name not in settled}
+        pins = {
+            package.name: package.version
+            for package in lock.packages
+            if package.name not in settled
+        }
         lines = (_line(project, said) for said in expand(project, {"", *ask.extras}))
         if why := _unmet((line for line in lines if line.name in pins), pins, ask):
             return Staleness(why)

@@ -21,9 +21,9 @@ from buildmatrix.text import without_login
 FILE = "file "
 
 
-def input_values(root: Path, target: Target, asked: Wanted) -> dict[str, str]:
+def input_values(root: Path, target: Target, wanted: Wanted) -> dict[str, str]:
     """Name → value of every input: files as `file <path>` with their sha256, and target values."""
-    values = {FILE + file: _sha256(data) for file, data in asked.files.items()}
+    values = {FILE + file: _sha256(data) for file, data in wanted.files.items()}
     values |= _uv_settings(root)
     values |= {
         "python": target.python,

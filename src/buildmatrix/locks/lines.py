@@ -181,7 +181,7 @@ def bare_address(text: str) -> Address:
 
 
 def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(sorted({one.strip() for one in (text or "").split(",") if one.strip()}))
+    return tuple(sorted({part.strip() for part in (text or "").split(",") if part.strip()}))
 
 
 def _split_marker(text: str) -> tuple[str, str]:

@@ -92,9 +92,9 @@ class _Lookup:
         torch = None if self.options or "torch" in self.target.index else self.target.torch
         torch = torch or (_torch(wanted) if not self.options else None)
         groups: dict[tuple[str | None, str | None], list[Package]] = {}
-        for one in wanted:
-            backend = torch if one.name in TORCH_FAMILY else None
-            groups.setdefault((backend, _index(one, self.target)), []).append(one)
+        for package in wanted:
+            backend = torch if package.name in TORCH_FAMILY else None
+            groups.setdefault((backend, _index(package, self.target)), []).append(package)
         found: dict[str, Package | str] = {}
         failures: list[UndecidedError] = []
         for (backend, index), group in groups.items():
@@ -102,7 +102,7 @@ class _Lookup:
                 found |= self._group(group, backend, index)
             except UndecidedError as error:
                 failures.append(error)
-                found |= {one.name: error.message.partition(": ")[2] for one in group}
+                found |= {item.name: error.message.partition(": ")[2] for item in group}
         if len(failures) == len(groups):
             raise failures[0]
         return found
@@ -111,14 +111,14 @@ class _Lookup:
         self, wanted: Sequence[Package], torch: str | None, index: str | None
     ) -> Mapping[str, Package]:
         """All in one call; one by one where the index lacks one of them."""
-        found = self._ask(wanted, torch, index)
-        if found is not None:
-            return found
+        packages = self._ask(wanted, torch, index)
+        if packages is not None:
+            return packages
         if len(wanted) == 1:
             return {}
         with ThreadPoolExecutor(max_workers=max(1, self.jobs)) as pool:
             each = pool.map(lambda one: self._ask([one], torch, index) or {}, wanted)
-            return {name: one for some in each for name, one in some.items()}
+            return {name: package for some in each for name, package in some.items()}
 
     def _ask(
         self, wanted: Sequence[Package], torch: str | None, index: str | None
@@ -151,7 +151,7 @@ class _Lookup:
         self, wanted: Sequence[Package], torch: str | None, index: str | None
     ) -> tuple[Sequence[str], Mapping[str, str]]:
         """Uv's arguments, and the files that they name."""
-        pins = [f"{one.name}=={one.version}" for one in wanted]
+        pins = [f"{package.name}=={package.version}" for package in wanted]
         arguments = [
             *("pip", "compile", "--no-deps", "--no-header", "--quiet", "--format=pylock.toml"),
             # Of a version for late patches alone, uv would say that the index does not have it.
@@ -163,7 +163,7 @@ class _Lookup:
             *(["--index-strategy=unsafe-best-match"] if self.options else []),
         ]
         settings = {"index": [{"name": "only", "url": index, "explicit": True}]} if index else {}
-        bound = {one.name: "only" for one in wanted} if index else {}
+        bound = {package.name: "only" for package in wanted} if index else {}
         lines = [*self.options, *([] if index else pins)]
         return arguments, {
             "pins.in": "".join(f"{line}\n" for line in lines),
@@ -180,8 +180,8 @@ def _index(package: Package, target: Target) -> str | None:
 
 def _torch(wanted: Sequence[Package]) -> str | None:
     """Uv's name for the torch builds that a lock pins by their local versions, if it says so."""
-    pins = (_TORCH.search(one.version) for one in wanted if one.name in TORCH_FAMILY)
-    return next((found[1] for found in pins if found), None)
+    pins = (_TORCH.search(package.version) for package in wanted if package.name in TORCH_FAMILY)
+    return next((pin[1] for pin in pins if pin), None)
 
 
 def _filled(package: Package, found: Package | str | None, hashes: frozenset[str]) -> Package:

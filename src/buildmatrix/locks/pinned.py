@@ -80,11 +80,18 @@ def read(ask: Ask) -> tuple[Pins, Command | None]:
     command = command_of(decode(wanted.files[ask.label], ask.label))
     inputs = Inputs(ask, command)
     packages = {line.name: _package(ask, line, nodes.get(line.name), inputs) for line in lines}
-    for one in wanted.unbuilt:
-        if not applies(one, ask.environment):
+    for unbuilt in wanted.unbuilt:
+        if not applies(unbuilt, ask.environment):
             continue
-        packages[one.name] = Package(
-            one.name, "", None, (), True, (one.place,), place=one.place, source=one.source
+        packages[unbuilt.name] = Package(
+            unbuilt.name,
+            "",
+            None,
+            (),
+            True,
+            (unbuilt.place,),
+            place=unbuilt.place,
+            source=unbuilt.source,
         )
     pins = Pins(
         lock=Lock(

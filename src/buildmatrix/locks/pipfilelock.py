@@ -61,7 +61,9 @@ def read(file: LockFile) -> tuple[Lock, Mapping[str, frozenset[str]]]:
     lines = _lines(file.text)
     for section in sections:
         asked = _asked(ask, _SECTIONS.get(section, section))
-        sources = {string(one.get("name")): string(one.get("url")) for one in _sources(meta)}
+        sources = {
+            string(source.get("name")): string(source.get("url")) for source in _sources(meta)
+        }
         for name, item in mapping(document.get(section)).items():
             line = lines.get((section, name))
             package = _package(ask, name, mapping(item), line, sources, asked)

@@ -165,8 +165,8 @@ def _replacements(target: Target) -> dict[str, str]:
 
 
 def _twin_of_line(line: Line, twin: str) -> Twin:
-    asked = line.requirement
-    if asked.url is not None:
+    requirement = line.requirement
+    if requirement.url is not None:
         raise SpecError(
             [
                 Problem(
@@ -177,6 +177,6 @@ def _twin_of_line(line: Line, twin: str) -> Twin:
                 )
             ]
         )
-    extras = f"[{','.join(sorted(asked.extras))}]" if asked.extras else ""
-    marker = f" ; {asked.marker}" if asked.marker else ""
-    return Twin(twin, f"{twin}{extras}{asked.specifier}{marker}", (str(line),))
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    marker = f" ; {requirement.marker}" if requirement.marker else ""
+    return Twin(twin, f"{twin}{extras}{requirement.specifier}{marker}", (str(line),))

@@ -112,7 +112,9 @@ def request_of(target: Target, wanted: Wanted) -> Request:
         replace=tuple(sorted(target.replace.items())),
         drop=tuple(sorted(target.drop)),
         lines=_texts(lines),
-        constraints=_texts([one for one in wanted.constraints if applies(one, environment)]),
+        constraints=_texts(
+            [constraint for constraint in wanted.constraints if applies(constraint, environment)]
+        ),
         options=tuple(dict.fromkeys(wanted.options)),
         bound=tuple(sorted(wanted.bound.items())),
         settings=project_text({}, wanted.settings, []),
@@ -142,9 +144,9 @@ def resolve(
         except (msgspec.DecodeError, UnicodeDecodeError):
             pass
     with scratch("audit") as folder:
-        found = _resolve(uv, target, wanted, request, folder, progress, offline=offline)
-    recent.put(key, msgspec.json.encode(found))
-    return found
+        resolution = _resolve(uv, target, wanted, request, folder, progress, offline=offline)
+    recent.put(key, msgspec.json.encode(resolution))
+    return resolution
 
 
 def _resolve(
@@ -210,7 +212,8 @@ class _Session:
         self._folder = folder
         requirements = [parse_requirement(text) for text in request.lines]
         self._lines = [
-            Line(ASKED_FILE, 0, canonicalize_name(one.name), one) for one in requirements
+            Line(ASKED_FILE, 0, canonicalize_name(requirement.name), requirement)
+            for requirement in requirements
         ]
         self._flags = [
             f"--constraints={folder / 'limits.txt'}",

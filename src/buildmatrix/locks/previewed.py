@@ -32,7 +32,7 @@ def packages_of(resolution: Resolution, target: Target, wanted: Wanted) -> tuple
         if line.hashes:
             hashes.setdefault(line.name, set()).update(line.hashes)
     built = {*target.no_binary, *wanted.no_binary}
-    found: dict[str, Package] = {}
+    packages: dict[str, Package] = {}
     for package in _read(resolution.body):
         node = resolution.nodes.get(package.name)
         package = dataclasses.replace(
@@ -42,14 +42,14 @@ def packages_of(resolution: Resolution, target: Target, wanted: Wanted) -> tuple
         )
         if package.name in {*built, *resolution.sources} or ":all:" in built:
             package = dataclasses.replace(package, wheels=(), source_only=True)
-        found[package.name] = _allowed(package, hashes.get(package.name))
+        packages[package.name] = _allowed(package, hashes.get(package.name))
     dropped = set(map(canonicalize_name, target.drop))
     for unbuilt in wanted.unbuilt:
         if unbuilt.name not in dropped and applies(unbuilt, environment):
-            found[unbuilt.name] = Package(
+            packages[unbuilt.name] = Package(
                 unbuilt.name, "", None, (), True, (unbuilt.place,), source=unbuilt.source
             )
-    return tuple(found[name] for name in sorted(found))
+    return tuple(packages[name] for name in sorted(packages))
 
 
 def _allowed(package: Package, hashes: set[str] | None) -> Package:

@@ -68,10 +68,10 @@ class Project:
     @property
     def by_part(self) -> Mapping[str, Sequence[Said]]:
         """What each part asks for."""
-        found: dict[str, list[Said]] = {}
+        saids: dict[str, list[Said]] = {}
         for said in self.said:
-            found.setdefault(said.part, []).append(said)
-        return found
+            saids.setdefault(said.part, []).append(said)
+        return saids
 
     def place(self, said: Said) -> str:
         """`pyproject.toml:7`."""
@@ -108,16 +108,16 @@ def expand(project: Project, parts: Collection[str]) -> tuple[Said, ...]:
     for under a marker is so in what it brings, too. An extra that the project does not have brings
     nothing. Raises `SpecError` where the extras ask for one another in too many ways.
     """
-    found: dict[tuple[str, str, int], Said] = {}
+    saids: dict[tuple[str, str, int], Said] = {}
     by_part = project.by_part
     for part, conditions in _reach(project, parts):
         for said in by_part.get(part, ()):
             if said.name != project.name:
-                one = _under(said, conditions)
-                found.setdefault((one.part, one.text, one.line), one)
-        if len(found) > _MOST:
+                item = _under(said, conditions)
+                saids.setdefault((item.part, item.text, item.line), item)
+        if len(saids) > _MOST:
             raise SpecError([Problem(_TOO_MANY, project.label)])
-    return tuple(found.values())
+    return tuple(saids.values())
 
 
 def reached(project: Project, parts: Collection[str]) -> set[str]:
@@ -172,7 +172,7 @@ def places(project: Project | None, parts: Collection[str]) -> Mapping[str, str]
         said = expand(project, parts) if project is not None else ()
     except SpecError:
         return {}
-    return {one.name: f"{project.label}:{one.line}" for one in reversed(said) if project}
+    return {item.name: f"{project.label}:{item.line}" for item in reversed(said) if project}
 
 
 def find_project(path: Path, label: str) -> Project | None:
@@ -231,7 +231,7 @@ def _groups(document: Mapping[str, object]) -> Mapping[str, object]:
     # What uv had before PEP 735 was accepted.
     old = mapping(mapping(document.get("tool")).get("uv")).get("dev-dependencies")
     if isinstance(old, list):
-        name = next((one for one in groups if canonicalize_name(one) == "dev"), "dev")
+        name = next((group for group in groups if canonicalize_name(group) == "dev"), "dev")
         mine = groups.get(name)
         groups[name] = [*(mine if isinstance(mine, list) else []), *old]
     return groups
@@ -255,17 +255,17 @@ def _of_groups(
         items = groups[group]
         start = line_of_key(text, group, "dependency-groups")
         said[name] = list(_list(f":{name}", items, lines, start, label, problems, strict=False))
-        inner = [string(mapping(one).get("include-group")) for one in tables(items)]
+        inner = [string(mapping(table).get("include-group")) for table in tables(items)]
         includes[name] = list(dict.fromkeys(canonicalize_name(one) for one in inner if one))
-        for one in includes[name]:
-            if one not in names:
-                problem = f"the group `{group}` includes `{one}`: there is no such group"
+        for include in includes[name]:
+            if include not in names:
+                problem = f"the group `{group}` includes `{include}`: there is no such group"
                 problems.append(Problem(problem, label, start))
     for name, group in names.items():
         queue, reached = [name], {name}
         for other in queue:  # grows while it is walked
-            yield from (replace(one, part=f":{name}") for one in said[other])
-            new = [one for one in includes[other] if one in names and one not in reached]
+            yield from (replace(item, part=f":{name}") for item in said[other])
+            new = [item for item in includes[other] if item in names and item not in reached]
             reached.update(new)
             queue += new
         if circle := next((other for other in queue if name in includes[other]), None):

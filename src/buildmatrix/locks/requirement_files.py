@@ -202,9 +202,9 @@ def _option(line: str, place: Place, wanted: Wanted) -> None:
     name, value = option_in(line)
     if name == "--no-binary":
         wanted.no_binary |= {
-            one if one.startswith(":") else canonicalize_name(one)
-            for one in re.split(r"[,\s]+", value)
-            if one
+            part if part.startswith(":") else canonicalize_name(part)
+            for part in re.split(r"[,\s]+", value)
+            if part
         }
     elif name == "--pre":
         wanted.prerelease = True

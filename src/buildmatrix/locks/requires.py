@@ -47,7 +47,7 @@ def requirements(
         if start is None or (present is not None and distribution_name(start[1]) not in present):
             continue
         if plain := _PLAIN.fullmatch(line):
-            extras = (one.strip() for one in (plain[1] or "").split(","))
+            extras = (part.strip() for part in (plain[1] or "").split(","))
             asked = frozenset(map(distribution_name, filter(None, extras)))
             yield Requires(distribution_name(start[1]), asked, line, "", None)
             continue
@@ -83,14 +83,14 @@ def extras_asked(
     for name, askers in asked.items():
         for line in askers:
             if found := re.match(r"\s*[A-Za-z0-9._-]+\s*\[([^\]]*)\]", lines.get(line, "")):
-                wanted = (distribution_name(one.strip()) for one in found[1].split(","))
+                wanted = (distribution_name(part.strip()) for part in found[1].split(","))
                 extras.setdefault(name, set()).update(wanted)
     for _ in range(_ROUNDS):
         before = sum(map(len, extras.values()))
         for name, needs in requires.items():
-            for one in needs:
-                if one.extra is None or one.extra in extras.get(name, ()):
-                    extras.setdefault(one.name, set()).update(one.extras)
+            for need in needs:
+                if need.extra is None or need.extra in extras.get(name, ()):
+                    extras.setdefault(need.name, set()).update(need.extras)
         if sum(map(len, extras.values())) == before:
             break
     return extras
@@ -99,8 +99,8 @@ def extras_asked(
 def metadata_of(distributions: Iterable[Distribution]) -> dict[str, tuple[str, ...]]:
     """Name → `Requires-Dist` lines; a distribution that is there twice has those of both."""
     found: dict[str, tuple[str, ...]] = {}
-    for one in distributions:
-        found[one.name] = (*found.get(one.name, ()), *one.requires)
+    for distribution in distributions:
+        found[distribution.name] = (*found.get(distribution.name, ()), *distribution.requires)
     return found
 
 
@@ -112,9 +112,9 @@ def lacking(
     missing: dict[str, tuple[str, ...]] = {}
     for name, lines in sorted(metadata_of(distributions).items()):
         required = {
-            one.name
-            for one in requirements(lines, None, environment)
-            if one.extra is None and one.name not in names
+            requires.name
+            for requires in requirements(lines, None, environment)
+            if requires.extra is None and requires.name not in names
         }
         if required and name in names:
             missing[name] = tuple(sorted(required))
@@ -142,10 +142,10 @@ def with_askers(
     certain: dict[str, set[str]] = {}
     possible: dict[str, set[str]] = {}
     for name, needs in requires.items():
-        for one in needs:
-            if one.name in silent and one.name != name:
-                active = one.extra is None or one.extra in extras.get(name, ())
-                (certain if active else possible).setdefault(one.name, set()).add(name)
+        for need in needs:
+            if need.name in silent and need.name != name:
+                active = need.extra is None or need.extra in extras.get(name, ())
+                (certain if active else possible).setdefault(need.name, set()).add(name)
     return replace(
         lock,
         packages=tuple(

@@ -75,13 +75,13 @@ def _lock(
     flags: Sequence[str],
     progress: Progress,
 ) -> Lock:
-    asked = read_asked(spec.root, target)
-    inputs = input_values(spec.root, target, asked)
+    wanted = read_asked(spec.root, target)
+    inputs = input_values(spec.root, target, wanted)
     environment = marker_environment(target)
-    lines = [line for line in asked.lines if applies(line, environment)]
-    limits = [line for line in asked.constraints if applies(line, environment)]
+    lines = [line for line in wanted.lines if applies(line, environment)]
+    limits = [line for line in wanted.constraints if applies(line, environment)]
     with scratch("lock") as folder:
-        compiler = Compiler(uv, spec.root, target, folder, flags, asked.options)
+        compiler = Compiler(uv, spec.root, target, folder, flags, wanted.options)
         plan, graph = settle(compiler, target, first_plan(target, lines), kept, progress)
         progress.step(target.id, "lock: collecting hashes")
         body = compiler.pylock(plan, graph)

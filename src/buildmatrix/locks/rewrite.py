@@ -95,10 +95,10 @@ def _renamed(line: str, name: str, twin: str, only: str | None) -> str:
     ranged = found["range"] if only is None else only
     anew = f"{found['lead']}{twin}{found['extras'] or ''}{ranged}{found['rest']}"
     try:
-        asked = parse_requirement(re.sub(r"(^|\s)#.*$", "", anew).strip())
+        requirement = parse_requirement(re.sub(r"(^|\s)#.*$", "", anew).strip())
     except InvalidRequirement as error:
         raise CannotRewrite(f"`{anew.strip()}` would be no requirement") from error
-    if canonicalize_name(asked.name) != canonicalize_name(twin.partition("[")[0]):
+    if canonicalize_name(requirement.name) != canonicalize_name(twin.partition("[")[0]):
         raise CannotRewrite(f"`{anew.strip()}` would not ask for {twin}")
     return anew
 

@@ -25,7 +25,7 @@ def staleness(spec: Spec, target: Target) -> str | None:
     path = spec.root / target.lock
     if not path.exists():
         return f"there is no {target.lock} yet"
-    asked = read_asked(spec.root, target)
+    wanted = read_asked(spec.root, target)
     try:
         _, record = read_lock_and_record(path)
     except SpecError as error:
@@ -34,7 +34,7 @@ def staleness(spec: Spec, target: Target) -> str | None:
         return f"{target.lock} does not say what it was made from"
     if record.target != target.id:
         return f"{target.lock} was made for {record.target}"
-    return difference(record.inputs, input_values(spec.root, target, asked))
+    return difference(record.inputs, input_values(spec.root, target, wanted))
 
 
 def leftovers(spec: Spec) -> tuple[str, ...]:

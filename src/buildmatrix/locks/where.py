@@ -44,8 +44,8 @@ def default_indexes(environment: Mapping[str, str] | None = None) -> tuple[str, 
 
     The URLs are as configured, and may hold credentials: show them through `text.shown`.
     """
-    found = configured(os.environ if environment is None else environment)
-    urls = [index.url for index in found if not index.explicit]
+    indexes = configured(os.environ if environment is None else environment)
+    urls = [index.url for index in indexes if not index.explicit]
     return tuple(dict.fromkeys(urls))
 
 
@@ -93,7 +93,9 @@ def places(
             told.find_links.append(value.strip())
         elif value:
             told.extra.append(Index(value.strip()))
-    return Places(tuple(told.find_links), tuple(one.url for one in (*told.extra, *told.default)))
+    return Places(
+        tuple(told.find_links), tuple(index.url for index in (*told.extra, *told.default))
+    )
 
 
 # What uv was told
@@ -111,7 +113,9 @@ class _Told:
     @property
     def is_told(self) -> bool:
         """Whether it knows where to look for a package that is pinned to no index."""
-        return self.no_index or bool(self.default) or any(not one.explicit for one in self.extra)
+        return (
+            self.no_index or bool(self.default) or any(not index.explicit for index in self.extra)
+        )
 
     @property
     def indexes(self) -> tuple[Index, ...]:
@@ -218,7 +222,7 @@ def for_uv(
         return ForUv(variables)
     if pip.no_index:
         return ForUv(variables, ("--no-index",))
-    urls = [one.url for one in _of_pip(pip)]
+    urls = [index.url for index in _of_pip(pip)]
     if urls != [PYPI]:
         *further, variables["UV_DEFAULT_INDEX"] = urls
         if further:

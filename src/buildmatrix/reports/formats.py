@@ -116,9 +116,9 @@ ALL = (RUN, DIFF, DRIFT, WHY, INSPECT, DRAWING)
 
 def names(formats: Sequence[Format]) -> tuple[str, ...]:
     """The names of formats, in their order."""
-    return tuple(one.name for one in formats)
+    return tuple(item.name for item in formats)
 
 
 def by_name(formats: Sequence[Format], name: str) -> Format:
     """One of the formats. Raises `StopIteration` for a name that none of them has."""
-    return next(one for one in formats if one.name == name)
+    return next(item for item in formats if item.name == name)

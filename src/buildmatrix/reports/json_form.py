@@ -87,7 +87,7 @@ def _required(kind: Any) -> list[str]:
 
 
 def _in_json(kind: Any) -> Iterator[Field[Any]]:
-    return (one for one in fields(kind) if one.metadata != IN_MEMORY)
+    return (field for field in fields(kind) if field.metadata != IN_MEMORY)
 
 
 def parse(data: bytes, kind: type[Document]) -> Document:

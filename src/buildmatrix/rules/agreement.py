@@ -29,31 +29,33 @@ def agreed(
     vendor = own.vendor if own is not None else None
     verdicts = dict(image.verdicts)
     findings = []
-    for one in declared:
-        owner = f"{one.distribution}=={one.version}"
+    for finding in declared:
+        owner = f"{finding.distribution}=={finding.version}"
         verdict = verdicts.get(owner)
-        if one.rule == OTHER_LINE and verdict is not None:
-            verdicts[owner] = _of_other_line(image, verdict, one)
-        foreign = one.rule in BELONGS and one.vendor is not None and one.vendor != vendor
+        if finding.rule == OTHER_LINE and verdict is not None:
+            verdicts[owner] = _of_other_line(image, verdict, finding)
+        foreign = (
+            finding.rule in BELONGS and finding.vendor is not None and finding.vendor != vendor
+        )
         if verdict is None or not foreign or (verdict.verdict in UNFIT and not verdict.is_open):
-            findings.append(one)
+            findings.append(finding)
             continue
-        if one.severity == "error" and owner in image.tree.held:
-            one = replace(one, severity="warning")
+        if finding.severity == "error" and owner in image.tree.held:
+            finding = replace(finding, severity="warning")
         if verdict.verdict in UNFIT:
-            findings.append(one)
+            findings.append(finding)
             continue
-        if one.severity != "note":
-            verdicts[owner] = _not_clean(verdict, one)
-        findings.append(one)
+        if finding.severity != "note":
+            verdicts[owner] = _not_clean(verdict, finding)
+        findings.append(finding)
     return tuple(findings), tuple(verdicts.values())
 
 
-def _of_other_line(image: Image, verdict: Verdict, one: Finding) -> Verdict:
+def _of_other_line(image: Image, verdict: Verdict, finding: Finding) -> Verdict:
     """All of it is wasted where its name proves the line, and where no better is known."""
     if verdict.verdict in UNFIT:
         return verdict
-    verdict = _not_clean(verdict, one)
+    verdict = _not_clean(verdict, finding)
     if verdict.verdict != "bloat":
         return verdict
     size = next(
@@ -67,16 +69,16 @@ def _of_other_line(image: Image, verdict: Verdict, one: Finding) -> Verdict:
     return replace(verdict, foreign_bytes=size, certain=True, may_be=None)
 
 
-def _not_clean(verdict: Verdict, one: Finding) -> Verdict:
-    what: VerdictName = "bloat" if one.severity == "error" else "optional"
+def _not_clean(verdict: Verdict, finding: Finding) -> Verdict:
+    what: VerdictName = "bloat" if finding.severity == "error" else "optional"
     if verdict.verdict == what:
         return verdict
     said = (
-        one.message.partition(", of no use")[0]
+        finding.message.partition(", of no use")[0]
         .partition(": libraries of two")[0]
         .removeprefix(f"{verdict.name} ")
     )
-    vendors = {*verdict.vendors, *([one.vendor] if one.vendor is not None else [])}
+    vendors = {*verdict.vendors, *([finding.vendor] if finding.vendor is not None else [])}
     return replace(
         verdict, verdict=what, reason=f"by its name: {said}", vendors=tuple(sorted(vendors))
     )

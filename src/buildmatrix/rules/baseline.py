@@ -17,11 +17,13 @@ def apply(findings: Iterable[Finding], known: Collection[str]) -> tuple[Finding,
     Fingerprints hold no target and no version: a baseline outlives upgrades and renamed targets.
     """
     return tuple(
-        replace(one, waived=REASON) if one.waived is None and one.fingerprint in known else one
-        for one in findings
+        replace(finding, waived=REASON)
+        if finding.waived is None and finding.fingerprint in known
+        else finding
+        for finding in findings
     )
 
 
-def is_from_baseline(one: Finding) -> bool:
+def is_from_baseline(finding: Finding) -> bool:
     """Whether a finding is accepted for no other reason than that it was there before."""
-    return one.waived == REASON
+    return finding.waived == REASON

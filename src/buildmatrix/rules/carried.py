@@ -51,9 +51,9 @@ def _carried(binary: Binary) -> Carried:
     if elf.read is not None:
         # Sections that were not reached are as large as the table of sections says.
         sections = sum(
-            one.size
-            for one in elf.sections
-            if not one.nobits and one.name.startswith(DEVICE_SECTIONS)
+            section.size
+            for section in elf.sections
+            if not section.nobits and section.name.startswith(DEVICE_SECTIONS)
         )
         least = max(least, round(_PACKED * sections))
         most = max(least, sections) + elf.unread_data

@@ -188,35 +188,35 @@ def _gain(
     return "evidence"
 
 
-def may_be(one: Verdict, left: Unopened | None, gain: Gain | None) -> VerdictName | None:
+def may_be(verdict: Verdict, left: Unopened | None, gain: Gain | None) -> VerdictName | None:
     """The worst other verdict that what was not read could lead to; None where it changes none."""
     if gain == "trace":
-        return "optional" if one.verdict == "ok" else None
+        return "optional" if verdict.verdict == "ok" else None
     if gain not in DECISIVE:
-        return one.may_be
-    if one.by_others:
+        return verdict.may_be
+    if verdict.by_others:
         return "broken"
-    if one.verdict in UNFIT:
+    if verdict.verdict in UNFIT:
         return "optional"
     may_break = left is not None and bool(left.unlinked or left.closed or left.python)
     return "broken" if may_break else "bloat"
 
 
-def what_stays_open(one: Unopened, gain: Gain | None, cost: int) -> str | None:
+def what_stays_open(item: Unopened, gain: Gain | None, cost: int) -> str | None:
     """The sentence for a report; None where everything was read that could matter.
 
     `cost` is what reading the rest takes: the bytes of the wheel.
     """
     parts = []
-    partial = one.partial + one.coded + one.cut
-    if one.closed:
-        parts.append(f"{one.closed} of {count(one.binaries, 'binary file')} not opened")
+    partial = item.partial + item.coded + item.cut
+    if item.closed:
+        parts.append(f"{item.closed} of {count(item.binaries, 'binary file')} not opened")
     if partial:
         parts.append(f"{partial} read in part")
-    if one.python and gain in ("verdict", "trace"):
-        parts.append(f"{count(one.python, 'Python file')} not read")
-    elif one.lazy:
-        parts.append(f"{count(one.lazy, 'Python file')} that no import runs not read")
+    if item.python and gain in ("verdict", "trace"):
+        parts.append(f"{count(item.python, 'Python file')} not read")
+    elif item.lazy:
+        parts.append(f"{count(item.lazy, 'Python file')} that no import runs not read")
     if not parts:
         return None
     what = {
@@ -236,16 +236,18 @@ def with_unparsed(verdicts: Iterable[Verdict], inventory: Inventory) -> tuple[Ve
     What no import gets to changes nothing about them, and is said all the same.
     """
     files: dict[str, list[Unparsed]] = {}
-    for one in inventory.unparsed:
-        files.setdefault(one.owner or "", []).append(one)
+    for unparsed in inventory.unparsed:
+        files.setdefault(unparsed.owner or "", []).append(unparsed)
     return tuple(
-        _with_files(one, found) if (found := files.get(f"{one.name}=={one.version}")) else one
-        for one in verdicts
+        _with_files(verdict, found)
+        if (found := files.get(f"{verdict.name}=={verdict.version}"))
+        else verdict
+        for verdict in verdicts
     )
 
 
 def _with_files(verdict: Verdict, files: Sequence[Unparsed]) -> Verdict:
-    needed = [one for one in files if one.reach == "import"]
+    needed = [unparsed for unparsed in files if unparsed.reach == "import"]
     parts = []
     if needed:
         parts.append(f"{count(len(needed), 'Python file')} that its import runs not read whole")

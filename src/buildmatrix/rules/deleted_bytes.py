@@ -25,14 +25,16 @@ _SHOWN = 100
 
 def check(image: Image) -> Iterator[Finding]:
     """One finding per pair of layers and foreign vendor; one for the rest of a pair."""
-    judged = [(_foreign(image, one), one) for one in image.inventory.buried]
+    judged = [(_foreign(image, buried), buried) for buried in image.inventory.buried]
     judged.sort(key=lambda item: (item[1].layer, item[1].by, _vendor(item[0])))
     for (layer, by, vendor), group in groupby(
         judged, key=lambda item: (item[1].layer, item[1].by, _vendor(item[0]))
     ):
         found = list(group)
-        groups = sorted((one for _, one in found), key=lambda one: (-one.size, one.path))
-        total = sum(one.size for one in groups)
+        groups = sorted(
+            (buried for _, buried in found), key=lambda buried: (-buried.size, buried.path)
+        )
+        total = sum(buried.size for buried in groups)
         evidence = tuple(item for items, _ in found for item in items)
         if vendor or total > image.policy.bloat_threshold:
             yield _finding(image, groups, total, layer, by, evidence)
@@ -46,11 +48,11 @@ def _finding(
     by: int,
     evidence: tuple[Evidence, ...],
 ) -> Finding:
-    what = f"{size(total)} in {listing(one.path or '/' for one in groups)}"
+    what = f"{size(total)} in {listing(buried.path or '/' for buried in groups)}"
     if evidence:
         names = listing(dict.fromkeys(item.detail for item in evidence))
         what = f"{title(evidence[0].backend, image.catalogue)} ({names}), {what},"
-    verb = "replaced" if all(one.replaced for one in groups) else "deleted"
+    verb = "replaced" if all(buried.replaced for buried in groups) else "deleted"
     layers = image.inventory.layers
     is_base = by < len(layers) and layers[by].is_base
     whose = f" Both are layers of the base image {image.target.base.final}." if is_base else ""
@@ -95,9 +97,9 @@ def _vendor(evidence: tuple[Evidence, ...]) -> str:
     return evidence[0].vendor if evidence else ""
 
 
-def _foreign(image: Image, one: Buried) -> tuple[Evidence, ...]:
+def _foreign(image: Image, buried: Buried) -> tuple[Evidence, ...]:
     """What the names of hidden files say of another vendor; nothing for what says nothing."""
-    last = one.path.rpartition("/")[2]
+    last = buried.path.rpartition("/")[2]
     found: list[Evidence] = []
     if last.endswith(_METADATA):
         name, _, rest = last.rpartition(".")[0].partition("-")
@@ -108,29 +110,29 @@ def _foreign(image: Image, one: Buried) -> tuple[Evidence, ...]:
                     kind="declared",
                     vendor=match.vendor,
                     backend=match.backend,
-                    path=one.path,
+                    path=buried.path,
                     detail=f"{name} {rest}".strip(),
                     role="package",
                     confidence="medium",
                     toolkit=match.toolkit,
-                    size=one.size,
+                    size=buried.size,
                 )
             )
-    for name in one.names:
-        for owned in library(name, f"{one.path}/{name}", image.catalogue):
+    for name in buried.names:
+        for owned in library(name, f"{buried.path}/{name}", image.catalogue):
             if owned.weight == "strong" and owned.owned.vendor is not None:
                 found.append(
                     Evidence(
                         kind="bundled",
                         vendor=owned.owned.vendor,
                         backend=owned.owned.backend,
-                        path=one.path,
+                        path=buried.path,
                         detail=name,
                         role=owned.owned.entry.role,
                         confidence="medium",
                         where=owned.owned.entry.where,
                         toolkit=owned.toolkit,
-                        size=one.size,
+                        size=buried.size,
                     )
                 )
     foreign = [item for item in found if image.is_foreign(item)]

@@ -34,14 +34,14 @@ def check(image: Image) -> Iterator[Finding]:
 def _seen_twice(image: Image) -> Iterator[tuple[PythonPath | None, list[Distribution]]]:
     """Copies that one interpreter finds, the one that it imports first."""
     everything = image.inventory.distributions
-    for known in image.inventory.python_paths:
-        path = with_environment(known, image.inventory.environment)
+    for python_path in image.inventory.python_paths:
+        path = with_environment(python_path, image.inventory.environment)
         first = first_on_path(path, everything)
         for name, copies in _by_name(
-            one for one in everything if posixpath.dirname(one.path) in path.folders
+            item for item in everything if posixpath.dirname(item.path) in path.folders
         ).items():
             if len(copies) > 1:
-                yield path, sorted(copies, key=lambda one: (one != first[name], one.path))
+                yield path, sorted(copies, key=lambda copy: (copy != first[name], copy.path))
     for copies in _by_folder(everything):
         yield None, copies
 
@@ -49,8 +49,8 @@ def _seen_twice(image: Image) -> Iterator[tuple[PythonPath | None, list[Distribu
 def _by_folder(everything: Sequence[Distribution]) -> Iterator[list[Distribution]]:
     """Copies in one and the same folder: which of them was unpacked last, nobody knows."""
     folders: dict[str, list[Distribution]] = {}
-    for one in everything:
-        folders.setdefault(posixpath.dirname(one.path), []).append(one)
+    for item in everything:
+        folders.setdefault(posixpath.dirname(item.path), []).append(item)
     for _, those in sorted(folders.items()):
         for _, copies in sorted(_by_name(those).items()):
             if len(copies) > 1:
@@ -59,8 +59,8 @@ def _by_folder(everything: Sequence[Distribution]) -> Iterator[list[Distribution
 
 def _by_name(those: Iterable[Distribution]) -> Mapping[str, list[Distribution]]:
     names: dict[str, list[Distribution]] = {}
-    for one in sorted(those, key=lambda one: one.path):
-        names.setdefault(one.name, []).append(one)
+    for item in sorted(those, key=lambda one: one.path):
+        names.setdefault(item.name, []).append(item)
     return names
 
 
@@ -71,21 +71,21 @@ def _match(image: Image, name: str, version: str) -> DistributionMatch | None:
 
 def _matters(image: Image, copies: Sequence[Distribution]) -> bool:
     """Whether a backend is at stake: every Debian image has two copies of pip."""
-    return any(_match(image, one.name, one.version) is not None for one in copies)
+    return any(_match(image, copy.name, copy.version) is not None for copy in copies)
 
 
 def _shadowed(image: Image, path: PythonPath | None, copies: Sequence[Distribution]) -> Finding:
     first, *others = copies
-    folders = {posixpath.dirname(one.path) for one in copies}
-    places = listing(f"{one.version} in {posixpath.dirname(one.path)}" for one in copies)
+    folders = {posixpath.dirname(copy.path) for copy in copies}
+    places = listing(f"{copy.version} in {posixpath.dirname(copy.path)}" for copy in copies)
     if len(folders) == 1:
         said = (
-            f"{first.name} is recorded as {' and '.join(one.version for one in copies)} in "
+            f"{first.name} is recorded as {' and '.join(copy.version for copy in copies)} in "
             f"{folders.pop()}: one was unpacked over the other, and which files are whose is open"
         )
     else:
         interpreter = "an interpreter" if path is None else path.interpreter
-        hidden = sum(one.size for one in others)
+        hidden = sum(other.size for other in others)
         said = f"{interpreter} finds {first.name} twice ({places}): it imports {first.version}" + (
             f", and {size(hidden)} are never used" if hidden else ""
         )
@@ -97,7 +97,7 @@ def _shadowed(image: Image, path: PythonPath | None, copies: Sequence[Distributi
         vendor=_vendor(image, copies),
         owner=f"{first.name}=={first.version}",
         path=first.path,
-        chain=(*image.chain_to(first.name), *(one.path for one in copies)),
+        chain=(*image.chain_to(first.name), *(copy.path for copy in copies)),
         fix=Fix(
             "remove",
             f"keep one {first.name}: install it into the environment that the image runs, take the "
@@ -108,17 +108,17 @@ def _shadowed(image: Image, path: PythonPath | None, copies: Sequence[Distributi
 
 def _severity(image: Image, copies: Sequence[Distribution]) -> Severity:
     """An error where the copies are builds for different backends, or nobody knows which it is."""
-    matches = [_match(image, one.name, one.version) for one in copies]
+    matches = [_match(image, copy.name, copy.version) for copy in copies]
     backends = {None if match is None else match.backend for match in matches}
-    mixed = len({posixpath.dirname(one.path) for one in copies}) < len(copies)
-    different = len({one.version for one in copies}) > 1
+    mixed = len({posixpath.dirname(copy.path) for copy in copies}) < len(copies)
+    different = len({copy.version for copy in copies}) > 1
     return "error" if len(backends) > 1 or (mixed and different) else "warning"
 
 
 def _vendor(image: Image, copies: Sequence[Distribution]) -> str | None:
     """The vendor of the first copy that is foreign, else of the first that has one."""
     matches = [
-        match for one in copies if (match := _match(image, one.name, one.version)) is not None
+        match for copy in copies if (match := _match(image, copy.name, copy.version)) is not None
     ]
     foreign = [match for match in matches if image.is_foreign(match)]
     return next((match.vendor for match in (*foreign, *matches)), None)
@@ -129,12 +129,12 @@ def _vendor(image: Image, copies: Sequence[Distribution]) -> str | None:
 
 def _replaced(image: Image) -> Iterator[tuple[str, str, str]]:
     """Name, version and place of distributions whose metadata a later layer deleted."""
-    for one in image.inventory.buried:
-        last = one.path.rpartition("/")[2]
+    for buried in image.inventory.buried:
+        last = buried.path.rpartition("/")[2]
         if last.endswith(_METADATA):
             name, dash, version = last.removesuffix(_METADATA).partition("-")
             if dash:
-                yield name.replace("_", "-").replace(".", "-").lower(), version, one.path
+                yield name.replace("_", "-").replace(".", "-").lower(), version, buried.path
 
 
 def _exchanged(image: Image, name: str, version: str, place: str) -> Iterator[Finding]:

@@ -61,27 +61,31 @@ def judge_wheels(wheels: Wheels) -> Judgement:
     as a whole the files are not listed, and what it links is not, where it ships that itself.
     """
     declared, verdicts = agreed(wheels, _findings(OF_DISTRIBUTIONS, wheels))
-    about_lock = [one for rule in OF_WHEELS for one in rule(wheels)]
-    seen = [one for rule in OF_FILES for one in rule(wheels)]
+    about_lock = [finding for rule in OF_WHEELS for finding in rule(wheels)]
+    seen = [finding for rule in OF_FILES for finding in rule(wheels)]
     foreign = {
-        one.distribution for one in declared if one.rule in BELONGS and one.severity == "error"
+        finding.distribution
+        for finding in declared
+        if finding.rule in BELONGS and finding.severity == "error"
     }
-    shipped = {(one.distribution, one.vendor) for one in seen if one.rule == "BM201"}
+    shipped = {
+        (finding.distribution, finding.vendor) for finding in seen if finding.rule == "BM201"
+    }
     lines = {
         item.distribution
-        for one in (*declared, *about_lock)
-        if one.rule in ("BM103", "BM109")
-        for item in one.evidence
+        for finding in (*declared, *about_lock)
+        if finding.rule in ("BM103", "BM109")
+        for item in finding.evidence
     }
 
-    def is_said(one: Finding) -> bool:
-        if one.rule == "BM303":
-            return f"{one.distribution}=={one.version}" in lines
-        if one.rule == "BM301" and (one.distribution, one.vendor) in shipped:
-            return not any((item.path, item.detail) in wheels.missing for item in one.evidence)
-        return one.rule in _FILES and one.distribution in foreign
+    def is_said(finding: Finding) -> bool:
+        if finding.rule == "BM303":
+            return f"{finding.distribution}=={finding.version}" in lines
+        if finding.rule == "BM301" and (finding.distribution, finding.vendor) in shipped:
+            return not any((item.path, item.detail) in wheels.missing for item in finding.evidence)
+        return finding.rule in _FILES and finding.distribution in foreign
 
-    kept = (one for one in seen if not is_said(one))
+    kept = (finding for finding in seen if not is_said(finding))
     return Judgement(in_order((*declared, *about_lock, *kept)), verdicts)
 
 
@@ -90,7 +94,7 @@ def check_lock(
 ) -> tuple[Finding, ...]:
     """What the locked distributions would bring into the target."""
     subject = locked(target, lock, catalogue, policy)
-    return in_order(one for rule in OF_DISTRIBUTIONS for one in rule(subject))
+    return in_order(finding for rule in OF_DISTRIBUTIONS for finding in rule(subject))
 
 
 def judge_image(
@@ -114,17 +118,17 @@ def judge_image(
     left = parted.leftovers
     image = built(target, inventory, evidence, lock, catalogue, policy, resolution, left)
     declared, verdicts = agreed(image, _findings(OF_DISTRIBUTIONS, image))
-    seen = (one for rule in OF_IMAGES for one in rule(image))
+    seen = (finding for rule in OF_IMAGES for finding in rule(image))
     return Judgement(in_order((*declared, *seen)), verdicts)
 
 
 def _findings(
     rules: Iterable[Callable[[Subject], Iterator[Finding]]], subject: Subject
 ) -> Iterator[Finding]:
-    return (one for rule in rules for one in rule(subject))
+    return (finding for rule in rules for finding in rule(subject))
 
 
 def check_advisories(subject: Subject, advisories: Advisories, today: date) -> tuple[Finding, ...]:
     """What is known against the distributions of a target, and what could not be asked."""
-    known = known_vulnerability.check(subject, advisories, today)
-    return in_order((*known, *not_checked.check(subject, advisories)))
+    findings = known_vulnerability.check(subject, advisories, today)
+    return in_order((*findings, *not_checked.check(subject, advisories)))

@@ -46,54 +46,54 @@ def absent_links(tree: Tree, owner: str, evidence: Sequence[Evidence]) -> list[E
     """Libraries that files of a distribution link, and that nothing brings."""
     supplied = tree.supplied.get(owner, frozenset())
     return [
-        one
-        for one in evidence
-        if one.kind == "needed"
-        and (one.weight == "strong" or not tree.is_foreign(one))
-        and one.backend not in supplied
-        and tree.is_absent(one)
-        and not tree.may_be_missing(one)
+        item
+        for item in evidence
+        if item.kind == "needed"
+        and (item.weight == "strong" or not tree.is_foreign(item))
+        and item.backend not in supplied
+        and tree.is_absent(item)
+        and not tree.may_be_missing(item)
     ]
 
 
 def _links(tree: Tree, owner: str, evidence: Sequence[Evidence]) -> Iterator[Failure]:
     absent = absent_links(tree, owner, evidence)
-    for one in absent:
-        if tree.reach.get(one.path) == "import":
-            yield _link(tree, one, "link")
+    for item in absent:
+        if tree.reach.get(item.path) == "import":
+            yield _link(tree, item, "link")
     # What Python code guards, its authors know may be missing.
     lost = [
-        one
-        for one in absent
-        if tree.is_other_line(one.detail) and tree.reach.get(one.path) != "guarded"
+        part
+        for part in absent
+        if tree.is_other_line(part.detail) and tree.reach.get(part.path) != "guarded"
     ]
-    share = sum(tree.native.get(path, 0) for path in {one.path for one in lost})
+    share = sum(tree.native.get(path, 0) for path in {part.path for part in lost})
     if share * 2 > tree.native_of.get(owner, 0) and not _serves(tree, evidence):
         yield _link(tree, lost[0], "plugin")
 
 
-def _link(tree: Tree, one: Evidence, kind: Literal["link", "plugin"]) -> Failure:
+def _link(tree: Tree, evidence: Evidence, kind: Literal["link", "plugin"]) -> Failure:
     where = "nowhere in the tree"
-    if tree.is_other_line(one.detail):
+    if tree.is_other_line(evidence.detail):
         where = f"not of {title(tree.backend, tree.catalogue)} {tree.line}, and nothing brings it"
     return Failure(
         kind,
-        one.path,
-        one.path,
-        one.detail,
-        one.vendor,
-        f"{one.path} links {one.detail}, which is {where}",
-        (one,),
+        evidence.path,
+        evidence.path,
+        evidence.detail,
+        evidence.vendor,
+        f"{evidence.path} links {evidence.detail}, which is {where}",
+        (evidence,),
     )
 
 
 def _serves(tree: Tree, evidence: Sequence[Evidence]) -> bool:
     """Whether some file can work with the target's toolkit line: of many variants one is enough."""
     lines: dict[str, set[bool]] = {}
-    for one in evidence:
-        if one.kind == "needed" and one.backend == tree.backend and one.toolkit is not None:
-            other = tree.is_other_line(one.detail) and tree.is_absent(one)
-            lines.setdefault(one.path, set()).add(other)
+    for item in evidence:
+        if item.kind == "needed" and item.backend == tree.backend and item.toolkit is not None:
+            other = tree.is_other_line(item.detail) and tree.is_absent(item)
+            lines.setdefault(item.path, set()).add(other)
     return any(others == {False} for others in lines.values())
 
 
@@ -106,16 +106,16 @@ def _loads(
     for call in calls:
         names = {opened_library(call.call, text) for text in call.names if _may_fail(call, text)}
         tried = [
-            one
-            for one in evidence
-            if one.kind == "python-dlopen"
-            and one.path == call.path
-            and one.detail in names
-            and (tree.is_foreign(one) or tree.is_other_line(one.detail))
-            and (one.weight == "strong" or one.role == _LOADER)
+            item
+            for item in evidence
+            if item.kind == "python-dlopen"
+            and item.path == call.path
+            and item.detail in names
+            and (tree.is_foreign(item) or tree.is_other_line(item.detail))
+            and (item.weight == "strong" or item.role == _LOADER)
         ]
         others = {name for name in names if name is not None and ".so" in name} - {
-            one.detail for one in tried
+            item.detail for item in tried
         }
         if not tried or tree.holds(names) or (others and len(names) > 1):
             continue

@@ -36,7 +36,9 @@ def check(image: Image) -> Iterator[Finding]:
 
 def _followers(image: Image, owner: str) -> str:
     """Those that are broken only because they import it."""
-    names = [one.name for one in image.verdicts.values() if _is_broken_by(image, one, owner)]
+    names = [
+        verdict.name for verdict in image.verdicts.values() if _is_broken_by(image, verdict, owner)
+    ]
     return f"; with it fails {listing(names)}, which imports it" if names else ""
 
 
@@ -46,7 +48,7 @@ def _is_broken_by(image: Image, verdict: Verdict, owner: str) -> bool:
         verdict.verdict == "broken"
         and verdict.failure is None
         and any(
-            one.owner == own and one.provider == owner and one.how == "imported"
-            for one in image.inventory.python_imports
+            imported.owner == own and imported.provider == owner and imported.how == "imported"
+            for imported in image.inventory.python_imports
         )
     )

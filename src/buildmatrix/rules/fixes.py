@@ -263,7 +263,9 @@ def _newest_route(subject: Subject) -> str | None:
     entry = subject.catalogue.backends.get(subject.backend)
     if entry is None or not entry.releases:
         return None
-    newest = max(entry.releases, key=lambda one: [int(part) for part in one.version.split(".")])
+    newest = max(
+        entry.releases, key=lambda release: [int(part) for part in release.version.split(".")]
+    )
     return newest.routes[-1] if newest.routes else None
 
 

@@ -17,7 +17,9 @@ from buildmatrix.rules.subject import Image
 
 def check(image: Image) -> Iterator[Finding]:
     """One note per distribution and vendor; parts of other text do not count."""
-    failures = (one.failure for one in image.verdicts.values() if one.failure is not None)
+    failures = (
+        verdict.failure for verdict in image.verdicts.values() if verdict.failure is not None
+    )
     fails = {(item.path, item.detail) for failure in failures for item in failure.evidence}
     names = (
         item

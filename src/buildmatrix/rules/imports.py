@@ -38,20 +38,20 @@ def imported(
 ) -> Mapping[str, tuple[Imported, ...]]:
     """By `name==version` of the importer, what it imports that the catalogue knows."""
     found: dict[str, list[Imported]] = {}
-    for one in statements:
-        match = _match(one, installed, catalogue)
+    for python_import in statements:
+        match = _match(python_import, installed, catalogue)
         if match is not None:
-            found.setdefault(one.owner, []).append(Imported(one, match))
+            found.setdefault(python_import.owner, []).append(Imported(python_import, match))
     return {owner: tuple(those) for owner, those in found.items()}
 
 
 def _match(
-    one: PythonImport, installed: Mapping[str, str], catalogue: Catalogue
+    python_import: PythonImport, installed: Mapping[str, str], catalogue: Catalogue
 ) -> DistributionMatch | None:
-    if one.provider is not None:
-        name, _, version = one.provider.partition("==")
+    if python_import.provider is not None:
+        name, _, version = python_import.provider.partition("==")
         return distribution(name, version, catalogue)
-    parts = one.module.split(".")
+    parts = python_import.module.split(".")
     for count in range(min(len(parts), _MOST_PARTS), 0, -1):
         name = normalise("-".join(parts[:count]))
         match = distribution(name, installed.get(name, ""), catalogue)
@@ -63,9 +63,9 @@ def _match(
 def runtimes(evidence: Sequence[Evidence]) -> frozenset[str]:
     """Backends whose runtime library lies in the tree, whoever brought it."""
     return frozenset(
-        one.backend
-        for one in evidence
-        if one.kind == "bundled" and one.role == "runtime" and one.weight == "strong"
+        item.backend
+        for item in evidence
+        if item.kind == "bundled" and item.role == "runtime" and item.weight == "strong"
     )
 
 
@@ -73,20 +73,25 @@ def carried(verdicts: Sequence[Verdict], statements: Sequence[PythonImport]) -> 
     """The verdicts, with those broken too whose import runs into a distribution that is broken."""
     reasons: dict[str, str] = {}
     broken = {
-        f"{one.name}=={one.version}"
-        for one in verdicts
-        if one.failure is not None and one.failure.kind != "plugin"
+        f"{item.name}=={item.version}"
+        for item in verdicts
+        if item.failure is not None and item.failure.kind != "plugin"
     }
-    unguarded = [one for one in statements if one.how == "imported" and one.provider is not None]
+    unguarded = [
+        statement
+        for statement in statements
+        if statement.how == "imported" and statement.provider is not None
+    ]
     ahead = sorted(broken)
     for provider in ahead:  # grows while it is walked
-        for one in unguarded:
-            if one.provider == provider and one.owner not in broken:
-                broken.add(one.owner)
-                ahead.append(one.owner)
+        for python_import in unguarded:
+            if python_import.provider == provider and python_import.owner not in broken:
+                broken.add(python_import.owner)
+                ahead.append(python_import.owner)
                 name = provider.replace("==", " ")
-                reasons[one.owner] = (
-                    f"its import imports {name} ({one.path}:{one.line}), which cannot be imported"
+                reasons[python_import.owner] = (
+                    f"its import imports {name} ({python_import.path}:{python_import.line}), "
+                    "which cannot be imported"
                 )
     for verdict in verdicts:
         reason = reasons.get(f"{verdict.name}=={verdict.version}")

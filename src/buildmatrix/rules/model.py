@@ -233,13 +233,13 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(
         sorted(
             findings,
-            key=lambda one: (
-                one.target,
-                one.rule,
-                one.distribution or "",
-                one.path or "",
-                one.vendor or "",
-                one.version or "",
+            key=lambda finding: (
+                finding.target,
+                finding.rule,
+                finding.distribution or "",
+                finding.path or "",
+                finding.vendor or "",
+                finding.version or "",
             ),
         )
     )

@@ -16,22 +16,22 @@ def check(subject: Subject, advisories: Advisories) -> Iterator[Finding]:
     """One finding for all that the service failed for, and one for each that it does not know."""
     failed: list[tuple[Present, Unchecked]] = []
     for present in subject.present:
-        one = advisories.unchecked.get((present.name, present.version))
-        if one is None:
+        unchecked = advisories.unchecked.get((present.name, present.version))
+        if unchecked is None:
             continue
-        if one.cause == "service":
-            failed.append((present, one))
+        if unchecked.cause == "service":
+            failed.append((present, unchecked))
         else:
-            yield _unknown(subject, present, one, advisories.service)
+            yield _unknown(subject, present, unchecked, advisories.service)
     if failed:
         yield _failed(subject, failed, advisories.service)
 
 
-def _unknown(subject: Subject, present: Present, one: Unchecked, service: str) -> Finding:
+def _unknown(subject: Subject, present: Present, unchecked: Unchecked, service: str) -> Finding:
     return finding(
         "BM802",
         subject,
-        f"{present} could not be checked for known vulnerabilities by {service}: {one.why}",
+        f"{present} could not be checked for known vulnerabilities by {service}: {unchecked.why}",
         owner=f"{present.name}=={present.version}",
         chain=subject.chain_to(present.name) or (str(present),),
         fix=Fix(
@@ -44,7 +44,7 @@ def _unknown(subject: Subject, present: Present, one: Unchecked, service: str) -
 
 def _failed(subject: Subject, failed: list[tuple[Present, Unchecked]], service: str) -> Finding:
     names = [present.name for present, _ in failed]
-    reasons = listing((one.why for _, one in failed), 2)
+    reasons = listing((unchecked.why for _, unchecked in failed), 2)
     what = (
         f"none of {count(len(failed), 'distribution')} could"
         if len(failed) == len(subject.present)

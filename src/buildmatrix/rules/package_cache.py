@@ -19,48 +19,53 @@ from buildmatrix.rules.subject import Image
 
 def check(image: Image) -> Iterator[Finding]:
     """One finding per cache, and per folder with package files."""
-    for one in image.leftovers:
+    for leftover in image.leftovers:
         foreign = tuple(
             item
-            for item in one.evidence
+            for item in leftover.evidence
             # What has another name outside is installed, and its bytes are not the cache's.
             if item.size and item.weight == "strong" and image.is_foreign(item)
         )
-        if foreign or one.size > image.policy.bloat_threshold:
-            yield _finding(image, one, foreign)
+        if foreign or leftover.size > image.policy.bloat_threshold:
+            yield _finding(image, leftover, foreign)
 
 
-def _finding(image: Image, one: Leftover, foreign: tuple[Evidence, ...]) -> Finding:
+def _finding(image: Image, leftover: Leftover, foreign: tuple[Evidence, ...]) -> Finding:
     holds = ""
     if foreign:
         first = [item for item in foreign if item.vendor == foreign[0].vendor]
         names = listing(dict.fromkeys(item.detail for item in first))
         holds = f", and holds what belongs to {title(first[0].backend, image.catalogue)} ({names})"
-    left_by = f"; {layer_name(image, one.layer)} left it" if one.layer is not None else ""
+    left_by = f"; {layer_name(image, leftover.layer)} left it" if leftover.layer is not None else ""
     return finding(
         "BM605",
         image,
-        f"{_said(one)}{holds}: nothing of it is installed, and every pull carries it{left_by}",
-        severity=_severity(one, foreign),
+        f"{_said(leftover)}{holds}: nothing of it is installed, and every pull carries it{left_by}",
+        severity=_severity(leftover, foreign),
         vendor=foreign[0].vendor if foreign else None,
-        path=one.path,
+        path=leftover.path,
         evidence=foreign,
-        chain=(*((layer_name(image, one.layer),) if one.layer is not None else ()), one.path),
-        fix=Fix("rebuild", one.advice),
+        chain=(
+            *((layer_name(image, leftover.layer),) if leftover.layer is not None else ()),
+            leftover.path,
+        ),
+        fix=Fix("rebuild", leftover.advice),
         by_path=True,
     )
 
 
-def _said(one: Leftover) -> str:
+def _said(leftover: Leftover) -> str:
     """`root/.cache/uv (1.2 GB, 340 files) is uv's cache`"""
-    where = one.path or "/"
-    if one.title:
-        return f"{where} ({size(one.size)}, {count(one.files, 'file')}) is {one.title}"
-    return f"{where} has {count(one.files, 'package file')} ({size(one.size)})"
+    where = leftover.path or "/"
+    if leftover.title:
+        return (
+            f"{where} ({size(leftover.size)}, {count(leftover.files, 'file')}) is {leftover.title}"
+        )
+    return f"{where} has {count(leftover.files, 'package file')} ({size(leftover.size)})"
 
 
-def _severity(one: Leftover, foreign: tuple[Evidence, ...]) -> Severity:
+def _severity(leftover: Leftover, foreign: tuple[Evidence, ...]) -> Severity:
     """An error for another vendor's bytes; models, and kernels for this backend, may be meant."""
     if foreign:
         return "error"
-    return "warning" if one.kind == "packages" else "note"
+    return "warning" if leftover.kind == "packages" else "note"

@@ -20,8 +20,10 @@ from buildmatrix.rules.subject import Image
 def check(image: Image) -> Iterator[Finding]:
     """One finding per group of distributions, with the first of the paths."""
     shared = [path for path in image.inventory.shared_paths if not _agree(path)]
-    for owners, group in groupby(sorted(shared, key=lambda one: (one.owners, one.path)), _owners):
-        paths = [one.path for one in group]
+    for owners, group in groupby(
+        sorted(shared, key=lambda shared_path: (shared_path.owners, shared_path.path)), _owners
+    ):
+        paths = [shared_path.path for shared_path in group]
         first = next(iter(_binaries(image, paths)), paths[0])
         names = " and ".join(owner.replace("==", " ") for owner in owners)
         yield finding(
@@ -56,13 +58,13 @@ def _wrong_here(image: Image, owners: tuple[str, ...]) -> str:
     return max((owner.partition("==")[0] for owner in owners), key=rank)
 
 
-def _owners(one: SharedPath) -> tuple[str, ...]:
-    return one.owners
+def _owners(shared_path: SharedPath) -> tuple[str, ...]:
+    return shared_path.owners
 
 
-def _agree(one: SharedPath) -> bool:
+def _agree(shared_path: SharedPath) -> bool:
     """Whether all owners installed the bytes that are there, as namespace packages do."""
-    return one.matches is not None and set(one.matches) == set(one.owners)
+    return shared_path.matches is not None and set(shared_path.matches) == set(shared_path.owners)
 
 
 def _outcome(image: Image, owners: tuple[str, ...], paths: list[str]) -> str:

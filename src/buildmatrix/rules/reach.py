@@ -35,9 +35,9 @@ def reach(
         for binary in inventory.binaries
     }
     links: dict[str, list[str]] = {}
-    for one in needed:
-        for path in (one.found,) if one.found is not None else one.anywhere:
-            links.setdefault(one.binary, []).append(path)
+    for item in needed:
+        for path in (item.found,) if item.found is not None else item.anywhere:
+            links.setdefault(item.binary, []).append(path)
     for path in _chosen(inventory, links, hopeless):
         result[path] = "import"
     for path, known in result.items():
@@ -82,9 +82,9 @@ def _is_lost(path: str, links: Mapping[str, list[str]], hopeless: Collection[str
 def hopeless(evidence: Iterable[Evidence], missing: Collection[tuple[str, str]]) -> frozenset[str]:
     """Files that link a library of the catalogue that is nowhere in the tree."""
     return frozenset(
-        one.path
-        for one in evidence
-        if one.kind == "needed" and one.weight == "strong" and (one.path, one.detail) in missing
+        item.path
+        for item in evidence
+        if item.kind == "needed" and item.weight == "strong" and (item.path, item.detail) in missing
     )
 
 

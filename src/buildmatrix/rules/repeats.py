@@ -21,44 +21,47 @@ def without_repeats(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings without those that repeat another one of the same target, in their order."""
     them = tuple(findings)
     about: dict[tuple[str, str], list[Finding]] = {}
-    for one in them:
-        for name in one.distributions:
-            about.setdefault((one.target, name), []).append(one)
+    for finding in them:
+        for name in finding.distributions:
+            about.setdefault((finding.target, name), []).append(finding)
     return tuple(
-        one for one in them if not any(_repeats(one, other) for other in _beside(one, about))
+        item for item in them if not any(_repeats(item, other) for other in _beside(item, about))
     )
 
 
-def _beside(one: Finding, about: dict[tuple[str, str], list[Finding]]) -> Iterator[Finding]:
-    for name in one.distributions:
-        yield from about[one.target, name]
+def _beside(finding: Finding, about: dict[tuple[str, str], list[Finding]]) -> Iterator[Finding]:
+    for name in finding.distributions:
+        yield from about[finding.target, name]
 
 
-def _repeats(one: Finding, other: Finding) -> bool:
-    """Whether `other` says what `one` says, and is no milder and no more accepted."""
-    if SEVERITY_RANK[other.severity] < SEVERITY_RANK[one.severity] or other.waived != one.waived:
+def _repeats(finding: Finding, other: Finding) -> bool:
+    """Whether `other` says what `finding` says, and is no milder and no more accepted."""
+    if (
+        SEVERITY_RANK[other.severity] < SEVERITY_RANK[finding.severity]
+        or other.waived != finding.waived
+    ):
         return False
-    if one.rule == "BM109":
+    if finding.rule == "BM109":
         return other.rule == "BM103"
-    if one.rule == "BM204":
+    if finding.rule == "BM204":
         return other.rule == "BM101" or (other.rule == "BM103" and _is_named_for_its_line(other))
-    if one.vendor != other.vendor:
+    if finding.vendor != other.vendor:
         return False
-    if one.rule in _FILES:
+    if finding.rule in _FILES:
         # What is another backend's as a whole has its files for that.
         return other.rule == "BM101" and other.severity == "error"
     # What the files show is more exact than what the name lets suspect.
     return (
-        one.rule in _NAMES
-        and one.severity == "warning"
+        finding.rule in _NAMES
+        and finding.severity == "warning"
         and other.rule in _FILES
-        and one.fix is not None
+        and finding.fix is not None
         and other.fix is not None
-        and one.fix.text == other.fix.text
+        and finding.fix.text == other.fix.text
     )
 
 
-def _is_named_for_its_line(one: Finding) -> bool:
+def _is_named_for_its_line(finding: Finding) -> bool:
     """Whether the build for the right line has another name: `nixl-cu12`, not `torch +cu128`."""
-    name = one.distribution or ""
-    return any(item.toolkit is not None and item.toolkit in name for item in one.evidence)
+    name = finding.distribution or ""
+    return any(item.toolkit is not None and item.toolkit in name for item in finding.evidence)

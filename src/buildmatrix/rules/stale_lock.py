@@ -39,14 +39,19 @@ def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """
     kept: list[Finding] = []
     alike: dict[object, list[Finding]] = {}
-    for one in findings:
-        if one.rule != "BM106":
-            kept.append(one)
+    for item in findings:
+        if item.rule != "BM106":
+            kept.append(item)
             continue
-        key = one.message, one.severity, one.waived, one.fix.text if one.fix is not None else ""
-        alike.setdefault(key, []).append(one)
+        key = (
+            item.message,
+            item.severity,
+            item.waived,
+            item.fix.text if item.fix is not None else "",
+        )
+        alike.setdefault(key, []).append(item)
     for first, *others in alike.values():
-        also = tuple(one.target for one in others)
+        also = tuple(other.target for other in others)
         more = f"; so it is for {listing(also)}" if also else ""
         kept.append(replace(first, message=first.message + more, also=also))
     return tuple(kept)

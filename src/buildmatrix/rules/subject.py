@@ -76,8 +76,11 @@ class Subject:
     @cached_property
     def matches(self) -> tuple[tuple[Present, DistributionMatch], ...]:
         """The distributions that the catalogue knows."""
-        found = ((one, distribution(one.name, one.version, self.catalogue)) for one in self.present)
-        return tuple((one, match) for one, match in found if match is not None)
+        found = (
+            (present, distribution(present.name, present.version, self.catalogue))
+            for present in self.present
+        )
+        return tuple((present, match) for present, match in found if match is not None)
 
     @cached_property
     def line(self) -> str | None:
@@ -155,12 +158,16 @@ class Image(Subject):
     @cached_property
     def partial(self) -> frozenset[str]:
         """Binaries of which only the beginning was read: what is said of them may be incomplete."""
-        return frozenset(one.path for one in self.inventory.binaries if one.elf.read is not None)
+        return frozenset(
+            binary.path for binary in self.inventory.binaries if binary.elf.read is not None
+        )
 
     @cached_property
     def unlinked(self) -> frozenset[str]:
         """Binaries whose dynamic section was not read: what they link is not known."""
-        return frozenset(one.path for one in self.inventory.binaries if not one.elf.dynamic_read)
+        return frozenset(
+            binary.path for binary in self.inventory.binaries if not binary.elf.dynamic_read
+        )
 
     @property
     def incomplete(self) -> frozenset[str | None]:
@@ -189,13 +196,15 @@ class Image(Subject):
     @cached_property
     def verdicts(self) -> Mapping[str, Verdict]:
         """What each distribution (`name==version`) is, by what lies in the image alone."""
-        found = verdicts_in(self.tree, self.inventory, self.evidence)
-        return {f"{one.name}=={one.version}": one for one in found}
+        verdicts = verdicts_in(self.tree, self.inventory, self.evidence)
+        return {f"{verdict.name}=={verdict.version}": verdict for verdict in verdicts}
 
     @cached_property
     def imported_modules(self) -> frozenset[str]:
         """First names of the modules that Python code imports from other distributions."""
-        return frozenset(one.module.partition(".")[0] for one in self.inventory.python_imports)
+        return frozenset(
+            imported.module.partition(".")[0] for imported in self.inventory.python_imports
+        )
 
     def serves_mostly(self, verdict: Verdict) -> bool:
         """Whether what a distribution holds is for this backend, but for a smaller part."""

@@ -17,10 +17,11 @@ def through(lock: Lock, verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
     `Package.via` says who requires whom: markers and extras are decided there already. What is
     worst counts, and of equals the nearest.
     """
-    known = {one.name: one for one in verdicts}
+    known = {verdict.name: verdict for verdict in verdicts}
     requires = _requires(lock)
     return tuple(
-        one if one.verdict in _BAD else _through(one, known, requires) for one in known.values()
+        verdict if verdict.verdict in _BAD else _through(verdict, known, requires)
+        for verdict in known.values()
     )
 
 
@@ -35,10 +36,10 @@ def _requires(lock: Lock) -> Mapping[str, Sequence[str]]:
 
 
 def _through(
-    one: Verdict, known: Mapping[str, Verdict], requires: Mapping[str, Sequence[str]]
+    item: Verdict, known: Mapping[str, Verdict], requires: Mapping[str, Sequence[str]]
 ) -> Verdict:
     #: Who is reached, and the requirement of `one` that leads there.
-    reached: dict[str, str] = {name: name for name in requires.get(one.name, ())}
+    reached: dict[str, str] = {name: name for name in requires.get(item.name, ())}
     bad: dict[str, tuple[Verdict, str]] = {}
     for name, first in (queue := list(reached.items())):  # grows while it is walked
         verdict = known.get(name)
@@ -46,7 +47,7 @@ def _through(
             bad.setdefault(verdict.verdict, (verdict, first))
             continue
         for further in requires.get(name, ()):
-            if further not in reached and further != one.name:
+            if further not in reached and further != item.name:
                 reached[further] = first
                 queue.append((further, first))
     for kind in _BAD:
@@ -54,11 +55,11 @@ def _through(
             worst, first = bad[kind]
             by = "" if first == worst.name else f" by way of {first}"
             return replace(
-                one,
+                item,
                 verdict=worst.verdict,
                 reason=f"it requires {worst.name} {worst.version}{by}, and that is "
                 f"{worst.verdict} here: {worst.reason}",
-                vendors=tuple(sorted({*one.vendors, *worst.vendors})),
+                vendors=tuple(sorted({*item.vendors, *worst.vendors})),
                 by_others=True,
             )
-    return one
+    return item

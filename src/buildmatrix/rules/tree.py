@@ -91,32 +91,32 @@ class Tree:
 
     def holds(self, names: Iterable[str | None]) -> bool:
         """Whether one of `names` is that of a library in the tree; `libx.so*` is any version."""
-        begins = tuple(one[:-1] for one in names if one is not None and one.endswith(".so*"))
+        begins = tuple(name[:-1] for name in names if name is not None and name.endswith(".so*"))
         return not self.libraries.isdisjoint(names) or (
-            bool(begins) and any(one.startswith(begins) for one in self.libraries)
+            bool(begins) and any(item.startswith(begins) for item in self.libraries)
         )
 
     def is_other_line(self, name: str) -> bool:
         """Whether only other toolkit lines of this backend have a library of this name."""
         return is_other_line(name, self.backend, self.line, self.catalogue)
 
-    def is_absent(self, one: Evidence) -> bool:
+    def is_absent(self, evidence: Evidence) -> bool:
         """Whether a library that a file links will not be there when the target runs.
 
         What a tree that is no root file system lacks of this backend, a base image brings: in the
         target's toolkit line, and in no other.
         """
-        if (one.path, one.detail) not in self.missing:
+        if (evidence.path, evidence.detail) not in self.missing:
             return False
-        return self.is_foreign(one) or self.is_root or self.is_other_line(one.detail)
+        return self.is_foreign(evidence) or self.is_root or self.is_other_line(evidence.detail)
 
-    def may_be_missing(self, one: Evidence) -> bool:
+    def may_be_missing(self, evidence: Evidence) -> bool:
         """Whether the host gives a library, or the policy allows that nothing does."""
-        if self.is_foreign(one):
+        if self.is_foreign(evidence):
             return False
         allowed = self.policy.allow_unresolved
         globs = (*allowed.get("*", ()), *allowed.get(self.backend, ()))
-        return one.where == "host" or matches_any(globs, one.detail)
+        return evidence.where == "host" or matches_any(globs, evidence.detail)
 
 
 def tree_of(
@@ -140,7 +140,7 @@ def tree_of(
             loads.setdefault(call.owner, []).append(call)
     installed = {item.name: item.version for item in inventory.distributions}
     is_single = len(installed) == 1 and not is_whole
-    missing = frozenset((one.binary, one.name) for one in resolution.missing)
+    missing = frozenset((needed.binary, needed.name) for needed in resolution.missing)
     brought = {
         (item.path, item.detail)
         for item in evidence
@@ -152,7 +152,7 @@ def tree_of(
     files: list[Binary | Artefact | ClosedFile] = [
         *inventory.binaries,
         *inventory.artefacts,
-        *(one for one in inventory.closed if one.by != "size"),
+        *(closed_file for closed_file in inventory.closed if closed_file.by != "size"),
     ]
     native = [
         file for file in files if not isinstance(file, Artefact) and not file.path.endswith(".py")
@@ -188,12 +188,18 @@ def tree_of(
         carried=device_code_bytes(inventory),
         incomplete=frozenset(
             (
-                *(one.owner for one in inventory.binaries if one.elf.read is not None),
-                *(one.owner for one in inventory.closed if not one.path.endswith(".py")),
+                *(binary.owner for binary in inventory.binaries if binary.elf.read is not None),
+                *(
+                    closed_file.owner
+                    for closed_file in inventory.closed
+                    if not closed_file.path.endswith(".py")
+                ),
             )
         ),
         unread_python=frozenset(
-            one.owner for one in inventory.closed if one.path.endswith(".py") and not one.lazy
+            closed_file.owner
+            for closed_file in inventory.closed
+            if closed_file.path.endswith(".py") and not closed_file.lazy
         ),
         policy=policy,
     )
@@ -234,19 +240,19 @@ def required_by(
 
 
 def _by_owner(files: Iterable[Binary | ClosedFile | Artefact]) -> Mapping[str, int]:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for file in files:
-        found[file.owner or ""] += file.size
-    return found
+        counts[file.owner or ""] += file.size
+    return counts
 
 
 def _elsewhere(inventory: Inventory, resolution: Resolution) -> Iterator[tuple[str, str]]:
     files: list[Binary | ClosedFile] = [*inventory.binaries, *inventory.closed]
     owners = {file.path: file.owner for file in files}
-    for one in resolution.needed:
-        paths = (one.found,) if one.found is not None else one.anywhere
-        if paths and all(owners.get(path) != owners.get(one.binary) for path in paths):
-            yield one.binary, one.name
+    for needed in resolution.needed:
+        paths = (needed.found,) if needed.found is not None else needed.anywhere
+        if paths and all(owners.get(path) != owners.get(needed.binary) for path in paths):
+            yield needed.binary, needed.name
 
 
 def _names(inventory: Inventory) -> Iterator[str]:

@@ -30,16 +30,16 @@ def check(subject: Subject) -> Iterator[Finding]:
     expected = toolkit_line(subject.target.runtime)
     if expected not in lines:
         expected = max(lines, key=lambda line: (len(lines[line]), int(line)))
-    odd = [one for line in sorted(lines) if line != expected for one in lines[line]]
+    odd = [item for line in sorted(lines) if line != expected for item in lines[line]]
     present, match = min(odd, key=lambda one: (len(subject.chain_to(one[0].name)), one[0].name))
     name = title(subject.backend, subject.catalogue)
     yield finding(
         "BM109",
         subject,
         f"{name} {' and '.join(sorted(lines, key=int))} are both in this lock: "
-        f"{listing(str(one) for one, _ in odd)} beside "
-        f"{listing(str(one) for one, _ in lines[expected])} of line {expected}; one process cannot "
-        "use both",
+        f"{listing(str(item) for item, _ in odd)} beside "
+        f"{listing(str(item) for item, _ in lines[expected])} of line {expected}; one process "
+        "cannot use both",
         vendor=match.vendor,
         owner=f"{present.name}=={present.version}",
         evidence=tuple(_evidence(lines)),

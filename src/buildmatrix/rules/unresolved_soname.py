@@ -26,26 +26,26 @@ def check(image: Image) -> Iterator[Finding]:
     is_root = image.resolution.is_root
     owners = {binary.path: binary.owner or "" for binary in image.inventory.binaries}
     missing = [
-        one
-        for one in image.resolution.missing
-        if (is_root or image.tree.is_other_line(one.name))
-        and not _expected(image, one)
-        and image.backend not in image.tree.supplied.get(owners[one.binary], ())
+        needed
+        for needed in image.resolution.missing
+        if (is_root or image.tree.is_other_line(needed.name))
+        and not _expected(image, needed)
+        and image.backend not in image.tree.supplied.get(owners[needed.binary], ())
     ]
-    missing.sort(key=lambda one: (owners[one.binary], one.binary, one.name))
-    for owner, group in groupby(missing, key=lambda one: owners[one.binary]):
+    missing.sort(key=lambda needed: (owners[needed.binary], needed.binary, needed.name))
+    for owner, group in groupby(missing, key=lambda needed: owners[needed.binary]):
         yield _finding(image, owner or None, list(group))
 
 
 def _finding(image: Image, owner: str | None, missing: list[Needed]) -> Finding:
     rank = {"error": 0, "warning": 1, "note": 2}
-    judged = [(one, _severity(image, owner, one)) for one in missing]
+    judged = [(needed, _severity(image, owner, needed)) for needed in missing]
     first, severity = min(judged, key=lambda item: rank[item[1]])
     return finding(
         "BM302",
         image,
-        f"{holder(owner)} links {listing(one.name for one in missing)}, which exists nowhere in "
-        f"{image.here} and is not given by the host: {first.binary} cannot be loaded"
+        f"{holder(owner)} links {listing(needed.name for needed in missing)}, which exists nowhere "
+        f"in {image.here} and is not given by the host: {first.binary} cannot be loaded"
         f"{_use(image, first)}{_lines(image, first)}",
         severity=severity,
         owner=owner,
@@ -55,31 +55,35 @@ def _finding(image: Image, owner: str | None, missing: list[Needed]) -> Finding:
     )
 
 
-def _lines(image: Image, one: Needed) -> str:
+def _lines(image: Image, needed: Needed) -> str:
     """What the target's toolkit line has to do with it."""
-    if not image.tree.is_other_line(one.name):
+    if not image.tree.is_other_line(needed.name):
         return ""
     backend = title(image.backend, image.catalogue)
-    return f". {one.name} is of {backend} {_lines_of(image, one)}, and this target is for " + (
-        f"{backend} {image.line}"
+    return (
+        f". {needed.name} is of {backend} {_lines_of(image, needed)}, and this target is for "
+        + (f"{backend} {image.line}")
     )
 
 
-def _lines_of(image: Image, one: Needed) -> str:
-    known = library(one.name, None, image.catalogue)
+def _lines_of(image: Image, needed: Needed) -> str:
+    library_matches = library(needed.name, None, image.catalogue)
     return " or ".join(
-        line for match in known if match.owned.backend == image.backend for line in match.lines
+        line
+        for match in library_matches
+        if match.owned.backend == image.backend
+        for line in match.lines
     )
 
 
-def _fix(image: Image, owner: str | None, one: Needed, missing: Sequence[Needed]) -> Fix:
+def _fix(image: Image, owner: str | None, item: Needed, missing: Sequence[Needed]) -> Fix:
     name, _ = split_owner(owner)
-    if image.tree.is_other_line(one.name):
+    if image.tree.is_other_line(item.name):
         backend = title(image.backend, image.catalogue)
         return Fix(
             "pin",
-            f"take a release of {name or one.binary} that was built for {backend} {image.line}, or "
-            f"make the target for {backend} {_lines_of(image, one)}",
+            f"take a release of {name or item.binary} that was built for {backend} {image.line}, "
+            f"or make the target for {backend} {_lines_of(image, item)}",
         )
     names = sorted({needed.name for needed in missing})
     entry = f"allow-unresolved = {{ {image.backend} = [{', '.join(map(quoted, names))}] }}"
@@ -93,11 +97,13 @@ def _fix(image: Image, owner: str | None, one: Needed, missing: Sequence[Needed]
     )
 
 
-def _use(image: Image, one: Needed) -> str:
+def _use(image: Image, needed: Needed) -> str:
     """Who loads the file, and what happens then."""
-    place = next((b.reached_from for b in image.inventory.binaries if b.path == one.binary), None)
+    place = next(
+        (b.reached_from for b in image.inventory.binaries if b.path == needed.binary), None
+    )
     at = f" ({place})" if place else ""
-    match image.reach.get(one.binary):
+    match image.reach.get(needed.binary):
         case "import":
             return f", and an import loads it{at}"
         case "guarded":
@@ -107,7 +113,7 @@ def _use(image: Image, one: Needed) -> str:
     return ""
 
 
-def _severity(image: Image, owner: str | None, one: Needed) -> Severity:
+def _severity(image: Image, owner: str | None, needed: Needed) -> Severity:
     """An error where an import fails for a library of the catalogue.
 
     What an import survives without, or what only a call or nobody loads, is a warning. Files of no
@@ -117,17 +123,17 @@ def _severity(image: Image, owner: str | None, one: Needed) -> Severity:
         return "note"
     verdict = image.verdicts.get(owner)
     failure = verdict.failure if verdict is not None else None
-    if failure is not None and (failure.path, failure.name) == (one.binary, one.name):
+    if failure is not None and (failure.path, failure.name) == (needed.binary, needed.name):
         return "error"
     # What was not read may survive it.
     is_open = verdict is not None and verdict.is_open
-    known = bool(library(one.name, None, image.catalogue)) and not is_open
-    return "error" if known and image.reach.get(one.binary) == "import" else "warning"
+    known = bool(library(needed.name, None, image.catalogue)) and not is_open
+    return "error" if known and image.reach.get(needed.binary) == "import" else "warning"
 
 
-def _expected(image: Image, one: Needed) -> bool:
+def _expected(image: Image, needed: Needed) -> bool:
     """Foreign, injected by the container runtime, or allowed by the policy."""
-    owned = library(one.name, None, image.catalogue)
+    owned = library(needed.name, None, image.catalogue)
     own = image.catalogue.backends.get(image.backend)
     vendor = own.vendor if own is not None else None
     if any(match.owned.vendor not in (None, vendor) for match in owned):
@@ -135,4 +141,4 @@ def _expected(image: Image, one: Needed) -> bool:
     if any(match.owned.entry.where == "host" for match in owned):
         return True
     allowed = image.policy.allow_unresolved
-    return matches_any((*allowed.get("*", ()), *allowed.get(image.backend, ())), one.name)
+    return matches_any((*allowed.get("*", ()), *allowed.get(image.backend, ())), needed.name)

@@ -87,19 +87,19 @@ class _Foreign:
 
 def _verdict(tree: Tree, item: Distribution, evidence: Sequence[Evidence]) -> Verdict:
     match = distribution(item.name, item.version, tree.catalogue)
-    strong = [one for one in evidence if one.weight == "strong" and tree.is_foreign(one)]
+    strong = [part for part in evidence if part.weight == "strong" and tree.is_foreign(part)]
     welcome = match is not None and (
         match.kind == "multi-backend" or tree.backend in match.tolerated_in
     )
-    belongs = [] if welcome else [one for one in strong if one.kind == "declared"]
-    shipped = [one for one in strong if one.kind in HELD]
+    belongs = [] if welcome else [part for part in strong if part.kind == "declared"]
+    shipped = [part for part in strong if part.kind in HELD]
     owner = f"{item.name}=={item.version}"
     foreign = _Foreign(
         evidence=strong,
         belongs=belongs,
         size=item.size if belongs else total(shipped),
-        weight=total(replace(one, size=_packed(tree, one).least) for one in shipped),
-        heaviest=total(replace(one, size=_packed(tree, one).most) for one in shipped),
+        weight=total(replace(part, size=_packed(tree, part).least) for part in shipped),
+        heaviest=total(replace(part, size=_packed(tree, part).most) for part in shipped),
         is_incomplete=owner in tree.incomplete,
         required=tuple(_foreign_requirements(tree, item)),
     )
@@ -123,7 +123,7 @@ def _verdict(tree: Tree, item: Distribution, evidence: Sequence[Evidence]) -> Ve
     elif foreign.heaviest > tree.policy.bloat_threshold and verdict not in UNFIT:
         # It comes in runs of some hundred pieces: where some was seen, there may well be more.
         may_be = "bloat"
-    vendors = {one.vendor for one in strong} | {one.vendor for _, one in foreign.required}
+    vendors = {part.vendor for part in strong} | {one.vendor for _, one in foreign.required}
     return Verdict(
         name=item.name,
         version=item.version,
@@ -140,12 +140,12 @@ def _verdict(tree: Tree, item: Distribution, evidence: Sequence[Evidence]) -> Ve
     )
 
 
-def _packed(tree: Tree, one: Evidence) -> Carried:
-    carried = tree.carried.get(one.path) if one.kind == "device-code" else None
+def _packed(tree: Tree, evidence: Evidence) -> Carried:
+    carried = tree.carried.get(evidence.path) if evidence.kind == "device-code" else None
     if carried is None:
-        return Carried(one.size, one.size)
+        return Carried(evidence.size, evidence.size)
     # Of a file with code of several vendors, each counts with its own.
-    least = min(one.size, carried.least)
+    least = min(evidence.size, carried.least)
     return Carried(least, least + carried.most - carried.least)
 
 
@@ -159,9 +159,9 @@ def _broken(failed: Failure | None) -> _Judgement | None:
 def _driver(evidence: Sequence[Evidence]) -> _Judgement | None:
     """A driver's library has no place in what is installed, not even on its own backend."""
     shipped = [
-        one.detail
-        for one in evidence
-        if one.where == "host" and one.kind in ("bundled", "tool") and one.weight == "strong"
+        item.detail
+        for item in evidence
+        if item.where == "host" and item.kind in ("bundled", "tool") and item.weight == "strong"
     ]
     return ("bloat", f"it ships {listing(shipped)}, which the host must give") if shipped else None
 
@@ -176,11 +176,11 @@ def _bloat(tree: Tree, match: DistributionMatch | None, foreign: _Foreign) -> _J
         return "bloat", _share(tree, foreign)
     if match is not None and tree.backend in match.tolerated_in:
         return None
-    for one in foreign.evidence:
-        if one.kind == "needed" and (one.path, one.detail) in tree.elsewhere:
+    for evidence in foreign.evidence:
+        if evidence.kind == "needed" and (evidence.path, evidence.detail) in tree.elsewhere:
             return "bloat", (
-                f"{one.path} loads {one.detail} of {title(one.backend, tree.catalogue)}, which is "
-                "there"
+                f"{evidence.path} loads {evidence.detail} of "
+                f"{title(evidence.backend, tree.catalogue)}, which is there"
             )
     return None
 
@@ -191,17 +191,17 @@ def _requires(tree: Tree, foreign: _Foreign) -> _Judgement | None:
 
 
 def _share(tree: Tree, foreign: _Foreign) -> str:
-    backend = max(foreign.evidence, key=lambda one: one.size).backend
+    backend = max(foreign.evidence, key=lambda evidence: evidence.size).backend
     bound = "at least " if foreign.is_incomplete else ""
     return f"{bound}{size(foreign.size)} of it are for {title(backend, tree.catalogue)}"
 
 
 def _lacking(tree: Tree, owner: str, evidence: Sequence[Evidence]) -> _Judgement | None:
     """Some of its files are for another toolkit line of this backend, and cannot be loaded."""
-    lost = [one for one in absent_links(tree, owner, evidence) if tree.is_other_line(one.detail)]
+    lost = [link for link in absent_links(tree, owner, evidence) if tree.is_other_line(link.detail)]
     if not lost:
         return None
-    names = listing(one.detail for one in lost)
+    names = listing(item.detail for item in lost)
     return "optional", (
         f"it goes on without {names}, of another line of {title(tree.backend, tree.catalogue)}, "
         f"which {lost[0].path} links and nothing brings"
@@ -238,17 +238,17 @@ def _requiring(tree: Tree, verdicts: Sequence[Verdict], inventory: Inventory) ->
     """The verdicts, with that of a build for another backend passed on to what requires it."""
     bad = {one.name for one in verdicts if one.verdict in ("bloat", "broken")}
     items = {(item.name, item.version): item for item in inventory.distributions}
-    for one in verdicts:
+    for verdict in verdicts:
         builds = [
             name
-            for name, match in _foreign_requirements(tree, items[one.name, one.version])
+            for name, match in _foreign_requirements(tree, items[verdict.name, verdict.version])
             if match.kind == "default-build" and name in bad
         ]
-        if builds and one.name not in bad and not tree.is_single:
-            one = replace(
-                one, verdict="bloat", reason=f"it requires {listing(builds)}", by_others=True
+        if builds and verdict.name not in bad and not tree.is_single:
+            verdict = replace(
+                verdict, verdict="bloat", reason=f"it requires {listing(builds)}", by_others=True
             )
-        yield one
+        yield verdict
 
 
 def _own(tree: Tree, match: DistributionMatch | None) -> _Judgement | None:
@@ -275,12 +275,12 @@ def _optional(
         bound = "at least" if foreign.is_incomplete else "only"
         return "optional", f"{bound} {size(foreign.size)} of it are foreign"
     asked = [
-        one.detail
-        for one in evidence
-        if tree.is_foreign(one)
-        and one.kind not in ("declared", dormant)
-        and one.role != _GRAPHICS
-        and (one.weight == "strong" or one.confidence == "high")
+        part.detail
+        for part in evidence
+        if tree.is_foreign(part)
+        and part.kind not in ("declared", dormant)
+        and part.role != _GRAPHICS
+        and (part.weight == "strong" or part.confidence == "high")
     ]
     if asked:
         return "optional", f"it reaches for {listing(asked)} when asked to"
@@ -300,7 +300,7 @@ def _optional(
 def _architectures(evidence: Sequence[Evidence]) -> Mapping[str, tuple[str, ...]]:
     """GPU architectures by vendor, of this backend's code and of others'."""
     found: dict[str, set[str]] = {}
-    for one in evidence:
-        if one.architectures:
-            found.setdefault(one.vendor, set()).update(one.architectures)
+    for item in evidence:
+        if item.architectures:
+            found.setdefault(item.vendor, set()).update(item.architectures)
     return {vendor: tuple(sorted(archs)) for vendor, archs in sorted(found.items())}

@@ -40,8 +40,15 @@ def apply(
     """The same findings; those that a waiver covers today carry its reason."""
     valid = [waiver for waiver in waivers if today <= waiver.expires]
     return tuple(
-        next((replace(one, waived=_reason(waiver)) for waiver in valid if covers(waiver, one)), one)
-        for one in findings
+        next(
+            (
+                replace(finding, waived=_reason(waiver))
+                for waiver in valid
+                if covers(waiver, finding)
+            ),
+            finding,
+        )
+        for finding in findings
     )
 
 
@@ -59,19 +66,22 @@ def check(
     return tuple(_stale(findings, waivers, today, judged))
 
 
-def covers(waiver: Waiver, one: Finding) -> bool:
+def covers(waiver: Waiver, finding: Finding) -> bool:
     """Whether a waiver is about a finding, whatever day it is."""
-    if not matches(waiver.rule, one.rule):
+    if not matches(waiver.rule, finding.rule):
         return False
-    if waiver.select and not matches_any(waiver.select, one.target):
+    if waiver.select and not matches_any(waiver.select, finding.target):
         return False
     if waiver.distribution is not None and not any(
-        matches(waiver.distribution, name) for name in (one.distribution or "", *one.distributions)
+        matches(waiver.distribution, name)
+        for name in (finding.distribution or "", *finding.distributions)
     ):
         return False
     if waiver.path is None:
         return True
-    paths = {item.path for item in one.evidence if item.path} | ({one.path} if one.path else set())
+    paths = {item.path for item in finding.evidence if item.path} | (
+        {finding.path} if finding.path else set()
+    )
     return bool(paths) and all(matches(waiver.path, path) for path in paths)
 
 
@@ -86,7 +96,7 @@ def _stale(
     judged: Collection[str],
 ) -> Iterator[Finding]:
     for waiver in waivers:
-        used = any(covers(waiver, one) for one in findings)
+        used = any(covers(waiver, finding) for finding in findings)
         if used and today > waiver.expires:
             yield _finding(
                 waiver,

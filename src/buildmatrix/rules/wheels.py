@@ -70,17 +70,19 @@ def resolved(inventory: Inventory) -> Resolution:
 
     The loader model knows the files that were opened; a closed one answers to its file name.
     """
-    found = resolve(inventory)
-    wanted = {one.name for one in found.needed if one.found is None}
+    resolution = resolve(inventory)
+    wanted = {needed.name for needed in resolution.needed if needed.found is None}
     closed: dict[str, list[str]] = {}
     for file in inventory.closed:
         name = file.path.rpartition("/")[2]
         for known in {name, demangle(name)} & wanted:
             closed.setdefault(known, []).append(file.path)
-    return replace(found, needed=tuple(_with_closed(one, closed) for one in found.needed))
+    return replace(
+        resolution, needed=tuple(_with_closed(needed, closed) for needed in resolution.needed)
+    )
 
 
-def _with_closed(one: Needed, closed: Mapping[str, Sequence[str]]) -> Needed:
-    if one.found is not None or one.name not in closed:
-        return one
-    return replace(one, anywhere=(*one.anywhere, *closed[one.name]))
+def _with_closed(needed: Needed, closed: Mapping[str, Sequence[str]]) -> Needed:
+    if needed.found is not None or needed.name not in closed:
+        return needed
+    return replace(needed, anywhere=(*needed.anywhere, *closed[needed.name]))

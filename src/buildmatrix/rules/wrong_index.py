@@ -20,9 +20,9 @@ from buildmatrix.rules.subject import Present, Subject
 def check(subject: Subject) -> Iterator[Finding]:
     """Members of a routed family that did not take the route."""
     said = {
-        one.distribution
+        item.distribution
         for rule in (foreign_local_version.check, default_build.check)
-        for one in rule(subject)
+        for item in rule(subject)
     }
     for present, match in subject.matches:
         if present.name in said:
@@ -63,7 +63,7 @@ def _off_the_route(
     """Another build than that of uv's torch route, as the local version or the index says."""
     route = subject.target.torch
     own = subject.catalogue.backends.get(subject.backend)
-    routes = {one.name for one in own.indexes} if own is not None else set()
+    routes = {index.name for index in own.indexes} if own is not None else set()
     if route is None or route not in routes or match.backend != subject.backend:
         return None
     local = present.version.partition("+")[2]

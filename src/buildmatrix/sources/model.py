@@ -230,8 +230,10 @@ class Installed(Source):
             facts = self.read(options)
         except OSError as error:
             raise UndecidedError(f"{self} cannot be read: {reason(error)}") from error
-        found = facts.inventory
-        if not (found.distributions or found.binaries or found.artefacts or found.unread):
+        inventory = facts.inventory
+        if not (
+            inventory.distributions or inventory.binaries or inventory.artefacts or inventory.unread
+        ):
             raise UndecidedError(f"{self} holds no distribution and no binary: nothing to judge")
         facts = replace(facts, catalogue=options.data_files())
         return facts if lock is None else with_lines(facts, lock, root_of(lock))

@@ -50,7 +50,9 @@ def _lines_of(root: Path, name: str) -> list[str]:
 
 def root_of(lock: Lock) -> Path:
     """The folder that the requirement lines of a lock are relative to: where their files are."""
-    files = [via.rpartition(":")[0] for one in lock.packages for via in one.via if ":" in via]
+    files = [
+        via.rpartition(":")[0] for package in lock.packages for via in package.via if ":" in via
+    ]
     folders = (lock.path.parent, *lock.path.absolute().parent.parents[:_ABOVE])
     for folder in folders:
         if any((folder / file).is_file() for file in files):

@@ -88,10 +88,12 @@ def own_target(source: Declared, spec: Spec | None) -> str | None:
     return id if spec is not None and any(target.id == id for target in spec.targets) else None
 
 
-def _whose(one: Resolved, found: Sequence[Resolved | BuildmatrixError]) -> str:
+def _whose(resolved: Resolved, found: Sequence[Resolved | BuildmatrixError]) -> str:
     """The target, and how many others get the same."""
     others = len(found) - 1
-    return f"{one.target.id}" + (f" and {count(others, 'other target')} alike" if others else "")
+    return f"{resolved.target.id}" + (
+        f" and {count(others, 'other target')} alike" if others else ""
+    )
 
 
 def same_for_all(text: str, found: Sequence[Resolved | BuildmatrixError]) -> Resolved:
@@ -99,13 +101,13 @@ def same_for_all(text: str, found: Sequence[Resolved | BuildmatrixError]) -> Res
 
     Raises `UsageError` where it is not, and what resolving raised where nothing was found.
     """
-    resolved = [one for one in found if isinstance(one, Resolved)]
-    errors = [one for one in found if isinstance(one, BuildmatrixError)]
+    resolved = [item for item in found if isinstance(item, Resolved)]
+    errors = [error for error in found if isinstance(error, BuildmatrixError)]
     if not resolved:
         raise errors[0] if errors else UndecidedError(f"{text} comes to nothing")
-    wheels = {tuple(sorted(map(key, chosen_wheels(one).wheels.values()))) for one in resolved}
+    wheels = {tuple(sorted(map(key, chosen_wheels(item).wheels.values()))) for item in resolved}
     if len(wheels) > 1 or (errors and len(resolved) > 1):
-        names = ", ".join(one.target.id for one in resolved)
+        names = ", ".join(item.target.id for item in resolved)
         raise UsageError(
             f"{text} is not the same for every target ({names}); say which one with --backend or "
             "--select"
@@ -123,18 +125,21 @@ def read_wheels(resolved: Resolved, reader: Reader, deep: bool, progress: Progre
     else:
         readings.read([Wanted(wheel, "listing") for wheel in wheels.values()], "file lists")
         needs = {
-            name: Need.of(one.size, one.members)
-            for name, one in readings.facts.items()
-            if one.inventory.closed
+            name: Need.of(wheel_facts.size, wheel_facts.members)
+            for name, wheel_facts in readings.facts.items()
+            if wheel_facts.inventory.closed
         }
-        budget = shares([needs], sum(one.size for one in readings.facts.values()))
+        budget = shares([needs], sum(wheel_facts.size for wheel_facts in readings.facts.values()))
         further = [Wanted(wheels[name], "heads", most) for name, most in sorted(budget.items())]
         readings.read(further, "beginnings of binaries")
-    parts: list[WheelFacts] = [readings.facts[one] for one in wheels if one in readings.facts]
+    parts: list[WheelFacts] = [readings.facts[item] for item in wheels if item in readings.facts]
     if not parts and resolved.lock.packages:
         why = next(iter([*readings.failures.values(), *chosen.without_wheel.values()]), "no wheels")
         raise UndecidedError(f"none of the locked wheels could be read: {why}")
-    inventory = merge([one.inventory for one in parts], [one.members for one in parts])
+    inventory = merge(
+        [wheel_facts.inventory for wheel_facts in parts],
+        [wheel_facts.members for wheel_facts in parts],
+    )
     unread = (
         *(Unread(wheel.filename, readings.failures[name]) for name, wheel in wheels.items()
           if name in readings.failures),
@@ -145,4 +150,6 @@ def read_wheels(resolved: Resolved, reader: Reader, deep: bool, progress: Progre
 
 
 def _is_shallow(inventory: Inventory) -> bool:
-    return bool(inventory.closed) or any(one.elf.read is not None for one in inventory.binaries)
+    return bool(inventory.closed) or any(
+        binary.elf.read is not None for binary in inventory.binaries
+    )

@@ -93,7 +93,7 @@ def _matched(dockerfile: str, told: Sequence[str]) -> tuple[list[int] | None, st
     at = len(stages) - 1
     while at >= 0:
         stage = stages[at]
-        makers = [*(one for one in stage.instructions if one.keyword in _MAKERS), *makers]
+        makers = [*(item for item in stage.instructions if item.keyword in _MAKERS), *makers]
         base, begun = _VARIABLE.sub("", stage.base), stage.line
         # A stage that begins with another one has its layers.
         base_name = stage.base.lower()
@@ -103,19 +103,19 @@ def _matched(dockerfile: str, told: Sequence[str]) -> tuple[list[int] | None, st
     layer = len(told)
     while layer and ahead:
         layer -= 1
-        one = ahead.pop()
+        instruction = ahead.pop()
         # An instruction that changed nothing may have made no layer.
-        while ahead and not _same(one, told[layer]):
-            one = ahead.pop()
-        if not _same(one, told[layer]):
+        while ahead and not _same(instruction, told[layer]):
+            instruction = ahead.pop()
+        if not _same(instruction, told[layer]):
             return None, base
-        lines[layer] = one.line
+        lines[layer] = instruction.line
     return (None if ahead else [*lines, begun]), base
 
 
-def _same(one: Instruction, told: str) -> bool:
+def _same(instruction: Instruction, told: str) -> bool:
     """Whether an instruction is the one of a layer, of which a long text is told in part."""
-    mine, theirs = " ".join(one.told.split()), " ".join(told.split())
+    mine, theirs = " ".join(instruction.told.split()), " ".join(told.split())
     if theirs.endswith("..."):
         return mine.startswith(theirs.removesuffix("..."))
     return mine == theirs
@@ -123,15 +123,15 @@ def _same(one: Instruction, told: str) -> bool:
 
 def _stages(text: str) -> Iterator[_Stage]:
     stage: _Stage | None = None
-    for one in _instructions(text):
-        if one.keyword == "FROM":
+    for instruction in _instructions(text):
+        if instruction.keyword == "FROM":
             if stage is not None:
                 yield stage
-            found = _FROM.match(one.text)
-            base, name = (found[1], found[2]) if found else (one.text, None)
-            stage = _Stage(base, one.line, name.lower() if name else None)
+            found = _FROM.match(instruction.text)
+            base, name = (found[1], found[2]) if found else (instruction.text, None)
+            stage = _Stage(base, instruction.line, name.lower() if name else None)
         elif stage is not None:
-            stage.instructions.append(one)
+            stage.instructions.append(instruction)
     if stage is not None:
         yield stage
 

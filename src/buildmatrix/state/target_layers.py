@@ -137,7 +137,7 @@ def _has_them_too(image: ImageFacts, inventory: Inventory, known: Inventory) -> 
     # Each is looked for behind the one before.
     steps = iter([instruction(created_by) for created_by, _ in image.history])
     return (
-        tuple(one.digest for one in known.layers) == image.layers
-        and all(one.instruction in steps for one in known.layers)
+        tuple(layer.digest for layer in known.layers) == image.layers
+        and all(layer.instruction in steps for layer in known.layers)
         and all(path in known.origins for path in paths(inventory))
     )

@@ -244,7 +244,7 @@ def _instructions(config: Mapping[str, object], count: int) -> tuple[str, ...]:
     """What made each layer: the entries of `history` that are not marked as empty."""
     found = config.get("history")
     entries = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-    made = [one for one in entries if one.get("empty_layer") is not True]
+    made = [entry for entry in entries if entry.get("empty_layer") is not True]
     if len(made) != count:
         return ("",) * count
     return tuple(

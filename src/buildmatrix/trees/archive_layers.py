@@ -221,19 +221,19 @@ class LayeredTree(Tree):
     @contextmanager
     def open(self, path: str) -> Iterator[Source]:
         """See `Tree.open`; follows no link, as `walk` names every file itself."""
-        found = self._at(path)
-        if not isinstance(found, _Stored):
+        stored = self._at(path)
+        if not isinstance(stored, _Stored):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        if found.data is None:
+        if stored.data is None:
             raise Unreadable("a sparse file, which is not read")
         # A source of its own counts the bytes of this reader.
-        yield Slice(found.data.source, found.data.offset, found.data.size)
+        yield Slice(stored.data.source, stored.data.offset, stored.data.size)
 
     def _at(self, path: str) -> _Folder | _Stored | _Link | None:
-        found: _Folder | _Stored | _Link | None = self._root
+        folder: _Folder | _Stored | _Link | None = self._root
         for name in path.split("/"):
-            found = found.entries.get(name) if isinstance(found, _Folder) else None
-        return found
+            folder = folder.entries.get(name) if isinstance(folder, _Folder) else None
+        return folder
 
     # Layers
 
@@ -242,10 +242,10 @@ class LayeredTree(Tree):
 
         Of a folder that of the first file in it. None for what is not in the tree.
         """
-        found = self._at(path)
-        if isinstance(found, _Folder):
-            found = next((entry for _, entry in _entries(found, "")), None)
-        return None if found is None or isinstance(found, _Folder) else found.layer
+        folder = self._at(path)
+        if isinstance(folder, _Folder):
+            folder = next((entry for _, entry in _entries(folder, "")), None)
+        return None if folder is None or isinstance(folder, _Folder) else folder.layer
 
     def hidden(self) -> Iterator[Hidden]:
         """Files that a later layer deleted or replaced, the last one first.

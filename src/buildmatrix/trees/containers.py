@@ -202,11 +202,13 @@ def members(
 
 def _zip_members(source: Slice, most: int, zstandard: Zstandard | None) -> Iterator[Inner]:
     with WheelTree(source, most) as tree:
-        for one in tree.members:
-            yield Inner(one.path, one.size, one.compressed, partial(tree.open, one.path))
-            if one.path.startswith("pkg-") and one.path.endswith(".tar.zst"):
+        for member in tree.members:
+            yield Inner(
+                member.path, member.size, member.compressed, partial(tree.open, member.path)
+            )
+            if member.path.startswith("pkg-") and member.path.endswith(".tar.zst"):
                 # The package in a .conda is stored, and is one format with the ZIP around it.
-                entry, start = tree.place(one.path)
+                entry, start = tree.place(member.path)
                 if entry.compressed == entry.size:
                     inner = Slice(source, start, entry.size)
                     yield from _stream_members(inner, "", most, zstandard)

@@ -152,8 +152,8 @@ class WheelTree(Closing, Tree):
     def walk(self) -> Iterator[File | Symlink | Trouble]:
         """See `Tree.walk`: sorted by path. A wheel holds no links."""
         yield from self._troubles
-        for one in self.members:
-            yield File(one.path, one.size, packed=one.compressed)
+        for member in self.members:
+            yield File(member.path, member.size, packed=member.compressed)
 
     @contextmanager
     def open(self, path: str) -> Iterator[Source]:

@@ -74,9 +74,9 @@ def check(
     }
     memory = Memory(cache, title, now)
     known = {
-        pin: found
+        pin: remembered
         for pin in set(pins.values())
-        if (found := memory.recall(pin, STALE if offline else FRESH)) is not None
+        if (remembered := memory.recall(pin, STALE if offline else FRESH)) is not None
     }
     wanted = sorted(set(pins.values()) - set(known))
     failed = dict.fromkeys(wanted, _OFFLINE)
@@ -88,22 +88,22 @@ def check(
         said = {pin: Remembered(now, *answer) for pin, answer in asked.answers.items()}
         memory.keep(said)
         known |= said
-    is_ignorant = len(known) > 1 and all(one.unknown is not None for one in known.values())
+    is_ignorant = len(known) > 1 and all(item.unknown is not None for item in known.values())
     # One reason for all: it names a package.
     example = known[min(known)].unknown if known else None
     answers = {}
     for key, pin in pins.items():
-        found = known.get(pin)
-        if found is None:
+        remembered = known.get(pin)
+        if remembered is None:
             unchecked[key] = Unchecked(failed[pin], "service")
-        elif found.unknown is None:
-            answers[key] = Answer(found.advisories, pin.version, found.at)
+        elif remembered.unknown is None:
+            answers[key] = Answer(remembered.advisories, pin.version, remembered.at)
         elif is_ignorant:
             # Who knows none of many packages is no advisory service, or a mirror of half of one.
             why = f"it knows none of {len(known)} packages: {example}"
             unchecked[key] = Unchecked(why, "service")
         else:
-            unchecked[key] = Unchecked(found.unknown, "package")
+            unchecked[key] = Unchecked(remembered.unknown, "package")
     return Advisories(title, answers, unchecked)
 
 
@@ -185,7 +185,9 @@ class _Rounds:
                 self._halve(run.pins, result)
 
     def _take(self, reply: Reply) -> None:
-        self._asked.answers |= {pin: (found, None) for pin, found in reply.advisories.items()}
+        self._asked.answers |= {
+            pin: (advisories, None) for pin, advisories in reply.advisories.items()
+        }
         self._asked.answers |= {pin: ((), why) for pin, why in reply.skipped.items()}
         for pin in (*reply.advisories, *reply.skipped):
             del self._asked.failed[pin]

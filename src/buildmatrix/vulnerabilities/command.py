@@ -154,42 +154,44 @@ def _reply(document: _Document, pins: Sequence[Pin]) -> Reply:
     by_name = {pin.name: pin for pin in pins}
     advisories: dict[Pin, tuple[Advisory, ...]] = {}
     skipped: dict[Pin, str] = {}
-    for one in document.dependencies:
-        pin = by_name.get(one.name)
+    for dependency in document.dependencies:
+        pin = by_name.get(dependency.name)
         if pin is None:
             continue
-        if one.skip_reason is not None:
-            skipped[pin] = _line(one.skip_reason, _REASON)
+        if dependency.skip_reason is not None:
+            skipped[pin] = _line(dependency.skip_reason, _REASON)
         else:
-            advisories[pin] = _merged(map(_advisory, one.vulns))
+            advisories[pin] = _merged(map(_advisory, dependency.vulns))
     for pin in pins:
         if pin not in advisories and pin not in skipped:
             skipped[pin] = "pip-audit says nothing about it"
     return Reply(advisories, skipped)
 
 
-def _advisory(one: _Vulnerability) -> Advisory:
+def _advisory(vulnerability: _Vulnerability) -> Advisory:
     return Advisory(
-        id=_line(one.id, 100),
-        aliases=tuple(sorted({_line(name, 100) for name in one.aliases} - {one.id})),
-        fixed=tuple(_line(version, 100) for version in one.fix_versions),
-        description=_line(one.description, LONGEST),
+        id=_line(vulnerability.id, 100),
+        aliases=tuple(
+            sorted({_line(name, 100) for name in vulnerability.aliases} - {vulnerability.id})
+        ),
+        fixed=tuple(_line(version, 100) for version in vulnerability.fix_versions),
+        description=_line(vulnerability.description, LONGEST),
     )
 
 
 def _merged(advisories: Iterable[Advisory]) -> tuple[Advisory, ...]:
     """Each flaw once, by id: pip-audit lists one that has entries in two databases twice."""
     kept: list[Advisory] = []
-    for one in advisories:
-        same = [known for known in kept if known.names & one.names]
+    for advisory in advisories:
+        same = [known for known in kept if known.names & advisory.names]
         kept = [known for known in kept if known not in same]
         for known in same:
-            one = replace(
+            advisory = replace(
                 known,
-                aliases=tuple(sorted((known.names | one.names) - {known.id})),
-                fixed=known.fixed or one.fixed,
+                aliases=tuple(sorted((known.names | advisory.names) - {known.id})),
+                fixed=known.fixed or advisory.fixed,
             )
-        kept.append(one)
+        kept.append(advisory)
     return tuple(sorted(kept, key=lambda found: found.id))
 
 

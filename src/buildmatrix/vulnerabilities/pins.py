@@ -60,12 +60,12 @@ def batches(pins: Iterable[Pin], parts: int, few: int, most: int) -> Iterator[Se
     """
     rounds: list[list[Pin]] = []
     seen: dict[str, int] = {}
-    for one in sorted(set(pins)):
-        turn = seen.get(one.name, 0)
-        seen[one.name] = turn + 1
+    for item in sorted(set(pins)):
+        turn = seen.get(item.name, 0)
+        seen[item.name] = turn + 1
         if turn == len(rounds):
             rounds.append([])
-        rounds[turn].append(one)
+        rounds[turn].append(item)
     for same in rounds:
         size = min(most, max(few, -(-len(same) // parts)))
         yield from (same[start : start + size] for start in range(0, len(same), size))

@@ -49,16 +49,16 @@ def _subject(graph: Graph, ways: Ways, node: Node, most: int) -> Subject:
     links = tuple(edge for edge in into if edge.kind in LINKS)
     opens = tuple(edge for edge in into if edge.kind in OPENS)
     state, last = _state(node, links, opens)
-    found = ways.to(node.id, last=last)
-    if not found.chains:
-        found = ways.to(node.id)
+    chains = ways.to(node.id, last=last)
+    if not chains.chains:
+        chains = ways.to(node.id)
     return Subject(
         node,
         state,
-        found.chains[:most],
-        more=found.more,
-        count=len(found.chains),
-        brought=_brought(ways, node, found),
+        chains.chains[:most],
+        more=chains.more,
+        count=len(chains.chains),
+        brought=_brought(ways, node, chains),
         claims=tuple(
             graph.nodes[edge.source]
             for edge in into

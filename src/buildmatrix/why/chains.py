@@ -68,9 +68,9 @@ class Ways:
         """
         for usable in (certain, anything):
             for rank in range(len(self._graph.roots)):
-                found = self._search(target, last, usable, rank, most)
-                if found.chains:
-                    return found
+                chains = self._search(target, last, usable, rank, most)
+                if chains.chains:
+                    return chains
         return Chains(())
 
     def _search(
@@ -82,22 +82,22 @@ class Ways:
         distance = self._distance(rank, usable)
         # Cost, then order of finding, which makes it the same in every run; the way so far.
         ahead: list[tuple[int, int, tuple[Edge, ...]]] = []
-        found: list[Chain] = []
+        chains: list[Chain] = []
         if target in roots and last is None:
-            found.append(Chain(graph.nodes[target], ()))
+            chains.append(Chain(graph.nodes[target], ()))
         number = 0
         for edge in graph.into.get(target, ()):
             if (last or usable)(edge) and edge.source in distance and edge.source != target:
                 heapq.heappush(ahead, (_cost(edge) + distance[edge.source], number, (edge,)))
                 number += 1
         steps = 0
-        while ahead and len(found) < most and steps < MOST_STEPS:
+        while ahead and len(chains) < most and steps < MOST_STEPS:
             cost, _, way = heapq.heappop(ahead)
             steps += 1
             at = way[0].source
             if at in roots:
                 # It may have been asked for by its name, and be required by others too.
-                found.append(Chain(graph.nodes[at], way))
+                chains.append(Chain(graph.nodes[at], way))
             met = {edge.target for edge in way}
             behind = cost - distance[at]
             for edge in graph.into.get(at, ()):
@@ -105,7 +105,7 @@ class Ways:
                     total = behind + _cost(edge) + distance[edge.source]
                     heapq.heappush(ahead, (total, number, (edge, *way)))
                     number += 1
-        return Chains(tuple(found), more=bool(ahead))
+        return Chains(tuple(chains), more=bool(ahead))
 
     def _distance(self, rank: int, usable: Usable) -> Mapping[str, int]:
         """Node → cost of the cheapest way to it from a root of this rank (Dijkstra)."""

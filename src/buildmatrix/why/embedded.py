@@ -16,7 +16,7 @@ def embedded(
     evidence: Iterable[Evidence], catalogue: Catalogue, inventory: Inventory
 ) -> tuple[list[Node], list[Edge]]:
     """A node for each copy that the evidence proves, below the file that holds it."""
-    sections = {one.path: one.elf.sections for one in inventory.binaries}
+    sections = {binary.path: binary.elf.sections for binary in inventory.binaries}
     nodes: dict[str, Node] = {}
     edges: list[Edge] = []
     shared = {owned.entry.name: owned.entry.shared for owned in catalogue.static}
@@ -70,9 +70,9 @@ def _section(item: Evidence, sections: Mapping[str, tuple[Section, ...]]) -> str
         return None
     return next(
         (
-            one.name
-            for one in sections.get(item.path, ())
-            if not one.nobits and one.offset <= item.offset < one.offset + one.size
+            section.name
+            for section in sections.get(item.path, ())
+            if not section.nobits and section.offset <= item.offset < section.offset + section.size
         ),
         None,
     )

@@ -111,15 +111,17 @@ class _Builder:
                 self._file(closed.path, closed.size, closed.owner)
                 self._holds(closed.owner, file_id(closed.path), "not read")
         self._second_owners()
-        for one in self._resolution.needed:
-            self._edges += self._needs(one)
+        for needed in self._resolution.needed:
+            self._edges += self._needs(needed)
         for binary in self._inventory.loadable:
             if not binary.elf.needed:
                 self._edges += self._named(binary)
-        for one in self._resolution.preloaded:
-            target = file_id(one.found) if one.found is not None else self._library(one.name)
+        for needed in self._resolution.preloaded:
+            target = (
+                file_id(needed.found) if needed.found is not None else self._library(needed.name)
+            )
             self._edges.append(
-                Edge("preloads", file_id(one.binary), target, one.name, rule=one.rule)
+                Edge("preloads", file_id(needed.binary), target, needed.name, rule=needed.rule)
             )
         for binary in self._inventory.loadable:
             self._edges += self._opens(binary)
@@ -166,34 +168,34 @@ class _Builder:
             self._nodes[id] = Node(id, "library", name, names=tuple({name: 0, demangle(name): 0}))
         return id
 
-    def _needs(self, one: Needed) -> Iterator[Edge]:
-        source = file_id(one.binary)
-        if one.found is not None:
+    def _needs(self, needed: Needed) -> Iterator[Edge]:
+        source = file_id(needed.binary)
+        if needed.found is not None:
             yield Edge(
                 "needs",
                 source,
-                file_id(one.found),
-                one.name,
-                rule=one.rule,
-                by=one.by,
-                folder=one.place and one.place.rpartition("/")[0],
+                file_id(needed.found),
+                needed.name,
+                rule=needed.rule,
+                by=needed.by,
+                folder=needed.place and needed.place.rpartition("/")[0],
             )
             return
         # A file of that name that some other distribution bundles for itself is not meant.
         owner = self._nodes[source].owner
         near = [
             file_id(path)
-            for path in one.anywhere
-            if one.preloaded_from or self._brings(owner, self._nodes[file_id(path)].owner)
+            for path in needed.anywhere
+            if needed.preloaded_from or self._brings(owner, self._nodes[file_id(path)].owner)
         ]
-        for target in near or [self._library(one.name)]:
+        for target in near or [self._library(needed.name)]:
             yield Edge(
                 "needs",
                 source,
                 target,
-                one.name,
-                searched=one.searched,
-                at=one.preloaded_from,
+                needed.name,
+                searched=needed.searched,
+                at=needed.preloaded_from,
                 certain=not near,
             )
 
@@ -219,7 +221,7 @@ class _Builder:
                     for target in self._targets(name):
                         text = f"{name} ({note.priority})"
                         yield Edge("dlopen-note", source, target, text, certain=False)
-        for literal in sorted(binary.elf.literals, key=lambda one: not one.exact):
+        for literal in sorted(binary.elf.literals, key=lambda item: not item.exact):
             name = literal.text.rpartition("/")[2]
             if name in known or not name:
                 continue
@@ -265,7 +267,7 @@ class _Builder:
         if "*" not in text:
             if "/" in text:
                 path = text.lstrip("./")
-                found = [one for one in self._names if one == path or one.endswith(f"/{path}")]
+                found = [item for item in self._names if item == path or item.endswith(f"/{path}")]
                 if found:
                     return [file_id(one) for one in found[:MOST_MEANT]]
             if name in self._having:

@@ -51,7 +51,7 @@ def join(
     rest = files(inventory, resolution, between)
     nodes = {node.id: node for node in (*half.nodes, *rest.nodes)}
     known = tuple(evidence)
-    for id in {library_id(one.detail) for one in known if one.where == "host"} & nodes.keys():
+    for id in {library_id(item.detail) for item in known if item.where == "host"} & nodes.keys():
         nodes[id] = replace(nodes[id], text=OF_THE_HOST)
     found = (*between, *rest.edges)
     edges = [edge for edge in found if edge.source in nodes and edge.target in nodes]
@@ -90,9 +90,9 @@ def _unreached(
 
 def _markers(inventory: Inventory) -> dict[str, str]:
     """The environment markers of the tree's interpreter, of which nothing is executed."""
-    version = next((one.version for one in inventory.python_paths), None)
+    version = next((python_path.version for python_path in inventory.python_paths), None)
     if version is None:
-        paths = (one.path for one in inventory.distributions)
+        paths = (distribution.path for distribution in inventory.distributions)
         version = next((found[1] for path in paths if (found := _PYTHON.search(path))), "3.11")
     machines: dict[str, int] = {}
     for binary in inventory.binaries:
@@ -101,7 +101,7 @@ def _markers(inventory: Inventory) -> dict[str, str]:
         "implementation_name": "cpython",
         "implementation_version": f"{version}.0",
         "os_name": "posix",
-        "platform_machine": max(machines, key=lambda one: machines[one], default="x86_64"),
+        "platform_machine": max(machines, key=lambda machine: machines[machine], default="x86_64"),
         "platform_python_implementation": "CPython",
         "platform_release": "",
         "platform_system": "Linux",

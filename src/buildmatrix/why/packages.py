@@ -48,15 +48,15 @@ def packages(
     there twice is one node, and has the requirements of both.
     """
     installed = list(distributions)
-    of_system = {one.name: one for one in system}
+    of_system = {system_package.name: system_package for system_package in system}
     nodes: dict[str, Node] = {}
     for item in installed:
         nodes.setdefault(item.name, _installed(item, origins.get(item.path), of_system, packaged))
     notes: list[str] = []
     locked = {}
     for package in lock.packages if lock is not None else ():
-        known = nodes.get(package.name)
-        if known is None:
+        child = nodes.get(package.name)
+        if child is None:
             nodes[package.name] = Node(
                 node_id(package.name),
                 "distribution",
@@ -64,9 +64,9 @@ def packages(
                 names=(package.name,),
                 text="not installed: only the lock has it" if installed else "",
             )
-        elif known.label != f"{package.name} {package.version}":
+        elif child.label != f"{package.name} {package.version}":
             notes.append(
-                f"the lock has {package.name} {package.version}, installed is {known.label}"
+                f"the lock has {package.name} {package.version}, installed is {child.label}"
             )
         locked[package.name] = package
     asked = {
@@ -140,18 +140,20 @@ def _system_package(
 def imports(found: Iterable[PythonImport], known: Iterable[Edge]) -> Iterator[Edge]:
     """Imports of another distribution's modules, where no requirement of `known` says so."""
     told = {(edge.source, edge.target) for edge in known if edge.kind == "requires"}
-    for one in found:
-        if one.provider is None:
+    for imported in found:
+        if imported.provider is None:
             continue
         ends = (
-            node_id(one.owner.partition("==")[0]),
-            node_id(one.provider.partition("==")[0]),
+            node_id(imported.owner.partition("==")[0]),
+            node_id(imported.provider.partition("==")[0]),
         )
         if ends[0] == ends[1] or ends in told:
             continue
         told.add(ends)
         # It says what is loaded together, and not why anything was installed.
-        yield Edge("imports", *ends, one.module, at=f"{one.path}:{one.line}", certain=False)
+        yield Edge(
+            "imports", *ends, imported.module, at=f"{imported.path}:{imported.line}", certain=False
+        )
 
 
 def _line_edges(asked: Mapping[str, list[str]], lines: Mapping[str, str]) -> Iterator[Edge]:
@@ -173,13 +175,13 @@ def _tops(
         if edge.kind == "requires":
             required[edge.target] = required.get(edge.target, False) or edge.certain
     groups: dict[str | None, list[Distribution]] = {}
-    for one in installed:
-        groups.setdefault(one.installer, []).append(one)
-    asked = {node_id(one.name) for one in installed if one.direct_url}
+    for distribution in installed:
+        groups.setdefault(distribution.installer, []).append(distribution)
+    asked = {node_id(item.name) for item in installed if item.direct_url}
     brought = set[str]()
     for group in groups.values():
-        marked = {node_id(one.name) for one in group if one.requested}
-        others = {node_id(one.name) for one in group} - marked
+        marked = {node_id(item.name) for item in group if item.requested}
+        others = {node_id(item.name) for item in group} - marked
         if marked and (others or not any(one in required for one in marked)):
             asked |= marked
             brought |= others

@@ -44,7 +44,7 @@ def ask(graph: Graph, text: str, evidence: Iterable[Evidence], known: Vendors) -
         return Question(word, kind, _ordered(graph, _theirs(graph, evidence, backends)))
     if "/" in word:
         path = word.removeprefix("./").lstrip("/")
-        found = [node for node in graph.nodes.values() if _at(path, node)]
+        nodes = [node for node in graph.nodes.values() if _at(path, node)]
         kind = "path"
     else:
         kind = "glob" if _GLOB.search(word) else "name"
@@ -52,9 +52,9 @@ def ask(graph: Graph, text: str, evidence: Iterable[Evidence], known: Vendors) -
         if distribution is not None:
             # `torch` is the distribution: whoever means its library writes `libtorch`.
             return Question(word, "distribution", (distribution,), buried=_buried(graph, word))
-        found = [node for node in graph.nodes.values() if _named(word, node)]
-    ids = [node.id for node in found]
-    near = () if found else _near(graph, word)
+        nodes = [node for node in graph.nodes.values() if _named(word, node)]
+    ids = [node.id for node in nodes]
+    near = () if nodes else _near(graph, word)
     return Question(word, kind, _ordered(graph, ids), near, _buried(graph, word))
 
 
@@ -95,7 +95,7 @@ def _at(path: str, node: Node) -> bool:
     if node.kind not in ("file", "python"):
         return False
     names = (node.label, *(name for name in node.names if "/" in name))
-    return any(one == path or one.endswith(f"/{path}") or matches(path, one) for one in names)
+    return any(item == path or item.endswith(f"/{path}") or matches(path, item) for item in names)
 
 
 def _buried(graph: Graph, word: str) -> tuple[Buried, ...]:
@@ -103,20 +103,23 @@ def _buried(graph: Graph, word: str) -> tuple[Buried, ...]:
 
     Of one folder the names of a dozen files are known.
     """
-    return tuple(one for one in graph.buried if _is_buried(word, one))
+    return tuple(buried for buried in graph.buried if _is_buried(word, buried))
 
 
-def _is_buried(word: str, one: Buried) -> bool:
+def _is_buried(word: str, buried: Buried) -> bool:
     if "/" in word:
         path = word.removeprefix("./").strip("/")
-        inside = (f"{one.path}/{name}" for name in one.names)
+        inside = (f"{buried.path}/{name}" for name in buried.names)
         return any(
-            at == path or at.endswith(f"/{path}") or matches(path, at) for at in (one.path, *inside)
+            at == path or at.endswith(f"/{path}") or matches(path, at)
+            for at in (buried.path, *inside)
         )
-    last = one.path.rpartition("/")[2]
+    last = buried.path.rpartition("/")[2]
     metadata = re.fullmatch(r"(.+?)(?:-[^-]+)?\.(?:dist|egg)-info", last)
     package = distribution_name(metadata[1] if metadata else last.removesuffix(".libs"))
-    return matches(distribution_glob(word), package) or any(_is(word, name) for name in one.names)
+    return matches(distribution_glob(word), package) or any(
+        _is(word, name) for name in buried.names
+    )
 
 
 def _named(word: str, node: Node) -> bool:
@@ -149,11 +152,11 @@ def _is(word: str, name: str) -> bool:
 
 
 def _ordered(graph: Graph, ids: Iterable[str]) -> tuple[Node, ...]:
-    found = [graph.nodes[id] for id in dict.fromkeys(ids) if id in graph.nodes]
+    nodes = [graph.nodes[id] for id in dict.fromkeys(ids) if id in graph.nodes]
     # A library that many link comes before a file of the same folder that nobody does.
     return tuple(
         sorted(
-            found,
+            nodes,
             key=lambda node: (
                 _ORDER.index(node.kind),
                 -sum(edge.kind != "holds" for edge in graph.into.get(node.id, ())),

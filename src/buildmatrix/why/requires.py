@@ -17,23 +17,23 @@ def requirement_edges(
     told: set[tuple[str, str]] = set()
     lines_of: dict[tuple[str, str], list[Requires]] = {}
     for name, needs in requires.items():
-        for one in needs:
-            lines_of.setdefault((name, one.name), []).append(one)
+        for need in needs:
+            lines_of.setdefault((name, need.name), []).append(need)
     for (name, wanted), several in lines_of.items():
         # Of several lines the one with the fewest conditions is the reason.
-        one = min(
+        need = min(
             several, key=lambda item: (not _active(item, extras.get(name, ())), item.extra or "")
         )
-        active = _active(one, extras.get(name, ())) or name in via.get(wanted, ())
+        active = _active(need, extras.get(name, ())) or name in via.get(wanted, ())
         if name == wanted:
             continue  # `acme[all]` requires `acme[a,b]`: extras of its own.
         told.add((name, wanted))
-        condition = one.marker if one.extra is None else f"extra {one.extra}"
+        condition = need.marker if need.extra is None else f"extra {need.extra}"
         yield Edge(
             "requires",
             node_id(name),
             node_id(wanted),
-            text=one.line.partition(";")[0].strip(),
+            text=need.line.partition(";")[0].strip(),
             condition=condition,
             certain=active,
         )
@@ -43,5 +43,5 @@ def requirement_edges(
                 yield Edge("requires", node_id(name), node_id(wanted), text="the lock says so")
 
 
-def _active(one: Requires, extras: Iterable[str]) -> bool:
-    return one.extra is None or one.extra in extras
+def _active(requires: Requires, extras: Iterable[str]) -> bool:
+    return requires.extra is None or requires.extra in extras

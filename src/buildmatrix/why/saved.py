@@ -31,8 +31,8 @@ def from_findings(findings: Iterable[Finding]) -> tuple[Graph, tuple[Evidence, .
     told = tuple(findings)
     everything = dict.fromkeys(item for one in told for item in one.evidence)
     builder = _Builder(tuple(everything))
-    for one in told:
-        builder.chain(one.chain)
+    for finding in told:
+        builder.chain(finding.chain)
     return builder.graph(), tuple(everything)
 
 
@@ -89,8 +89,8 @@ class _Builder:
         size = item.size if item.kind in ("bundled", "tool") else 0
         name = item.path.rpartition("/")[2]
         holder = owner.id if owner is not None else None
-        known = self._nodes.get(id)
-        if known is None or size > known.size:
+        node = self._nodes.get(id)
+        if node is None or size > node.size:
             names = tuple(dict.fromkeys((name, demangle(name))))
             kind: NodeKind = "python" if python else "file"
             self._nodes[id] = Node(id, kind, item.path, size, owner=holder, names=names)

@@ -32,7 +32,7 @@ def with_symbols(found: Answer, open_tree: OpenTree, *, every: bool = False) -> 
     try:
         with open_tree() as tree:
             reader = _Reader(found.graph, tree)
-            subjects = tuple(replace(one, use=reader.shortest(one)) for one in found.subjects)
+            subjects = tuple(replace(item, use=reader.shortest(item)) for item in found.subjects)
             left = ALL_OTHERS if every else MOST_OTHERS
             for number, subject in enumerate(subjects):
                 uses = tuple(reader.others(subject, left))
@@ -53,7 +53,7 @@ def _readable(subjects: Sequence[Subject]) -> tuple[Subject, ...]:
     """The symbols of all of them as people write them."""
     from buildmatrix.symbols.demangle import demangled
 
-    names = {name for one in subjects for use in _uses(one) for name in use.symbols}
+    names = {name for subject in subjects for use in _uses(subject) for name in use.symbols}
     ordered = sorted(names)
     readable = dict(zip(ordered, demangled(ordered), strict=True))
 
@@ -61,8 +61,8 @@ def _readable(subjects: Sequence[Subject]) -> tuple[Subject, ...]:
         return replace(use, symbols=tuple(readable[name] for name in use.symbols))
 
     return tuple(
-        replace(one, use=one.use and told(one.use), uses=tuple(map(told, one.uses)))
-        for one in subjects
+        replace(subject, use=subject.use and told(subject.use), uses=tuple(map(told, subject.uses)))
+        for subject in subjects
     )
 
 
@@ -113,10 +113,10 @@ class _Reader:
             return Use(binary, edge.text, unread="one of the two is no ELF object any more")
         defined = self._names(library.id, offered) if offered is not None else frozenset[str]()
         names = {
-            one.name
-            for one in imported.undefined
-            if one.library == edge.text
-            or (one.library is None and offered is not None and one.name in defined)
+            undefined.name
+            for undefined in imported.undefined
+            if undefined.library == edge.text
+            or (undefined.library is None and offered is not None and undefined.name in defined)
         }
         if offered is None and not names:
             return Use(

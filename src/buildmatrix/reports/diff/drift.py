@@ -19,15 +19,15 @@ def render_table(drifts: Drifts, *, width: int, color: bool, every: bool = False
     paint, width = Painter(color), max(width, 40)
     bare, meant = drifts.drift, drifts.explained
     lines: list[str] = []
-    for one in bare if every else bare[:MOST]:
-        lines += [paint(printable(one.name), "yellow", "bold"), *_versions(one, width, every)]
+    for drift in bare if every else bare[:MOST]:
+        lines += [paint(printable(drift.name), "yellow", "bold"), *_versions(drift, width, every)]
     if len(bare) > MOST and not every:
         lines.append(f"and {len(bare) - MOST} more; --all lists them")
     if meant:
         lines += ["", paint("different for a reason", "bold")]
-        for one in meant if every else meant[:MOST]:
-            versions = listing((it.version for it in one.pinned), 99 if every else 4)
-            text = f"{one.name} ({versions}): {one.reason}"
+        for drift in meant if every else meant[:MOST]:
+            versions = listing((pinned.version for pinned in drift.pinned), 99 if every else 4)
+            text = f"{drift.name} ({versions}): {drift.reason}"
             lines += wrapped(text, width, "  ")
         if len(meant) > MOST and not every:
             lines.append(f"  and {len(meant) - MOST} more; --all lists them")
@@ -45,16 +45,16 @@ def _left_out(drifts: Drifts) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield "locks that do not fit their inputs", drifts.stale
 
 
-def _versions(one: Drift, width: int, every: bool) -> Iterator[str]:
-    wide = max(len(it.version) for it in one.pinned)
-    for it in one.pinned:
-        targets = listing(it.targets, len(it.targets) if every else MOST_TARGETS)
-        yield f"  {printable(it.version.ljust(wide))}  {printable(targets)}"
-        yield from wrapped(_chain(it, " -> "), width, " " * (wide + 4))
+def _versions(drift: Drift, width: int, every: bool) -> Iterator[str]:
+    wide = max(len(it.version) for it in drift.pinned)
+    for pinned in drift.pinned:
+        targets = listing(pinned.targets, len(pinned.targets) if every else MOST_TARGETS)
+        yield f"  {printable(pinned.version.ljust(wide))}  {printable(targets)}"
+        yield from wrapped(_chain(pinned, " -> "), width, " " * (wide + 4))
 
 
-def _chain(it: Pinned, arrow: str) -> str:
-    return arrow.join(it.chain)
+def _chain(pinned: Pinned, arrow: str) -> str:
+    return arrow.join(pinned.chain)
 
 
 def summary(drifts: Drifts) -> str:
@@ -73,19 +73,19 @@ def render_markdown(drifts: Drifts, *, every: bool = False) -> str:
     """The drift as GitHub-flavoured Markdown."""
     bare, meant = drifts.drift, drifts.explained
     lines = ["## buildmatrix: drift between targets", "", f"{plain(summary(drifts))}.", ""]
-    for one in bare if every else bare[:MOST]:
-        lines.append(f"- **{plain(one.name)}**")
-        for it in one.pinned:
-            targets = listing(it.targets, len(it.targets) if every else MOST_TARGETS)
-            chain = " &rarr; ".join(plain(link) for link in it.chain)
-            lines.append(f"  - {plain(it.version)} on {plain(targets)}: {chain}")
+    for drift in bare if every else bare[:MOST]:
+        lines.append(f"- **{plain(drift.name)}**")
+        for pinned in drift.pinned:
+            targets = listing(pinned.targets, len(pinned.targets) if every else MOST_TARGETS)
+            chain = " &rarr; ".join(plain(link) for link in pinned.chain)
+            lines.append(f"  - {plain(pinned.version)} on {plain(targets)}: {chain}")
     if len(bare) > MOST and not every:
         lines.append(f"- and {len(bare) - MOST} more; `--all` lists them")
     if meant:
         lines += ["", f"<details><summary>{len(meant)} different for a reason</summary>", ""]
-        for one in meant:
-            versions = plain(listing((it.version for it in one.pinned), 99))
-            lines.append(f"- {plain(one.name)} ({versions}): {plain(one.reason)}")
+        for drift in meant:
+            versions = plain(listing((it.version for it in drift.pinned), 99))
+            lines.append(f"- {plain(drift.name)} ({versions}): {plain(drift.reason)}")
         lines += ["", "</details>"]
     for title, texts in _left_out(drifts):
         lines += ["", f"{title}:", *(f"- {plain(text)}" for text in texts)]

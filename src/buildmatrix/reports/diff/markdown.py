@@ -19,50 +19,50 @@ def render(comparison: Comparison, *, every: bool = False) -> str:
     return "\n".join(_lines(comparison, every)) + "\n"
 
 
-def _lines(it: Comparison, every: bool) -> Iterator[str]:
+def _lines(comparison: Comparison, every: bool) -> Iterator[str]:
     yield "## buildmatrix: what changed"
     yield ""
-    yield f"{plain(it.before.source)} ({plain(end(it.before))}) &rarr; "
-    yield f"{plain(it.after.source)} ({plain(end(it.after))})"
+    yield f"{plain(comparison.before.source)} ({plain(end(comparison.before))}) &rarr; "
+    yield f"{plain(comparison.after.source)} ({plain(end(comparison.after))})"
     yield ""
-    yield f"**{plain(summary(it))}**"
+    yield f"**{plain(summary(comparison))}**"
     yield ""
-    changes = it.finding_changes
-    told = changes if every else changes[:MOST_FINDINGS]
-    for change in told:
+    changes = comparison.finding_changes
+    finding_changes = changes if every else changes[:MOST_FINDINGS]
+    for change in finding_changes:
         yield from _finding(change)
-    if len(changes) > len(told):
-        yield f"- and {len(changes) - len(told)} more findings; `--all` lists them"
-    for block in blocks(it, every=every):
+    if len(changes) > len(finding_changes):
+        yield f"- and {len(changes) - len(finding_changes)} more findings; `--all` lists them"
+    for block in blocks(comparison, every=every):
         yield from _block(block)
-    for side in (it.before, it.after):
+    for side in (comparison.before, comparison.after):
         shown = side.unread if every else side.unread[:_UNREAD]
         for item in shown:
             yield f"- not read in {plain(side.source)}: {plain(item.path)}: {plain(item.why)}"
         if len(side.unread) > len(shown):
             yield f"- and {len(side.unread) - len(shown)} more that were not read"
-    for note in it.notes:
+    for note in comparison.notes:
         yield f"- {plain(note)}"
 
 
 def _finding(change: FindingChange) -> Iterator[str]:
-    one = change.finding
+    finding = change.finding
     word = _WORDS[change.change]
-    severity: str = "accepted" if one.waived is not None else one.severity
+    severity: str = "accepted" if finding.waived is not None else finding.severity
     if change.before is not None and change.after is not None:
         before: str = "accepted" if change.before.waived is not None else change.before.severity
         severity = f"{before} &rarr; {severity}"
     mark = "**" if change.change != "removed" else ""
-    head = f"{mark}{word} {severity} {plain(one.rule)}{mark} {plain(one.name)}"
-    yield f"- {head}: {plain(one.message)}"
+    head = f"{mark}{word} {severity} {plain(finding.rule)}{mark} {plain(finding.name)}"
+    yield f"- {head}: {plain(finding.message)}"
     if change.change == "removed":
         return
-    if one.chain:
-        yield f"  <br>{' &rarr; '.join(plain(link) for link in one.chain)}"
-    if one.waived is not None:
-        yield f"  <br>accepted: {plain(one.waived)}"
-    elif one.fix is not None:
-        yield f"  <br>fix: {plain(one.fix.text)}"
+    if finding.chain:
+        yield f"  <br>{' &rarr; '.join(plain(link) for link in finding.chain)}"
+    if finding.waived is not None:
+        yield f"  <br>accepted: {plain(finding.waived)}"
+    elif finding.fix is not None:
+        yield f"  <br>fix: {plain(finding.fix.text)}"
 
 
 def _block(block: Block) -> Iterator[str]:

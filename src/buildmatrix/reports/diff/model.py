@@ -163,9 +163,9 @@ class FindingChange:
     @property
     def finding(self) -> Finding:
         """The latest that is known of it."""
-        found = self.after or self.before
-        assert found is not None
-        return found
+        finding = self.after or self.before
+        assert finding is not None
+        return finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +190,12 @@ class FindingChanges:
     def all(self) -> tuple[FindingChange, ...]:
         """Every difference: what is new, what counts otherwise, what is gone."""
         return (
-            *(FindingChange("added", None, one) for one in self.new),
-            *(FindingChange("changed", one.before, one.after) for one in self.changed),
-            *(FindingChange("removed", one, None) for one in self.gone),
+            *(FindingChange("added", None, finding) for finding in self.new),
+            *(
+                FindingChange("changed", changed_finding.before, changed_finding.after)
+                for changed_finding in self.changed
+            ),
+            *(FindingChange("removed", finding, None) for finding in self.gone),
         )
 
     def each(self, change: Callable[[Finding], Finding]) -> FindingChanges:
@@ -201,7 +204,10 @@ class FindingChanges:
             self.same,
             tuple(map(change, self.new)),
             tuple(map(change, self.gone)),
-            tuple(ChangedFinding(change(one.before), change(one.after)) for one in self.changed),
+            tuple(
+                ChangedFinding(change(changed_finding.before), change(changed_finding.after))
+                for changed_finding in self.changed
+            ),
         )
 
 

@@ -33,15 +33,17 @@ def render(comparison: Comparison, *, width: int, color: bool, every: bool = Fal
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
-def _ends(it: Comparison, paint: Painter) -> list[str]:
+def _ends(comparison: Comparison, paint: Painter) -> list[str]:
     return [
         f"{sign} {paint(printable(side.source), 'bold')}  {printable(end(side))}"
-        for sign, side in (("-", it.before), ("+", it.after))
+        for sign, side in (("-", comparison.before), ("+", comparison.after))
     ]
 
 
-def _findings(it: Comparison, width: int, paint: Painter, every: bool) -> Iterator[list[str]]:
-    changes = it.finding_changes
+def _findings(
+    comparison: Comparison, width: int, paint: Painter, every: bool
+) -> Iterator[list[str]]:
+    changes = comparison.finding_changes
     if not changes:
         return
     shown = changes if every else changes[:MOST_FINDINGS]
@@ -54,29 +56,29 @@ def _findings(it: Comparison, width: int, paint: Painter, every: bool) -> Iterat
 
 
 def _finding(change: FindingChange, width: int, paint: Painter) -> list[str]:
-    one = change.finding
+    finding = change.finding
     word = _WORDS[change.change]
     style: Style = "dim"
-    if change.change != "removed" and one.waived is None:
-        style = "red" if one.severity == "error" else "yellow"
-    who = " ".join(part for part in (one.distribution, one.version) if part)
+    if change.change != "removed" and finding.waived is None:
+        style = "red" if finding.severity == "error" else "yellow"
+    who = " ".join(part for part in (finding.distribution, finding.version) if part)
     severity = _severity(change)
-    title = f"  {paint(f'{word} {severity}', style, 'bold')} {one.rule} {one.name}"
+    title = f"  {paint(f'{word} {severity}', style, 'bold')} {finding.rule} {finding.name}"
     lines = [f"{title}  {printable(who)}".rstrip()]
-    lines += wrapped(one.message, width, "    ")
+    lines += wrapped(finding.message, width, "    ")
     if change.change != "removed":
-        if one.chain:
-            lines += wrapped(" -> ".join(one.chain), width, "    ")
-        if one.waived is not None:
-            lines += wrapped(f"accepted: {one.waived}", width, "    ")
-        elif one.fix is not None:
-            lines += wrapped(f"fix: {one.fix.text}", width, "    ")
+        if finding.chain:
+            lines += wrapped(" -> ".join(finding.chain), width, "    ")
+        if finding.waived is not None:
+            lines += wrapped(f"accepted: {finding.waived}", width, "    ")
+        elif finding.fix is not None:
+            lines += wrapped(f"fix: {finding.fix.text}", width, "    ")
     return lines
 
 
 def _severity(change: FindingChange) -> str:
-    def told(one: Finding) -> str:
-        return "accepted" if one.waived is not None else one.severity
+    def told(finding: Finding) -> str:
+        return "accepted" if finding.waived is not None else finding.severity
 
     if change.before is not None and change.after is not None:
         return f"{told(change.before)} -> {told(change.after)}"
@@ -108,8 +110,8 @@ def _row(row: Row, names: int, width: int, paint: Painter) -> list[str]:
     return [first.rstrip(), *(paint(line, "dim") for line in wrapped(more, width, " " * 6))]
 
 
-def _unread(it: Comparison, paint: Painter, every: bool) -> Iterator[list[str]]:
-    for side in (it.before, it.after):
+def _unread(comparison: Comparison, paint: Painter, every: bool) -> Iterator[list[str]]:
+    for side in (comparison.before, comparison.after):
         if not side.unread:
             continue
         shown: Sequence[str] = [
@@ -124,16 +126,16 @@ def _unread(it: Comparison, paint: Painter, every: bool) -> Iterator[list[str]]:
         ]
 
 
-def _notes(it: Comparison, width: int, paint: Painter) -> Iterator[list[str]]:
-    if it.notes:
-        lines = [line for note in it.notes for line in wrapped(note, width, "  ")]
+def _notes(comparison: Comparison, width: int, paint: Painter) -> Iterator[list[str]]:
+    if comparison.notes:
+        lines = [line for note in comparison.notes for line in wrapped(note, width, "  ")]
         yield [paint("not compared", "bold"), *(paint(line, "dim") for line in lines)]
 
 
-def _summary(it: Comparison, paint: Painter) -> str:
-    found = it.findings.new if it.findings is not None else ()
-    new = [one for one in found if one.waived is None]
+def _summary(comparison: Comparison, paint: Painter) -> str:
+    findings = comparison.findings.new if comparison.findings is not None else ()
+    new = [finding for finding in findings if finding.waived is None]
     style: Style = "green"
     if new:
-        style = "red" if any(one.severity == "error" for one in new) else "yellow"
-    return paint(summary(it), style, "bold")
+        style = "red" if any(finding.severity == "error" for finding in new) else "yellow"
+    return paint(summary(comparison), style, "bold")

@@ -56,14 +56,20 @@ def blocks(comparison: Comparison, *, every: bool) -> Iterator[Block]:
     it = comparison
     for title, rows in (
         ("targets", _targets(it)),
-        ("verdicts", [_verdict(one) for one in it.verdicts or ()]),
-        (_distributions_title(it), [_distribution(one) for one in it.distributions.changes]),
+        ("verdicts", [_verdict(verdict) for verdict in it.verdicts or ()]),
+        (_distributions_title(it), [_distribution(change) for change in it.distributions.changes]),
         ("libraries of vendors", list(_libraries(it.libraries or ()))),
-        ("architectures of device code", [_architecture(one) for one in it.architectures or ()]),
+        (
+            "architectures of device code",
+            [_architecture(architecture) for architecture in it.architectures or ()],
+        ),
         ("bytes", list(_bytes(it))),
-        (_layers_title(it.layers), [_layer(one) for one in it.layers.changes] if it.layers else []),
+        (
+            _layers_title(it.layers),
+            [_layer(change) for change in it.layers.changes] if it.layers else [],
+        ),
         ("base image", list(_base(it))),
-        ("environment", [_variable(one) for one in it.environment or ()]),
+        ("environment", [_variable(variable_change) for variable_change in it.environment or ()]),
     ):
         if rows:
             yield _block(title, rows, every)
@@ -80,13 +86,13 @@ def _rank(row: Row, place: int) -> tuple[bool, bool, int, int]:
     return not row.is_loud, row.is_quiet, -row.weight, place
 
 
-def end(one: End) -> str:
+def end(item: End) -> str:
     """What a side is: backends, size, distributions."""
     parts = [
-        *([one.subject] if one.subject else []),
-        *([f"for {listing(one.backends)}"] if one.backends else []),
-        *([size(one.size)] if one.size is not None else []),
-        count(one.distributions, "distribution"),
+        *([item.subject] if item.subject else []),
+        *([f"for {listing(item.backends)}"] if item.backends else []),
+        *([size(item.size)] if item.size is not None else []),
+        count(item.distributions, "distribution"),
     ]
     return ", ".join(parts)
 
@@ -102,7 +108,7 @@ def summary(comparison: Comparison) -> str:
         ("added", "added"), ("removed", "removed"), ("changed", "changed"),
     )  # fmt: skip
     numbers = [
-        f"{sum(one.change == kind for one in it.distributions.changes)} {word}"
+        f"{sum(change.change == kind for change in it.distributions.changes)} {word}"
         for kind, word in kinds
     ]
     parts.append(f"distributions: {', '.join(numbers)}, {it.distributions.same} the same")
@@ -120,58 +126,67 @@ def signed(number: int) -> str:
 # Kinds
 
 
-def _targets(it: Comparison) -> list[Row]:
+def _targets(comparison: Comparison) -> list[Row]:
     return [
-        *(Row("+", id) for id in it.targets.added),
-        *(Row("-", id) for id in it.targets.removed),
+        *(Row("+", id) for id in comparison.targets.added),
+        *(Row("-", id) for id in comparison.targets.removed),
     ]
 
 
-def _verdict(one: VerdictChange) -> Row:
-    where = f" on {one.backend}" if one.backend else ""
-    sign = "+" if one.before is None else "-" if one.after is None else "~"
+def _verdict(verdict_change: VerdictChange) -> Row:
+    where = f" on {verdict_change.backend}" if verdict_change.backend else ""
+    sign = "+" if verdict_change.before is None else "-" if verdict_change.after is None else "~"
     return Row(
         sign,
-        f"{one.name}{where}",
-        _arrow(one.before or "", one.after or ""),
-        one.reason,
-        one.foreign_after,
-        one.after in ("bloat", "broken"),
+        f"{verdict_change.name}{where}",
+        _arrow(verdict_change.before or "", verdict_change.after or ""),
+        verdict_change.reason,
+        verdict_change.foreign_after,
+        verdict_change.after in ("bloat", "broken"),
     )
 
 
-def _distributions_title(it: Comparison) -> str:
-    return f"distributions ({len(it.distributions.changes)} of {_all(it)} differ)"
+def _distributions_title(comparison: Comparison) -> str:
+    return f"distributions ({len(comparison.distributions.changes)} of {_all(comparison)} differ)"
 
 
-def _all(it: Comparison) -> int:
-    return len(it.distributions.changes) + it.distributions.same
+def _all(comparison: Comparison) -> int:
+    return len(comparison.distributions.changes) + comparison.distributions.same
 
 
-def _distribution(one: DistributionChange) -> Row:
-    before, after = listing(one.before), listing(one.after)
+def _distribution(distribution_change: DistributionChange) -> Row:
+    before, after = listing(distribution_change.before), listing(distribution_change.after)
     versions = before if before == after else _arrow(before, after)
-    if one.is_downgrade:
+    if distribution_change.is_downgrade:
         versions += " (older)"
-    elif one.step == "major":
+    elif distribution_change.step == "major":
         versions += " (major)"
-    more = list(one.details)
-    if one.size_before != one.size_after and None not in (one.size_before, one.size_after):
-        more.insert(0, _sizes(one.size_before or 0, one.size_after or 0))
-    elif one.change != "changed":
-        more += [size(s) for s in (one.size_before, one.size_after) if s is not None]
-    more += [f"now requires {line}" for line in one.requires_added]
-    more += [f"does not require {line} any more" for line in one.requires_removed]
-    where = f" on {one.backend}" if one.backend else ""
-    weight = abs((one.size_after or 0) - (one.size_before or 0))
+    more = list(distribution_change.details)
+    if distribution_change.size_before != distribution_change.size_after and None not in (
+        distribution_change.size_before,
+        distribution_change.size_after,
+    ):
+        more.insert(
+            0, _sizes(distribution_change.size_before or 0, distribution_change.size_after or 0)
+        )
+    elif distribution_change.change != "changed":
+        more += [
+            size(s)
+            for s in (distribution_change.size_before, distribution_change.size_after)
+            if s is not None
+        ]
+    more += [f"now requires {line}" for line in distribution_change.requires_added]
+    more += [f"does not require {line} any more" for line in distribution_change.requires_removed]
+    where = f" on {distribution_change.backend}" if distribution_change.backend else ""
+    weight = abs((distribution_change.size_after or 0) - (distribution_change.size_before or 0))
     return Row(
-        SIGNS[one.change],
-        f"{one.name}{where}",
+        SIGNS[distribution_change.change],
+        f"{distribution_change.name}{where}",
         versions,
         "; ".join(more),
         weight,
-        one.is_downgrade,
-        one.step == "bytes",
+        distribution_change.is_downgrade,
+        distribution_change.step == "bytes",
     )
 
 
@@ -184,9 +199,16 @@ def _sizes(before: int, after: int) -> str:
 def _libraries(changes: Iterable[LibraryChange]) -> Iterator[Row]:
     """Libraries of one distribution that changed alike are one line."""
     groups: dict[tuple[object, ...], list[LibraryChange]] = {}
-    for one in changes:
-        key = (one.change, one.backend, one.before, one.after, one.distributions, one.major)
-        groups.setdefault(key if one.distributions else (*key, one.name), []).append(one)
+    for change in changes:
+        key = (
+            change.change,
+            change.backend,
+            change.before,
+            change.after,
+            change.distributions,
+            change.major,
+        )
+        groups.setdefault(key if change.distributions else (*key, change.name), []).append(change)
     for same in groups.values():
         first = same[0]
         before, after = (listing(v or "version unknown" for v in side) for side in
@@ -198,15 +220,15 @@ def _libraries(changes: Iterable[LibraryChange]) -> Iterator[Row]:
         if first.major:
             text += "  MAJOR" if _shows(first) else f"  MAJOR {first.major}"
         more = [first.backend, *first.distributions]
-        bytes_before = sum(one.size_before for one in same)
-        bytes_after = sum(one.size_after for one in same)
+        bytes_before = sum(library_change.size_before for library_change in same)
+        bytes_after = sum(library_change.size_after for library_change in same)
         if bytes_before and bytes_after and bytes_before != bytes_after:
             more.append(_sizes(bytes_before, bytes_after))
         elif bytes_before != bytes_after:
             more.append(size(bytes_before or bytes_after))
         yield Row(
             SIGNS[first.change],
-            listing((one.name for one in same), 3),
+            listing((library_change.name for library_change in same), 3),
             text,
             ", ".join(more),
             abs(bytes_after - bytes_before),
@@ -214,31 +236,36 @@ def _libraries(changes: Iterable[LibraryChange]) -> Iterator[Row]:
         )
 
 
-def _shows(one: LibraryChange) -> bool:
+def _shows(library_change: LibraryChange) -> bool:
     """Whether the versions themselves show the major change."""
     before, after = (
         "/".join(sorted({version.partition(".")[0] for version in side if version}))
-        for side in (one.before, one.after)
+        for side in (library_change.before, library_change.after)
     )
-    return one.major == f"{before} -> {after}"
+    return library_change.major == f"{before} -> {after}"
 
 
-def _architecture(one: ArchitectureChange) -> Row:
+def _architecture(architecture_change: ArchitectureChange) -> Row:
     name = {None: "everything", "": "files of no distribution"}.get(
-        one.distribution, one.distribution or ""
+        architecture_change.distribution, architecture_change.distribution or ""
     )
     parts = [
-        *([f"gained {' '.join(one.gained)}"] if one.gained else []),
-        *([f"lost {' '.join(one.lost)}"] if one.lost else []),
+        *([f"gained {' '.join(architecture_change.gained)}"] if architecture_change.gained else []),
+        *([f"lost {' '.join(architecture_change.lost)}"] if architecture_change.lost else []),
     ]
-    return Row("~", f"{name} ({one.vendor})", ", ".join(parts), is_loud=one.distribution is None)
+    return Row(
+        "~",
+        f"{name} ({architecture_change.vendor})",
+        ", ".join(parts),
+        is_loud=architecture_change.distribution is None,
+    )
 
 
-def _bytes(it: Comparison) -> Iterator[Row]:
-    for one in it.vendors or ():
-        if one.before != one.after:
-            yield _bytes_of(f"{one.vendor} ({one.backend})", one.before, one.after)
-    before, after = it.before.size, it.after.size
+def _bytes(comparison: Comparison) -> Iterator[Row]:
+    for vendor in comparison.vendors or ():
+        if vendor.before != vendor.after:
+            yield _bytes_of(f"{vendor.vendor} ({vendor.backend})", vendor.before, vendor.after)
+    before, after = comparison.before.size, comparison.after.size
     if before is not None and after is not None and before != after:
         yield _bytes_of("everything", before, after)
 
@@ -264,27 +291,32 @@ def _layers_title(layers: LayersChange | None) -> str:
     return f"layers ({layers.before} -> {layers.after}, {same}{hidden})"
 
 
-def _layer(one: LayerChange) -> Row:
-    sizes = [size(it) for it in (one.size_before, one.size_after) if it is not None]
+def _layer(layer_change: LayerChange) -> Row:
+    sizes = [
+        size(it) for it in (layer_change.size_before, layer_change.size_after) if it is not None
+    ]
     return Row(
-        SIGNS[one.change],
-        f"layer {one.index + 1}",
+        SIGNS[layer_change.change],
+        f"layer {layer_change.index + 1}",
         " -> ".join(dict.fromkeys(sizes)),
-        _cut(one.instruction) or "made by an instruction that the image does not name",
-        abs((one.size_after or 0) - (one.size_before or 0)),
+        _cut(layer_change.instruction) or "made by an instruction that the image does not name",
+        abs((layer_change.size_after or 0) - (layer_change.size_before or 0)),
     )
 
 
-def _base(it: Comparison) -> Iterator[Row]:
-    before, after = it.before.base, it.after.base
+def _base(comparison: Comparison) -> Iterator[Row]:
+    before, after = comparison.before.base, comparison.after.base
     if before is not None and after is not None and before != after:
         yield Row("~", "base", f"{before} -> {after}", is_loud=True)
 
 
-def _variable(one: VariableChange) -> Row:
-    before, after = (_cut(value) if value is not None else "" for value in (one.before, one.after))
+def _variable(variable_change: VariableChange) -> Row:
+    before, after = (
+        _cut(value) if value is not None else ""
+        for value in (variable_change.before, variable_change.after)
+    )
     text = f"is another value {after}" if before == after else _arrow(before, after)
-    return Row(SIGNS[one.change], one.name, text)
+    return Row(SIGNS[variable_change.change], variable_change.name, text)
 
 
 def _arrow(before: str, after: str) -> str:

@@ -15,18 +15,18 @@ _ARCHITECTURES = 12
 _INSTRUCTION = 120
 
 
-def lists(one: Contents) -> Iterator[tuple[str, list[str]]]:
+def lists(contents: Contents) -> Iterator[tuple[str, list[str]]]:
     """Titles and lines; what there is nothing of is left out."""
     yield (
         "by vendor and role",
-        [share_line(share) for share in one.shares] or ["nothing of a vendor"],
+        [share_line(share) for share in contents.shares] or ["nothing of a vendor"],
     )
-    if len(one.distributions) > 1:
-        yield "by distribution", list(_distributions(one))
-    if one.layers:
-        yield "by layer", list(_layers(one))
-    if one.architectures:
-        yield _title(one), list(_architectures(one))
+    if len(contents.distributions) > 1:
+        yield "by distribution", list(_distributions(contents))
+    if contents.layers:
+        yield "by layer", list(_layers(contents))
+    if contents.architectures:
+        yield _title(contents), list(_architectures(contents))
 
 
 def share_line(share: Share) -> str:
@@ -42,17 +42,17 @@ def share_line(share: Share) -> str:
     )
 
 
-def _distributions(one: Contents) -> Iterator[str]:
-    for item in one.distributions[:_SHOWN]:
+def _distributions(contents: Contents) -> Iterator[str]:
+    for item in contents.distributions[:_SHOWN]:
         name = f"{item.name} {item.version}" if item.name else "owned by no distribution"
         yield f"{name}  {size(item.size)}{_backends(item.backends)}"
-    rest = one.distributions[_SHOWN:]
+    rest = contents.distributions[_SHOWN:]
     if rest:
         yield f"and {len(rest)} more with {size(sum(item.size for item in rest))}"
 
 
-def _layers(one: Contents) -> Iterator[str]:
-    for number, layer in enumerate(one.layers, 1):
+def _layers(contents: Contents) -> Iterator[str]:
+    for number, layer in enumerate(contents.layers, 1):
         text = " ".join(layer.instruction.split()) or "an instruction that the image does not tell"
         text = text if len(text) <= _INSTRUCTION else text[: _INSTRUCTION - 4] + " ..."
         hidden = f", {size(layer.hidden)} of it hidden by later layers" if layer.hidden else ""
@@ -64,14 +64,14 @@ def _backends(backends: Mapping[str, int]) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def _title(one: Contents) -> str:
+def _title(contents: Contents) -> str:
     title = "device code by architecture"
-    return title if one.machines is None else f"{title}, for {one.machines.name}"
+    return title if contents.machines is None else f"{title}, for {contents.machines.name}"
 
 
-def _architectures(one: Contents) -> Iterator[str]:
-    useless = sum(item.size for item in one.architectures if item.use == "none")
-    for item in one.architectures:
+def _architectures(contents: Contents) -> Iterator[str]:
+    useless = sum(item.size for item in contents.architectures if item.use == "none")
+    for item in contents.architectures:
         use = _LINKED if item.use == "jit" and item.kind == "lto-ir" else _USE[item.use]
         yield f"{_arch(item)}  {size(item.size)} in {count(item.files, 'file')}{use}"
     if useless:

@@ -30,7 +30,7 @@ _FLAGS = {0x1: "NOW", 0x8: "NODELETE", 0x20: "NOOPEN", 0x80: "ORIGIN", 0x800: "N
 def render(inspections: Inspections, *, width: int, color: bool) -> str:
     """The inspections one after the other, wrapped at `width` columns."""
     writer = _Writer(max(width, 40), Painter(color))
-    return "\n".join("\n".join(writer.told(one)) + "\n" for one in inspections.files)
+    return "\n".join("\n".join(writer.told(inspection)) + "\n" for inspection in inspections.files)
 
 
 class _Writer:
@@ -38,34 +38,36 @@ class _Writer:
         self._width = width
         self._paint = paint
 
-    def told(self, one: Inspection) -> Iterator[str]:
-        head = f"{self._paint(printable(one.path), 'bold')}  {size(one.size)}"
-        if one.kind == "elf":
-            elf = one.binaries[0].elf
+    def told(self, inspection: Inspection) -> Iterator[str]:
+        head = f"{self._paint(printable(inspection.path), 'bold')}  {size(inspection.size)}"
+        if inspection.kind == "elf":
+            elf = inspection.binaries[0].elf
             yield f"{head}, {_format(elf)}"
-            yield from self._elf(elf, one)
-        elif one.kind == "archive":
+            yield from self._elf(elf, inspection)
+        elif inspection.kind == "archive":
             yield f"{head}, archive"
-            yield from self._list("binaries", map(_binary, _by_size(one.binaries)))
-        elif one.kind == "wheel":
+            yield from self._list("binaries", map(_binary, _by_size(inspection.binaries)))
+        elif inspection.kind == "wheel":
             yield f"{head}, wheel"
-            yield from self._wheel(one)
-        elif one.kind == "tree" and one.contents is not None:
-            files, binaries = one.contents.files, one.contents.binaries
+            yield from self._wheel(inspection)
+        elif inspection.kind == "tree" and inspection.contents is not None:
+            files, binaries = inspection.contents.files, inspection.contents.binaries
             yield f"{head}, {count(files, 'file')}, {binaries} of them ELF"
-            for title, lines in lists(one.contents):
+            for title, lines in lists(inspection.contents):
                 yield from self._list(title, lines, most=None)
         else:
-            yield f"{head}, {one.kind}"
-        if one.kind != "tree":
-            yield from self._opinion(one)
-        unread = [f"{item.why}" if one.kind not in ("wheel", "tree") else f"{item.path}: {item.why}"
-                  for item in one.unread]  # fmt: skip
+            yield f"{head}, {inspection.kind}"
+        if inspection.kind != "tree":
+            yield from self._opinion(inspection)
+        names_paths = inspection.kind in ("wheel", "tree")
+        unread = [
+            f"{item.path}: {item.why}" if names_paths else item.why for item in inspection.unread
+        ]
         yield from self._list("not read", unread, most=None)
 
     # One ELF object
 
-    def _elf(self, elf: Elf, one: Inspection) -> Iterator[str]:
+    def _elf(self, elf: Elf, inspection: Inspection) -> Iterator[str]:
         yield from self._fields(
             ("soname", elf.soname),
             ("build-id", elf.build_id),
@@ -75,7 +77,7 @@ class _Writer:
             ("flags", " ".join(name for bit, name in _FLAGS.items() if elf.flags_1 & bit)),
             ("ABI tag", elf.abi_tag),
         )
-        yield from self._imports(elf, one.imports)
+        yield from self._imports(elf, inspection.imports)
         yield from self._list(
             "version needs",
             (f"{need.library}: {', '.join(need.versions)}" for need in elf.version_needs),
@@ -92,10 +94,10 @@ class _Writer:
         yield from self._list("marks of static libraries", (mark.name for mark in elf.marks))
 
     def _imports(self, elf: Elf, imports: Sequence[Imports]) -> Iterator[str]:
-        by_library = {one.library: one.symbols for one in imports}
+        by_library = {item.library: item.symbols for item in imports}
         if elf.needed or imports:
             yield self._title("NEEDED, with the symbols imported by version")
-        for library in dict.fromkeys((*elf.needed, *(one.library for one in imports))):
+        for library in dict.fromkeys((*elf.needed, *(item.library for item in imports))):
             symbols = by_library.get(library, ())
             name = "of no certain library (no version)" if library is None else printable(library)
             yield f"{_INDENT * 2}{name}" + (f"  {count(len(symbols), 'symbol')}" if symbols else "")
@@ -112,17 +114,17 @@ class _Writer:
 
     # A wheel
 
-    def _wheel(self, one: Inspection) -> Iterator[str]:
-        for item in one.distributions:
+    def _wheel(self, inspection: Inspection) -> Iterator[str]:
+        for item in inspection.distributions:
             yield from self._fields(
                 ("distribution", f"{item.name} {item.version}"),
                 ("installed", f"{count(item.files, 'file')}, {size(item.size)}"),
             )
             yield from self._list("requires", item.requires)
-        for title, lines in lists(one.contents) if one.contents is not None else ():
+        for title, lines in lists(inspection.contents) if inspection.contents is not None else ():
             yield from self._list(title, lines, most=None)
-        yield from self._list("binaries", map(_binary, _by_size(one.binaries)))
-        kinds = Counter(artefact.kind for artefact in one.artefacts)
+        yield from self._list("binaries", map(_binary, _by_size(inspection.binaries)))
+        kinds = Counter(artefact.kind for artefact in inspection.artefacts)
         yield from self._list(
             "other files of compilers and devices",
             (f"{number} {kind}" for kind, number in kinds.items()),
@@ -130,11 +132,11 @@ class _Writer:
 
     # Both
 
-    def _opinion(self, one: Inspection) -> Iterator[str]:
-        if one.kind in ("wheel", "archive"):
-            lines = _together(one.evidence)
+    def _opinion(self, inspection: Inspection) -> Iterator[str]:
+        if inspection.kind in ("wheel", "archive"):
+            lines = _together(inspection.evidence)
         else:
-            lines = [_said(item) for item in one.evidence]
+            lines = [_said(item) for item in inspection.evidence]
         nothing = ["nothing in it belongs to a vendor"]
         yield from self._list("the catalogue's opinion", lines or nothing, most=None)
 

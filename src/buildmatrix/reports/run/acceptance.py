@@ -26,23 +26,25 @@ def accept(
     """
     if not accepted and not known:
         return report
-    open_before = [one for one in report.findings if one.waived is None]
+    open_before = [finding for finding in report.findings if finding.waived is None]
     settled = iter(baseline.apply(waivers.apply(open_before, accepted, today), known))
-    findings = tuple(one if one.waived is not None else next(settled) for one in report.findings)
+    findings = tuple(
+        finding if finding.waived is not None else next(settled) for finding in report.findings
+    )
     stale = waivers.check(findings, accepted, today, judged=())
     changed = replace(report, findings=in_order((*findings, *stale)))
     return replace(
         changed,
-        targets=tuple(_regated(one, report, changed, fail_on) for one in report.targets),
+        targets=tuple(_regated(target, report, changed, fail_on) for target in report.targets),
     )
 
 
 def _regated(target: TargetResult, before: Report, after: Report, fail_on: FailOn) -> TargetResult:
-    was = [one for one in before.findings if one.is_about(target.id)]
-    now = [one for one in after.findings if one.is_about(target.id)]
-    if target.error is not None or not any(fails(one, fail_on) for one in was):
+    was = [finding for finding in before.findings if finding.is_about(target.id)]
+    now = [finding for finding in after.findings if finding.is_about(target.id)]
+    if target.error is not None or not any(fails(finding, fail_on) for finding in was):
         return target
-    if any(fails(one, fail_on) for one in now):
+    if any(fails(finding, fail_on) for finding in now):
         return target
     state: GateState = "undecided" if _is_open(now) else "passed"
     gates: dict[Gate, GateState] = dict(target.gates)

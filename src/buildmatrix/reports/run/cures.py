@@ -33,9 +33,9 @@ def cures(
     """
     order = {target: place for place, target in enumerate(targets)}
     found: dict[str, list[Finding]] = {}
-    for one in sorted(findings, key=lambda one: order.get(one.target, len(order))):
-        if one.waived is None and _is_cure(one):
-            found.setdefault(cure_key(one), []).append(one)
+    for finding in sorted(findings, key=lambda item: order.get(item.target, len(order))):
+        if finding.waived is None and _is_cure(finding):
+            found.setdefault(cure_key(finding), []).append(finding)
     made = (_cure(key, alike, audited) for key, alike in found.items())
     return tuple(sorted(made, key=lambda cure: -cure.findings))
 
@@ -51,12 +51,12 @@ def headline(known: Sequence[Cure], findings: int) -> str:
     return f"{what} {verb} {cured} of {count(findings, 'finding')}"
 
 
-def _is_cure(one: Finding) -> bool:
-    return one.fix is not None and one.fix.is_offered and one.fix.kind != "waive"
+def _is_cure(finding: Finding) -> bool:
+    return finding.fix is not None and finding.fix.is_offered and finding.fix.kind != "waive"
 
 
 def _cure(key: str, findings: Sequence[Finding], audited: bool) -> Cure:
-    fixes = [one.fix for one in findings if one.fix is not None]
+    fixes = [finding.fix for finding in findings if finding.fix is not None]
     is_line = all(
         fix.patch is not None and fix.kind in ("replace", "remove", "index") for fix in fixes
     )
@@ -64,7 +64,11 @@ def _cure(key: str, findings: Sequence[Finding], audited: bool) -> Cure:
         key,
         cure_text(findings, audited=audited),
         len(findings),
-        tuple(dict.fromkeys(target for one in findings for target in (one.target, *one.also))),
-        len({one.backend for one in findings}) if is_line else 0,
+        tuple(
+            dict.fromkeys(
+                target for finding in findings for target in (finding.target, *finding.also)
+            )
+        ),
+        len({finding.backend for finding in findings}) if is_line else 0,
         all(fix.tried is not None and fix.tried.works is True for fix in fixes),
     )

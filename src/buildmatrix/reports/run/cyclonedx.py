@@ -88,13 +88,13 @@ def _component(name: str, version: str, verdicts: Iterable[Verdict]) -> Componen
     verdicts = list(verdicts)
     said: dict[str, str] = {}
     if verdicts:
-        worst = max(verdicts, key=lambda one: _WORSE[one.verdict])
+        worst = max(verdicts, key=lambda verdict: _WORSE[verdict.verdict])
         said["verdict"] = worst.verdict
         said["reason"] = worst.reason
-        said["foreign-bytes"] = str(max(one.foreign_bytes for one in verdicts))
-        if any(one.foreign_at_least for one in verdicts):
+        said["foreign-bytes"] = str(max(verdict.foreign_bytes for verdict in verdicts))
+        if any(verdict.foreign_at_least for verdict in verdicts):
             said["foreign-bytes-are"] = "at least"
-        said |= {f"verdict:{one.backend}": one.verdict for one in verdicts}
+        said |= {f"verdict:{verdict.backend}": verdict.verdict for verdict in verdicts}
     return Component(
         type=ComponentType.LIBRARY,
         name=printable(name),
@@ -106,7 +106,7 @@ def _component(name: str, version: str, verdicts: Iterable[Verdict]) -> Componen
         else None,
         hashes=[
             HashType(alg=HashAlgorithm.SHA_256, content=digest)
-            for digest in sorted({one.sha256 for one in verdicts if one.sha256})
+            for digest in sorted({verdict.sha256 for verdict in verdicts if verdict.sha256})
         ],
         properties=_properties(said),
     )
@@ -131,9 +131,11 @@ def _vulnerability(advisory: Advisory, findings: Iterable[Finding]) -> Vulnerabi
     )
 
     findings = list(findings)
-    reasons = sorted({one.waived for one in findings if one.waived is not None})
-    is_accepted = len(reasons) > 0 and all(one.waived is not None for one in findings)
-    fixes = sorted({one.fix.text for one in findings if one.fix and one.fix.is_offered})
+    reasons = sorted({finding.waived for finding in findings if finding.waived is not None})
+    is_accepted = len(reasons) > 0 and all(finding.waived is not None for finding in findings)
+    fixes = sorted(
+        {finding.fix.text for finding in findings if finding.fix and finding.fix.is_offered}
+    )
     return Vulnerability(
         bom_ref=f"vulnerability:{advisory.identity}",
         id=printable(advisory.id),
@@ -149,7 +151,10 @@ def _vulnerability(advisory: Advisory, findings: Iterable[Finding]) -> Vulnerabi
         affects=[
             BomTarget(ref=reference)
             for reference in sorted(
-                {_reference(one.distribution or "", one.version or "") for one in findings}
+                {
+                    _reference(finding.distribution or "", finding.version or "")
+                    for finding in findings
+                }
             )
         ],
         analysis=VulnerabilityAnalysis(

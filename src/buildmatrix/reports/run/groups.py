@@ -61,21 +61,21 @@ class Group:
         return _by_text(
             (
                 targets,
-                one.backend,
-                f"fix: {above[cure_key(one)]} above"
-                if cure_key(one) in above
-                else self._cure(one, fix_text(one.fix, audited=audited)),
+                finding.backend,
+                f"fix: {above[cure_key(finding)]} above"
+                if cure_key(finding) in above
+                else self._cure(finding, fix_text(finding.fix, audited=audited)),
             )
-            for one, targets in _heads(self.findings, self.targets)
-            if one.fix is not None
+            for finding, targets in _heads(self.findings, self.targets)
+            if finding.fix is not None
         )
 
-    def _cure(self, one: Finding, text: str) -> str:
+    def _cure(self, finding: Finding, text: str) -> str:
         """Advice that names one distribution, for several; other fixes name what they change."""
-        alike = sum(other.target == one.target for other in self.findings)
-        if alike == 1 or one.fix is None or one.fix.kind != "waive":
+        alike = sum(other.target == finding.target for other in self.findings)
+        if alike == 1 or finding.fix is None or finding.fix.kind != "waive":
             return text
-        return _nameless(text, one).replace(_NAME, "any of these")
+        return _nameless(text, finding).replace(_NAME, "any of these")
 
 
 def groups(findings: Iterable[Finding], targets: Sequence[str] = ()) -> tuple[Group, ...]:
@@ -85,8 +85,8 @@ def groups(findings: Iterable[Finding], targets: Sequence[str] = ()) -> tuple[Gr
     `targets` are all targets of the report, in its order.
     """
     of_targets: dict[tuple[object, ...], list[Finding]] = {}
-    for one in findings:
-        of_targets.setdefault((one.target, *_cause(one)), []).append(one)
+    for finding in findings:
+        of_targets.setdefault((finding.target, *_cause(finding)), []).append(finding)
     found: dict[tuple[object, ...], list[Finding]] = {}
     for alike in of_targets.values():
         found.setdefault(_about(alike), []).extend(alike)
@@ -103,24 +103,24 @@ def groups(findings: Iterable[Finding], targets: Sequence[str] = ()) -> tuple[Gr
     return tuple(sorted(made, key=order))
 
 
-def cure_key(one: Finding) -> str:
+def cure_key(finding: Finding) -> str:
     """What findings with one cure have in common, whatever their backend; empty for no cure."""
-    if one.fix is None or one.waived is not None:
+    if finding.fix is None or finding.waived is not None:
         return ""
-    return f"{one.fix.kind} {_neutral(advice(one.fix, audited=True), one.backend)}"
+    return f"{finding.fix.kind} {_neutral(advice(finding.fix, audited=True), finding.backend)}"
 
 
 def cure_text(findings: Sequence[Finding], *, audited: bool) -> str:
     """The fix of findings with one `cure_key`, with the names of all their backends."""
     first = findings[0]
     text = advice(first.fix, audited=audited) if first.fix is not None else ""
-    backends = dict.fromkeys(one.backend for one in findings)
+    backends = dict.fromkeys(finding.backend for finding in findings)
     return _filled(_neutral(text, first.backend), backends)
 
 
-def who(one: Finding) -> str:
+def who(finding: Finding) -> str:
     """The distribution that a finding is about, with its version; empty for none."""
-    return " ".join(part for part in (one.distribution, one.version) if part)
+    return " ".join(part for part in (finding.distribution, finding.version) if part)
 
 
 def named(targets: Sequence[str], everything: Sequence[str]) -> str:
@@ -144,28 +144,37 @@ def by_text(texts: Iterable[tuple[str, str]]) -> tuple[Said, ...]:
 def verdicts(them: Iterable[Verdict]) -> Iterator[tuple[Verdict, Said]]:
     """Verdicts that say the same on several backends: the first of them, and the reason."""
     found: dict[tuple[str, str, str, str], list[Verdict]] = {}
-    for one in them:
-        key = (one.name, one.version, one.verdict, _neutral(one.reason, one.backend))
-        found.setdefault(key, []).append(one)
+    for verdict in them:
+        key = (
+            verdict.name,
+            verdict.version,
+            verdict.verdict,
+            _neutral(verdict.reason, verdict.backend),
+        )
+        found.setdefault(key, []).append(verdict)
     for (_, _, _, reason), alike in found.items():
-        backends = dict.fromkeys(one.backend for one in alike)
+        backends = dict.fromkeys(item.backend for item in alike)
         yield alike[0], Said(tuple(backends), _filled(reason, backends))
 
 
 # Causes
 
 
-def _cause(one: Finding) -> tuple[object, ...]:
+def _cause(finding: Finding) -> tuple[object, ...]:
     """What the findings of one target have in common that are read as one."""
-    about = (one.rule, one.severity, one.vendor, one.waived)
-    rule = rule_of(one.rule)
-    if one.fix is not None and one.fix.kind in rule.shared_fixes:
+    about = (finding.rule, finding.severity, finding.vendor, finding.waived)
+    rule = rule_of(finding.rule)
+    if finding.fix is not None and finding.fix.kind in rule.shared_fixes:
         # For a waiver, who brings them is what can be taken out.
-        cure = _nameless(one.fix.text, one) if one.fix.kind == "waive" else cure_key(one)
-        return (*about, one.chain[:1], cure)
+        cure = (
+            _nameless(finding.fix.text, finding)
+            if finding.fix.kind == "waive"
+            else cure_key(finding)
+        )
+        return (*about, finding.chain[:1], cure)
     if rule.shares_reason:
-        return (*about, one.message.partition(": ")[2])
-    return (*about, one.fingerprint, _identity(one))
+        return (*about, finding.message.partition(": ")[2])
+    return (*about, finding.fingerprint, _identity(finding))
 
 
 def _about(alike: Sequence[Finding]) -> tuple[object, ...]:
@@ -175,25 +184,27 @@ def _about(alike: Sequence[Finding]) -> tuple[object, ...]:
     return (*about, frozenset(map(_identity, alike)))
 
 
-def _identity(one: Finding) -> str:
+def _identity(finding: Finding) -> str:
     """What a finding is about, whatever its backend; the same under two versions of Python."""
-    return fingerprint(one.rule, "", one.distribution, one.path, one.vendor)
+    return fingerprint(finding.rule, "", finding.distribution, finding.path, finding.vendor)
 
 
 def _group(alike: tuple[Finding, ...], known: Sequence[str]) -> Group:
     ordered = tuple(sorted(alike, key=_heaviest))
     order = {target: place for place, target in enumerate(known)}
-    there = dict.fromkeys(target for one in ordered for target in (one.target, *one.also))
+    there = dict.fromkeys(
+        target for finding in ordered for target in (finding.target, *finding.also)
+    )
     targets = tuple(sorted(there, key=lambda target: order.get(target, len(order))))
     variants: dict[tuple[str, str], tuple[list[str], dict[str, None]]] = {}
     for first, about in _heads(ordered, targets):
-        of_them = [one for one in ordered if one.target == first.target]
+        of_them = [finding for finding in ordered if finding.target == first.target]
         key = (_neutral(first.message, first.backend), _with_it(of_them))
         names, backends = variants.setdefault(key, ([], {}))
         names.extend(about)
         backends[first.backend] = None
     first = ordered[0]
-    others = dict.fromkeys(filter(None, (who(one) or one.path for one in ordered)))
+    others = dict.fromkeys(filter(None, (who(finding) or finding.path for finding in ordered)))
     others.pop(who(first) or first.path or "", None)
     return Group(
         first,
@@ -214,10 +225,10 @@ def _heads(
     """The first finding of each target, and the targets that it is about."""
     told: set[str] = set()
     place = {target: at for at, target in enumerate(targets)}
-    for one in sorted(ordered, key=lambda one: place[one.target]):
-        if one.target not in told:
-            told.update((one.target, *one.also))
-            yield one, (one.target, *one.also)
+    for finding in sorted(ordered, key=lambda item: place[item.target]):
+        if finding.target not in told:
+            told.update((finding.target, *finding.also))
+            yield finding, (finding.target, *finding.also)
 
 
 def _with_it(of_one_target: Sequence[Finding]) -> str:
@@ -227,23 +238,24 @@ def _with_it(of_one_target: Sequence[Finding]) -> str:
         return ""
     total = sum(map(_weight, of_one_target))
     together = f" ({size(total)} together)" if total else ""
-    return f"with it{together}: {listing((who(one) or one.path or '' for one in rest), 30)}"
+    names = (who(finding) or finding.path or "" for finding in rest)
+    return f"with it{together}: {listing(names, 30)}"
 
 
-def _weight(one: Finding) -> int:
-    return sum(item.size for item in one.evidence)
+def _weight(finding: Finding) -> int:
+    return sum(item.size for item in finding.evidence)
 
 
 def _bytes(findings: Iterable[Finding], target: str) -> int:
-    return sum(_weight(one) for one in findings if one.target == target)
+    return sum(_weight(finding) for finding in findings if finding.target == target)
 
 
-def _heaviest(one: Finding) -> tuple[int, int, str, str]:
-    return -_weight(one), len(one.chain), one.distribution or "", one.path or ""
+def _heaviest(finding: Finding) -> tuple[int, int, str, str]:
+    return -_weight(finding), len(finding.chain), finding.distribution or "", finding.path or ""
 
 
 def _place(group: Group) -> tuple[bool, int, str]:
-    cures = sorted({cure_key(one) for one in group.findings})
+    cures = sorted({cure_key(finding) for finding in group.findings})
     return group.first.waived is not None, -SEVERITY_RANK[group.first.severity], "\n".join(cures)
 
 
@@ -278,8 +290,8 @@ def _neutral(text: str, backend: str) -> str:
     return text.replace(f"[backend.{backend}]", f"[backend.{_PLACE}]")
 
 
-def _nameless(text: str, one: Finding) -> str:
-    name = re.escape(one.distribution or "")
+def _nameless(text: str, finding: Finding) -> str:
+    name = re.escape(finding.distribution or "")
     return re.sub(rf"(?<![\w./-]){name}(?![\w-]|[./]\w)", _NAME, text) if name else text
 
 

@@ -66,18 +66,20 @@ def render(report: Report) -> str:
         states=_STATES,
         kinds=_KINDS,
         kind=_kind,
-        counts={kind: sum(_kind(one) == kind for one in report.findings) for kind in _KINDS},
+        counts={
+            kind: sum(_kind(finding) == kind for finding in report.findings) for kind in _KINDS
+        },
         totals=_totals(report),
         sections=_sections(report),
-        ids=[one.id for one in report.targets],
-        audited=any(one.audit is not None for one in report.targets),
+        ids=[target.id for target in report.targets],
+        audited=any(target.audit is not None for target in report.targets),
         named=named,
         who=who,
         patches=_patches,
         evidence=_evidence,
         advisories=_advisories,
-        distributions=[one for one in report.distributions if one.verdict != "ok"],
-        ok=sum(one.verdict == "ok" for one in report.distributions),
+        distributions=[verdict for verdict in report.distributions if verdict.verdict != "ok"],
+        ok=sum(verdict.verdict == "ok" for verdict in report.distributions),
         # Our own files, not the report's content.
         style=Markup(style),  # noqa: S704
         script=Markup(script),  # noqa: S704
@@ -98,15 +100,15 @@ def _digest(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _kind(one: Finding) -> str:
-    return one.severity if one.waived is None else "accepted"
+def _kind(finding: Finding) -> str:
+    return finding.severity if finding.waived is None else "accepted"
 
 
 def _sections(report: Report) -> list[_Section]:
     """Groups about the same targets stand together, those about most of them first."""
     ids = [target.id for target in report.targets]
     errors: dict[tuple[str, ...], TargetResult] = {
-        (one.id,): one for one in report.targets if one.error
+        (result.id,): result for result in report.targets if result.error
     }
     about: dict[tuple[str, ...], list[Group]] = {targets: [] for targets in errors}
     for group in groups(report.findings, ids):
@@ -123,17 +125,21 @@ def _sections(report: Report) -> list[_Section]:
 
 def _patches(group: Group) -> Iterable[str]:
     """What to write, each text once."""
-    fixes = (one.fix for one in group.findings if one.fix is not None and one.fix.is_offered)
+    fixes = (
+        finding.fix
+        for finding in group.findings
+        if finding.fix is not None and finding.fix.is_offered
+    )
     return dict.fromkeys(fix.patch for fix in fixes if fix.patch)
 
 
 def _evidence(group: Group) -> Sequence[Evidence]:
     """What findings of several targets rest on is there once."""
-    return list(dict.fromkeys(item for one in group.findings for item in one.evidence))
+    return list(dict.fromkeys(item for finding in group.findings for item in finding.evidence))
 
 
 def _advisories(group: Group) -> Sequence[Advisory]:
-    return list(dict.fromkeys(item for one in group.findings for item in one.advisories))
+    return list(dict.fromkeys(item for finding in group.findings for item in finding.advisories))
 
 
 def _totals(report: Report) -> str:
@@ -145,7 +151,7 @@ def _totals(report: Report) -> str:
         parts.append(f"{count(len(report.targets), 'target')}, {bad} failed")
         if unknown:
             parts.append(f"{unknown} undecided")
-    known = sum(is_from_baseline(one) for one in report.findings)
+    known = sum(is_from_baseline(finding) for finding in report.findings)
     if known:
         parts.append(f"{count(known, 'finding')} of the baseline")
     if report.unread:

@@ -34,8 +34,10 @@ def render(report: Report) -> str:
     """The report as one `testsuites` document."""
     root = ET.Element("testsuites", name=_plain(f"{TOOL}: {report.subject}"))
     for target in report.targets:
-        verdicts = [one for one in report.distributions if one.backend == target.backend]
-        findings = [one for one in report.findings if one.is_about(target.id)]
+        verdicts = [
+            verdict for verdict in report.distributions if verdict.backend == target.backend
+        ]
+        findings = [finding for finding in report.findings if finding.is_about(target.id)]
         root.append(_suite(target.id, _target(target, verdicts, findings), target.seconds))
     known = {target.id for target in report.targets}
     rest = [*_rest(report, known)]
@@ -66,15 +68,15 @@ def _target(
 ) -> list[ET.Element]:
     return [
         *(_gate(target, gate, findings) for gate in steps([target])),
-        *(_distribution(target.id, one) for one in verdicts),
-        *(_finding(target.id, one) for one in findings if one.target == target.id),
+        *(_distribution(target.id, verdict) for verdict in verdicts),
+        *(_finding(target.id, finding) for finding in findings if finding.target == target.id),
     ]
 
 
 def _rest(report: Report, targets: set[str]) -> Iterator[ET.Element]:
-    for one in report.findings:
-        if one.target not in targets:
-            yield _finding(one.target or _RUN, one)
+    for finding in report.findings:
+        if finding.target not in targets:
+            yield _finding(finding.target or _RUN, finding)
     for item in unread(report):
         case = _case(_RUN, f"read {item.path}")
         _outcome(case, "error", "unread", f"{item.path} could not be read: {item.why}")
@@ -87,44 +89,46 @@ def _gate(target: TargetResult, gate: Step, findings: Sequence[Finding]) -> ET.E
     if state == "not-run":
         ET.SubElement(case, "skipped", message="it did not run")
     elif state != "passed":
-        still = count(sum(one.waived is None for one in findings), "open finding")
+        still = count(sum(finding.waived is None for finding in findings), "open finding")
         reason = target.error or f"{still} in {target.id}"
         tag = "failure" if state == "failed" else "error"
         _outcome(case, tag, f"gate-{gate}", f"{gate} {state}: {reason}")
     return case
 
 
-def _distribution(target: str, one: Verdict) -> ET.Element:
+def _distribution(target: str, verdict: Verdict) -> ET.Element:
     """A verdict fails nothing by itself: the findings do, and those can be waived."""
-    case = _case(target, f"distribution {one.name} {one.version}")
-    ET.SubElement(case, "system-out").text = _plain(f"{one.verdict}: {one.reason}")
+    case = _case(target, f"distribution {verdict.name} {verdict.version}")
+    ET.SubElement(case, "system-out").text = _plain(f"{verdict.verdict}: {verdict.reason}")
     return case
 
 
-def _finding(target: str, one: Finding) -> ET.Element:
-    who = " ".join(part for part in (one.distribution, one.version) if part)
-    case = _case(target, " ".join(part for part in (one.rule, one.name, who or one.path) if part))
-    place = requirement_line(one)
+def _finding(target: str, finding: Finding) -> ET.Element:
+    who = " ".join(part for part in (finding.distribution, finding.version) if part)
+    case = _case(
+        target, " ".join(part for part in (finding.rule, finding.name, who or finding.path) if part)
+    )
+    place = requirement_line(finding)
     if place is not None:
         case.set("file", _plain(place[0]))
         case.set("line", str(place[1]))
-    if one.waived is not None:
-        ET.SubElement(case, "skipped", message=_plain(f"accepted: {one.waived}"))
-    elif is_unread(one):
-        _outcome(case, "error", one.rule, one.message, *_details(one))
-    elif one.severity == "error":
-        _outcome(case, "failure", one.rule, one.message, *_details(one))
+    if finding.waived is not None:
+        ET.SubElement(case, "skipped", message=_plain(f"accepted: {finding.waived}"))
+    elif is_unread(finding):
+        _outcome(case, "error", finding.rule, finding.message, *_details(finding))
+    elif finding.severity == "error":
+        _outcome(case, "failure", finding.rule, finding.message, *_details(finding))
     else:
-        lines = (f"{one.severity}: {one.message}", *_details(one))
+        lines = (f"{finding.severity}: {finding.message}", *_details(finding))
         ET.SubElement(case, "system-out").text = "\n  ".join(map(_plain, lines))
     return case
 
 
-def _details(one: Finding) -> Iterator[str]:
-    if one.chain:
-        yield " -> ".join(one.chain)
-    if one.fix is not None and one.fix.is_offered:
-        yield f"fix: {one.fix.text}"
+def _details(finding: Finding) -> Iterator[str]:
+    if finding.chain:
+        yield " -> ".join(finding.chain)
+    if finding.fix is not None and finding.fix.is_offered:
+        yield f"fix: {finding.fix.text}"
 
 
 def _case(target: str, name: str, seconds: float = 0.0) -> ET.Element:

@@ -46,9 +46,9 @@ def _body(report: Report) -> Iterator[str]:
 
         yield from revision_markdown.body(report)
         return
-    ids = [one.id for one in report.targets]
+    ids = [target.id for target in report.targets]
     known = groups(report.findings, ids)
-    audited = any(one.audit is not None for one in report.targets)
+    audited = any(target.audit is not None for target in report.targets)
     found = cures(report.findings, ids, audited=audited)
     number = {cure.key: place for place, cure in enumerate(found[:_CURES], 1)}
     start = [f"**{summary(report, known)}**", "", *_to_do(report, found)]
@@ -84,9 +84,9 @@ def _to_do(report: Report, known: Sequence[Cure]) -> Iterator[str]:
     if not known:
         return
     untried = any(not cure.works for cure in known) and report.fixes is None
-    audited = any(one.audit is not None for one in report.targets)
+    audited = any(target.audit is not None for target in report.targets)
     hint = "; `audit --fix --dry-run` tries the fixes" if untried and audited else ""
-    ids = [one.id for one in report.targets]
+    ids = [target.id for target in report.targets]
     yield f"**{headline(known, len(unsettled(report)))}**{hint}"
     yield ""
     for place, cure in enumerate(known[:_CURES], 1):
@@ -99,16 +99,16 @@ def _to_do(report: Report, known: Sequence[Cure]) -> Iterator[str]:
 
 
 def _targets(report: Report) -> Iterator[str]:
-    if any(one.audit is not None for one in report.targets):
+    if any(target.audit is not None for target in report.targets):
         yield from _audited(report)
     elif report.targets:
         columns = steps(report.targets)
         yield f"| target | {' | '.join(columns)} | size |"
         yield "|---" * (len(columns) + 2) + "|"
-        for one in _failed_first(report.targets):
-            gates = " | ".join(_STATES[state_of(one, step)] for step in columns)
-            there = size(one.size) if one.size is not None else ""
-            yield f"| {plain(one.id)} | {gates} | {there} |"
+        for result in _failed_first(report.targets):
+            gates = " | ".join(_STATES[state_of(result, step)] for step in columns)
+            there = size(result.size) if result.size is not None else ""
+            yield f"| {plain(result.id)} | {gates} | {there} |"
 
 
 def _failed_first(targets: Sequence[TargetResult]) -> list[TargetResult]:
@@ -116,7 +116,8 @@ def _failed_first(targets: Sequence[TargetResult]) -> list[TargetResult]:
     if len(targets) + 2 <= _ROWS:
         return list(targets)
     return sorted(
-        targets, key=lambda one: not {"failed", "undecided"} & {*one.gates.values(), one.push}
+        targets,
+        key=lambda target: not {"failed", "undecided"} & {*target.gates.values(), target.push},
     )
 
 
@@ -124,9 +125,11 @@ def _items(
     report: Report, known: Sequence[Group], number: Mapping[str, int]
 ) -> Iterator[Iterable[str]]:
     """Everything below the table, one item of the list at a time, the worst first."""
-    audited = any(one.audit is not None for one in report.targets)
-    ids = [one.id for one in report.targets]
-    errors = by_text((one.id, one.error) for one in report.targets if one.error is not None)
+    audited = any(target.audit is not None for target in report.targets)
+    ids = [target.id for target in report.targets]
+    errors = by_text(
+        (target.id, target.error) for target in report.targets if target.error is not None
+    )
     for said in errors:
         yield _error(said, ids, _ERROR)
     for group in known:
@@ -159,8 +162,8 @@ def _error(said: Said, targets: Sequence[str], most: int | None) -> list[str]:
 def _audited(report: Report) -> Iterator[str]:
     yield "| target | audit | download | in vain | installed | in vain |"
     yield "|---|---|---:|---:|---:|---:|"
-    for one in _failed_first(report.targets):
-        totals = one.audit
+    for result in _failed_first(report.targets):
+        totals = result.audit
         cells = (
             (
                 size(totals.download),
@@ -168,12 +171,12 @@ def _audited(report: Report) -> Iterator[str]:
                 size(totals.installed),
                 bounded(totals.foreign_installed, at_least=totals.foreign_at_least),
             )
-            if totals is not None and one.error is None
+            if totals is not None and result.error is None
             else ()
         )
-        state = _STATES[one.gates.get("lock", "not-run")]
+        state = _STATES[result.gates.get("lock", "not-run")]
         sizes = " | ".join(cells) or " | | |"
-        yield f"| {plain(one.id)} | {state} | {sizes} |"
+        yield f"| {plain(result.id)} | {state} | {sizes} |"
 
 
 def _fixes(fixes: FixesTried) -> Iterator[str]:
@@ -181,9 +184,9 @@ def _fixes(fixes: FixesTried) -> Iterator[str]:
         verb = "fixed" if fixes.written else "`audit --fix` would change"
         yield ""
         yield f"**{verb} {plain(', '.join(fixes.files))}**"
-        for one in fixes.saved:
-            trial = Trial(True, "", one.download, one.installed)
-            yield f"- {plain(one.target)}: {plain(saved(trial))}"
+        for item in fixes.saved:
+            trial = Trial(True, "", item.download, item.installed)
+            yield f"- {plain(item.target)}: {plain(saved(trial))}"
         # Longer than any fence within it.
         fence = "`" * (3 + fixes.patch.count("`"))
         yield from ("", f"{fence}diff", fixes.patch.rstrip("\n"), fence, "")

@@ -19,11 +19,11 @@ def group_lines(
 
     `targets` are all targets of the report, and `number` has the fixes that stand above.
     """
-    one = group.first
-    word = "waived" if one.waived is not None else one.severity
+    item = group.first
+    word = "waived" if item.waived is not None else item.severity
     where = f" in {plain(named(group.targets, targets))}"
     is_said = not any(group.targets) or (len(targets) == 1 and set(targets) == set(group.targets))
-    head = f"- **{word} {plain(one.rule)}** {plain(one.name)}"
+    head = f"- **{word} {plain(item.rule)}** {plain(item.name)}"
     yield f"{head}{'' if is_said else where}" + (
         f": {rich(group.messages[0].text)}" if len(group.messages) == 1 else ""
     )
@@ -32,10 +32,10 @@ def group_lines(
             yield f"  <br>{_of(said, targets)}{rich(said.text)}"
         if said.more:
             yield f"  <br>{plain(said.more)}"
-    if one.chain:
-        yield f"  <br>{' &rarr; '.join(plain(link) for link in one.chain)}"
-    if one.waived is not None:
-        yield f"  <br>accepted: {plain(one.waived)}"
+    if item.chain:
+        yield f"  <br>{' &rarr; '.join(plain(link) for link in item.chain)}"
+    if item.waived is not None:
+        yield f"  <br>accepted: {plain(item.waived)}"
         return
     above = sorted({(number or {}).get(cure_key(finding), 0) for finding in group.findings})
     if all(above):

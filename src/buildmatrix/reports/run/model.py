@@ -127,11 +127,11 @@ def assemble(
     trees = tuple(inventories)
     unread = {(item.path, item.why): item for tree in trees for item in tree.unread}
     kept_verdicts: dict[tuple[str, str, str], Verdict] = {}
-    for one in verdicts:
-        known = kept_verdicts.setdefault((one.name, one.version, one.backend), one)
+    for verdict in verdicts:
+        known = kept_verdicts.setdefault((verdict.name, verdict.version, verdict.backend), verdict)
         # Two targets of one backend may hold different wheels of it.
-        if VERDICT_RANK[one.verdict] > VERDICT_RANK[known.verdict]:
-            kept_verdicts[one.name, one.version, one.backend] = one
+        if VERDICT_RANK[verdict.verdict] > VERDICT_RANK[known.verdict]:
+            kept_verdicts[verdict.name, verdict.version, verdict.backend] = verdict
     return Report(
         tool=ReportTool(version=__version__, catalogue=catalogue),
         subject=subject,
@@ -164,12 +164,12 @@ def requirement_line(finding: Finding) -> tuple[str, int] | None:
 
 def left_out(report: Report) -> tuple[str, ...]:
     """What of the sources was not looked at, since nobody asked for it; a sentence each."""
-    return tuple(dict.fromkeys(one.left_out for one in report.targets if one.left_out))
+    return tuple(dict.fromkeys(target.left_out for target in report.targets if target.left_out))
 
 
 def targets_in(targets: Iterable[TargetResult], state: GateState) -> int:
     """How many targets came through one of their steps in this way."""
-    return sum(state in (*one.gates.values(), one.push) for one in targets)
+    return sum(state in (*target.gates.values(), target.push) for target in targets)
 
 
 def exit_code(report: Report, fail_on: FailOn = "error", strict: bool = False) -> int:
@@ -181,7 +181,7 @@ def exit_code(report: Report, fail_on: FailOn = "error", strict: bool = False) -
     asked for. What no advisory service could tell is a warning, and with `strict` it is undecided:
     3.
     """
-    codes = [EXIT_FINDINGS] if any(fails(one, fail_on) for one in report.findings) else []
+    codes = [EXIT_FINDINGS] if any(fails(finding, fail_on) for finding in report.findings) else []
     for target in report.targets:
         if "failed" in (target.gates.get("build"), target.push):
             codes.append(BuildError.exit_code)
@@ -192,13 +192,15 @@ def exit_code(report: Report, fail_on: FailOn = "error", strict: bool = False) -
             target.gates.get("scan"),
         ):
             codes.append(EXIT_FINDINGS)
-    if strict and any(one.is_open for one in report.distributions):
+    if strict and any(verdict.is_open for verdict in report.distributions):
         codes.append(EXIT_FINDINGS)
     if is_undecided(report):
         codes.append(EXIT_FINDINGS if strict else UndecidedError.exit_code)
-    if strict and any(rule_of(one.rule).is_open and one.waived is None for one in report.findings):
+    if strict and any(
+        rule_of(finding.rule).is_open and finding.waived is None for finding in report.findings
+    ):
         codes.append(EXIT_FINDINGS)
-    if strict and any(is_not_checked(one) for one in report.findings):
+    if strict and any(is_not_checked(finding) for finding in report.findings):
         codes.append(UndecidedError.exit_code)
     return most_severe(codes)
 
@@ -232,7 +234,7 @@ def is_undecided(report: Report) -> bool:
 
 def unread(report: Report) -> tuple[Unread, ...]:
     """What could not be read and has no finding that says so."""
-    told = {one.path for one in report.findings if is_unread(one)}
+    told = {finding.path for finding in report.findings if is_unread(finding)}
     return tuple(item for item in report.unread if item.path not in told)
 
 
@@ -243,22 +245,22 @@ def is_unread(finding: Finding) -> bool:
 
 def _once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     kept: dict[tuple[str, str], Finding] = {}
-    for one in in_order(findings):
-        key = (one.target, one.fingerprint)
+    for finding in in_order(findings):
+        key = (finding.target, finding.fingerprint)
         known = kept.get(key)
-        if known is None or len(one.evidence) > len(known.evidence):
-            kept[key] = one
+        if known is None or len(finding.evidence) > len(known.evidence):
+            kept[key] = finding
     return in_order(kept.values())
 
 
 def _sum(stats: Iterable[Stats]) -> Stats:
     files = binaries = bytes_total = bytes_read = cached = 0
     seconds = 0.0
-    for one in stats:
-        files += one.files
-        binaries += one.binaries
-        bytes_total += one.bytes_total
-        bytes_read += one.bytes_read
-        seconds += one.seconds
-        cached += one.cached
+    for stat in stats:
+        files += stat.files
+        binaries += stat.binaries
+        bytes_total += stat.bytes_total
+        bytes_read += stat.bytes_read
+        seconds += stat.seconds
+        cached += stat.cached
     return Stats(files, binaries, bytes_total, bytes_read, seconds, cached)

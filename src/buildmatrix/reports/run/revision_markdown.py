@@ -17,19 +17,20 @@ _OPEN = 5
 
 def body(report: Report) -> Iterator[str]:
     """A sentence, a line per target, the worst findings; then what came and went, folded."""
-    it = report.diff
-    assert it is not None
-    yield f"**{plain(summary(it))}**, compared with {plain(it.ref)} ({it.commit[:12]})"
+    difference = report.diff
+    assert difference is not None
+    revision = f"{plain(difference.ref)} ({difference.commit[:12]})"
+    yield f"**{plain(summary(difference))}**, compared with {revision}"
     yield ""
     yield f"| target | {' | '.join(COLUMNS)} |"
     yield "|---" + "|---:" * len(COLUMNS) + "|"
-    for target in it.targets:
+    for target in difference.targets:
         yield f"| {plain(target.id)} | {' | '.join(plain(cell) for cell in row(target))} |"
     yield ""
     for result in report.targets:
         if result.error is not None:
             yield f"- {plain(result.id)}: {plain(result.error.splitlines()[0])}"
-    ids = [target.id for target in it.targets]
+    ids = [target.id for target in difference.targets]
     known = groups(report.findings, ids)
     loud = [g for g in known if g.first.waived is None and g.first.severity != "note"][:_OPEN]
     for group in loud:
@@ -40,7 +41,7 @@ def body(report: Report) -> Iterator[str]:
         for group in rest:
             yield from group_lines(group, ids, audited=True)
         yield from end()
-    for changes in alike(it):
+    for changes in alike(difference):
         block = changes.block
         yield from fold(f"{block.title}: {listing(changes.targets, 8)}")
         yield "| | | | |"
@@ -51,7 +52,7 @@ def body(report: Report) -> Iterator[str]:
         if block.left_out:
             yield f"| | and {block.left_out} more | | |"
         yield from end()
-    lost = gone(it)
+    lost = gone(difference)
     if lost:
         yield from fold(f"{count(len(lost), 'finding')} gone")
         for group in lost:
@@ -63,5 +64,5 @@ def body(report: Report) -> Iterator[str]:
         yield from end()
     for item in report.unread:
         yield f"- not read: {plain(item.path)}: {plain(item.why)}"
-    for note in it.notes:
+    for note in difference.notes:
         yield f"- {plain(note)}"

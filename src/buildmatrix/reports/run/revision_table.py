@@ -17,8 +17,11 @@ from buildmatrix.text import printable
 
 def targets(difference: Difference, results: Sequence[TargetResult], paint: Painter) -> list[str]:
     """One line per target."""
-    states = {one.id: STATES[one.gates.get("lock", "not-run")][0] for one in results}
-    rows = [(printable(one.id), states.get(one.id, ""), *row(one)) for one in difference.targets]
+    states = {result.id: STATES[result.gates.get("lock", "not-run")][0] for result in results}
+    rows = [
+        (printable(target.id), states.get(target.id, ""), *row(target))
+        for target in difference.targets
+    ]
     head = ("target", "audit", *COLUMNS)
     widths = [max(len(line[n]) for line in (head, *rows)) for n in range(len(head))]
 
@@ -34,10 +37,10 @@ def changes(difference: Difference, width: int, paint: Painter) -> Iterator[list
     for group in alike(difference):
         names = listing(group.targets, 8)
         lines = [paint(printable(f"{group.block.title}: {names}"), "bold")]
-        for one in group.block.rows:
-            text = "  ".join(part for part in (one.what, one.change) if part)
-            more = f"  ({one.more})" if one.more else ""
-            lines.append(f"  {paint(one.sign, SIGN_STYLES[one.sign])} {printable(text + more)}")
+        for item in group.block.rows:
+            text = "  ".join(part for part in (item.what, item.change) if part)
+            more = f"  ({item.more})" if item.more else ""
+            lines.append(f"  {paint(item.sign, SIGN_STYLES[item.sign])} {printable(text + more)}")
         if group.block.left_out:
             lines.append(f"    and {group.block.left_out} more; --format json has them all")
         yield lines
@@ -55,9 +58,9 @@ def changes(difference: Difference, width: int, paint: Painter) -> Iterator[list
     yield [paint(printable(f"since {difference.ref}: {summary(difference)}"), "bold")]
 
 
-def _gone(one: Group) -> str:
-    others = f", and with it {listing(one.others)}" if one.others else ""
+def _gone(group: Group) -> str:
+    others = f", and with it {listing(group.others)}" if group.others else ""
     return "; ".join(
-        f"{one.first.rule} {said.text}{others} ({listing(said.targets, 8)})"
-        for said in one.messages
+        f"{group.first.rule} {said.text}{others} ({listing(said.targets, 8)})"
+        for said in group.messages
     )

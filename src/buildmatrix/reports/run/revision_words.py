@@ -28,27 +28,29 @@ class Alike:
 def alike(difference: Difference) -> tuple[Alike, ...]:
     """What came, went and changed; targets with the same difference together."""
     groups: dict[Block, list[str]] = {}
-    for one in difference.targets:
-        for block in blocks(_comparison(one), every=False):
-            groups.setdefault(block, []).append(one.id)
+    for target in difference.targets:
+        for block in blocks(_comparison(target), every=False):
+            groups.setdefault(block, []).append(target.id)
     return tuple(Alike(tuple(names), block) for block, names in groups.items())
 
 
-def _comparison(it: TargetDifference) -> Comparison:
+def _comparison(target_difference: TargetDifference) -> Comparison:
     """Without what the line of a target says already, and what only that target is called."""
-    verdicts = tuple(replace(one, backend="") for one in it.verdicts or ())
-    return Comparison(_LOCK, _LOCK, distributions=it.distributions, verdicts=verdicts)
+    verdicts = tuple(replace(verdict, backend="") for verdict in target_difference.verdicts or ())
+    return Comparison(
+        _LOCK, _LOCK, distributions=target_difference.distributions, verdicts=verdicts
+    )
 
 
-def row(one: TargetDifference) -> tuple[str, ...]:
+def row(target_difference: TargetDifference) -> tuple[str, ...]:
     """New and gone findings, distributions in, out and changed, bytes to download and installed."""
-    kinds = [change.change for change in one.distributions.changes]
+    kinds = [change.change for change in target_difference.distributions.changes]
     return (
-        str(len(_new(one))),
-        str(len(_gone(one))),
+        str(len(_new(target_difference))),
+        str(len(_gone(target_difference))),
         f"+{kinds.count('added')} -{kinds.count('removed')} ~{kinds.count('changed')}",
-        _bytes(one, "download"),
-        _bytes(one, "installed"),
+        _bytes(target_difference, "download"),
+        _bytes(target_difference, "installed"),
     )
 
 
@@ -56,24 +58,29 @@ def row(one: TargetDifference) -> tuple[str, ...]:
 COLUMNS = ("new", "gone", "distributions", "download", "installed")
 
 
-def _bytes(one: TargetDifference, what: str) -> str:
-    if one.after is None:
+def _bytes(target_difference: TargetDifference, what: str) -> str:
+    if target_difference.after is None:
         return ""
-    before: int = getattr(one.before or AuditTotals(), what)
-    after: int = getattr(one.after, what)
+    before: int = getattr(target_difference.before or AuditTotals(), what)
+    after: int = getattr(target_difference.after, what)
     return signed(after - before) if after != before else "the same"
 
 
 def summary(difference: Difference) -> str:
     """One sentence about the whole."""
-    new = {_about(f) for one in difference.targets for f in _new(one) if f.waived is None}
-    lost = {_about(f) for one in difference.targets for f in _gone(one)}
+    new = {
+        _about(f)
+        for target_difference in difference.targets
+        for f in _new(target_difference)
+        if f.waived is None
+    }
+    lost = {_about(f) for target_difference in difference.targets for f in _gone(target_difference)}
     if not difference.targets:
         return "nothing to compare"
     changes = {
-        (one.change, one.name, one.before, one.after)
+        (change.change, change.name, change.before, change.after)
         for target in difference.targets
-        for one in target.distributions.changes
+        for change in target.distributions.changes
     }
     parts = [
         f"{count(len(new), 'new finding')}, {len(lost)} gone",
@@ -83,9 +90,9 @@ def summary(difference: Difference) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _about(one: Finding) -> tuple[str, str | None, str | None, str | None]:
+def _about(finding: Finding) -> tuple[str, str | None, str | None, str | None]:
     """What makes a finding the same on several targets."""
-    return one.rule, one.distribution, one.path, one.vendor
+    return finding.rule, finding.distribution, finding.path, finding.vendor
 
 
 def _new(target: TargetDifference) -> tuple[Finding, ...]:
@@ -99,22 +106,25 @@ def _gone(target: TargetDifference) -> tuple[Finding, ...]:
 
 def gone(difference: Difference) -> tuple[Group, ...]:
     """Findings that are gone."""
-    findings = [found for one in difference.targets for found in _gone(one)]
-    return groups(findings, [one.id for one in difference.targets])
+    findings = [finding for target in difference.targets for finding in _gone(target)]
+    return groups(findings, [target.id for target in difference.targets])
 
 
 def _largest(targets: Sequence[TargetDifference]) -> str:
     """How much more there is to download where it is most."""
-    known = [one for one in targets if one.after is not None]
-    if not known:
+    target_differences = [
+        target_difference for target_difference in targets if target_difference.after is not None
+    ]
+    if not target_differences:
         return ""
     differences = {
-        one.id: (one.after or AuditTotals()).download - (one.before or AuditTotals()).download
-        for one in known
+        target_difference.id: (target_difference.after or AuditTotals()).download
+        - (target_difference.before or AuditTotals()).download
+        for target_difference in target_differences
     }
     target, most = max(differences.items(), key=lambda item: abs(item[1]))
     if not most:
         return "as much to download as before"
     word = "more" if most > 0 else "less"
-    where = f" on {target}" if len(known) > 1 else ""
+    where = f" on {target}" if len(target_differences) > 1 else ""
     return f"{size(abs(most))} {word} to download{where}"

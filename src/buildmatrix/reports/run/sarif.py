@@ -50,7 +50,7 @@ def render(report: Report, *, root: PurePath | None = None, top: PurePath | None
                         ],
                     }
                 },
-                "results": [_result(one, codes, root, top) for one in report.findings],
+                "results": [_result(finding, codes, root, top) for finding in report.findings],
             }
         ],
     }
@@ -58,25 +58,25 @@ def render(report: Report, *, root: PurePath | None = None, top: PurePath | None
 
 
 def _result(
-    one: Finding, codes: Sequence[str], root: PurePath | None, top: PurePath | None
+    finding: Finding, codes: Sequence[str], root: PurePath | None, top: PurePath | None
 ) -> Json:
-    file, line = requirement_line(one) or (_NO_FILE, None)
+    file, line = requirement_line(finding) or (_NO_FILE, None)
     region: dict[str, Json] = {"region": {"startLine": line}} if line is not None else {}
     place: dict[str, Json] = {"artifactLocation": _uri(file, root, top), **region}
-    text = one.message
-    if one.fix is not None and one.fix.is_offered:
-        text += f". Fix: {one.fix.text}"
+    text = finding.message
+    if finding.fix is not None and finding.fix.is_offered:
+        text += f". Fix: {finding.fix.text}"
     result: dict[str, Json] = {
-        "ruleId": one.rule,
+        "ruleId": finding.rule,
         # 3.27.6: -1 for a rule that is not listed, as of a later version.
-        "ruleIndex": codes.index(one.rule) if one.rule in codes else -1,
-        "level": _LEVELS[one.severity],
-        "message": {"text": f"{one.target}: {text}" if one.target else text},
+        "ruleIndex": codes.index(finding.rule) if finding.rule in codes else -1,
+        "level": _LEVELS[finding.severity],
+        "message": {"text": f"{finding.target}: {text}" if finding.target else text},
         "locations": [{"physicalLocation": place}],
-        "partialFingerprints": {"buildmatrix/v1": f"{one.target}/{one.fingerprint}"},
+        "partialFingerprints": {"buildmatrix/v1": f"{finding.target}/{finding.fingerprint}"},
     }
-    if one.waived is not None:
-        result["suppressions"] = [{"kind": "external", "justification": one.waived}]
+    if finding.waived is not None:
+        result["suppressions"] = [{"kind": "external", "justification": finding.waived}]
     return result
 
 

@@ -75,7 +75,7 @@ def merge(reports: Sequence[Report]) -> Report:
         _with_backends(report, {id for id, count in backends.items() if count > 1})
         for report in reports
     ]
-    one = assemble(
+    item = assemble(
         _joined(report.subject for report in reports),
         _joined(report.tool.catalogue for report in reports),
         targets=[target for report in reports for target in report.targets],
@@ -83,8 +83,8 @@ def merge(reports: Sequence[Report]) -> Report:
         verdicts=[verdict for report in reports for verdict in report.distributions],
         inventories=[Inventory(unread=r.unread, stats=r.stats) for r in reports],
     )
-    tool = replace(one.tool, version=_joined(report.tool.version for report in reports))
-    return replace(one, tool=tool, diff=_merged(reports))
+    tool = replace(item.tool, version=_joined(report.tool.version for report in reports))
+    return replace(item, tool=tool, diff=_merged(reports))
 
 
 def _with_backends(report: Report, ids: Collection[str]) -> Report:
@@ -96,9 +96,12 @@ def _with_backends(report: Report, ids: Collection[str]) -> Report:
     }
     return replace(
         report,
-        targets=tuple(replace(one, id=names.get(one.id, one.id)) for one in report.targets),
+        targets=tuple(
+            replace(result, id=names.get(result.id, result.id)) for result in report.targets
+        ),
         findings=tuple(
-            replace(one, target=names.get(one.target, one.target)) for one in report.findings
+            replace(finding, target=names.get(finding.target, finding.target))
+            for finding in report.findings
         ),
     )
 
@@ -112,17 +115,17 @@ def _merged(reports: Sequence[Report]) -> Difference | None:
 
     Raises `UsageError` when they were not compared with the same commit.
     """
-    found = [one.diff for one in reports]
-    known = [one for one in found if one is not None]
-    if not known:
+    found = [report.diff for report in reports]
+    differences = [difference for difference in found if difference is not None]
+    if not differences:
         return None
-    if len(known) < len(found) or len({one.commit for one in known}) > 1:
+    if len(differences) < len(found) or len({difference.commit for difference in differences}) > 1:
         raise UsageError(
             "not all of these reports tell what is new since the same commit; merge only reports "
             "of one run"
         )
     return replace(
-        known[0],
-        targets=tuple(target for one in known for target in one.targets),
-        notes=tuple(dict.fromkeys(note for one in known for note in one.notes)),
+        differences[0],
+        targets=tuple(target for difference in differences for target in difference.targets),
+        notes=tuple(dict.fromkeys(note for difference in differences for note in difference.notes)),
     )

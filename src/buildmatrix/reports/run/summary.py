@@ -15,16 +15,17 @@ _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
 def unsettled(report: Report) -> tuple[Finding, ...]:
     """The findings that nobody accepted."""
-    return tuple(one for one in report.findings if one.waived is None)
+    return tuple(finding for finding in report.findings if finding.waived is None)
 
 
 def summary(report: Report, groups: Sequence[Group]) -> str:
     """Targets and findings by number; `groups` are those that the format shows."""
     left = unsettled(report)
     parts = [
-        count(sum(one.severity == severity for one in left), severity) for severity in _SEVERITIES
+        count(sum(finding.severity == severity for finding in left), severity)
+        for severity in _SEVERITIES
     ]
-    known = sum(is_from_baseline(one) for one in report.findings)
+    known = sum(is_from_baseline(finding) for finding in report.findings)
     waived = len(report.findings) - len(left) - known
     if waived:
         parts.append(f"{waived} waived")

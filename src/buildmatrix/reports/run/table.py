@@ -27,7 +27,7 @@ _SHOWN_UNREAD = 10
 def render(report: Report, *, width: int, color: bool) -> str:
     """The report as text, wrapped at `width` columns; chains and names are never cut."""
     paint = Painter(color)
-    known = groups(report.findings, [one.id for one in report.targets])
+    known = groups(report.findings, [target.id for target in report.targets])
     blocks = [
         *([_targets(report, paint)] if report.targets else []),
         *_findings(report, known, max(width, 40), paint),
@@ -54,20 +54,20 @@ def _targets(report: Report, paint: Painter) -> list[str]:
     targets = report.targets
     if report.diff is not None:
         return revision_table.targets(report.diff, targets, paint)
-    if any(one.audit is not None for one in targets):
+    if any(target.audit is not None for target in targets):
         return table_audit.targets(targets, paint)
-    names = [printable(one.id) for one in targets]
+    names = [printable(target.id) for target in targets]
     name_width = max(map(len, ("target", *names)))
     columns = steps(targets)
     head = [*(step.ljust(6) for step in columns), "time".rjust(7), "size".rjust(8)]
     lines = [paint("  ".join(["target".ljust(name_width), *head]), "bold")]
-    for name, one in zip(names, targets, strict=True):
+    for name, result in zip(names, targets, strict=True):
         cells = [name.ljust(name_width)]
         for step in columns:
-            text, style = STATES[state_of(one, step)]
+            text, style = STATES[state_of(result, step)]
             cells.append(paint(text.ljust(6), style))
-        cells.append(("cached" if one.cached else _seconds(one.seconds)).rjust(7))
-        cells.append((size(one.size) if one.size is not None else "").rjust(8))
+        cells.append(("cached" if result.cached else _seconds(result.seconds)).rjust(7))
+        cells.append((size(result.size) if result.size is not None else "").rjust(8))
         lines.append("  ".join(cells).rstrip())
     return lines
 
@@ -86,14 +86,14 @@ def _findings(
     report: Report, known: Sequence[Group], width: int, paint: Painter
 ) -> Iterator[list[str]]:
     """What is said of the same targets stands together, what is about most of them first."""
-    audited = any(one.audit is not None for one in report.targets)
-    ids = [one.id for one in report.targets]
+    audited = any(result.audit is not None for result in report.targets)
+    ids = [result.id for result in report.targets]
     about: dict[tuple[str, ...], list[str]] = {}
     for brought in in_vain(report) if audited else ():
         about.setdefault(brought.targets, []).extend(wrapped(brought.text, width, _INDENT))
-    for one in report.targets:
-        if one.error is not None:
-            about.setdefault((one.id,), []).extend(_error(one, width, paint))
+    for target in report.targets:
+        if target.error is not None:
+            about.setdefault((target.id,), []).extend(_error(target, width, paint))
     blocks: dict[tuple[str, ...], list[Group]] = {}
     for group in known:
         blocks.setdefault(group.targets, []).append(group)
@@ -186,29 +186,34 @@ def _bad_distributions(report: Report, width: int, paint: Painter) -> Iterator[l
     Where an audit has a finding about a distribution, that says the same.
     """
     told = {
-        (one.distribution, one.version, one.backend)
-        for one in report.findings
-        if one.severity != "note"
+        (finding.distribution, finding.version, finding.backend)
+        for finding in report.findings
+        if finding.severity != "note"
     }
-    audited = any(one.audit is not None for one in report.targets)
+    audited = any(target.audit is not None for target in report.targets)
     bad = [
-        one
-        for one in report.distributions
-        if one.verdict != "ok" and not (audited and (one.name, one.version, one.backend) in told)
+        verdict
+        for verdict in report.distributions
+        if verdict.verdict != "ok"
+        and not (audited and (verdict.name, verdict.version, verdict.backend) in told)
     ]
     if not bad:
         return
     yield [
         paint("distributions", "bold"),
-        *(line for one, reason in verdicts(bad) for line in _verdict(one, reason, width, paint)),
+        *(
+            line
+            for verdict, reason in verdicts(bad)
+            for line in _verdict(verdict, reason, width, paint)
+        ),
     ]
 
 
-def _verdict(one: Verdict, reason: Said, width: int, paint: Painter) -> list[str]:
-    style: Style = "red" if one.verdict == "broken" else "yellow"
-    head = printable(f"{one.name} {one.version} on {', '.join(reason.targets)}: ")
-    lines = wrapped(f"{head}{one.verdict}, {reason.text}", width, _INDENT)
-    return [lines[0].replace(one.verdict, paint(one.verdict, style), 1), *lines[1:]]
+def _verdict(verdict: Verdict, reason: Said, width: int, paint: Painter) -> list[str]:
+    style: Style = "red" if verdict.verdict == "broken" else "yellow"
+    head = printable(f"{verdict.name} {verdict.version} on {', '.join(reason.targets)}: ")
+    lines = wrapped(f"{head}{verdict.verdict}, {reason.text}", width, _INDENT)
+    return [lines[0].replace(verdict.verdict, paint(verdict.verdict, style), 1), *lines[1:]]
 
 
 def _unread(report: Report, paint: Painter) -> Iterator[list[str]]:
@@ -229,9 +234,9 @@ def _unread(report: Report, paint: Painter) -> Iterator[list[str]]:
 def _smoke_not_run(report: Report, width: int, paint: Painter) -> list[str]:
     """What a green smoke gate does not vouch for."""
     targets: dict[tuple[str, ...], list[str]] = {}
-    for one in report.targets:
-        if one.smoke_not_run:
-            targets.setdefault(one.smoke_not_run, []).append(one.id)
+    for target in report.targets:
+        if target.smoke_not_run:
+            targets.setdefault(target.smoke_not_run, []).append(target.id)
     return [
         paint(line, "dim")
         for names, ids in targets.items()
@@ -243,5 +248,5 @@ def _smoke_not_run(report: Report, width: int, paint: Painter) -> list[str]:
 
 
 def _summary(report: Report, known: Sequence[Group], paint: Painter) -> str:
-    failed = any(one.severity == "error" for one in unsettled(report))
+    failed = any(finding.severity == "error" for finding in unsettled(report))
     return paint(summary(report, known), "red" if failed else "green", "bold")

@@ -17,15 +17,15 @@ _WIDTHS = (9, 9, 10, 9)
 
 def targets(results: Sequence[TargetResult], paint: Painter) -> list[str]:
     """One line per target: its verdict, what it downloads and installs, and how much in vain."""
-    width = max(len("target"), *(len(one.id) for one in results))
+    width = max(len("target"), *(len(item.id) for item in results))
     names = ("download", "in vain", "installed", "in vain")
     head = [text.rjust(columns) for text, columns in zip(names, _WIDTHS, strict=True)]
     lines = [paint("  ".join(["target".ljust(width), "audit ", *head]), "bold")]
-    for one in results:
-        text, style = STATES[one.gates.get("lock", "not-run")]
-        cells = [printable(one.id).ljust(width), paint(text.ljust(6), style)]
-        if one.audit is not None and one.error is None:
-            cells += _cells(one.audit)
+    for result in results:
+        text, style = STATES[result.gates.get("lock", "not-run")]
+        cells = [printable(result.id).ljust(width), paint(text.ljust(6), style)]
+        if result.audit is not None and result.error is None:
+            cells += _cells(result.audit)
         lines.append("  ".join(cells).rstrip())
     return lines
 

@@ -17,7 +17,7 @@ def fixes(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
     """The patch, what it saves, and what was not tried."""
     tried = report.fixes
     if tried is None:
-        audited = any(one.audit is not None for one in report.targets)
+        audited = any(target.audit is not None for target in report.targets)
         if audited and any(f.fix and f.fix.changes and f.waived is None for f in report.findings):
             yield [paint("`--fix --dry-run` tries the fixes, and shows what it would write", "dim")]
         return
@@ -51,9 +51,9 @@ def _title(tried: FixesTried) -> str:
 
 
 def _saved(tried: FixesTried, paint: Painter) -> Iterator[str]:
-    for one in tried.saved:
-        text = saved(Trial(True, "", one.download, one.installed))
-        yield f"  {printable(one.target)}: {paint(text, 'green')}"
+    for item in tried.saved:
+        text = saved(Trial(True, "", item.download, item.installed))
+        yield f"  {printable(item.target)}: {paint(text, 'green')}"
 
 
 def _painted(line: str, paint: Painter) -> str:

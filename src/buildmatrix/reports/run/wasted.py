@@ -31,30 +31,33 @@ def brought(report: Report, target: str) -> tuple[Brought, ...]:
 
     A distribution that several lines ask for counts where its chain begins, so the sums add up.
     """
-    verdicts = {(one.name, one.version, one.backend): one for one in report.distributions}
+    verdicts = {
+        (distribution.name, distribution.version, distribution.backend): distribution
+        for distribution in report.distributions
+    }
     lines: dict[tuple[str, str], dict[str, Verdict]] = {}
     for finding in report.findings:
-        known = verdicts.get((finding.distribution or "", finding.version or "", finding.backend))
-        if finding.target != target or finding.waived is not None or known is None:
+        verdict = verdicts.get((finding.distribution or "", finding.version or "", finding.backend))
+        if finding.target != target or finding.waived is not None or verdict is None:
             continue
-        if known.verdict == "ok" or not (known.foreign_download or known.foreign_bytes):
+        if verdict.verdict == "ok" or not (verdict.foreign_download or verdict.foreign_bytes):
             continue
         if finding.chain:
             first, *rest = finding.chain
             asker = rest[0] if rest and ":" in first else first
-            lines.setdefault((first, asker), {})[known.name] = known
-    found = [
+            lines.setdefault((first, asker), {})[verdict.name] = verdict
+    broughts = [
         Brought(
             line,
             asker,
             len(there),
-            sum(one.foreign_download or 0 for one in there.values()),
-            sum(one.foreign_bytes for one in there.values()),
-            any(one.foreign_at_least for one in there.values()),
+            sum(item.foreign_download or 0 for item in there.values()),
+            sum(item.foreign_bytes for item in there.values()),
+            any(item.foreign_at_least for item in there.values()),
         )
         for (line, asker), there in lines.items()
     ]
-    return tuple(sorted(found, key=lambda one: (-one.download, -one.installed, one.line)))
+    return tuple(sorted(broughts, key=lambda item: (-item.download, -item.installed, item.line)))
 
 
 def in_vain(report: Report) -> tuple[Said, ...]:
@@ -62,20 +65,24 @@ def in_vain(report: Report) -> tuple[Said, ...]:
     return by_text(
         (
             target.id,
-            f"{one.line}{f' {one.asker}' if one.asker != one.line else ''}: "
-            f"{'at least ' if one.at_least else ''}{size(one.download)} to download and "
-            f"{size(one.installed)} installed in vain, in "
-            f"{count(one.distributions, 'distribution')}",
+            f"{item.line}{f' {item.asker}' if item.asker != item.line else ''}: "
+            f"{'at least ' if item.at_least else ''}{size(item.download)} to download and "
+            f"{size(item.installed)} installed in vain, in "
+            f"{count(item.distributions, 'distribution')}",
         )
         for target in report.targets
-        for one in brought(report, target.id)
+        for item in brought(report, target.id)
     )
 
 
 def uncertain(report: Report) -> tuple[Verdict, ...]:
     """Verdicts that a deeper look could change, each distribution once."""
-    found = {(one.name, one.version): one for one in report.distributions if one.is_open}
-    return tuple(found.values())
+    verdicts = {
+        (verdict.name, verdict.version): verdict
+        for verdict in report.distributions
+        if verdict.is_open
+    }
+    return tuple(verdicts.values())
 
 
 def uncertain_words(report: Report, shown: Callable[[str], str]) -> Iterator[str]:
@@ -84,10 +91,10 @@ def uncertain_words(report: Report, shown: Callable[[str], str]) -> Iterator[str
     A scan, and an audit with `--deep`, have read all bytes: what is left there is Python that
     cannot be parsed.
     """
-    is_scan = bool(report.targets) and all(one.audit is None for one in report.targets)
+    is_scan = bool(report.targets) and all(target.audit is None for target in report.targets)
     left: dict[bool, list[str]] = {False: [], True: []}
-    for one in uncertain(report):
-        left[is_scan or one.depth == "whole"].append(shown(f"{one.name} {one.version}"))
+    for verdict in uncertain(report):
+        left[is_scan or verdict.depth == "whole"].append(shown(f"{verdict.name} {verdict.version}"))
     for is_read, what, remedy in (
         (False, "judged by a part of their files", "`audit --deep` reads the rest"),
         (True, "judged without Python files that could not be parsed", "look at those files"),

@@ -22,50 +22,50 @@ def render(answer: Answer) -> str:
             "kind": answer.question.kind,
             "matches": len(answer.question.nodes),
         },
-        "answers": [_subject(graph, one) for one in answer.subjects],
-        "others": [_node(graph, one) for one in answer.left_out],
+        "answers": [_subject(graph, subject) for subject in answer.subjects],
+        "others": [_node(graph, node) for node in answer.left_out],
         "near": list(answer.question.near),
         "hidden": [
             {
-                "path": one.path,
-                "files": one.files,
-                "size": one.size,
-                "names": list(one.names),
-                "replaced": one.replaced,
-                "layer": _layer(graph, one.layer),
-                "by": _layer(graph, one.by),
+                "path": buried.path,
+                "files": buried.files,
+                "size": buried.size,
+                "names": list(buried.names),
+                "replaced": buried.replaced,
+                "layer": _layer(graph, buried.layer),
+                "by": _layer(graph, buried.by),
             }
-            for one in answer.question.buried
+            for buried in answer.question.buried
         ],
         "notes": list(answer.notes),
     }
     return json.dumps(document, indent=2) + "\n"
 
 
-def _subject(graph: Graph, one: Subject) -> dict[str, object]:
-    use = one.use
+def _subject(graph: Graph, subject: Subject) -> dict[str, object]:
+    use = subject.use
     return {
-        **_node(graph, one.node),
-        "state": one.state,
-        "chains": [_chain(graph, chain) for chain in one.chains],
-        "found": one.count,
-        "more": one.more,
-        "brought": _chain(graph, one.brought) if one.brought is not None else None,
-        "claims": [claim.label for claim in one.claims],
-        "links": [_edge(graph, edge) for edge in one.links],
-        "opens": [_edge(graph, edge) for edge in one.opens],
+        **_node(graph, subject.node),
+        "state": subject.state,
+        "chains": [_chain(graph, chain) for chain in subject.chains],
+        "found": subject.count,
+        "more": subject.more,
+        "brought": _chain(graph, subject.brought) if subject.brought is not None else None,
+        "claims": [claim.label for claim in subject.claims],
+        "links": [_edge(graph, edge) for edge in subject.links],
+        "opens": [_edge(graph, edge) for edge in subject.opens],
         "symbols": None if use is None else _use(use),
-        "uses": [_use(other) for other in one.uses],
+        "uses": [_use(other) for other in subject.uses],
     }
 
 
-def _use(one: Use) -> dict[str, object]:
+def _use(use: Use) -> dict[str, object]:
     return {
-        "binary": one.binary,
-        "needed": one.name,
-        "count": one.count,
-        "names": list(one.symbols),
-        "unread": one.unread,
+        "binary": use.binary,
+        "needed": use.name,
+        "count": use.count,
+        "names": list(use.symbols),
+        "unread": use.unread,
     }
 
 

@@ -58,9 +58,9 @@ class _Writer:
         if answer.left_out:
             yield ""
             yield from self._rest(answer.left_out)
-        for one in answer.question.buried[:_SHOWN]:
+        for buried in answer.question.buried[:_SHOWN]:
             yield ""
-            text = words.buried(self._graph, one, size(one.size))
+            text = words.buried(self._graph, buried, size(buried.size))
             yield from self._wrapped(self._short(f"Hidden: {text}"), "", _INDENT)
         if len(answer.question.buried) > _SHOWN:
             yield f"and {len(answer.question.buried) - _SHOWN} more that layers hide"
@@ -133,7 +133,7 @@ class _Writer:
         if subject.brought is not None:
             yield from self._field("brought by", self._line(subject.brought))
         if subject.claims:
-            names = listing((one.label for one in subject.claims), _SHOWN)
+            names = listing((child.label for child in subject.claims), _SHOWN)
             yield from self._field(
                 "also listed by", f"{names}: what was installed last overwrote the other's file"
             )
@@ -280,7 +280,7 @@ def _cut(text: str) -> str:
 
 def _site(answer: Answer) -> str:
     """The folder for packages that most of the told files lie in, with a slash at its end."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for subject in answer.subjects:
         ids = [subject.node.id, *(id for chain in subject.chains for id in chain.ids)]
         for id in ids:
@@ -288,8 +288,8 @@ def _site(answer: Answer) -> str:
             for name in ("site-packages/", "dist-packages/"):
                 at = path.find(f"/{name}")
                 if at >= 0 and answer.graph.nodes[id].kind in ("file", "python"):
-                    found[path[: at + 1 + len(name)]] += 1
-    return found.most_common(1)[0][0] if found else ""
+                    counts[path[: at + 1 + len(name)]] += 1
+    return counts.most_common(1)[0][0] if counts else ""
 
 
 def _name(node: Node) -> str:

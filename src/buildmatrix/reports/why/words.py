@@ -97,23 +97,23 @@ def searched(edge: Edge) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def copy(one: Embedded, size: str) -> str:
+def copy(embedded: Embedded, size: str) -> str:
     """What is known of code inside of a file; `size` is its size in words."""
     parts = []
-    if one.section is not None:
-        parts.append(f"section {one.section}")
-    if one.offset is not None:
-        parts.append(f"at byte {one.offset:#x}")
-    if one.size:
-        parts.append(size if one.kind == "device-code" else f"about {size}")
-    if one.architectures:
-        more = len(one.architectures) - MOST_ARCHITECTURES
-        names = " ".join(one.architectures[:MOST_ARCHITECTURES])
+    if embedded.section is not None:
+        parts.append(f"section {embedded.section}")
+    if embedded.offset is not None:
+        parts.append(f"at byte {embedded.offset:#x}")
+    if embedded.size:
+        parts.append(size if embedded.kind == "device-code" else f"about {size}")
+    if embedded.architectures:
+        more = len(embedded.architectures) - MOST_ARCHITECTURES
+        names = " ".join(embedded.architectures[:MOST_ARCHITECTURES])
         parts.append(f"for {names}" + (f" and {more} more" if more > 0 else ""))
-    elif one.kind == "device-code":
+    elif embedded.kind == "device-code":
         parts.append("architectures unknown")
-    if one.marks:
-        parts.append(f"proved by {', '.join(one.marks)}")
+    if embedded.marks:
+        parts.append(f"proved by {', '.join(embedded.marks)}")
     return ", ".join(parts)
 
 
@@ -134,13 +134,13 @@ def _instruction(graph: Graph, layer: int) -> str:
     return f"layer {layer + 1} of {len(graph.layers)}: {text}"
 
 
-def buried(graph: Graph, one: Buried, size: str) -> str:
+def buried(graph: Graph, item: Buried, size: str) -> str:
     """What layers hide, who brought it, and who took it away; `size` is its size in words."""
-    verb = "replaced" if one.replaced else "deleted"
-    files = f"{one.files} file" if one.files == 1 else f"{one.files} files"
+    verb = "replaced" if item.replaced else "deleted"
+    files = f"{item.files} file" if item.files == 1 else f"{item.files} files"
     return (
-        f"{one.path or '/'} ({files}, {size}) came with {_instruction(graph, one.layer)} and was "
-        f"{verb} by {_instruction(graph, one.by)}: no container sees it, and every pull carries it"
+        f"{item.path or '/'} ({files}, {size}) came with {_instruction(graph, item.layer)} and was "
+        f"{verb} by {_instruction(graph, item.by)}: no container sees it, and every pull carries it"
     )
 
 
@@ -167,7 +167,7 @@ def beginning(graph: Graph, node: Node) -> str:
 
 def _free(graph: Graph, node: Node) -> str:
     """Why nobody is seen to have brought a distribution."""
-    if sum(one.kind == "distribution" for one in graph.nodes.values()) == 1:
+    if sum(child.kind == "distribution" for child in graph.nodes.values()) == 1:
         return ""
     for edge in graph.into.get(node.id, ()):
         if edge.kind == "requires":

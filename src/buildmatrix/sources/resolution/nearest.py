@@ -86,11 +86,11 @@ def _marks(target: Target, catalogue: Catalogue) -> list[str]:
     if target.runtime in ("", ANY):
         return [*routes, target.backend]
     line = toolkit_line(target.runtime)
-    exact = [one for one in routes if built_for(one) == target.runtime]
+    exact = [item for item in routes if built_for(item) == target.runtime]
     near = [
-        one for one in routes if line is not None and toolkit_line(built_for(one) or "") == line
+        item for item in routes if line is not None and toolkit_line(built_for(item) or "") == line
     ]
-    any_runtime = [one for one in routes if built_for(one) is None]
+    any_runtime = [item for item in routes if built_for(item) is None]
     own = f"{target.backend}{target.runtime}"
     return list(dict.fromkeys([*exact, own, *reversed(near), *any_runtime]))
 

@@ -110,11 +110,11 @@ class Questions:
 
     def _locked(self, target: Target, pins: Pins, stale: Staleness | None, label: str) -> Question:
         lock = pins.lock
-        missing = [one for one in lock.packages if lacks_files(one)]
+        missing = [package for package in lock.packages if lacks_files(package)]
         parts = [target.python, target.platform, target.base.final, target.torch, label]
         key = _key("lock", lock.digest, parts, sorted(target.index.items()), target.id)
         if missing:
-            shared = [[one.name, one.version, one.index] for one in missing]
+            shared = [[package.name, package.version, package.index] for package in missing]
             key = _key("files", lock.digest, parts, sorted(target.index.items()), shared)
 
         def ask() -> Lock:
@@ -138,7 +138,7 @@ class Questions:
         if not wanted.conda:
             return set()
         known = load(self.spec.catalogue_files if self.spec is not None else ()).conda
-        names = {known.get(one.name, one.name) for one in wanted.conda}
+        names = {known.get(package.name, package.name) for package in wanted.conda}
         return names.difference(line.name for line in wanted.lines)
 
     def _unlocked(self, target: Target, wanted: Wanted, origin: str) -> Question:

@@ -106,7 +106,7 @@ def resolve_sources(
     declarations = [declared(source, root) for source in sources]
     work = list(_pairs(declarations, spec, backends, globs, subset))
     if change is not None:
-        work = [(change(target), one) for target, one in work]
+        work = [(change(target), item) for target, item in work]
     questions = Questions(
         uv=find_uv(),
         spec=spec,
@@ -126,8 +126,10 @@ def resolve_sources(
 
     begun = [begin(number, python) for number in range(len(work))]
     _say_python(work, begun, python, progress)
-    answers = _answers([one for one in begun if isinstance(one, Question)], jobs)
-    done = [_finish(one, answers[one.key]) if isinstance(one, Question) else one for one in begun]
+    answers = _answers([item for item in begun if isinstance(item, Question)], jobs)
+    done = [
+        _finish(item, answers[item.key]) if isinstance(item, Question) else item for item in begun
+    ]
     newer = {
         number: wanted
         for number, ((target, _), one) in enumerate(zip(work, done, strict=True))
@@ -138,9 +140,13 @@ def resolve_sources(
         for wanted in sorted(set(newer.values())):
             progress.note(f"something needs Python {wanted}: looking at that one")
         again = {number: begin(number, wanted) for number, wanted in newer.items()}
-        answers = _answers([one for one in again.values() if isinstance(one, Question)], jobs)
-        for number, one in again.items():
-            done[number] = _finish(one, answers[one.key]) if isinstance(one, Question) else one
+        answers = _answers([item for item in again.values() if isinstance(item, Question)], jobs)
+        for number, question in again.items():
+            done[number] = (
+                _finish(question, answers[question.key])
+                if isinstance(question, Question)
+                else question
+            )
     return tuple(done)
 
 
@@ -152,18 +158,18 @@ def _say_python(
 ) -> None:
     """Name the Pythons that nobody chose."""
     taken = {
-        one.target.python
-        for (target, _), one in zip(work, begun, strict=True)
-        if not target.python and isinstance(one, Question)
+        question.target.python
+        for (target, _), question in zip(work, begun, strict=True)
+        if not target.python and isinstance(question, Question)
     }
     if python is None and taken:
         names = " and ".join(sorted(taken, key=points.minor))
         progress.note(f"looking at it with Python {names}; --python chooses another")
 
 
-def _wanted_python(one: Resolved | Unresolved) -> str | None:
+def _wanted_python(unresolved: Resolved | Unresolved) -> str | None:
     """The newer Python without which a target cannot be resolved, where that is the reason."""
-    error = one.error if isinstance(one, Unresolved) else None
+    error = unresolved.error if isinstance(unresolved, Unresolved) else None
     return error.python if isinstance(error, NoSolution) else None
 
 
@@ -223,7 +229,7 @@ def _for(target: Target, source: Declared, root: Path, own: Collection[str]) -> 
 
 def _answers(questions: Sequence[Question], jobs: int) -> Mapping[str, object]:
     """Key → the answer, or the error, of the first question that has it."""
-    first = {one.key: one for one in reversed(questions)}
+    first = {item.key: item for item in reversed(questions)}
 
     def ask(question: Question) -> object:
         try:
