@@ -25,23 +25,34 @@ def client() -> Iterator[Client]:
         yield client
 
 
+#: SHA-256 by the name of the file; what an index publishes under one name never changes.
+SHA256 = {
+    "h11-0.16.0-py3-none-any.whl": (
+        "63cf8bbe7522de3bf65932fda1d9c2772064ffb3dae62d55932da54b31cb6c86"
+    ),
+    "lxml-6.0.2-cp311-cp311-manylinux_2_26_x86_64.manylinux_2_28_x86_64.whl": (
+        "7d2de809c2ee3b888b59f995625385f74629707c9355e0ff856445cdcae682b7"
+    ),
+    "xgboost-3.2.0-py3-none-manylinux_2_28_x86_64.whl": (
+        "99b4a6bbcb47212fec5cf5fbe12347215f073c08967431b0122cfbd1ee70312c"
+    ),
+}
+
+
 def find(client: Client, filename: str) -> Wheel:
     index = next(url for url in default_indexes() if url.startswith("http"))
-    (one,) = [
+    (file,) = [
         file
         for file in client.project(index, filename.partition("-")[0])
         if file.filename == filename
     ]
-    assert one.sha256 is not None
-    return Wheel(one.filename, one.url, one.sha256)
+    return Wheel(filename, file.url, SHA256[filename])
 
 
 def test_the_hash_of_xgboost_in_a_lock_of_others_plants_nothing(
     client: Client, tmp_path: Path
 ) -> None:
-    h11 = find(client, "h11-0.16.0-py3-none-any.whl")
-    lxml = find(client, "lxml-6.0.2-cp311-cp311-manylinux_2_26_x86_64.manylinux_2_28_x86_64.whl")
-    xgboost = find(client, "xgboost-3.2.0-py3-none-manylinux_2_28_x86_64.whl")
+    h11, lxml, xgboost = (find(client, filename) for filename in SHA256)
     reader = WheelReader(client, Cache(tmp_path))
     with pytest.raises(UndecidedError, match=r"has the SHA-256 .* another file"):
         reader.read(replace(h11, sha256=xgboost.sha256), "listing")

@@ -14,6 +14,7 @@ from buildmatrix.engines.model import Surroundings
 from buildmatrix.engines.text import plain
 from buildmatrix.sources.docker import DockerImage
 from buildmatrix.sources.model import Facts, ReadingOptions
+from buildmatrix.store.cache import Cache
 from buildmatrix.store.facts import FactCache
 
 pytestmark = pytest.mark.engine
@@ -110,7 +111,7 @@ def test_what_one_step_installed_and_deleted_is_nowhere(engine: None) -> None:
 def test_layers_are_exported_once_per_image_and_never_stored(
     uninstalled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache = FactCache(tmp_path / "cache", print)
+    cache = FactCache(Cache(tmp_path / "cache", print))
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))

@@ -18,7 +18,7 @@ def test_a_wheel_is_listed_without_being_downloaded() -> None:
     index = next(url for url in default_indexes() if url.startswith("http"))
     with Client() as client:
         files = [file for file in client.project(index, "numpy") if _is_large_wheel(file.filename)]
-        remote = client.open(files[-1].url, files[-1].size)
+        remote = client.open(files[-1].url)
         archive = zipfile.ZipFile(io.BytesIO(_end(remote)))
         names = archive.namelist()
         assert any(name.endswith(".dist-info/METADATA") for name in names)

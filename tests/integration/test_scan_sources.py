@@ -20,6 +20,7 @@ from buildmatrix.inventory.model import Inventory, Stats
 from buildmatrix.sources.environments import system_packages
 from buildmatrix.sources.model import Argument, Facts, ReadingOptions, Source
 from buildmatrix.sources.parse import parse as parse_argument
+from buildmatrix.store.cache import Cache
 from buildmatrix.store.facts import SETTLED_NS, FactCache
 
 #: An image of the test stack that has a shell and a Python.
@@ -142,7 +143,7 @@ def test_the_second_scan_of_an_environment_reads_only_what_changed(
     environment: Path, tmp_path: Path
 ) -> None:
     notes: list[str] = []
-    cache = FactCache(tmp_path / "cache", notes.append)
+    cache = FactCache(Cache(tmp_path / "cache", notes.append))
     time.sleep(2 * SETTLED_NS / 1e9)
     first = facts(environment, cache).inventory
     second = facts(environment, cache).inventory
@@ -156,7 +157,7 @@ def test_the_second_scan_of_an_environment_reads_only_what_changed(
 
 
 def test_a_second_scan_reads_next_to_nothing_again(tmp_path: Path) -> None:
-    cache = FactCache(tmp_path / "cache", print)
+    cache = FactCache(Cache(tmp_path / "cache", print))
     first, second = (facts(f"dir:{sys.prefix}", cache).inventory for _ in range(2))
     assert bare(first) == bare(second)
     assert second.stats.bytes_read < first.stats.bytes_read / 20
@@ -267,7 +268,7 @@ def test_a_truncated_archive_of_an_image_is_undecided(image: str, tmp_path: Path
 def test_an_image_is_scanned_once_for_all_its_names(image: str, tmp_path: Path) -> None:
     from buildmatrix.engines.docker import DockerEngine
 
-    cache = FactCache(tmp_path / "cache", print)
+    cache = FactCache(Cache(tmp_path / "cache", print))
     around = Surroundings(mirror=BASE.partition("python:")[0])
     scanner = BASE.removeprefix(around.mirror)
     first = read(parse(f"docker:{image}"), DockerEngine, scanner, around, cache)
