@@ -57,7 +57,7 @@ TARGETS = {
     "wheel": Target(["buildmatrix.trees"], _CASES, "wheel-*", 2),
     "page": Target(["buildmatrix.index.pages", "html.parser"], _CASES, "page-*", 1),
     "lock": Target(["buildmatrix.locks"], _CASES, "lock-*", 1),
-    "tree": Target(["buildmatrix.inventory"], _CASES, "tree-*", 2),
+    "tree": Target(["buildmatrix.inventory", "buildmatrix.python_imports"], _CASES, "tree-*", 2),
 }
 
 
@@ -65,7 +65,7 @@ def prepare(name: str, folder: Path) -> tuple[list[bytes], Callable[[bytes], Non
     """The honest inputs of a target, and what keeps its promises; imported under atheris' eyes."""
     import atheris
 
-    sys.path[:0] = [str(ROOT / "src"), *(str(UNIT / one) for one in ("elf", "lock", "promises"))]
+    sys.path[:0] = [str(ROOT / "src"), *(str(UNIT / one) for one in ("elf", "locks", "promises"))]
     with atheris.instrument_imports(include=list(TARGETS[name].packages)):
         if name == "elf":
             from elf_promises import keeps_promises
