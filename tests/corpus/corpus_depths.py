@@ -31,6 +31,7 @@ from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.progress import Silent
 from buildmatrix.rules.engine import Judgement
 from buildmatrix.rules.model import Finding, Verdict
+from buildmatrix.rules.registry import rule_of
 from buildmatrix.sources.resolution.resolved import Resolved
 from buildmatrix.spec.bare import bare_target
 
@@ -48,12 +49,16 @@ class Said:
     verdict: Verdict
 
     def about(self) -> Mapping[tuple[str | None, str | None], bool]:
-        """Distribution and vendor of the findings, and whether one of them is an error."""
-        found: dict[tuple[str | None, str | None], bool] = {}
-        for one in self.findings:
-            key = one.distribution, one.vendor
-            found[key] = found.get(key, False) or one.severity == "error"
-        return found
+        """Distribution and vendor of the findings, and whether one of them is an error.
+
+        Without those that say what was not read: a deeper look reads it.
+        """
+        errors: dict[tuple[str | None, str | None], bool] = {}
+        for finding in self.findings:
+            if not rule_of(finding.rule).is_open:
+                key = finding.distribution, finding.vendor
+                errors[key] = errors.get(key, False) or finding.severity == "error"
+        return errors
 
 
 def said(path: Path) -> Mapping[tuple[str, str], Said]:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import settings
 
 from buildmatrix import urls
+
+# A test depends neither on luck nor on what else the machine does; tests/fuzz looks for new inputs.
+settings.register_profile("unit", deadline=None, derandomize=True)
+settings.load_profile("unit")
 
 
 @pytest.fixture(autouse=True)

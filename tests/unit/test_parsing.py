@@ -120,10 +120,10 @@ def test_nobody_reads_foreign_text_past_it() -> None:
                 found.append(f"{path.relative_to(source).as_posix()}: {name}")
     expected = {
         # These put together what was read before.
-        "lock/projects.py: Marker",
-        "lock/projects.py: Requirement",
+        "locks/projects.py: Marker",
+        "locks/projects.py: Requirement",
         # That is `parsing.holds`, by another name.
-        "lock/markers.py: evaluate",
+        "locks/markers.py: evaluate",
     }
     assert {one for one in found if one.partition(":")[0] not in _ALLOWED} <= expected
 

@@ -73,7 +73,6 @@ def rendered_or_refused(changes: dict[str, Any]) -> str | None:
 
 
 @given(value=hostile)
-@settings(deadline=None)
 def test_a_variable_arrives_as_it_was_written_or_is_refused(value: str) -> None:
     text = rendered_or_refused({"env": {"NAME": value}})
     if text is not None:
@@ -81,7 +80,6 @@ def test_a_variable_arrives_as_it_was_written_or_is_refused(value: str) -> None:
 
 
 @given(value=hostile)
-@settings(deadline=None)
 def test_a_label_arrives_as_it_was_written_or_is_refused(value: str) -> None:
     text = rendered_or_refused({"labels": {"com.acme.note": value}})
     if text is not None:
@@ -89,7 +87,6 @@ def test_a_label_arrives_as_it_was_written_or_is_refused(value: str) -> None:
 
 
 @given(words=st.lists(hostile, min_size=1, max_size=4))
-@settings(deadline=None)
 def test_a_command_arrives_word_by_word(words: list[str]) -> None:
     text = rendered_or_refused({"command": tuple(words)})
     if text is not None:
@@ -97,7 +94,6 @@ def test_a_command_arrives_word_by_word(words: list[str]) -> None:
 
 
 @given(source=hostile, destination=hostile)
-@settings(deadline=None)
 def test_a_copy_names_its_two_paths_and_expands_nothing(source: str, destination: str) -> None:
     text = rendered_or_refused({"copy": ((source, destination),)})
     if text is not None:
@@ -123,7 +119,6 @@ def unescape(word: str) -> str:
 
 
 @given(name=hostile)
-@settings(deadline=None)
 def test_user_and_group_names_stay_one_shell_word(name: str) -> None:
     text = rendered_or_refused({"user": User(name, 10001, (name,))})
     if text is not None:
@@ -135,13 +130,12 @@ def test_user_and_group_names_stay_one_shell_word(name: str) -> None:
     "field", ["id", "runtime", "python", "project", "platform", "lock", "template"]
 )
 @given(value=hostile)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_no_other_field_adds_an_instruction(field: str, value: str) -> None:
     rendered_or_refused({field: value})
 
 
 @given(value=hostile)
-@settings(deadline=None)
 def test_no_image_reference_architecture_or_package_adds_an_instruction(value: str) -> None:
     rendered_or_refused({"base": Base(value, CUDA.base.final)})
     rendered_or_refused({"base": Base(CUDA.base.build, value)})
@@ -150,7 +144,6 @@ def test_no_image_reference_architecture_or_package_adds_an_instruction(value: s
 
 
 @given(keys=st.dictionaries(hostile, st.just("x"), min_size=1, max_size=2))
-@settings(deadline=None)
 def test_a_name_that_is_no_name_is_refused(keys: dict[str, str]) -> None:
     for field in ("env", "labels"):
         text = rendered_or_refused({field: keys})
@@ -160,7 +153,6 @@ def test_a_name_that_is_no_name_is_refused(keys: dict[str, str]) -> None:
 
 
 @given(source=hostile)
-@settings(deadline=None)
 def test_a_copied_path_adds_no_line_to_the_ignore_file(source: str) -> None:
     one: Target = dataclasses.replace(CUDA, copy=((source, "/app"),))
     try:

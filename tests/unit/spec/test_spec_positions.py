@@ -174,7 +174,7 @@ def refused_with_places_inside(path, text):
         assert spec.targets
 
 
-FIXED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+FIXED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @FIXED
