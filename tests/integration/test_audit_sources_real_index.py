@@ -12,7 +12,7 @@ from buildmatrix.sources.resolution.resolved import Resolved, resolve_sources
 
 pytestmark = pytest.mark.network
 
-DATA = Path(__file__).parents[1] / "unit" / "lock" / "data"
+DATA = Path(__file__).parents[1] / "unit" / "locks" / "data"
 
 
 def resolved(root: Path, source: str, *backends: str) -> list[Resolved]:
