@@ -14,8 +14,8 @@ from buildmatrix.python_imports.skeleton import LeftOut, fill, parse_skeleton, s
 from buildmatrix.python_imports.source import parse
 from buildmatrix.python_imports.syntax import walk
 
-#: Modules of the standard library: many strings, nested functions, decorators, and comments.
-MODULES = ("argparse", "ast", "enum", "functools", "inspect", "textwrap", "turtle", "typing")
+#: Modules that every Python has: many strings, nested functions, decorators, and comments.
+MODULES = ("argparse", "ast", "enum", "functools", "inspect", "textwrap", "typing", "unittest.mock")
 
 
 def described(tree: ast.Module) -> list[tuple[str, object, object]]:
