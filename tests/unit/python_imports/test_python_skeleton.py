@@ -15,7 +15,7 @@ from buildmatrix.python_imports.source import parse
 from buildmatrix.python_imports.syntax import walk
 
 #: Modules that every Python has: many strings, nested functions, decorators, and comments.
-MODULES = ("argparse", "ast", "enum", "functools", "inspect", "textwrap", "typing", "unittest.mock")
+MODULES = ("argparse", "ast", "enum", "functools", "inspect", "textwrap", "typing", "unittest/mock")
 
 
 def described(tree: ast.Module) -> list[tuple[str, object, object]]:
