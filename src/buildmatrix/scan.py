@@ -64,6 +64,6 @@ def scan(
         judge.catalogue_date,
         targets=[result],
         findings=(*findings, *judge.stale_waivers(findings, ())),
-        verdicts=verdicts,
+        verdicts=[replace(verdict, targets=(target.id,)) for verdict in verdicts],
         inventories=[facts.inventory],
     )

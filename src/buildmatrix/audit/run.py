@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from buildmatrix.audit.target import Merger, Work, judge_target, start
 from buildmatrix.errors import BuildmatrixError, UsageError
@@ -191,7 +192,11 @@ def _report(
         targets=targets,
         # Of no use are only waivers that cover nothing in the image either: `build` tells.
         findings=[*stale_lock.merged(findings), *judge.stale_waivers(findings, ())],
-        verdicts=[verdict for work in works for verdict in work.verdicts],
+        verdicts=[
+            replace(verdict, targets=(work.resolved.target.id,))
+            for work in works
+            for verdict in work.verdicts
+        ],
         inventories=[_whole(works, readings, seconds)],
     )
 

@@ -431,7 +431,11 @@ class _Run:
                 *self.judge.stale_waivers(findings, judged),
                 *self.outdated,
             ],
-            verdicts=[verdict for work in self.works for verdict in work.verdicts],
+            verdicts=[
+                replace(verdict, targets=(work.target.id,))
+                for work in self.works
+                for verdict in work.verdicts
+            ],
             inventories=[work.scanned for work in self.works if work.scanned],
         )
         codes = [code for work in self.works for code in work.codes]

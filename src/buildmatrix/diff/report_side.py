@@ -25,11 +25,11 @@ def side_of_report(path: Path, globs: Sequence[str], backend: str | None) -> Sid
     targets = _chosen(path, report, globs, backend)
     ids = {target.id for target in targets}
     others = {target.id for target in report.targets} - ids
-    backends = {target.backend for target in targets}
     verdicts = tuple(
         verdict
         for verdict in report.distributions
-        if not report.targets or verdict.backend in backends
+        if not report.targets
+        or any(verdict.is_about(target.id, target.backend) for target in targets)
     )
     return Side(
         f"report:{path}",

@@ -235,7 +235,7 @@ def _side(source: str, id: str, backend: str, report: Report, resolved: Resolved
     side = Side(source, "lock", targets={id: backend}, findings=(), verdicts=())
     if resolved is None:
         return side
-    verdicts = {(v.name, v.version): v for v in report.distributions if v.backend == backend}
+    verdicts = {(v.name, v.version): v for v in report.distributions if v.is_about(id, backend)}
     mine = tuple(
         verdicts[package.name, package.version]
         for package in resolved.lock.packages
@@ -274,11 +274,14 @@ def _is_worse(change: FindingChange) -> bool:
 
 def _told(verdicts: tuple[Verdict, ...], changes: list[TargetDifference]) -> Iterator[Verdict]:
     """Verdicts of the distributions that came, or that are judged otherwise."""
-    names: set[tuple[str, str]] = set()
-    for change in changes:
-        names |= {
-            (distribution_change.name, change.backend)
-            for distribution_change in change.distributions.changes
-        }
-        names |= {(verdict.name, change.backend) for verdict in change.verdicts or ()}
-    return (verdict for verdict in verdicts if (verdict.name, verdict.backend) in names)
+    names = [
+        {item.name for item in change.distributions.changes}
+        | {verdict.name for verdict in change.verdicts or ()}
+        for change in changes
+    ]
+    for verdict in verdicts:
+        if any(
+            verdict.name in changed and verdict.is_about(change.id, change.backend)
+            for change, changed in zip(changes, names, strict=True)
+        ):
+            yield verdict

@@ -71,14 +71,10 @@ def _inside(path: str) -> str:
 def held_of_verdicts(verdicts: Iterable[Verdict]) -> tuple[Held, ...]:
     """The distributions that a report is about."""
     return tuple(
-        Held(
-            verdict.name,
-            verdict.version,
-            backend=verdict.backend,
-            download=verdict.download,
-            sha256=verdict.sha256,
+        dict.fromkeys(
+            Held(v.name, v.version, backend=v.backend, download=v.download, sha256=v.sha256)
+            for v in verdicts
         )
-        for verdict in verdicts
     )
 
 

@@ -138,7 +138,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one distribution is on one backend."""
+    """What one distribution is on one backend, for one target of it or for several."""
 
     name: str
     version: str
@@ -164,10 +164,17 @@ class Verdict:
     may_be: VerdictName | None = None
     #: sha256 of the wheel in hex, where that is known.
     sha256: str | None = None
+    #: The targets that it holds for, by their ids; empty in reports of earlier versions, which say
+    #: the worst of all targets of the backend.
+    targets: tuple[str, ...] = ()
     #: Whether the files that are known say less: what it requires or imports makes it so.
     by_others: bool = field(default=False, metadata=IN_MEMORY)
     #: What fails, where this distribution itself is what is broken.
     failure: Failure | None = field(default=None, metadata=IN_MEMORY)
+
+    def is_about(self, target: str, backend: str) -> bool:
+        """Whether it holds for this target of this backend."""
+        return self.backend == backend and (not self.targets or target in self.targets)
 
     @property
     def is_open(self) -> bool:

@@ -88,13 +88,14 @@ def _component(name: str, version: str, verdicts: Iterable[Verdict]) -> Componen
     verdicts = list(verdicts)
     said: dict[str, str] = {}
     if verdicts:
-        worst = max(verdicts, key=lambda verdict: _WORSE[verdict.verdict])
+        ordered = sorted(verdicts, key=lambda verdict: _WORSE[verdict.verdict])
+        worst = ordered[-1]
         said["verdict"] = worst.verdict
         said["reason"] = worst.reason
         said["foreign-bytes"] = str(max(verdict.foreign_bytes for verdict in verdicts))
         if any(verdict.foreign_at_least for verdict in verdicts):
             said["foreign-bytes-are"] = "at least"
-        said |= {f"verdict:{verdict.backend}": verdict.verdict for verdict in verdicts}
+        said |= {f"verdict:{verdict.backend}": verdict.verdict for verdict in ordered}
     return Component(
         type=ComponentType.LIBRARY,
         name=printable(name),

@@ -10,11 +10,13 @@ all the names; where more differs, each text is told with its targets.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from buildmatrix.phrases import listing, size
 from buildmatrix.reports.run.fix_words import advice, fix_text
+from buildmatrix.reports.run.model import Report
 from buildmatrix.rules.findings import fingerprint
 from buildmatrix.rules.model import SEVERITY_RANK, Finding, Verdict
 from buildmatrix.rules.registry import rule_of
@@ -141,8 +143,26 @@ def by_text(texts: Iterable[tuple[str, str]]) -> tuple[Said, ...]:
     return _by_text(((target,), "", text) for target, text in texts)
 
 
-def verdicts(them: Iterable[Verdict]) -> Iterator[tuple[Verdict, Said]]:
-    """Verdicts that say the same on several backends: the first of them, and the reason."""
+def whereabouts(report: Report) -> Callable[[Verdict], tuple[str, ...]]:
+    """What tells where a verdict of `report` holds: on its backend, or for which of the targets.
+
+    Those are named where the same distribution is judged otherwise on others of them.
+    """
+    rows = Counter(
+        (verdict.name, verdict.version, verdict.backend) for verdict in report.distributions
+    )
+
+    def where(verdict: Verdict) -> tuple[str, ...]:
+        is_split = rows[verdict.name, verdict.version, verdict.backend] > 1
+        return verdict.targets if is_split and verdict.targets else (verdict.backend,)
+
+    return where
+
+
+def verdicts(
+    them: Iterable[Verdict], where: Callable[[Verdict], tuple[str, ...]]
+) -> Iterator[tuple[Verdict, Said]]:
+    """Verdicts that say the same in several places: the first of them, and the reason."""
     found: dict[tuple[str, str, str, str], list[Verdict]] = {}
     for verdict in them:
         key = (
@@ -153,8 +173,9 @@ def verdicts(them: Iterable[Verdict]) -> Iterator[tuple[Verdict, Said]]:
         )
         found.setdefault(key, []).append(verdict)
     for (_, _, _, reason), alike in found.items():
-        backends = dict.fromkeys(item.backend for item in alike)
-        yield alike[0], Said(tuple(backends), _filled(reason, backends))
+        backends = dict.fromkeys(verdict.backend for verdict in alike)
+        places = dict.fromkeys(place for verdict in alike for place in where(verdict))
+        yield alike[0], Said(tuple(places), _filled(reason, backends))
 
 
 # Causes

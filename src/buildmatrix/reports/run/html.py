@@ -14,7 +14,7 @@ from importlib import resources
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.phrases import count, size
-from buildmatrix.reports.run.groups import Group, groups, named, who
+from buildmatrix.reports.run.groups import Group, groups, named, whereabouts, who
 from buildmatrix.reports.run.model import Report, state_of, steps, targets_in
 from buildmatrix.rules.baseline import is_from_baseline
 from buildmatrix.rules.model import Finding, GateState, TargetResult
@@ -75,6 +75,7 @@ def render(report: Report) -> str:
         audited=any(target.audit is not None for target in report.targets),
         named=named,
         who=who,
+        whereabouts=whereabouts(report),
         patches=_patches,
         evidence=_evidence,
         advisories=_advisories,

@@ -35,7 +35,9 @@ def render(report: Report) -> str:
     root = ET.Element("testsuites", name=_plain(f"{TOOL}: {report.subject}"))
     for target in report.targets:
         verdicts = [
-            verdict for verdict in report.distributions if verdict.backend == target.backend
+            verdict
+            for verdict in report.distributions
+            if verdict.is_about(target.id, target.backend)
         ]
         findings = [finding for finding in report.findings if finding.is_about(target.id)]
         root.append(_suite(target.id, _target(target, verdicts, findings), target.seconds))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from buildmatrix import __version__
@@ -126,17 +126,12 @@ def assemble(
     """
     trees = tuple(inventories)
     unread = {(item.path, item.why): item for tree in trees for item in tree.unread}
-    kept_verdicts: dict[tuple[str, str, str], Verdict] = {}
-    for verdict in verdicts:
-        known = kept_verdicts.setdefault((verdict.name, verdict.version, verdict.backend), verdict)
-        # Two targets of one backend may hold different wheels of it.
-        if VERDICT_RANK[verdict.verdict] > VERDICT_RANK[known.verdict]:
-            kept_verdicts[verdict.name, verdict.version, verdict.backend] = verdict
+    results = tuple(targets)
     return Report(
         tool=ReportTool(version=__version__, catalogue=catalogue),
         subject=subject,
-        targets=tuple(targets),
-        distributions=tuple(one for _, one in sorted(kept_verdicts.items())),
+        targets=results,
+        distributions=_rows(verdicts, [target.id for target in results]),
         findings=_once(findings),
         unread=tuple(item for _, item in sorted(unread.items())),
         stats=_sum(tree.stats for tree in trees),
@@ -241,6 +236,32 @@ def unread(report: Report) -> tuple[Unread, ...]:
 def is_unread(finding: Finding) -> bool:
     """Whether a finding says that a file could not be read."""
     return rule_of(finding.rule).unknown == "file"
+
+
+def _rows(verdicts: Iterable[Verdict], targets: Sequence[str]) -> tuple[Verdict, ...]:
+    """Each verdict once, with all targets that it holds for, in their order.
+
+    Two targets of one backend may hold different wheels of one distribution. Of one target, whose
+    lock and image may give a verdict each, the worse counts.
+    """
+    worst: dict[tuple[str, str, str, str], Verdict] = {}
+    for verdict in verdicts:
+        for target in verdict.targets or ("",):
+            key = (verdict.name, verdict.version, verdict.backend, target)
+            known = worst.setdefault(key, verdict)
+            if VERDICT_RANK[verdict.verdict] > VERDICT_RANK[known.verdict]:
+                worst[key] = verdict
+    place = {target: number for number, target in enumerate(targets)}
+    rows: dict[tuple[str, str, str, str], list[str]] = {}
+    found: dict[tuple[str, str, str, str], Verdict] = {}
+    for key in sorted(worst, key=lambda key: (*key[:3], place.get(key[3], len(place)), key[3])):
+        target = key[3]
+        verdict = replace(worst[key], targets=())
+        # What an earlier version did not tell the target of is told of no target now.
+        row = (*key[:3], repr(verdict) if target else "")
+        found.setdefault(row, verdict)
+        rows.setdefault(row, []).extend([target] if target else [])
+    return tuple(replace(found[row], targets=tuple(ids)) for row, ids in rows.items())
 
 
 def _once(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -103,6 +103,10 @@ def _with_backends(report: Report, ids: Collection[str]) -> Report:
             replace(finding, target=names.get(finding.target, finding.target))
             for finding in report.findings
         ),
+        distributions=tuple(
+            replace(verdict, targets=tuple(names.get(id, id) for id in verdict.targets))
+            for verdict in report.distributions
+        ),
     )
 
 

@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 from buildmatrix.phrases import size
 from buildmatrix.reports.run import revision_table, table_audit, table_fixes
-from buildmatrix.reports.run.groups import Group, Said, groups, named, verdicts, who
+from buildmatrix.reports.run.groups import Group, Said, groups, named, verdicts, whereabouts, who
 from buildmatrix.reports.run.model import Report, left_out, state_of, steps
 from buildmatrix.reports.run.summary import summary, unsettled
 from buildmatrix.reports.run.table_states import STATES
@@ -186,16 +186,23 @@ def _bad_distributions(report: Report, width: int, paint: Painter) -> Iterator[l
     Where an audit has a finding about a distribution, that says the same.
     """
     told = {
-        (finding.distribution, finding.version, finding.backend)
+        (finding.distribution, finding.version, finding.backend, target)
         for finding in report.findings
         if finding.severity != "note"
+        for target in ("", finding.target, *finding.also)
     }
     audited = any(target.audit is not None for target in report.targets)
     bad = [
         verdict
         for verdict in report.distributions
         if verdict.verdict != "ok"
-        and not (audited and (verdict.name, verdict.version, verdict.backend) in told)
+        and not (
+            audited
+            and all(
+                (verdict.name, verdict.version, verdict.backend, target) in told
+                for target in verdict.targets or ("",)
+            )
+        )
     ]
     if not bad:
         return
@@ -203,7 +210,7 @@ def _bad_distributions(report: Report, width: int, paint: Painter) -> Iterator[l
         paint("distributions", "bold"),
         *(
             line
-            for verdict, reason in verdicts(bad)
+            for verdict, reason in verdicts(bad, whereabouts(report))
             for line in _verdict(verdict, reason, width, paint)
         ),
     ]

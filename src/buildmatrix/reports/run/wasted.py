@@ -32,8 +32,9 @@ def brought(report: Report, target: str) -> tuple[Brought, ...]:
     A distribution that several lines ask for counts where its chain begins, so the sums add up.
     """
     verdicts = {
-        (distribution.name, distribution.version, distribution.backend): distribution
-        for distribution in report.distributions
+        (verdict.name, verdict.version, verdict.backend): verdict
+        for verdict in report.distributions
+        if verdict.is_about(target, verdict.backend)
     }
     lines: dict[tuple[str, str], dict[str, Verdict]] = {}
     for finding in report.findings:
