@@ -110,17 +110,17 @@ def collect(
     primary, hard_links = one_name_each(listing, ownership, paths)
     files = _read_files(listing, primary, ownership, memory)
     binaries = files.binaries
-    loadable = [one for one in binaries if one.container is None]
-    own = [one.path for one in files.artefacts if one.container is None]
+    loadable = [item for item in binaries if item.container is None]
+    own = [artefact.path for artefact in files.artefacts if artefact.container is None]
     python = read_python(
-        listing, ownership, distributions, [one.path for one in loadable], files.outlines
+        listing, ownership, distributions, [item.path for item in loadable], files.outlines
     )
     mattering = {
-        *(one.path for one in loadable),
+        *(item.path for item in loadable),
         *own,
-        *(one.path for one in files.containers),
-        *(one.path for one in distributions),
-        *(one.path for one in python.loads),
+        *(container.path for container in files.containers),
+        *(distribution.path for distribution in distributions),
+        *(load.path for load in python.loads),
     }
     return Inventory(
         distributions=distributions,
@@ -171,23 +171,25 @@ class _Files:
         if contents.members or contents.closed or contents.kind in PACKAGES:
             kind, files, closed = contents.kind, contents.files, contents.closed
             self.containers.append(Container(path, size, kind, owner, files, closed))
-        for one in contents.members:
-            inner = f"{path}{SEPARATOR}{one.name}"
-            if one.elf is not None:
+        for nested in contents.members:
+            inner = f"{path}{SEPARATOR}{nested.name}"
+            if nested.elf is not None:
                 self.binaries.append(
-                    Binary(inner, one.size, one.elf, owner, packed=one.packed, container=path)
+                    Binary(
+                        inner, nested.size, nested.elf, owner, packed=nested.packed, container=path
+                    )
                 )
-            elif (device := one.device) is not None:
+            elif (device := nested.device) is not None:
                 code, marks = device.device_code, device.marks
                 self.artefacts.append(
                     Artefact(
                         inner,
-                        one.size,
+                        nested.size,
                         device.kind,
                         owner,
                         code,
                         marks,
-                        packed=one.packed,
+                        packed=nested.packed,
                         container=path,
                     )
                 )
@@ -200,11 +202,11 @@ def _read_files(
 
     What was recalled and seen is let go on return: the next step forks, and takes what it can get.
     """
-    known = {} if memory is None else _recalled(listing, paths, memory)
-    fresh = _inspect_all(listing, [path for path in paths if path not in known])
-    found = _Files(recalled=len(known))
+    seens = {} if memory is None else _recalled(listing, paths, memory)
+    fresh = _inspect_all(listing, [path for path in paths if path not in seens])
+    files = _Files(recalled=len(seens))
     for path in paths:
-        seen, file = known[path] if path in known else fresh[path], listing.files[path]
+        seen, file = seens[path] if path in seens else fresh[path], listing.files[path]
         if memory is not None:
             memory.keep(file, seen)
         listing.bytes_read += seen.bytes_read
@@ -213,24 +215,24 @@ def _read_files(
         if seen.unread is not None:
             unread = (seen.unread,)
         elif (elf := seen.elf) is not None:
-            found.binaries.append(Binary(path, file.size, elf, owner, packed=file.packed))
+            files.binaries.append(Binary(path, file.size, elf, owner, packed=file.packed))
             unread = elf.unread
         elif seen.outline is not None:
             # Python takes the source where there is one.
             if not (is_sourceless(path) and path.removesuffix("c") in listing.files):
-                found.outlines[path] = seen.outline
+                files.outlines[path] = seen.outline
         elif (device := seen.device) is not None:
-            found.artefacts.append(
+            files.artefacts.append(
                 Artefact(path, file.size, device.kind, owner, device.device_code, device.marks)
             )
             unread = device.unread
         if seen.contents is not None:
-            found.add_contents(path, file.size, owner, seen.contents)
+            files.add_contents(path, file.size, owner, seen.contents)
             if seen.contents.closed is not None and file.size >= LARGE_CONTAINER:
                 unread = (*unread, f"not all of what it holds is known: {seen.contents.closed}")
         for why in unread:
             listing.note(path, why)
-    return found
+    return files
 
 
 def _recalled(listing: Listing, paths: list[str], memory: Memory) -> dict[str, Seen]:
@@ -242,23 +244,23 @@ def _recalled(listing: Listing, paths: list[str], memory: Memory) -> dict[str, S
 def _inspect_all(listing: Listing, paths: list[str]) -> dict[str, Seen]:
     """What each of `paths` is, and what those hold that are containers."""
     files = [listing.files[path] for path in paths]
-    seen = spread(lambda index: inspect(listing.tree, files[index]), [one.size for one in files])
-    found = dict(zip(paths, seen, strict=True))
+    seen = spread(lambda index: inspect(listing.tree, files[index]), [file.size for file in files])
+    seens = dict(zip(paths, seen, strict=True))
     waiting = {
-        path: (listing.files[path].size, one.contents)
-        for path, one in found.items()
-        if one.contents is not None and one.contents.waiting is not None
+        path: (listing.files[path].size, item.contents)
+        for path, item in seens.items()
+        if item.contents is not None and item.contents.waiting is not None
     }
     if waiting:
         chosen, left = planned(waiting)
         sizes = [listing.files[path].size for path in chosen]
         inside = spread(
-            lambda index: opened(listing.tree, listing.files[chosen[index]], found[chosen[index]]),
+            lambda index: opened(listing.tree, listing.files[chosen[index]], seens[chosen[index]]),
             sizes,
         )
-        found |= zip(chosen, inside, strict=True)
-        found |= {path: replace(found[path], contents=contents) for path, contents in left.items()}
-    return found
+        seens |= zip(chosen, inside, strict=True)
+        seens |= {path: replace(seens[path], contents=contents) for path, contents in left.items()}
+    return seens
 
 
 def opened(tree: Tree, file: File, seen: Seen) -> Seen:

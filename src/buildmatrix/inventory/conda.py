@@ -54,15 +54,15 @@ class CondaPackage:
 
 def conda_packages(listing: Listing) -> list[CondaPackage]:
     """The packages of all environments in the tree, in the order of their records."""
-    found = []
+    packages = []
     for path in sorted(listing.files):
         match = _RECORD.fullmatch(path)
         if match is None:
             continue
         package = listing.attempt(path, partial(_read, listing, path, match["prefix"] or ""), None)
         if package is not None:
-            found.append(package)
-    return found
+            packages.append(package)
+    return packages
 
 
 def _read(listing: Listing, path: str, prefix: str) -> CondaPackage | None:
@@ -116,10 +116,10 @@ def _is_below(prefix: str, path: str) -> bool:
 def _listed(record: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     match record.get("paths_data"):
         case {"paths": [_, *_] as paths}:
-            for one in paths:
-                match one:
+            for path in paths:
+                match path:
                     case {"_path": str(name)}:
-                        yield name, _digest(one.get("sha256_in_prefix") or one.get("sha256"))
+                        yield name, _digest(path.get("sha256_in_prefix") or path.get("sha256"))
             return
     files = record.get("files")
     for name in files if isinstance(files, list) else ():

@@ -29,47 +29,54 @@ class Recorded:
 def with_conda(listing: Listing, found: Sequence[Recorded]) -> list[Recorded]:
     """`found`, and the packages of the tree's conda environments."""
     packages = conda_packages(listing)
-    known = {one.distribution.path: one for one in found}
-    brought = {one.path: [path for path in one.metadata if path in known] for one in packages}
+    known = {recorded.distribution.path: recorded for recorded in found}
+    brought = {
+        conda_package.path: [path for path in conda_package.metadata if path in known]
+        for conda_package in packages
+    }
     names = {
-        (one.prefix, one.name): known[brought[one.path][0]].distribution.name
-        if len(brought[one.path]) == 1
-        else distribution_name(one.name)
-        for one in packages
+        (conda_package.prefix, conda_package.name): known[
+            brought[conda_package.path][0]
+        ].distribution.name
+        if len(brought[conda_package.path]) == 1
+        else distribution_name(conda_package.name)
+        for conda_package in packages
     }
     others = []
-    for one in packages:
-        paths = brought[one.path]
+    for package in packages:
+        paths = brought[package.path]
         claimed = {path for place in paths for path in known[place].record}
-        own = {path: digest for path, digest in one.files.items() if path not in claimed}
+        own = {path: digest for path, digest in package.files.items() if path not in claimed}
         if len(paths) == 1:
-            known[paths[0]] = _with_files(listing, known[paths[0]], own, requested=one.requested)
+            known[paths[0]] = _with_files(
+                listing, known[paths[0]], own, requested=package.requested
+            )
         else:
-            alone = Recorded(_alone(one, names), {})
-            others.append(_with_files(listing, alone, own, requested=one.requested))
+            alone = Recorded(_alone(package, names), {})
+            others.append(_with_files(listing, alone, own, requested=package.requested))
     return [*known.values(), *others]
 
 
-def _alone(one: CondaPackage, names: Mapping[tuple[str, str], str]) -> Distribution:
+def _alone(conda_package: CondaPackage, names: Mapping[tuple[str, str], str]) -> Distribution:
     """A package that is no Python distribution; it requires what is there of its dependencies."""
-    requires = (names.get((one.prefix, name)) for name in one.depends)
+    requires = (names.get((conda_package.prefix, name)) for name in conda_package.depends)
     return Distribution(
-        name=distribution_name(one.name),
-        version=one.version,
-        path=one.path,
+        name=distribution_name(conda_package.name),
+        version=conda_package.version,
+        path=conda_package.path,
         requires=tuple(dict.fromkeys(name for name in requires if name is not None)),
     )
 
 
 def _with_files(
-    listing: Listing, one: Recorded, files: Mapping[str, str], *, requested: bool
+    listing: Listing, recorded: Recorded, files: Mapping[str, str], *, requested: bool
 ) -> Recorded:
     """A distribution that owns `files`, too, and that conda installed."""
-    record = {**one.record, **files}
+    record = {**recorded.record, **files}
     distribution = replace(
-        one.distribution,
-        installer=one.distribution.installer or CONDA,
-        requested=one.distribution.requested or requested,
+        recorded.distribution,
+        installer=recorded.distribution.installer or CONDA,
+        requested=recorded.distribution.requested or requested,
         files=len(record),
         size=sum(listing.files[path].size for path in record),
         has_record=True,

@@ -70,18 +70,22 @@ def read_distributions(listing: Listing) -> tuple[tuple[Distribution, ...], Owne
         left -= size
         records[folder] = listing.attempt(path, partial(_record, listing, folder), nothing)
     python = [
-        one
+        recorded
         for folder in _outermost(records)
-        if (one := listing.attempt(folder, partial(_read, listing, folder, records[folder]), None))
+        if (
+            recorded := listing.attempt(
+                folder, partial(_read, listing, folder, records[folder]), None
+            )
+        )
     ]
     found = with_conda(listing, python)
     # Few of some ten thousand paths are claimed twice.
-    claimed = Counter(path for one in found for path in one.record)
+    claimed = Counter(path for item in found for path in item.record)
     claims: dict[str, dict[str, str]] = {}
     owners: dict[str, str] = {}
-    for one in found:
-        owner = owner_name(one.distribution.name, one.distribution.version)
-        for path, digest in one.record.items():
+    for recorded in found:
+        owner = owner_name(recorded.distribution.name, recorded.distribution.version)
+        for path, digest in recorded.record.items():
             if claimed[path] > 1:
                 claims.setdefault(path, {}).setdefault(owner, digest)
             else:
@@ -95,7 +99,7 @@ def read_distributions(listing: Listing) -> tuple[tuple[Distribution, ...], Owne
             shared.append(SharedPath(path, names, matches))
     # By the listing's own strings: each path would be in memory twice.
     owners = {path: owners[path] for path in listing.files if path in owners}
-    return tuple(one.distribution for one in found), Ownership(owners, tuple(shared))
+    return tuple(item.distribution for item in found), Ownership(owners, tuple(shared))
 
 
 def _metadata_folders(listing: Listing) -> list[str]:
@@ -269,15 +273,15 @@ def _matching(listing: Listing, path: str, claimants: Mapping[str, str]) -> tupl
 
 def _entry_points(text: str) -> tuple[EntryPoint, ...]:
     """The lines `name = value` below `[group]`, in order; others mean nothing to any reader."""
-    found: list[EntryPoint] = []
+    entry_points: list[EntryPoint] = []
     group = ""
     for line in map(str.strip, text.splitlines()):
         name, sign, value = (part.strip() for part in line.partition("="))
         if line.startswith("[") and line.endswith("]"):
             group = line[1:-1].strip()
         elif sign and group and not line.startswith(("#", ";")):
-            found.append(EntryPoint(group, name, value))
-    return tuple(found)
+            entry_points.append(EntryPoint(group, name, value))
+    return tuple(entry_points)
 
 
 def _note(listing: Listing, path: str) -> str | None:

@@ -34,7 +34,7 @@ def one_name_each(
             primary.append(path)
         else:
             names.setdefault(file.identity, []).append(path)
-    sites = tuple(f"{folder}/" for one in paths for folder in one.folders if folder)
+    sites = tuple(f"{folder}/" for python_path in paths for folder in python_path.folders if folder)
 
     def rank(path: str) -> tuple[object, ...]:
         return (
@@ -82,8 +82,8 @@ def folders(listing: Listing, hard_links: Mapping[str, str]) -> tuple[Folder, ..
         for path, (files, size) in below.items()
         if size >= SMALLEST_FOLDER
     ]
-    large.sort(key=lambda one: (-one.size, one.path))
-    return tuple(sorted(large[:MOST_FOLDERS], key=lambda one: one.path))
+    large.sort(key=lambda item: (-item.size, item.path))
+    return tuple(sorted(large[:MOST_FOLDERS], key=lambda item: item.path))
 
 
 def _common(paths: Sequence[str]) -> str:

@@ -34,8 +34,8 @@ def with_layers(
     """
     hidden = list(tree.hidden())
     lost = [0] * len(tree.sizes)
-    for one in hidden:
-        lost[one.layer] += one.size
+    for item in hidden:
+        lost[item.layer] += item.size
     return replace(
         inventory,
         layers=tuple(
@@ -95,14 +95,14 @@ class _Group:
 def _buried(hidden: Iterable[Hidden]) -> tuple[Buried, ...]:
     """The hidden files by package or folder, layers, and manner; the largest first."""
     groups: dict[tuple[str, int, int, bool], _Group] = {}
-    for one in hidden:
-        key = _folder(one.path), one.layer, one.by, one.replaced
+    for item in hidden:
+        key = _folder(item.path), item.layer, item.by, item.replaced
         group = groups.setdefault(key, _Group())
         group.files += 1
-        group.size += one.size
-        name = one.path.rpartition("/")[2]
+        group.size += item.size
+        name = item.path.rpartition("/")[2]
         if ".so" in name or "." not in name:
-            group.names.append((one.size, name))
+            group.names.append((item.size, name))
             if len(group.names) > 20 * MOST_NAMES:
                 group.names = nlargest(MOST_NAMES, group.names)
     found = [
@@ -118,7 +118,9 @@ def _buried(hidden: Iterable[Hidden]) -> tuple[Buried, ...]:
         for (path, layer, by, replaced), group in groups.items()
         if group.size >= SMALLEST_BURIED or path.endswith(_METADATA)
     ]
-    found.sort(key=lambda one: (-one.size, one.path, one.layer, one.by, one.replaced))
+    found.sort(
+        key=lambda buried: (-buried.size, buried.path, buried.layer, buried.by, buried.replaced)
+    )
     return tuple(found[:MOST_BURIED])
 
 

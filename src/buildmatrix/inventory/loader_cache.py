@@ -49,7 +49,7 @@ def read_cache(data: bytes) -> tuple[CachedLibrary, ...]:
     if count > MOST_ENTRIES or first + count * entry.size > len(data):
         raise ValueError(f"ld.so.cache says that it has {count} entries, which it has not")
     levels = _levels(data, order, extension)
-    found: list[CachedLibrary] = []
+    cached_libraries: list[CachedLibrary] = []
     for flags, key, value, _, hwcap in entry.iter_unpack(data[first : first + count * entry.size]):
         level: str | None = None
         if hwcap & _IS_HWCAPS:
@@ -57,8 +57,10 @@ def read_cache(data: bytes) -> tuple[CachedLibrary, ...]:
             level = levels[index] if index < len(levels) else "unknown"
         elif hwcap:
             level = "unknown"
-        found.append(CachedLibrary(_string(data, key), _string(data, value), flags, level))
-    return tuple(found)
+        cached_libraries.append(
+            CachedLibrary(_string(data, key), _string(data, value), flags, level)
+        )
+    return tuple(cached_libraries)
 
 
 def _levels(data: bytes, order: str, offset: int) -> list[str]:

@@ -54,10 +54,14 @@ def merge(
         artefacts=_sorted(parts, "artefacts", "path"),
         containers=_sorted(parts, "containers", "path"),
         python_loads=_sorted(parts, "python_loads", "path", "line", "call"),
-        python_imports=tuple(sorted(imports, key=lambda one: (one.path, one.line, one.module))),
+        python_imports=tuple(
+            sorted(imports, key=lambda imported: (imported.path, imported.line, imported.module))
+        ),
         unparsed=_sorted(parts, "unparsed", "path"),
         links=_sorted(parts, "links", "path"),
-        shared_paths=tuple(sorted(shared, key=lambda one: (one.path, one.owners))),
+        shared_paths=tuple(
+            sorted(shared, key=lambda shared_path: (shared_path.path, shared_path.owners))
+        ),
         closed=_sorted(parts, "closed", "path"),
         unread=_sorted(parts, "unread", "path", "why"),
         stats=Stats(
@@ -86,15 +90,25 @@ def _sorted(parts: Iterable[Inventory], field: str, *keys: str) -> tuple[Any, ..
 
 
 def _owner(part: Inventory) -> str:
-    return next((owner_name(one.name, one.version) for one in part.distributions), "")
+    return next(
+        (
+            owner_name(distribution.name, distribution.version)
+            for distribution in part.distributions
+        ),
+        "",
+    )
 
 
 def _named(part: Inventory) -> list[Member]:
     """The files that an inventory names."""
     places = [
-        *((one.path, one.size) for one in part.loadable),
-        *((one.path, one.size) for one in part.artefacts if one.container is None),
-        *((one.path, one.size) for one in part.closed),
+        *((binary.path, binary.size) for binary in part.loadable),
+        *(
+            (artefact.path, artefact.size)
+            for artefact in part.artefacts
+            if artefact.container is None
+        ),
+        *((file.path, file.size) for file in part.closed),
     ]
     return [Member(path, size, 0, 0) for path, size in places]
 
@@ -132,11 +146,11 @@ def _modules(owners: Sequence[str], lists: Sequence[Sequence[Member]]) -> Mappin
     return modules
 
 
-def _provided(one: PythonImport, modules: Mapping[str, str]) -> PythonImport:
+def _provided(imported: PythonImport, modules: Mapping[str, str]) -> PythonImport:
     """The import with the distribution that has the module, or the package around it."""
-    name = one.module
-    while one.provider is None and name:
-        if name in modules and modules[name] != one.owner:
-            return replace(one, provider=modules[name])
+    name = imported.module
+    while imported.provider is None and name:
+        if name in modules and modules[name] != imported.owner:
+            return replace(imported, provider=modules[name])
         name = name.rpartition(".")[0]
-    return one
+    return imported

@@ -355,4 +355,4 @@ class Inventory:
     @property
     def loadable(self) -> tuple[Binary, ...]:
         """The binaries that lie in the tree itself: no loader looks into a container."""
-        return tuple(one for one in self.binaries if one.container is None)
+        return tuple(binary for binary in self.binaries if binary.container is None)

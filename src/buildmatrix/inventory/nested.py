@@ -209,8 +209,8 @@ class _Found:
         if contents.kind == "zip":
             whole = Slice(source, 0, size)
             return any(
-                one.size >= _SMALLEST and _is_telling(readable(one.name))
-                for one in containers.members(whole, "zip", name, size, None)
+                inner.size >= _SMALLEST and _is_telling(readable(inner.name))
+                for inner in containers.members(whole, "zip", name, size, None)
             )
         return True
 
@@ -222,8 +222,10 @@ class _Found:
         if self._inflated > size:
             part = size / self._inflated
             self._members = [
-                replace(one, packed=round(one.size * part)) if one.packed is None else one
-                for one in self._members
+                replace(nested, packed=round(nested.size * part))
+                if nested.packed is None
+                else nested
+                for nested in self._members
             ]
         if self._closed:
             names = ", ".join(self._closed[:_MOST_NAMED])
@@ -233,7 +235,7 @@ class _Found:
                 + (f" and {more} more" if more > 0 else "")
             )
         closed = "; ".join(self._troubles) or None
-        members = tuple(sorted(self._members, key=lambda one: one.name))
+        members = tuple(sorted(self._members, key=lambda nested: nested.name))
         return Contents(self._kind, self._files, members, closed)
 
 

@@ -56,10 +56,10 @@ class PythonFacts:
 
     def reached(self, binary: Binary) -> Binary:
         """`binary` with its reach."""
-        found = self.reach.get(binary.path)
-        if found is None:
+        reached = self.reach.get(binary.path)
+        if reached is None:
             return binary
-        return replace(binary, reach=found.reach, reached_from=found.place or None)
+        return replace(binary, reach=reached.reach, reached_from=reached.place or None)
 
 
 def read_python(
@@ -71,8 +71,10 @@ def read_python(
 ) -> PythonFacts:
     """The facts of all Python files with an outline. What cannot be read is noted in `listing`."""
     sites = {
-        owner_name(one.name, one.version): one.path[: one.path.rfind("/") + 1]
-        for one in distributions
+        owner_name(distribution.name, distribution.version): distribution.path[
+            : distribution.path.rfind("/") + 1
+        ]
+        for distribution in distributions
     }
     groups: dict[tuple[str, str], tuple[dict[str, Outline], list[str]]] = {}
     for path in chain(outlines, binaries):
@@ -86,7 +88,7 @@ def read_python(
                 libraries.append(path)
     work: list[_Work] = []
     for (name, site), (sources, libraries) in sorted(groups.items(), key=lambda item: item[0]):
-        if libraries or any(one.loads for one in sources.values()):
+        if libraries or any(outline.loads for outline in sources.values()):
             size = sum(listing.files[path].size for path in sources)
             # A module whose tree was dropped meanwhile is parsed, and counted, again.
             budget = min(2 * size, python_program.MOST_SOURCE)
@@ -123,20 +125,25 @@ def read_python(
         attempt,
         [weight * size for size in (*(one.budget for one in work), rest)],
     )
-    facts = [found for found, _, _ in done]
+    facts = [python_facts for python_facts, _, _ in done]
     for _, unread, bytes_read in done:
         listing.unread.extend(unread)
         listing.bytes_read += bytes_read
     return PythonFacts(
         tuple(
             sorted(
-                (load for one in facts for load in one.loads),
+                (load for python_facts in facts for load in python_facts.loads),
                 key=lambda load: (load.path, load.line, load.call),
             )
         ),
-        tuple(sorted((one for found in facts for one in found.unparsed), key=lambda u: u.path)),
-        tuple(chain.from_iterable(one.imports for one in facts)),
-        {path: reached for one in facts for path, reached in one.reach.items()},
+        tuple(
+            sorted(
+                (one for python_facts in facts for one in python_facts.unparsed),
+                key=lambda u: u.path,
+            )
+        ),
+        tuple(chain.from_iterable(python_facts.imports for python_facts in facts)),
+        {path: reached for python_facts in facts for path, reached in python_facts.reach.items()},
     )
 
 
@@ -175,7 +182,7 @@ def _facts(
         return data
 
     program = Program(work.site, work.sources, work.libraries, read, work.budget)
-    found, walk = _follow(program)
+    python_loads, walk = _follow(program)
     owner = work.name if "==" in work.name else None
     unparsed: list[Unparsed] = []
     for path, why in {**program.partial, **program.unparsed}.items():
@@ -187,7 +194,7 @@ def _facts(
         place = work.site + work.name
         why = "too much source: not all of its imports were followed"
         unparsed.append(Unparsed(place, why, owner, "unknown"))
-    loads = tuple(_told(program, walk, load, owner) for load in found)
+    loads = tuple(_told(program, walk, load, owner) for load in python_loads)
     program.forget()
     return PythonFacts(loads, tuple(unparsed), reach=walk.binaries), unread, bytes_read
 
@@ -275,7 +282,7 @@ class _Finder:
         lines = self._module.loading_lines
         first = node.lineno
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            first = min([first, *(one.lineno for one in node.decorator_list)])
+            first = min([first, *(child.lineno for child in node.decorator_list)])
         at = bisect_left(lines, first)
         return at < len(lines) and lines[at] <= (node.end_lineno or first)
 
@@ -283,8 +290,8 @@ class _Finder:
         scope = scope_of(function.body, outer)
         parameters = function.args
         scope.bound = {
-            one.arg: UNKNOWN
-            for one in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)
+            node.arg: UNKNOWN
+            for node in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)
         }
         return scope
 

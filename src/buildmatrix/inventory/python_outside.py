@@ -54,7 +54,7 @@ def outside_imports(
     else of what the metadata requires.
     """
     everywhere = _Everywhere(ownership, distributions, binaries, outlines)
-    found: list[PythonImport] = []
+    python_imports: list[PythonImport] = []
     unparsed: list[Unparsed] = []
     left = MOST_SOURCE_IN_ALL
     for item in distributions:
@@ -64,12 +64,15 @@ def outside_imports(
             continue
         site, budget = everywhere.site(owner), min(MOST_SOURCE, left)
         program = Program(site, sources, libraries, lambda path: _read(listing, path), budget)
-        found.extend(_Imports(item, owner, program, everywhere).all())
+        python_imports.extend(_Imports(item, owner, program, everywhere).all())
         program.forget()
         left -= budget - program.budget
         if program.incomplete:
             unparsed.append(Unparsed(site + owner, _TOO_MUCH, owner, "unknown"))
-    imports = sorted(set(found), key=lambda one: (one.path, one.line, one.how, one.module))
+    imports = sorted(
+        set(python_imports),
+        key=lambda imported: (imported.path, imported.line, imported.how, imported.module),
+    )
     return tuple(imports), tuple(unparsed)
 
 
@@ -110,8 +113,10 @@ class _Everywhere:
         self._owners = ownership.owners
         self._outlines = outlines
         self._sites = {
-            owner_name(one.name, one.version): one.path[: one.path.rfind("/") + 1]
-            for one in distributions
+            owner_name(distribution.name, distribution.version): distribution.path[
+                : distribution.path.rfind("/") + 1
+            ]
+            for distribution in distributions
         }
         self.files: dict[str, tuple[dict[str, Outline], list[str]]] = {}
         self._extensions: dict[str, str] = {}
@@ -327,7 +332,7 @@ def _calls(statement: ast.stmt) -> Iterator[ast.Call]:
             ahead = [statement.test]
         case ast.With() | ast.AsyncWith():
             ahead = [item.context_expr for item in statement.items]
-            if any(_called_name(one) == "suppress" for one in ahead):
+            if any(_called_name(child) == "suppress" for child in ahead):
                 return
             for inner in statement.body:
                 yield from _calls(inner)

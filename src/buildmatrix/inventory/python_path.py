@@ -25,12 +25,12 @@ _VERSION = re.compile(r"^(3\.\d+)")
 
 def python_paths(listing: Listing, environment: Mapping[str, str]) -> tuple[PythonPath, ...]:
     """One entry for each interpreter and virtual environment, sorted by the interpreter's path."""
-    found: dict[str, PythonPath] = {}
+    paths: dict[str, PythonPath] = {}
     before = _pythonpath(environment)
     sites = _Sites(listing, before)
     user = _user_base(environment)
     for path in sorted((*listing.files, *listing.links)):
-        if len(found) >= MOST_INTERPRETERS:
+        if len(paths) >= MOST_INTERPRETERS:
             break
         if path.endswith("pyvenv.cfg") and posixpath.basename(path) == "pyvenv.cfg":
             prefix = posixpath.dirname(path)
@@ -45,10 +45,10 @@ def python_paths(listing: Listing, environment: Mapping[str, str]) -> tuple[Pyth
                 # Only so are the user's own packages seen; they come first (site.main).
                 own = [*_user_site(user, version[1]), *own]
                 own.extend(_folders_of(listing, home, version[1]))
-            found[interpreter] = sites.path(interpreter, version[1], own)
+            paths[interpreter] = sites.path(interpreter, version[1], own)
     for path in sorted((*listing.files, *listing.links)):
         match = _INTERPRETER.match(path)
-        if match is None or len(found) >= MOST_INTERPRETERS:
+        if match is None or len(paths) >= MOST_INTERPRETERS:
             continue
         prefix, version_name = match[1].rstrip("/"), match[2]
         if posixpath.join(prefix, "pyvenv.cfg") in listing.files:
@@ -58,8 +58,8 @@ def python_paths(listing: Listing, environment: Mapping[str, str]) -> tuple[Pyth
             *_folders_of(listing, prefix, version_name),
         ]
         if listing.paths.folder(posixpath.join(prefix, "bin")) == posixpath.join(prefix, "bin"):
-            found[path] = sites.path(path, version_name, folders)
-    return tuple(found[path] for path in sorted(found))
+            paths[path] = sites.path(path, version_name, folders)
+    return tuple(paths[path] for path in sorted(paths))
 
 
 def with_environment(path: PythonPath, environment: Mapping[str, str]) -> PythonPath:
@@ -73,7 +73,7 @@ def with_environment(path: PythonPath, environment: Mapping[str, str]) -> Python
 def _pythonpath(environment: Mapping[str, str]) -> list[str]:
     """The absolute folders; what relative ones mean depends on where a process is started."""
     folders = environment.get("PYTHONPATH", "").split(":")
-    return [posixpath.normpath(one).strip("/") for one in folders if one.startswith("/")]
+    return [posixpath.normpath(folder).strip("/") for folder in folders if folder.startswith("/")]
 
 
 def first_on_path(
@@ -81,9 +81,13 @@ def first_on_path(
 ) -> Mapping[str, Distribution]:
     """Name → the distribution that an import finds, where several have the same name."""
     order = {folder: number for number, folder in enumerate(path.folders)}
-    visible = [one for one in distributions if posixpath.dirname(one.path) in order]
-    visible.sort(key=lambda one: order[posixpath.dirname(one.path)], reverse=True)
-    return {one.name: one for one in visible}
+    visible = [
+        distribution
+        for distribution in distributions
+        if posixpath.dirname(distribution.path) in order
+    ]
+    visible.sort(key=lambda distribution: order[posixpath.dirname(distribution.path)], reverse=True)
+    return {distribution.name: distribution for distribution in visible}
 
 
 def _user_base(environment: Mapping[str, str]) -> str | None:

@@ -42,13 +42,16 @@ def collect_shallow(
     are binaries by their first bytes, `lazy` the Python files that no import runs.
     """
     inventory = collect(tree, memory=_Known(seen))
-    owners = [owner_name(one.name, one.version) for one in inventory.distributions]
+    owners = [
+        owner_name(distribution.name, distribution.version)
+        for distribution in inventory.distributions
+    ]
     owner = owners[0] if len(owners) == 1 else None
-    left = (one for one in tree.walk() if isinstance(one, File) and one.path not in opened)
+    left = (file for file in tree.walk() if isinstance(file, File) and file.path not in opened)
     closed = tuple(
-        ClosedFile(one.path, one.size, owner, by, one.path in lazy)
-        for one in left
-        if (by := _reason(one, unmasked)) is not None
+        ClosedFile(file.path, file.size, owner, by, file.path in lazy)
+        for file in left
+        if (by := _reason(file, unmasked)) is not None
     )
     return replace(inventory, closed=closed, stats=replace(inventory.stats, cached=0))
 

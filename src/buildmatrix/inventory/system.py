@@ -29,7 +29,7 @@ LD_SO_PRELOAD = "etc/ld.so.preload"
 
 def system_packages(listing: Listing) -> tuple[SystemPackage, ...]:
     """Packages of dpkg (deb-control(5)) and apk (APK installed database v2), sorted."""
-    found = set[SystemPackage]()
+    packages = set[SystemPackage]()
     for path in sorted(listing.files):
         if path == DPKG_STATUS or (path.startswith(DPKG_FOLDER) and not path.endswith(".md5sums")):
             keys = ("Package", "Version")
@@ -39,8 +39,8 @@ def system_packages(listing: Listing) -> tuple[SystemPackage, ...]:
             continue
         data = listing.read(path, LARGEST_STATUS)
         if data is not None:
-            found.update(_packages(data.decode("utf-8", "backslashreplace"), *keys))
-    return tuple(sorted(found, key=lambda package: (package.name, package.version)))
+            packages.update(_packages(data.decode("utf-8", "backslashreplace"), *keys))
+    return tuple(sorted(packages, key=lambda package: (package.name, package.version)))
 
 
 def _packages(text: str, name_key: str, version_key: str) -> Iterator[SystemPackage]:

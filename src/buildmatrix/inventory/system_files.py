@@ -32,7 +32,7 @@ def packaged(
     by_name: dict[str, list[str]] = {}
     for path in wanted:
         by_name.setdefault(path.rpartition("/")[2], []).append(path)
-    versions = {one.name: one.version for one in packages}
+    versions = {system_package.name: system_package.version for system_package in packages}
     found: dict[str, str] = {}
     if not versions or not by_name:
         return found

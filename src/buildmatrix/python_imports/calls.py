@@ -52,8 +52,8 @@ def defines_operators(module: Module) -> bool:
             if last_name(node.func) in _DEFINING:
                 return True
             if last_name(node.func) == "Library" and any(
-                isinstance(one, ast.Constant) and one.value in ("DEF", "FRAGMENT")
-                for one in node.args
+                isinstance(child, ast.Constant) and child.value in ("DEF", "FRAGMENT")
+                for child in node.args
             ):
                 return True
     return False
@@ -118,7 +118,7 @@ def loading(module: Module) -> Loading:
     """Where `module` may load libraries."""
     bodies: dict[str, ast.AST] = {**module.functions, **module.classes}
     calls = {
-        name: {last_name(one.func) for one in walk(node) if isinstance(one, ast.Call)}
+        name: {last_name(child.func) for child in walk(node) if isinstance(child, ast.Call)}
         for name, node in bodies.items()
     }
     found = {name for name, called in calls.items() if called & RAISES.keys()}

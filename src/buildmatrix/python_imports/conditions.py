@@ -70,8 +70,8 @@ class Conditions:
 
     def is_chosen(self, node: ast.expr, depth: int = 0) -> bool:
         """Whether a run decides which one of several things `node` stands for."""
-        for one in walk(node):
-            match one:
+        for child in walk(node):
+            match child:
                 case ast.IfExp(test=test) if self.usually(test) is None:
                     return True
                 case ast.BoolOp() | ast.Subscript(slice=ast.Name() | ast.Attribute()):
@@ -100,8 +100,8 @@ class Conditions:
             case ast.BoolOp(op=operator, values=values):
                 if isinstance(operator, ast.Or) is not outcome:
                     return None  # The other parts decide as well.
-                searches = (self.search(one, outcome) for one in values)
-                return next((one for one in searches if one is not None), None)
+                searches = (self.search(node, outcome) for node in values)
+                return next((node for node in searches if node is not None), None)
         return None if outcome else self._searched(test)
 
     def _searched(self, node: ast.expr, depth: int = 0) -> ast.Call | None:
@@ -122,7 +122,7 @@ class Conditions:
         texts = [ast.unparse(test)]
         for node in walk(test):
             if isinstance(node, ast.Name):
-                texts += [ast.unparse(one) for one in self._assigned(node.id)[0][:2]]
+                texts += [ast.unparse(child) for child in self._assigned(node.id)[0][:2]]
         return " ".join(texts)
 
     def _assigned(self, name: str) -> tuple[list[ast.expr], bool]:
@@ -150,7 +150,7 @@ class Conditions:
             case ast.Constant(value=value):
                 return value
             case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Set(elts=parts):
-                return tuple(self._value(one, depth + 1) for one in parts)
+                return tuple(self._value(item, depth + 1) for item in parts)
             case ast.NamedExpr(value=inner):
                 return self._value(inner, depth + 1)
             case ast.Name(id="__package__"):
@@ -164,8 +164,8 @@ class Conditions:
                     return self._elsewhere(f"{self.module.imported[name]}.{attribute}")
             case ast.BoolOp(op=ast.Or(), values=values):
                 found: object = None
-                for one in values:
-                    found = self._value(one, depth + 1)
+                for child in values:
+                    found = self._value(child, depth + 1)
                     if found:
                         break
                 return found
@@ -211,7 +211,7 @@ class Conditions:
         compare = _OPERATORS[type(operator)]
         wanted = self._value(right, depth + 1)
         if (versions := _versions(left)) is not None:
-            outcomes = {compare(one, wanted) for one in versions}
+            outcomes = {compare(version, wanted) for version in versions}
             if len(outcomes) > 1:
                 raise _Open
             return outcomes.pop()
@@ -280,13 +280,13 @@ def surely_runs(body: Iterable[ast.stmt]) -> bool:
     for statement in body:
         match statement:
             case ast.Import(names=names):
-                modules = [one.name for one in names]
+                modules = [node.name for node in names]
             case ast.ImportFrom(level=0, module=str() as name):
                 modules = [name]
             case ast.Pass():
                 modules = []
             case _:
                 return False
-        if any(one.partition(".")[0] not in sys.stdlib_module_names for one in modules):
+        if any(module.partition(".")[0] not in sys.stdlib_module_names for module in modules):
             return False
     return True

@@ -47,21 +47,21 @@ def excerpt(source: bytes) -> bytes:
     statements = _statements(source)
     kept = {
         number
-        for number, one in enumerate(statements)
-        if _IMPORTS.match(one.text) or has_loading_word(one.text)
+        for number, item in enumerate(statements)
+        if _IMPORTS.match(item.text) or has_loading_word(item.text)
     }
     defining: dict[bytes, list[int]] = {}
-    for number, one in enumerate(statements):
-        for name in (*one.names, *([one.function] if one.function else [])):
+    for number, statement in enumerate(statements):
+        for name in (*statement.names, *([statement.function] if statement.function else [])):
             defining.setdefault(name, []).append(number)
     loading: set[bytes] = set()
-    for one in (statements[number] for number in kept):
-        if has_loading_word(one.text):
-            loading.update(one.names, _RENAMED.findall(one.text))
-            if one.function is not None:
-                loading.add(one.function)
-    for number, one in enumerate(statements):
-        if number not in kept and loading and not loading.isdisjoint(_WORD.findall(one.text)):
+    for statement in (statements[number] for number in kept):
+        if has_loading_word(statement.text):
+            loading.update(statement.names, _RENAMED.findall(statement.text))
+            if statement.function is not None:
+                loading.add(statement.function)
+    for number, statement in enumerate(statements):
+        if number not in kept and loading and not loading.isdisjoint(_WORD.findall(statement.text)):
             kept.add(number)
     ahead = [number for number in kept if not _IMPORTS.match(statements[number].text)]
     for _ in range(_ROUNDS):
@@ -71,8 +71,8 @@ def excerpt(source: bytes) -> bytes:
     if not statements or sum(len(statements[number].text) for number in kept) > LARGEST_EXCERPT:
         return b""
     pieces = []
-    for number, one in enumerate(statements):
-        pieces.append(one.text if number in kept else b"\n" * one.text.count(b"\n"))
+    for number, statement in enumerate(statements):
+        pieces.append(statement.text if number in kept else b"\n" * statement.text.count(b"\n"))
     before = source[: statements[0].start].count(b"\n")
     return b"\n" * before + b"".join(pieces)
 
@@ -81,7 +81,7 @@ def _statements(source: bytes) -> list[_Statement]:
     starts = [match.start() for match in islice(_BEGINS.finditer(source), MOST_STATEMENTS + 1)]
     if not starts or len(starts) > MOST_STATEMENTS:
         return []
-    found: list[_Statement] = []
+    statements: list[_Statement] = []
     begin: int | None = None
     quotes = 0
     for start, end in zip(starts, [*starts[1:], len(source)], strict=True):
@@ -95,6 +95,6 @@ def _statements(source: bytes) -> list[_Statement]:
         match = _DEFINES.match(text)
         assigned = None if match else _ASSIGNS.match(text)
         names = frozenset(_WORD.findall(assigned[1])) if assigned else frozenset()
-        found.append(_Statement(begin, end, match[1] if match else None, names, text))
+        statements.append(_Statement(begin, end, match[1] if match else None, names, text))
         begin = None
-    return found
+    return statements

@@ -37,10 +37,10 @@ class ImportGraph:
             for target in {owner[0] for owner in owners if owner is not None}:
                 self._edge(name, target)
         self._wanted.update(name for name in program.extensions if any(self._who(name)))
-        for name, one in loading.items():
-            if one.at_import:
+        for name, item in loading.items():
+            if item.at_import:
                 self._wanted.add(name)
-            self._wanted.update(self._callers(name, one.functions))
+            self._wanted.update(self._callers(name, item.functions))
         # Nobody knows what these would do.
         self._wanted.update(program.names[path] for path in (*program.unparsed, *program.partial))
         self._leading: set[str] | None = None
@@ -60,7 +60,7 @@ class ImportGraph:
             path = self._program.modules.get(importer)
             if path is None:
                 continue
-            if any(one.endswith(imports) for one in self._program.outlines[path].imports):
+            if any(item.endswith(imports) for item in self._program.outlines[path].imports):
                 yield importer
             elif calls:
                 source = self._program.source(path) or b""

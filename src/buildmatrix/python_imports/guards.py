@@ -58,12 +58,12 @@ def branch(place: str, number: int, of: int) -> Guard:
 def branches(guards: Iterable[Guard]) -> tuple[Branch, ...]:
     """The branches that something stands in, the outermost first."""
     found = ((handler.branch for handler in guard) for guard in guards)
-    return tuple(one for several in found for one in dict.fromkeys(several) if one is not None)
+    return tuple(item for several in found for item in dict.fromkeys(several) if item is not None)
 
 
 def without_branches(guards: Iterable[Guard]) -> tuple[Guard, ...]:
     """What else there is around."""
-    return tuple(guard for guard in guards if all(one.branch is None for one in guard))
+    return tuple(guard for guard in guards if all(handler.branch is None for handler in guard))
 
 
 def survives(error: str | None, guards: Sequence[Guard]) -> bool:
@@ -102,10 +102,10 @@ def guard_of(
     handlers = [_handler(handler, raised_later, assigned) for handler in statement.handlers]
     at_last = _raised_at_last(statement, scope, loops)
     return tuple(
-        replace(one, raises=_raised_by_flags(handler, after) or at_last)
-        if one.raises is None
-        else one
-        for one, handler in zip(handlers, statement.handlers, strict=True)
+        replace(item, raises=_raised_by_flags(handler, after) or at_last)
+        if item.raises is None
+        else item
+        for item, handler in zip(handlers, statement.handlers, strict=True)
     )
 
 
@@ -120,11 +120,13 @@ def _raised_at_last(
         if not any(inner is statement for line in loop.body for inner in walk(line)):
             continue
         ended = raised_in(loop.orelse)
-        if ended is not None and any(isinstance(one, ast.Break) for one in walk(loop)):
+        if ended is not None and any(isinstance(node, ast.Break) for node in walk(loop)):
             return ended
-        returns = sum(isinstance(one, ast.Return) for line in scope for one in walk(line))
+        returns = sum(isinstance(node, ast.Return) for line in scope for node in walk(line))
         own = [*statement.body, *statement.orelse]
-        if returns == 1 and any(isinstance(one, ast.Return) for line in own for one in walk(line)):
+        if returns == 1 and any(
+            isinstance(node, ast.Return) for line in own for node in walk(line)
+        ):
             return raised_in(scope[-1:])
     return None
 
@@ -209,11 +211,11 @@ def exception_names(
         case None:
             yield ""
         case ast.Tuple(elts=several):
-            for one in several:
-                yield last_name(one) or "?"
+            for child in several:
+                yield last_name(child) or "?"
         case ast.Name(id=name) if name in assigned:
-            for one in assigned[name]:
-                yield from exception_names(one)
+            for child in assigned[name]:
+                yield from exception_names(child)
         case _:
             yield last_name(node) or "?"
 
@@ -221,7 +223,7 @@ def exception_names(
 def suppressed(node: ast.expr) -> Iterator[Guard]:
     """The guard of a `with contextlib.suppress(...)`."""
     if isinstance(node, ast.Call) and last_name(node.func) == "suppress":
-        yield (Handler(frozenset(last_name(one) or "?" for one in node.args)),)
+        yield (Handler(frozenset(last_name(child) or "?" for child in node.args)),)
 
 
 def needed_afterwards(
@@ -234,7 +236,7 @@ def needed_afterwards(
     """
     if _used_at_once(node, after, scope):
         return True
-    if not any(isinstance(one, ast.Call) for line in node.body for one in walk(line)):
+    if not any(isinstance(item, ast.Call) for line in node.body for item in walk(line)):
         return False
     assigned = set(_targets(node.body))
     for handler in node.handlers:
@@ -248,9 +250,9 @@ def needed_afterwards(
     for line in after:
         if not isinstance(line, (ast.Assign, ast.Expr, ast.AnnAssign)):
             continue
-        for one in walk(line):
-            loaded = isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Load)
-            if loaded and ast.unparse(one) in assigned:
+        for child in walk(line):
+            loaded = isinstance(child, ast.Subscript) and isinstance(child.ctx, ast.Load)
+            if loaded and ast.unparse(child) in assigned:
                 return True
         assigned -= set(_targets([line]))
         if not assigned:
@@ -263,14 +265,14 @@ def _used_at_once(node: ast.Try, after: Sequence[ast.stmt], scope: Sequence[ast.
 
     No handler has put anything but None in its place.
     """
-    if any(not isinstance(one, (ast.Pass, ast.Assign, ast.Expr)) for one in _handled(node)):
+    if any(not isinstance(item, (ast.Pass, ast.Assign, ast.Expr)) for item in _handled(node)):
         return False
     bound = set(_imported_names(node.body))
     for line in _handled(node):
         if isinstance(line, ast.Assign):
             nothing = isinstance(line.value, ast.Constant) and line.value.value is None
             bound -= set() if nothing else set(_targets([line]))
-        elif any(_binds_names(one) for one in walk(line)):
+        elif any(_binds_names(item) for item in walk(line)):
             return False
     if not bound:
         return False
@@ -279,8 +281,8 @@ def _used_at_once(node: ast.Try, after: Sequence[ast.stmt], scope: Sequence[ast.
             # What was bound before is there still.
             bound -= {*_targets([line]), *_imported_names([line])}
     for line in after:
-        for one in _surely(line):
-            match one:
+        for child in _surely(line):
+            match child:
                 case (
                     ast.Attribute(value=ast.Name(id=name), ctx=ast.Load())
                     | ast.Call(func=ast.Name(id=name))
@@ -299,12 +301,12 @@ def _handled(node: ast.Try) -> Iterator[ast.stmt]:
 
 def _imported_names(body: Iterable[ast.stmt]) -> Iterator[str]:
     for line in body:
-        for one in walk(line):
-            if isinstance(one, (ast.Import, ast.ImportFrom)):
-                for alias in one.names:
+        for node in walk(line):
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                for alias in node.names:
                     yield alias.asname or alias.name.partition(".")[0]
-            elif isinstance(one, (ast.FunctionDef, ast.ClassDef)):
-                yield one.name
+            elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                yield node.name
 
 
 def _binds_names(node: ast.AST) -> bool:

@@ -33,10 +33,10 @@ def _guards(program: Program, module: Module, made: Function | ast.ClassDef) -> 
         if _ends_exceptions(made):
             yield CONDITION
         return
-    if any("contextmanager" in (last_name(one) or "") for one in made.decorator_list):
+    if any("contextmanager" in (last_name(child) or "") for child in made.decorator_list):
         for node in walk(made):
             if isinstance(node, ast.Try) and any(
-                isinstance(one, ast.Yield) for line in node.body for one in walk(line)
+                isinstance(child, ast.Yield) for line in node.body for child in walk(line)
             ):
                 yield guard_of(node, made.body)
         return
@@ -49,9 +49,9 @@ def _guards(program: Program, module: Module, made: Function | ast.ClassDef) -> 
 
 def _ends_exceptions(made: ast.ClassDef) -> bool:
     """Whether `__exit__` may say that an exception ends there."""
-    for one in made.body:
-        if isinstance(one, ast.FunctionDef) and one.name == "__exit__":
-            for node in walk(one):
+    for child in made.body:
+        if isinstance(child, ast.FunctionDef) and child.name == "__exit__":
+            for node in walk(child):
                 match node:
                     case ast.Return(value=ast.Constant(value=True)):
                         return True

@@ -76,10 +76,10 @@ class Module:
 
     def scope_inside(self, function: Function, bound: Mapping[str, Value]) -> Scope:
         """The scope of a function of this module, with these values of its parameters."""
-        known = self._inside.get(id(function))
-        if known is None:
-            known = self._inside[id(function)] = scope_of(function.body, self.scope)
-        return Scope(known.assigned, bound, self.scope)
+        scope = self._inside.get(id(function))
+        if scope is None:
+            scope = self._inside[id(function)] = scope_of(function.body, self.scope)
+        return Scope(scope.assigned, bound, self.scope)
 
     def returned(self, function: Function) -> tuple[ast.expr, ...]:
         """What a function of this module returns or yields."""
@@ -303,9 +303,9 @@ class Program:
                 module.classes.setdefault(node.name, node)
             else:
                 # `if x: def f(): ... else: def f(): ...`: the longer one is no fallback.
-                known = module.functions.get(node.name)
-                if known is None or len(self.whole(module, node).body) > len(
-                    self.whole(module, known).body
+                child = module.functions.get(node.name)
+                if child is None or len(self.whole(module, node).body) > len(
+                    self.whole(module, child).body
                 ):
                     module.functions[node.name] = node
         return module
@@ -412,14 +412,14 @@ class Program:
 def bind(function: Function, call: ast.Call, evaluator: Evaluator) -> Mapping[str, Value]:
     """What each parameter of `function` stands for in `call`."""
     arguments = function.args
-    names = [one.arg for one in (*arguments.posonlyargs, *arguments.args)]
+    names = [child.arg for child in (*arguments.posonlyargs, *arguments.args)]
     if names[:1] == ["self"]:
         names = names[1:]
     bound: dict[str, Value] = {}
     for name, default in zip(reversed(names), reversed(arguments.defaults), strict=False):
         bound[name] = evaluator.value(default)
-    for one, given in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        bound[one.arg] = UNKNOWN if given is None else evaluator.value(given)
+    for node, given in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        bound[node.arg] = UNKNOWN if given is None else evaluator.value(given)
     for name, argument in zip(names, call.args, strict=False):
         bound[name] = evaluator.value(argument)
     for word in call.keywords:

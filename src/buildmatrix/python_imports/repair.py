@@ -86,7 +86,7 @@ class _Line:
     @property
     def signs(self) -> list[Token]:
         """Its tokens without spaces and comments."""
-        return [one for one in self.tokens if one.kind not in ("space", "comment", "newline")]
+        return [token for token in self.tokens if token.kind not in ("space", "comment", "newline")]
 
     @property
     def indent(self) -> int:
@@ -97,7 +97,7 @@ class _Line:
     @property
     def word(self) -> str:
         """Its first sign, or nothing."""
-        return next((one.text for one in self.signs), "")
+        return next((token.text for token in self.signs), "")
 
 
 def _logical_lines(text: str) -> list[_Line]:
@@ -121,7 +121,7 @@ def _logical_lines(text: str) -> list[_Line]:
 def _rewritten(lines: Sequence[_Line]) -> Iterator[str]:
     """The text of each line, in syntax that every parser takes."""
     for line in lines:
-        texts = {one.start: one.text for one in line.tokens}
+        texts = {token.start: token.text for token in line.tokens}
         signs = line.signs
         if signs:
             if line.tokens[0].kind == "space":
@@ -136,13 +136,13 @@ def _rewritten(lines: Sequence[_Line]) -> Iterator[str]:
 
 def _with_all_lines(line: _Line, texts: Mapping[int, str]) -> str:
     """What `line` became, with as many physical lines as it had."""
-    text = "".join(texts[one.start] for one in line.tokens)
-    missing = sum(one.text.count("\n") for one in line.tokens) - text.count("\n")
+    text = "".join(texts[token.start] for token in line.tokens)
+    missing = sum(token.text.count("\n") for token in line.tokens) - text.count("\n")
     if missing <= 0:
         return text
-    end = [one for one in line.tokens if one.kind not in ("space", "comment")][-1]
-    held = [one for one in line.tokens if one is not end and one.kind != "comment"]
-    return "".join(texts[one.start] for one in held) + " \\\n" * missing + texts[end.start]
+    end = [token for token in line.tokens if token.kind not in ("space", "comment")][-1]
+    held = [token for token in line.tokens if token is not end and token.kind != "comment"]
+    return "".join(texts[token.start] for token in held) + " \\\n" * missing + texts[end.start]
 
 
 def _strings(signs: Sequence[Token], texts: dict[int, str]) -> None:
@@ -154,9 +154,9 @@ def _strings(signs: Sequence[Token], texts: dict[int, str]) -> None:
             texts[token.start] = _UNICODE.sub(r"\1", token.text)
             continue
         if any(one.kind == "code-string" for one in run):
-            for number, one in enumerate(run):
-                added = _sum(one) if one.pieces else texts[one.start]
-                texts[one.start] = f"+{added}" if number else f"({added}"
+            for number, item in enumerate(run):
+                added = _sum(item) if item.pieces else texts[item.start]
+                texts[item.start] = f"+{added}" if number else f"({added}"
             texts[run[-1].start] += ")"
         run = []
 
@@ -168,10 +168,10 @@ def _sum(token: Token) -> str:
 
 def _plain(code: str) -> str:
     """The code in a string, whose own strings have none, and which has no comments."""
-    found = [one for one in tokens(code) if one.kind != "comment"]
-    texts = {one.start: one.text for one in found}
-    _strings([one for one in found if one.kind not in ("space", "newline")], texts)
-    return f"({''.join(texts[one.start] for one in found)})"
+    found = [token for token in tokens(code) if token.kind != "comment"]
+    texts = {token.start: token.text for token in found}
+    _strings([token for token in found if token.kind not in ("space", "newline")], texts)
+    return f"({''.join(texts[token.start] for token in found)})"
 
 
 def _signs(signs: Sequence[Token], texts: dict[int, str]) -> None:
@@ -192,23 +192,23 @@ def _signs(signs: Sequence[Token], texts: dict[int, str]) -> None:
 def _parameters(line: _Line, texts: dict[int, str]) -> None:
     """`def f[T](x)` and `class A[T]:` without what stands in the brackets."""
     signs = line.signs
-    words = [one.text for one in signs[:2]]
+    words = [token.text for token in signs[:2]]
     at = 2 if words[:1] in (["def"], ["class"]) else 3 if words == ["async", "def"] else 0
     if not at or len(signs) <= at or signs[at].text != "[":
         return
-    closing = (one for one, depth in depths(signs[at:]) if one.text == "]" and not depth)
+    closing = (token for token, depth in depths(signs[at:]) if token.text == "]" and not depth)
     _blank(line, texts, signs[at], next(closing, signs[-1]))
 
 
 def _blank(line: _Line, texts: dict[int, str], first: Token, last: Token) -> None:
-    for one in line.tokens:
-        if first.start <= one.start <= last.start:
-            texts[one.start] = ""
+    for token in line.tokens:
+        if first.start <= token.start <= last.start:
+            texts[token.start] = ""
 
 
 def _first_word(line: _Line, texts: dict[int, str]) -> None:
     signs = line.signs
-    words = [one.text for one in signs[:3]]
+    words = [token.text for token in signs[:3]]
     if words[0] == "type" and len(words) > 2 and signs[1].kind == "name" and words[2] in ("=", "["):
         # Its value is not looked at before somebody asks for it.
         _blank(line, texts, signs[0], signs[-1])
@@ -223,9 +223,9 @@ def _first_word(line: _Line, texts: dict[int, str]) -> None:
 def _except(signs: Sequence[Token], texts: dict[int, str]) -> None:
     """`except A, B:` (PEP 758), which means `except A as B` in Python 2."""
     at_top = [token for token, depth in depths(signs) if not depth]
-    commas = [one for one in at_top if one.text == ","]
-    colon = next((one for one in at_top if one.text == ":"), None)
-    if not commas or colon is None or any(one.text == "as" for one in at_top):
+    commas = [item for item in at_top if item.text == ","]
+    colon = next((item for item in at_top if item.text == ":"), None)
+    if not commas or colon is None or any(item.text == "as" for item in at_top):
         return
     start = 2 if signs[1].text == "*" else 1
     if signs[start].text == "(":
@@ -238,18 +238,18 @@ def _except(signs: Sequence[Token], texts: dict[int, str]) -> None:
 def _statements(signs: Sequence[Token], texts: dict[int, str]) -> None:
     """`print x`, `exec x in y` and `raise A, b` of Python 2."""
     found = list(depths(signs))
-    ends = [number for number, (one, depth) in enumerate(found) if not depth and one.text == ";"]
+    ends = [number for number, (item, depth) in enumerate(found) if not depth and item.text == ";"]
     for number, (token, depth) in enumerate(found):
         before = found[number - 1][0].text if number else ";"
         if depth or before not in (";", ":"):
             continue
-        stop = next((one for one in ends if one > number), len(found))
-        rest = [one for one, _ in found[number + 1 : stop]]
+        stop = next((end for end in ends if end > number), len(found))
+        rest = [item for item, _ in found[number + 1 : stop]]
         if token.text in ("print", "exec"):
             _command(token, rest, texts)
         elif token.text == "raise":
             comma = next(
-                (one for one, inner in found[number:stop] if not inner and one.text == ","), None
+                (item for item, inner in found[number:stop] if not inner and item.text == ","), None
             )
             if comma is not None:
                 texts[comma.start] = ";("
@@ -265,8 +265,8 @@ def _command(token: Token, rest: Sequence[Token], texts: dict[int, str]) -> None
         return  # A call, or a name that something is assigned to.
     texts[token.start] = "("
     texts[rest[-1].start] += ")"
-    for one in rest[:2] if is_redirected else ():
-        texts[one.start] = ""
+    for item in rest[:2] if is_redirected else ():
+        texts[item.start] = ""
 
 
 # Statements that are no Python
@@ -277,7 +277,7 @@ class _Repair:
 
     def __init__(self, physical: list[str], lines: Sequence[_Line]) -> None:
         self._physical = physical
-        self._lines = [one for one in lines if one.signs]
+        self._lines = [line for line in lines if line.signs]
         self._lost: list[int] = []
         self._left = _MOST_PARSED * sum(len(one) + 1 for one in physical)
 
@@ -308,16 +308,16 @@ class _Repair:
     def _statement(self, lines: Sequence[_Line], depth: int) -> None:
         clauses = list(_grouped(lines, lines[0].indent, decorators=False))
         skeleton = "".join(
-            self._text(one[0].first, one[0].last + 1)
-            + (" " * (one[0].indent + 1) + "pass\n" if len(one) > 1 else "")
-            for one in clauses
+            self._text(item[0].first, item[0].last + 1)
+            + (" " * (item[0].indent + 1) + "pass\n" if len(item) > 1 else "")
+            for item in clauses
         )
         if lines[0].indent:
             skeleton = f"if 1:\n{skeleton}"
         if len(lines) > 1 and depth < _DEEPEST and self._parses(skeleton):
-            for one in clauses:
-                if len(one) > 1:
-                    self._block(one[1:], depth + 1)
+            for clause in clauses:
+                if len(clause) > 1:
+                    self._block(clause[1:], depth + 1)
             return
         first = lines[0].first
         self._lost.append(first)

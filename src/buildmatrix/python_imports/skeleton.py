@@ -58,7 +58,7 @@ def _strings() -> bytes:
                 rb"(?<![fFtT]%b)(?<![fFtT][rR]%b)(?:%b++|\\[\s\S]%b)*+%b"
                 % (mark, mark, plain, more, mark)
             )
-            patterns[-2:] = [mark + one for one in patterns[-2:]]
+            patterns[-2:] = [mark + pattern for pattern in patterns[-2:]]
     return b"|".join(patterns)
 
 
@@ -184,7 +184,9 @@ def _has_try(tree: ast.Module) -> bool:
             return True
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             for name in ("body", "orelse", "cases"):
-                ahead.extend(one for one in getattr(node, name, ()) if isinstance(one, ast.AST))
+                ahead.extend(
+                    child for child in getattr(node, name, ()) if isinstance(child, ast.AST)
+                )
     return False
 
 

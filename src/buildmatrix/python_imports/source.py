@@ -229,9 +229,9 @@ def imported_at_once(source: bytes) -> Iterator[str]:
 
     Not what stands in a function that the file does not call, nor what is there for type checkers.
     """
-    found = list(_imports(source))
-    if all(_stands_alone(match) for match in found):
-        for match in found:
+    matches = list(_imports(source))
+    if all(_stands_alone(match) for match in matches):
+        for match in matches:
             yield from _imported(match)
     else:
         outside, functions = _outside_functions(source)

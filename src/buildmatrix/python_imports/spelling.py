@@ -122,7 +122,7 @@ class _Speller(ast.NodeTransformer):
 
     def _assigned(self, body: Iterable[ast.stmt], known: _Names) -> _Names:
         """What the statements of one scope assign: loads, and None for everything else."""
-        found: _Names = {}
+        loads: _Names = {}
         everything = len(self.scopes) > 1 or self._has_names()
         ahead: list[ast.AST] = list(body)
         while ahead:
@@ -131,11 +131,11 @@ class _Speller(ast.NodeTransformer):
                 continue
             for target, value in self._bound(node):
                 load = self._load(value) if value is not None else None
-                if load is not None or found.get(target) is None:
-                    found[target] = load or known.get(target)
+                if load is not None or loads.get(target) is None:
+                    loads[target] = load or known.get(target)
             if not isinstance(node, _OWN_NAMES):
                 ahead.extend(children(node))
-        return found
+        return loads
 
     def _bound(self, node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
         match node:
@@ -153,7 +153,8 @@ class _Speller(ast.NodeTransformer):
                     yield name, part
             case ast.ClassDef(name=name, bases=bases):
                 own = any(
-                    isinstance(one, ast.FunctionDef) and one.name == "__init__" for one in node.body
+                    isinstance(child, ast.FunctionDef) and child.name == "__init__"
+                    for child in node.body
                 )
                 for base in () if own else bases:
                     yield name, base
@@ -239,7 +240,7 @@ class _Speller(ast.NodeTransformer):
     def _holds_words(self, node: ast.stmt) -> bool:
         first = node.lineno
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            first = min([first, *(one.lineno for one in node.decorator_list)])
+            first = min([first, *(child.lineno for child in node.decorator_list)])
         at = bisect_left(self.lines, first)
         return at < len(self.lines) and self.lines[at] <= (node.end_lineno or node.lineno)
 
@@ -254,9 +255,9 @@ class _Speller(ast.NodeTransformer):
     def _inside(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
         given = node.args
         positional = [*given.posonlyargs, *given.args]
-        names: _Names = dict.fromkeys(one.arg for one in (*positional, *given.kwonlyargs))
-        for one, default in zip(reversed(positional), reversed(given.defaults), strict=False):
-            names[one.arg] = self._load(default)
+        names: _Names = dict.fromkeys(item.arg for item in (*positional, *given.kwonlyargs))
+        for child, default in zip(reversed(positional), reversed(given.defaults), strict=False):
+            names[child.arg] = self._load(default)
         self.scopes.append(names)
         names.update(self._assigned(node.body, dict(names)))
         self.generic_visit(node)

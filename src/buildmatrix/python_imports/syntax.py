@@ -18,7 +18,7 @@ _LEAVES = (ast.Constant, ast.Global, ast.Nonlocal, ast.alias)
 
 
 def _fields_of(kind: type[ast.AST]) -> tuple[str, ...]:
-    return () if kind in _LEAVES else tuple(one for one in kind._fields if one not in _EMPTY)
+    return () if kind in _LEAVES else tuple(field for field in kind._fields if field not in _EMPTY)
 
 
 _FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
@@ -30,14 +30,14 @@ def children(node: ast.AST) -> list[ast.AST]:
     fields = _FIELDS.get(kind)
     if fields is None:
         fields = _FIELDS[kind] = _fields_of(kind)
-    found: list[ast.AST] = []
+    nodes: list[ast.AST] = []
     for name in fields:
         value = getattr(node, name, None)
         if value.__class__ is list:
-            found += [one for one in value if isinstance(one, ast.AST)]
+            nodes += [child for child in value if isinstance(child, ast.AST)]
         elif isinstance(value, ast.AST):
-            found.append(value)
-    return found
+            nodes.append(value)
+    return nodes
 
 
 def walk(node: ast.AST) -> Iterator[ast.AST]:
@@ -45,7 +45,7 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
     level = [node]
     while level:
         yield from level
-        level = [below for one in level for below in children(one)]
+        level = [below for child in level for below in children(child)]
 
 
 def last_name(node: ast.expr) -> str | None:

@@ -119,7 +119,9 @@ def _loop(scope: Scope, target: ast.expr, iterated: ast.expr) -> None:
     lists = [iterated]
     if isinstance(iterated, ast.Name):
         lists = scope.assigned.get(iterated.id, lists)
-    rows = [row for one in lists if isinstance(one, (ast.List, ast.Tuple)) for row in one.elts]
+    rows = [
+        row for child in lists if isinstance(child, (ast.List, ast.Tuple)) for row in child.elts
+    ]
     if isinstance(target, ast.Tuple) and rows and all(isinstance(r, ast.Tuple) for r in rows):
         for row in rows:
             _assign(scope, target, row)
@@ -134,11 +136,11 @@ def _assign(scope: Scope, target: ast.expr, value: ast.expr) -> None:
         case ast.Tuple(elts=targets) | ast.List(elts=targets):
             match value:
                 case ast.Tuple(elts=values) | ast.List(elts=values) if len(values) == len(targets):
-                    for one, its in zip(targets, values, strict=True):
-                        _assign(scope, one, its)
+                    for node, its in zip(targets, values, strict=True):
+                        _assign(scope, node, its)
                 case _:
-                    for one in targets:
-                        _assign(scope, one, value)
+                    for node in targets:
+                        _assign(scope, node, value)
         case ast.Starred(value=inner):
             _assign(scope, inner, value)
 
@@ -264,7 +266,7 @@ class Evaluator:
         return UNKNOWN
 
     def _percent(self, left: ast.expr, right: ast.expr) -> Value:
-        parts = [self.value(one) for one in right.elts] if isinstance(right, ast.Tuple) else None
+        parts = [self.value(node) for node in right.elts] if isinstance(right, ast.Tuple) else None
         whole = self.value(right) if parts is None else UNKNOWN
         found: Value = NOTHING
         for pattern in self.value(left):

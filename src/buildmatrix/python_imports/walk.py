@@ -148,28 +148,28 @@ class Walk:
         harmless = survives(error, guards)
         if harmless and not survives(error, without_branches(guards)):
             ways = branches(guards)
-            for number, one in enumerate(ways):
-                numbered = self._branches.setdefault((one.place, one.of), {})
-                numbered.setdefault(one.number, set()).add(ways[number + 1 :])
+            for number, item in enumerate(ways):
+                numbered = self._branches.setdefault((item.place, item.of), {})
+                numbered.setdefault(item.number, set()).add(ways[number + 1 :])
             self._chosen.setdefault(path, ways)
-        known = self.binaries.get(path)
-        if known is None or (known.reach != "import" and not harmless):
+        reached = self.binaries.get(path)
+        if reached is None or (reached.reach != "import" and not harmless):
             self.binaries[path] = Reached("guarded" if harmless else "import", place)
 
     def _choose(self) -> None:
         """Tell of the files one of which is loaded whatever way a run takes."""
         for path, ways in self._chosen.items():
-            whole = all(self._is_whole(one, frozenset()) for one in ways)
+            whole = all(self._is_whole(way, frozenset()) for way in ways)
             if whole and self.binaries[path].reach == "guarded":
                 self.binaries[path] = Reached("chosen", ways[0].place)
 
-    def _is_whole(self, one: Branch, around: frozenset[tuple[str, int]]) -> bool:
-        """Whether each of the ways that `one` is among leads to a file for sure."""
-        key = (one.place, one.of)
+    def _is_whole(self, item: Branch, around: frozenset[tuple[str, int]]) -> bool:
+        """Whether each of the ways that `item` is among leads to a file for sure."""
+        key = (item.place, item.of)
         if key in around:
             return False
         ways = self._branches.get(key, {})
-        return len(ways) == one.of and all(
+        return len(ways) == item.of and all(
             any(all(self._is_whole(inner, around | {key}) for inner in path) for path in paths)
             for paths in ways.values()
         )
@@ -313,12 +313,12 @@ class _Run:
             case ast.Import() | ast.ImportFrom():
                 self.walk.imports(self.module, node, (*self.guards, *guards))
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                defaults = (one for one in node.args.kw_defaults if one is not None)
-                for one in (*node.decorator_list, *node.args.defaults, *defaults):
-                    self._calls(one, guards)
+                defaults = (default for default in node.args.kw_defaults if default is not None)
+                for child in (*node.decorator_list, *node.args.defaults, *defaults):
+                    self._calls(child, guards)
             case ast.ClassDef():
-                for one in (*node.decorator_list, *node.bases):
-                    self._calls(one, guards)
+                for child in (*node.decorator_list, *node.bases):
+                    self._calls(child, guards)
                 self.block(node.body, *guards)
             case ast.If():
                 return self._if(node, guards)
@@ -378,12 +378,12 @@ class _Run:
         guard = guard_of(node, self.whole, after, self.module.scope.assigned)
         if needed_afterwards(node, after, self.whole):
             guard = ()
-        ending = [number for number, one in enumerate(guard) if one.raises is None]
+        ending = [number for number, item in enumerate(guard) if item.raises is None]
         ways = [
             Branch(f"{self.module.path}:{node.lineno}", number, len(ending) + 1)
             for number in range(len(ending) + 1)
         ]
-        self.block(node.body, *guards, tuple(replace(one, branch=ways[0]) for one in guard))
+        self.block(node.body, *guards, tuple(replace(item, branch=ways[0]) for item in guard))
         for number, handler in enumerate(node.handlers):
             way = ways[ending.index(number) + 1] if number in ending else None
             self.block(handler.body, *guards, (replace(CONDITION[0], branch=way),))
@@ -393,14 +393,14 @@ class _Run:
     def _calls(self, node: ast.AST, guards: tuple[Guard, ...]) -> None:
         ahead: list[tuple[ast.AST, tuple[Guard, ...]]] = [(node, guards)]
         while ahead:
-            one, around = ahead.pop()
-            match one:
+            child, around = ahead.pop()
+            match child:
                 case ast.Lambda():
                     continue
                 case ast.IfExp():
-                    usual = self.conditions.usually(one.test)
-                    ahead.append((one.test, around))
-                    for inner, chosen in ((one.body, True), (one.orelse, False)):
+                    usual = self.conditions.usually(child.test)
+                    ahead.append((child.test, around))
+                    for inner, chosen in ((child.body, True), (child.orelse, False)):
                         ahead.append((inner, around if usual is chosen else (*around, CONDITION)))
                     continue
                 case ast.BoolOp(values=[first, *others]):
@@ -408,8 +408,8 @@ class _Run:
                     ahead.extend((other, (*around, CONDITION)) for other in others)
                     continue
                 case ast.Call():
-                    self.walk.call(self, one, (*self.guards, *around))
-            ahead.extend((inner, around) for inner in children(one))
+                    self.walk.call(self, child, (*self.guards, *around))
+            ahead.extend((inner, around) for inner in children(child))
 
 
 def _state(guards: tuple[Guard, ...]) -> tuple[bool, bool]:
@@ -417,11 +417,11 @@ def _state(guards: tuple[Guard, ...]) -> tuple[bool, bool]:
     return survives("ImportError", guards), survives("OSError", guards)
 
 
-def _common_imports(one: Sequence[ast.stmt], other: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+def _common_imports(nodes: Sequence[ast.stmt], other: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     """Imports that stand in both branches of a condition."""
     if not other:
         return
     second = {ast.dump(node) for node in other if isinstance(node, (ast.Import, ast.ImportFrom))}
-    for node in one:
+    for node in nodes:
         if isinstance(node, (ast.Import, ast.ImportFrom)) and ast.dump(node) in second:
             yield node
