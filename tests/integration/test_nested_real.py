@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from conftest import Buildmatrix
 
+from buildmatrix.index.amounts import NESTED_ENDS
+
 pytestmark = pytest.mark.network
 
 RUNTIME = "nvidia-cuda-runtime-cu12==12.8.90"
@@ -24,7 +26,8 @@ def test_a_jar_with_kernels_leaves_the_verdict_open_e1(
     one = next(one for one in done.report()["distributions"] if one["name"] == "h2o")
     assert one["certain"] is False
     assert "not opened" in one["open"]
-    assert done.report()["stats"]["bytes_read"] < 5_000_000
+    # The list of the jar's 79,000 files begins more than 3 MiB before its end.
+    assert done.report()["stats"]["bytes_read"] < NESTED_ENDS[-1] + 1_500_000
 
 
 def test_what_uv_leaves_behind_is_its_cache_and_a_wheelhouse_is_told_b6_d1_e1(
