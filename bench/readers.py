@@ -32,12 +32,12 @@ def needed(root: Path) -> Facts:
 
 def linking(root: Path) -> Facts:
     """The same, and every NEEDED entry resolved as the loader would."""
-    from buildmatrix.inventory.collect import Seen
+    from buildmatrix.inventory.collect import FileFacts
     from buildmatrix.inventory.shallow import collect_shallow
     from buildmatrix.loader.resolver import resolve
     from buildmatrix.trees.directory import DirectoryTree
 
-    seen = {path: Seen(elf=elf) for path, elf in _headers(root).items()}
+    seen = {path: FileFacts(elf=elf) for path, elf in _headers(root).items()}
     with DirectoryTree(root) as tree:
         resolution = resolve(collect_shallow(tree, seen, seen))
     return {"resolved": sum(entry.found is not None for entry in resolution.needed)}

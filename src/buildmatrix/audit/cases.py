@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from buildmatrix.audit.patches import Draft, snippet
 from buildmatrix.reports.run.model import Report
-from buildmatrix.rules.model import Change, Finding, Fix, Trial
+from buildmatrix.rules.model import Finding, Fix, SpecChange, Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Way:
     source: int | None
     #: The backend whose entry changes; empty for a SOURCE, which has one text for all.
     backend: str
-    change: Change
+    change: SpecChange
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ def with_trials(
     )
 
 
-def _alternative(fix: Fix, change: Change, backend: str) -> Fix:
+def _alternative(fix: Fix, change: SpecChange, backend: str) -> Fix:
     said = snippet(change, backend)
     header, _, line = said.partition("\n")
     return replace(
@@ -91,7 +91,7 @@ def _alternative(fix: Fix, change: Change, backend: str) -> Fix:
     )
 
 
-def said(change: Change) -> str:
+def said(change: SpecChange) -> str:
     """A change in words."""
     match change.key:
         case "replace":

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from buildmatrix.audit.fixing import Outcome, try_fixes
 from buildmatrix.audit.patches import write
-from buildmatrix.audit.session import Found, Inputs, Session, common_python
+from buildmatrix.audit.session import AuditInputs, Found, Session, common_python
 from buildmatrix.reports.run.model import FixesTried, Report
 
 
@@ -30,7 +30,7 @@ def _written(session: Session, found: Found, outcome: Outcome) -> tuple[Found, R
     notes = list(fixes_tried.notes)
     inputs = session.inputs
     if not inputs.sources and inputs.spec is not None:
-        inputs = Inputs((), session.load(inputs.spec.path), inputs.root)
+        inputs = AuditInputs((), session.load(inputs.spec.path), inputs.root)
         spec = inputs.spec
         if spec is not None and any((spec.root / target.lock).exists() for target in spec.targets):
             notes.append(

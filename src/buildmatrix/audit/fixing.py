@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from buildmatrix.audit.cases import Case, Tried, Way, said, with_trials
-from buildmatrix.audit.modules import Change
+from buildmatrix.audit.modules import ChangedModules
 from buildmatrix.audit.patches import (
     CannotWrite,
     Draft,
@@ -270,7 +270,7 @@ class _Fixing:
         for resolved in tried.found:
             if not isinstance(resolved, Resolved) or resolved.target.id not in before:
                 continue
-            change = Change(before[resolved.target.id], resolved, self.session.reader)
+            change = ChangedModules(before[resolved.target.id], resolved, self.session.reader)
             if way.change.key == "replace" and (module := change.loses_all(way.change.name)):
                 return (
                     f"{way.change.value} has no module `{module}`, so code that imports it has to "

@@ -56,7 +56,7 @@ def _installed(path: str) -> str | None:
     return path if slash or "." in top else None
 
 
-class Change:
+class ChangedModules:
     """One target before and after a change."""
 
     def __init__(self, before: Resolved, after: Resolved, reader: Reader) -> None:

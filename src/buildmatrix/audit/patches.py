@@ -11,7 +11,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from buildmatrix.audit.session import Inputs
+from buildmatrix.audit.session import AuditInputs
 from buildmatrix.errors import UndecidedError
 from buildmatrix.locks.amend import CannotAmend, amended
 from buildmatrix.locks.environment import is_environment
@@ -25,7 +25,7 @@ from buildmatrix.locks.rewrite import (
     unified,
 )
 from buildmatrix.parsing import parse_requirement
-from buildmatrix.rules.model import Change
+from buildmatrix.rules.model import SpecChange
 from buildmatrix.sources.model import Declared, label_of
 from buildmatrix.sources.parse import declared
 from buildmatrix.spec.model import Target
@@ -59,7 +59,7 @@ class Text:
 class Draft:
     """Inputs with changes in them that are not written."""
 
-    inputs: Inputs
+    inputs: AuditInputs
     texts: dict[Path, Text] = field(default_factory=dict)
     #: Files that were read on the way, and include others.
     beside: set[Path] = field(default_factory=set)
@@ -68,7 +68,7 @@ class Draft:
     #: Ranges of the requirements that were changed.
     ranges: set[str] = field(default_factory=set)
     #: What no file says: made to targets, by identifier.
-    hooks: list[tuple[frozenset[str], Change]] = field(default_factory=list)
+    hooks: list[tuple[frozenset[str], SpecChange]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Begin with what is there."""
@@ -105,7 +105,7 @@ class Draft:
         return target
 
 
-def changed(target: Target, change: Change) -> Target:
+def changed(target: Target, change: SpecChange) -> Target:
     """The target as its specification would make it with `change`."""
     match change.key:
         case "replace":
@@ -118,7 +118,7 @@ def changed(target: Target, change: Change) -> Target:
             return replace(target, no_binary=(*target.no_binary, change.name))
 
 
-def entry(change: Change) -> Mapping[str, object]:
+def entry(change: SpecChange) -> Mapping[str, object]:
     """The change as keys of `[backend.NAME]`."""
     match change.key:
         case "replace":
@@ -129,7 +129,7 @@ def entry(change: Change) -> Mapping[str, object]:
             return {change.key: [change.name]}
 
 
-def snippet(change: Change, backend: str) -> str:
+def snippet(change: SpecChange, backend: str) -> str:
     """The change for a person who writes a specification."""
     said = {
         "replace": f'replace = {{ {change.name} = "{change.value}" }}',
@@ -138,7 +138,7 @@ def snippet(change: Change, backend: str) -> str:
     return f"[backend.{backend}]\n" + said.get(change.key, f'{change.key} = ["{change.name}"]')
 
 
-def in_spec(draft: Draft, change: Change, backend: str) -> None:
+def in_spec(draft: Draft, change: SpecChange, backend: str) -> None:
     """Write a change into the specification. Raises `CannotWrite`."""
     spec = draft.inputs.spec
     assert spec is not None
@@ -153,7 +153,7 @@ def in_spec(draft: Draft, change: Change, backend: str) -> None:
         raise CannotWrite(f"{text.label} is not changed: {error}") from error
 
 
-def in_source(draft: Draft, number: int, change: Change, only: str | None = None) -> None:
+def in_source(draft: Draft, number: int, change: SpecChange, only: str | None = None) -> None:
     """Write a change into what a SOURCE names; `only` is the range to ask for.
 
     Raises `CannotWrite` where it has no place for it.
@@ -178,7 +178,7 @@ def in_source(draft: Draft, number: int, change: Change, only: str | None = None
 
 
 def _in_requirement(
-    draft: Draft, number: int, parsed: Declared, change: Change, only: str | None
+    draft: Draft, number: int, parsed: Declared, change: SpecChange, only: str | None
 ) -> None:
     requirement = parse_requirement(parsed.name)
     if change.key != "replace" or canonicalize_name(requirement.name) != change.name:
@@ -190,7 +190,7 @@ def _in_requirement(
 
 
 def _in_requirements(
-    draft: Draft, path: Path, label: str, change: Change, only: str | None
+    draft: Draft, path: Path, label: str, change: SpecChange, only: str | None
 ) -> None:
     wanted = read_wanted(path, label)
     places = {file: path.parent / _from(label, file) for file in wanted.files}
@@ -225,7 +225,7 @@ def _from(label: str, file: str) -> str:
 
 
 def _in_project(
-    draft: Draft, parsed: Declared, path: Path, label: str, change: Change, only: str | None
+    draft: Draft, parsed: Declared, path: Path, label: str, change: SpecChange, only: str | None
 ) -> None:
     parts = {"", *parsed.extras, *(f":{group}" for group in parsed.groups)}
     mine = [
@@ -246,7 +246,7 @@ def _in_project(
         raise CannotWrite(f"no line of {label} names {change.name}")
 
 
-def _in_uv_settings(draft: Draft, folder: Path, change: Change) -> None:
+def _in_uv_settings(draft: Draft, folder: Path, change: SpecChange) -> None:
     """Leave a distribution out, as uv's settings say it."""
     own = folder / "uv.toml"
     path = own if own.is_file() else folder / "pyproject.toml"

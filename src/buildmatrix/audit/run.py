@@ -13,10 +13,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from buildmatrix.audit.target import Merger, Work, judge_target, start
+from buildmatrix.audit.target import AuditWork, Merger, judge_target, start
 from buildmatrix.errors import BuildmatrixError, UsageError
 from buildmatrix.index.budget import Need, rest, shares
-from buildmatrix.index.reading import Reader, Readings, Wanted, key
+from buildmatrix.index.reading import Reader, Readings, WantedWheel, key
 from buildmatrix.inventory.model import Inventory, Stats, Unread
 from buildmatrix.judge import Judge
 from buildmatrix.locks.model import Wheel
@@ -74,7 +74,7 @@ def audit(
 
 def look(
     resolved: Sequence[Resolved], reader: Reader, judge: Judge, progress: Progress, jobs: int = JOBS
-) -> tuple[Work, ...]:
+) -> tuple[AuditWork, ...]:
     """What the wheels of locks would bring in: one result per lock, in order."""
     works = tuple(start(item) for item in resolved)
     _read_and_judge(works, Readings(reader, jobs, progress), judge)
@@ -82,7 +82,7 @@ def look(
 
 
 def _read_and_judge(
-    works: Sequence[Work],
+    works: Sequence[AuditWork],
     readings: Readings,
     judge: Judge,
     *,
@@ -92,12 +92,12 @@ def _read_and_judge(
     """Read the wheels of all targets as far as it takes, and say of each what is to be said."""
     merger = Merger(judge)
     all_wheels = {key(wheel): wheel for work in works for wheel in work.wheels.values()}
-    readings.read([Wanted(wheel, "listing") for wheel in all_wheels.values()], "file lists")
+    readings.read([WantedWheel(wheel, "listing") for wheel in all_wheels.values()], "file lists")
     for work in works:
         judge_target(work, readings, merger, judge)
     gained = _gained(works, readings)
     if deep:
-        whole = [Wanted(all_wheels[name], "whole") for name in sorted(gained)]
+        whole = [WantedWheel(all_wheels[name], "whole") for name in sorted(gained)]
         readings.recall(wanted.wheel for wanted in whole)
         _read_on(works, readings, merger, judge, whole, "contents")
         return
@@ -119,23 +119,23 @@ def _read_and_judge(
     if strict:
         undecided = _gained(works, readings, unless_failing=True)
         whole = [
-            Wanted(all_wheels[name], "whole")
+            WantedWheel(all_wheels[name], "whole")
             for name in sorted(undecided)
             if not undecided[name].isdisjoint(DECISIVE)
         ]
         _read_on(works, readings, merger, judge, whole, "all bytes of what is undecided")
 
 
-def _heads(wheels: Mapping[str, Wheel], shares: Mapping[str, int]) -> list[Wanted]:
-    return [Wanted(wheels[name], "heads", most) for name, most in sorted(shares.items())]
+def _heads(wheels: Mapping[str, Wheel], shares: Mapping[str, int]) -> list[WantedWheel]:
+    return [WantedWheel(wheels[name], "heads", most) for name, most in sorted(shares.items())]
 
 
 def _read_on(
-    works: Sequence[Work],
+    works: Sequence[AuditWork],
     readings: Readings,
     merger: Merger,
     judge: Judge,
-    wanted: Sequence[Wanted],
+    wanted: Sequence[WantedWheel],
     what: str,
 ) -> None:
     """Read wheels deeper, and judge again those targets that have any of them."""
@@ -150,7 +150,7 @@ def _read_on(
 
 
 def _gained(
-    works: Sequence[Work], readings: Readings, *, unless_failing: bool = False
+    works: Sequence[AuditWork], readings: Readings, *, unless_failing: bool = False
 ) -> dict[str, set[Gain]]:
     """Wheel -> what a deeper look into it could say, on any target.
 
@@ -175,7 +175,7 @@ def _gained(
 def _report(
     subject: str,
     found: Sequence[Resolved | BuildmatrixError],
-    works: Sequence[Work],
+    works: Sequence[AuditWork],
     readings: Readings,
     judge: Judge,
     seconds: float,
@@ -201,7 +201,7 @@ def _report(
     )
 
 
-def _whole(works: Sequence[Work], readings: Readings, seconds: float) -> Inventory:
+def _whole(works: Sequence[AuditWork], readings: Readings, seconds: float) -> Inventory:
     """What reading all wheels cost, and what of them could not be read."""
     facts = readings.facts.values()
     wheels = {key(wheel): wheel for work in works for wheel in work.wheels.values()}
@@ -235,7 +235,7 @@ def _gates(state: GateState) -> dict[Gate, GateState]:
     return {gate: state if gate == "lock" else "not-run" for gate in GATES}
 
 
-def _result(work: Work, judge: Judge, seconds: float) -> TargetResult:
+def _result(work: AuditWork, judge: Judge, seconds: float) -> TargetResult:
     target = work.resolved.target
     return TargetResult(
         id=target.id,

@@ -22,7 +22,7 @@ Found = Sequence[Resolved | BuildmatrixError]
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
+class AuditInputs:
     """What is audited; relative sources start from `root`."""
 
     sources: tuple[str, ...]
@@ -34,7 +34,7 @@ class Inputs:
 class Session:
     """Everything that stays the same when other inputs are audited."""
 
-    inputs: Inputs
+    inputs: AuditInputs
     reader: Reader
     judge: Judge
     progress: Progress
@@ -55,7 +55,7 @@ class Session:
 
     def resolve(
         self,
-        inputs: Inputs | None = None,
+        inputs: AuditInputs | None = None,
         *,
         globs: Sequence[str] | None = None,
         python: str | None = None,

@@ -11,7 +11,7 @@ from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.index.model import WheelFacts
 from buildmatrix.index.reading import Readings, key
-from buildmatrix.inventory.merge import Paths, merge
+from buildmatrix.inventory.merge import MergedPaths, merge
 from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.judge import Judge
 from buildmatrix.loader.resolution import Resolution
@@ -44,7 +44,7 @@ class Merged:
 
 
 @dataclass(slots=True)
-class Work:
+class AuditWork:
     """One target on its way through an audit."""
 
     resolved: Resolved
@@ -65,10 +65,10 @@ class Work:
         return tuple(key(wheel) for wheel in self.wheels.values())
 
 
-def start(resolved: Resolved) -> Work:
+def start(resolved: Resolved) -> AuditWork:
     """One target before anything of it was read."""
     chosen = chosen_wheels(resolved)
-    return Work(resolved, chosen.wheels, chosen.without_wheel)
+    return AuditWork(resolved, chosen.wheels, chosen.without_wheel)
 
 
 class Merger:
@@ -77,9 +77,9 @@ class Merger:
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
         self._known: dict[tuple[tuple[str, str], ...], Merged] = {}
-        self._paths: dict[tuple[str, ...], Paths] = {}
+        self._paths: dict[tuple[str, ...], MergedPaths] = {}
 
-    def merged(self, work: Work, readings: Readings) -> Merged:
+    def merged(self, work: AuditWork, readings: Readings) -> Merged:
         """The wheels of a target, as far as they were read."""
         names = [item for item in work.keys if item in readings.facts]
         parts = [readings.facts[item] for item in names]
@@ -91,7 +91,7 @@ class Merger:
         )
         merged = self._known.get(identity)
         if merged is None:
-            paths = self._paths.setdefault(tuple(names), Paths())
+            paths = self._paths.setdefault(tuple(names), MergedPaths())
             inventory = merge(
                 [wheel_facts.inventory for wheel_facts in parts],
                 [wheel_facts.members for wheel_facts in parts],
@@ -111,7 +111,7 @@ class Merger:
         self._known.clear()
 
 
-def judge_target(work: Work, readings: Readings, merger: Merger, judge: Judge) -> None:
+def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Judge) -> None:
     """Say what is to be said of a target, with what was read until now."""
     target, lock = work.resolved.target, work.resolved.lock
     facts = {

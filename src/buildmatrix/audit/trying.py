@@ -10,7 +10,7 @@ from pathlib import Path
 
 from buildmatrix.audit.overlay import overlay
 from buildmatrix.audit.patches import Draft
-from buildmatrix.audit.session import Found, Inputs, Session, common_python, target_of
+from buildmatrix.audit.session import AuditInputs, Found, Session, common_python, target_of
 from buildmatrix.errors import BuildmatrixError, UsageError
 from buildmatrix.inventory.model import Unread
 from buildmatrix.locks.explain import NoSolution
@@ -104,7 +104,7 @@ class Bench:
                     spec = self.session.load(place)
             sources = tuple(_relative(source, inputs.root) for source in draft.sources)
             found = self.session.resolve(
-                Inputs(sources, spec, root),
+                AuditInputs(sources, spec, root),
                 globs=sorted(ids) if is_spec else None,
                 python=common_python(self.found) if inputs.sources else None,
                 relock=is_spec,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from buildmatrix.binaries.model import DeviceFile
 from buildmatrix.binaries.reader import read_elf
 from buildmatrix.device_code import bitcode, bundles, fatbin, kpack, offloadbinary, spirv
-from buildmatrix.device_code.entries import Entry
+from buildmatrix.device_code.entries import CodeEntry
 from buildmatrix.device_code.finder import Spent, read_containers
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.device_code.suffixes import SUFFIXES
@@ -128,7 +128,7 @@ def read_device_file(
         device_codes = read_containers(source, size, unread, spent)
         if device_codes is not None:
             return DeviceFile(kind, device_codes, unread=tuple(unread))
-        entries: Iterable[Entry] = (_unknown(kind, size, "there is no container in the file"),)
+        entries: Iterable[CodeEntry] = (_unknown(kind, size, "there is no container in the file"),)
     elif kind in _OBJECTS.values():
         return _read_object(source, size, kind)
     elif kind == "kpack":
@@ -138,16 +138,16 @@ def read_device_file(
     return DeviceFile(kind, _summed(entries))
 
 
-def _summed(entries: Iterable[Entry]) -> tuple[DeviceCode, ...]:
+def _summed(entries: Iterable[CodeEntry]) -> tuple[DeviceCode, ...]:
     sums = Sums([])
     for entry in entries:
         sums.add(entry)
     return sums.found()
 
 
-def _unknown(kind: str, size: int, why: str) -> Entry:
+def _unknown(kind: str, size: int, why: str) -> CodeEntry:
     container, meaning = _MEANINGS[kind]
-    return Entry(container, meaning, None, 0, size, note=why)
+    return CodeEntry(container, meaning, None, 0, size, note=why)
 
 
 def _read_object(source: ByteSource, size: int, kind: str) -> DeviceFile:
@@ -160,7 +160,7 @@ def _read_object(source: ByteSource, size: int, kind: str) -> DeviceFile:
     return DeviceFile(kind, elf.device_code, unread=elf.unread)
 
 
-def _read_program(source: ByteSource, size: int, kind: str) -> list[Entry]:
+def _read_program(source: ByteSource, size: int, kind: str) -> list[CodeEntry]:
     """The one program that is the whole file; nothing for bitcode of the host."""
     container, meaning = _MEANINGS[kind]
     arch: str | None = None
@@ -179,7 +179,7 @@ def _read_program(source: ByteSource, size: int, kind: str) -> list[Entry]:
         why = "the text names no target"
     else:
         why = f"the format of .{kind} files does not say"
-    return [Entry(container, meaning, arch, 0, size, note=None if arch else why)]
+    return [CodeEntry(container, meaning, arch, 0, size, note=None if arch else why)]
 
 
 def _target(kind: str, head: bytes) -> str | None:

@@ -25,7 +25,7 @@ from typing import Protocol
 from buildmatrix.binaries.model import Elf
 from buildmatrix.binaries.passing import PassingSearch
 from buildmatrix.binaries.reader import sections_told
-from buildmatrix.binaries.telling import Plan, plan_of
+from buildmatrix.binaries.telling import ReadingPlan, plan_of
 from buildmatrix.elf import layout as abi
 from buildmatrix.elf.dynamic import Dynamic
 from buildmatrix.elf.headers import (
@@ -75,7 +75,7 @@ _LONE_BY_LENGTH = {len(name): name for name in _LONE}
 _RUN = 1 << 10
 
 
-class End(Protocol):
+class BinaryEnd(Protocol):
     """The last bytes of a file, some of them unknown."""
 
     def __len__(self) -> int:
@@ -114,7 +114,7 @@ def with_sections(elf: Elf, sections: Sections) -> Elf:
     return replace(elf, sections=sections.named or elf.sections, unread_data=unread_data)
 
 
-def read_end(page: bytes, end: End, size: int) -> Sections | None:
+def read_end(page: bytes, end: BinaryEnd, size: int) -> Sections | None:
     """What the `end` of a file of `size` bytes tells, whose beginning is `page`.
 
     None where it does not tell where all sections are, or tells what cannot be.
@@ -168,7 +168,7 @@ def _likely(rows: Sequence[_Row]) -> Iterator[Section]:
                 yield Section(name, row.offset, row.size)
 
 
-def _linking(plan: Plan, end: End, size: int) -> Iterator[tuple[int, bytes]]:
+def _linking(plan: ReadingPlan, end: BinaryEnd, size: int) -> Iterator[tuple[int, bytes]]:
     """Runs of known bytes of the segments that the loader links by."""
     first = size - len(end)
     wanted = [item for item in plan.headers.segments if item.type == abi.PT_DYNAMIC]

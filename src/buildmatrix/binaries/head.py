@@ -17,7 +17,7 @@ the names of the C runtime in it give away.
 from __future__ import annotations
 
 from buildmatrix.binaries.passing import PassingSearch
-from buildmatrix.binaries.telling import Head, Plan, Prefix, plan_of, tell
+from buildmatrix.binaries.telling import Head, Prefix, ReadingPlan, plan_of, tell
 from buildmatrix.device_code import codeobject
 from buildmatrix.elf.headers import Malformed, read_headers
 from buildmatrix.elf.regions import CHUNK
@@ -50,7 +50,7 @@ class HeadReader:
     def __init__(self, source: ByteSource, size: int) -> None:
         self._size = size
         self._prefix = Prefix(source)
-        self._plan: Plan | None = None
+        self._plan: ReadingPlan | None = None
         self._search: PassingSearch | None = None
         #: Up to where it was searched.
         self._searched = 0

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from buildmatrix.device_code import fatbin
-from buildmatrix.device_code.entries import Container, Entry
+from buildmatrix.device_code.entries import CodeContainer, CodeEntry
 from buildmatrix.device_code.finder import MOST_CANDIDATES, CandidateFinder, DeviceCodeFinder
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.elf.literals import LiteralFinder
@@ -31,7 +31,7 @@ class Found:
 
     device_code: tuple[DeviceCode, ...]
     #: SPIR-V modules one by one: some sections are counted whole.
-    modules: tuple[Entry, ...]
+    modules: tuple[CodeEntry, ...]
     literals: tuple[Literal, ...]
     marks: tuple[Mark, ...]
 
@@ -58,7 +58,7 @@ class PassingSearch:
         self._device = DeviceCodeFinder(self._source, self._unread)
         self._literals = LiteralFinder(everywhere=True)
         self._marks = MarkFinder()
-        self._modules: list[Entry] = []
+        self._modules: list[CodeEntry] = []
         #: Containers of device code whose entries were all read.
         self.complete = 0
 
@@ -179,12 +179,12 @@ class PassingSearch:
             self._done = self._covered = begun.end
             self._places = [place for place in self._places if place >= self._done]
             return True
-        self._device.count(Container((entry,), entry.offset + entry.size), region)
+        self._device.count(CodeContainer((entry,), entry.offset + entry.size), region)
         open_one.at = entry.offset + entry.size
         self._done = open_one.at
         return True
 
-    def _accept(self, container: Container, place: int, region: Region) -> None:
+    def _accept(self, container: CodeContainer, place: int, region: Region) -> None:
         self._search(place, region)
         if container.entries and container.entries[0].format == "spirv":
             self._modules.extend(container.entries)

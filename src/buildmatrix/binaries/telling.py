@@ -60,7 +60,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReadingPlan:
     """What the headers at the start of a file say about where the rest is."""
 
     headers: Headers
@@ -77,7 +77,7 @@ class Plan:
     first_end: int
 
 
-def plan_of(headers: Headers, size: int) -> Plan:
+def plan_of(headers: Headers, size: int) -> ReadingPlan:
     """The plan for a file of `size` bytes whose first page was read."""
     loads = [segment for segment in headers.segments if segment.type == abi.PT_LOAD]
     with_bss = [segment.address for segment in loads if segment.memory > segment.size]
@@ -90,7 +90,7 @@ def plan_of(headers: Headers, size: int) -> Plan:
     ] or [Region(0, size, None, executable=False)]
     ends = [min(size, segment.offset + segment.size) for segment in (*dynamic, *moved)]
     regions = list(disjoint(regions, size))
-    return Plan(
+    return ReadingPlan(
         headers=headers,
         regions=tuple(regions),
         separate=code_is_separate(headers),
@@ -140,7 +140,7 @@ class _StringTable:
     open: bool = False
 
 
-def _string_table(prefix: Prefix, plan: Plan) -> _StringTable:
+def _string_table(prefix: Prefix, plan: ReadingPlan) -> _StringTable:
     """Finds the table among what the first segment holds, where it was not moved away."""
     limit = plan.first_end if plan.linking_end else 0
     # Where it may lie elsewhere, data may come first.
@@ -166,7 +166,7 @@ def _string_table(prefix: Prefix, plan: Plan) -> _StringTable:
     return _StringTable(True, at, open=at < limit)
 
 
-def tell(size: int, prefix: Prefix, plan: Plan, found: Found) -> Head:
+def tell(size: int, prefix: Prefix, plan: ReadingPlan, found: Found) -> Head:
     """What is known of a file of `size` bytes."""
     source = CachedSource(prefix, size)
     headers = read_headers(source)
@@ -207,7 +207,7 @@ def tell(size: int, prefix: Prefix, plan: Plan, found: Found) -> Head:
     return Head(elf, None if is_complete else plan.linking_end, plan.loaded_end)
 
 
-def _data_behind(read: int, plan: Plan) -> int:
+def _data_behind(read: int, plan: ReadingPlan) -> int:
     """Bytes of data from `read` on."""
     return sum(
         max(0, region.end - max(region.offset, read))
@@ -238,7 +238,7 @@ class _Telling:
 
     size: int
     prefix: Prefix
-    plan: Plan
+    plan: ReadingPlan
     headers: Headers
     dynamic: Dynamic
     #: Data and code of the host, where that is known.

@@ -17,7 +17,7 @@ from buildmatrix.state import journal
 from buildmatrix.state.folder import TargetFiles
 
 
-class Plan:
+class BuildPlan:
     """Jobs and keys for targets whose files were generated."""
 
     def __init__(

@@ -18,7 +18,7 @@ from buildmatrix.audit.run import look
 from buildmatrix.build import smoke
 from buildmatrix.build.committed import outdated
 from buildmatrix.build.options import Options
-from buildmatrix.build.work import Work
+from buildmatrix.build.work import BuildWork
 from buildmatrix.engines.disk import writing
 from buildmatrix.engines.model import BuildJob, Engine
 from buildmatrix.errors import (
@@ -40,7 +40,7 @@ from buildmatrix.spec.model import Spec, Target
 from buildmatrix.spec.paths import check_copied
 from buildmatrix.state import journal
 from buildmatrix.state.folder import FOLDER, State
-from buildmatrix.state.journal import Record
+from buildmatrix.state.journal import BuildRecord
 from buildmatrix.state.target_layers import with_layers
 from buildmatrix.threads import Crew
 from buildmatrix.vulnerabilities.advisories import ask
@@ -73,7 +73,7 @@ def build(
     check_copied(spec, targets)
     state = State(spec.root / FOLDER)
     with state.held(progress):
-        run = _Run(spec, options, engine, progress, [Work(t, state.of(t.id)) for t in targets])
+        run = _Run(spec, options, engine, progress, [BuildWork(t, state.of(t.id)) for t in targets])
         try:
             return run.all()
         except (KeyboardInterrupt, Interrupted):
@@ -87,7 +87,7 @@ class _Run:
         options: Options,
         engine: Engine,
         progress: Progress,
-        works: list[Work],
+        works: list[BuildWork],
     ) -> None:
         self.spec = spec
         self.options = options
@@ -134,7 +134,7 @@ class _Run:
         from buildmatrix.locks.resolve import lock_targets
         from buildmatrix.locks.status import staleness
 
-        fresh: list[Work] = []
+        fresh: list[BuildWork] = []
         for work in self.works:
             if self.options.locked and (why := staleness(self.spec, work.target)):
                 work.gates["lock"] = "failed"
@@ -178,7 +178,7 @@ class _Run:
 
     def render(self) -> None:
         """Write the generated files, and say for each target what is to be built from what."""
-        from buildmatrix.build.plan import Plan
+        from buildmatrix.build.plan import BuildPlan
         from buildmatrix.render.generate import generate, write
 
         locked = [work for work in self.works if work.lock is not None]
@@ -189,7 +189,7 @@ class _Run:
         with writing(self.spec.root / self.spec.output):
             write(self.spec, files)
         self.compare_with_git(files)
-        plan = Plan(self.spec, self.options, self.engine.name, files)
+        plan = BuildPlan(self.spec, self.options, self.engine.name, files)
         for work in locked:
             work.job = plan.job(work.target, work.files, self.judge.has_device(work.target.backend))
             work.key = plan.key(work.target, locks[work.target.id])
@@ -201,7 +201,7 @@ class _Run:
         except UndecidedError as error:
             self.progress.note(f"committed generated files were not checked: {error.message}")
 
-    def recall(self, works: Sequence[Work]) -> None:
+    def recall(self, works: Sequence[BuildWork]) -> None:
         """Give the targets their records, where the images that these name are still there."""
         if not self.options.rebuild:
             for work in works:
@@ -217,7 +217,7 @@ class _Run:
 
     # Audit
 
-    def audit(self, works: Sequence[Work]) -> None:
+    def audit(self, works: Sequence[BuildWork]) -> None:
         """Read the wheels of what is about to be built, as far as an index gives parts of them.
 
         What fails here needs no build of some gigabytes to be told. What does not is judged again,
@@ -263,14 +263,14 @@ class _Run:
 
     # Build, scan, smoke
 
-    def side_by_side(self, works: Sequence[Work]) -> None:
+    def side_by_side(self, works: Sequence[BuildWork]) -> None:
         """Build, scan, judge and smoke-test, `jobs` targets at a time."""
         crew = Crew(self.one, self.options.jobs, "target", stop=self.engine.cancel)
         for _ in crew.answers(works):
             if self.options.fail_fast and any(work.red for work in works):
                 crew.send_home()
 
-    def one(self, work: Work) -> None:
+    def one(self, work: BuildWork) -> None:
         """One target from build to smoke."""
         try:
             if self.through("build", work, self.image):
@@ -286,7 +286,7 @@ class _Run:
         ok = work.green and not work.errors
         self.progress.done(work.target.id, work.outcome(), ok)
 
-    def through(self, gate: Gate, work: Work, step: Callable[[Work], None]) -> bool:
+    def through(self, gate: Gate, work: BuildWork, step: Callable[[BuildWork], None]) -> bool:
         """Take `work` through one gate; False where it could not be tried. Raises `Interrupted`."""
         try:
             step(work)
@@ -297,7 +297,7 @@ class _Run:
             return False
         return True
 
-    def image(self, work: Work) -> None:
+    def image(self, work: BuildWork) -> None:
         """Build and scan what the journal does not have."""
         if work.record is None:
             assert work.job is not None
@@ -305,7 +305,7 @@ class _Run:
             # The layers cannot say what the image's configuration does.
             inventory = replace(store.read(outcome.inventory), environment=outcome.environment)
             store.write(work.files.inventory, inventory)
-            record = Record(
+            record = BuildRecord(
                 key=work.key,
                 digest=outcome.digest,
                 config=outcome.config,
@@ -319,7 +319,7 @@ class _Run:
             work.record = record
         work.gates["build"] = "passed"
 
-    def scanned(self, work: Work) -> Inventory:
+    def scanned(self, work: BuildWork) -> Inventory:
         """What lies in the image, and what its layers hide."""
         inventory, unknown = with_layers(
             work.files,
@@ -332,14 +332,14 @@ class _Run:
             self.progress.note(f"{work.target.id}: what its layers hide is not judged: {unknown}")
         return inventory
 
-    def scan(self, work: Work, inventory: Inventory) -> None:
+    def scan(self, work: BuildWork, inventory: Inventory) -> None:
         """Judge what lies in the image."""
         work.scanned = Inventory(unread=inventory.unread, stats=inventory.stats)
         findings, work.verdicts = self.judge.image(work.target, inventory, work.lock)
         work.findings += findings
         work.gates["scan"] = self.judge.gate(findings)
 
-    def smoke(self, work: Work) -> None:
+    def smoke(self, work: BuildWork) -> None:
         """Run what can run here, in the image that was scanned."""
         record = work.record
         if not self.options.smoke or record is None or not record.loaded or not record.tags:
@@ -360,7 +360,7 @@ class _Run:
             work.record = msgspec.structs.replace(record, smoke=outcome.passed)
             journal.write(work.files, work.record)
 
-    def release(self, work: Work) -> None:
+    def release(self, work: BuildWork) -> None:
         """Move the target's tags on this machine to its image: all gates have passed."""
         record, job = work.record, work.job
         if record is None or job is None or not record.loaded:
@@ -447,7 +447,7 @@ class _Run:
             self.push_error.message if self.push_error else None,
         )
 
-    def told(self, work: Work) -> TargetResult:
+    def told(self, work: BuildWork) -> TargetResult:
         """The gates of one target, and the smoke commands that another machine has to run."""
         left: tuple[str, ...] = ()
         if self.options.smoke:
@@ -457,7 +457,7 @@ class _Run:
         return work.result(self.spec.root, left)
 
 
-def _is_here(record: Record, job: BuildJob | None, present: Mapping[str, str]) -> bool:
+def _is_here(record: BuildRecord, job: BuildJob | None, present: Mapping[str, str]) -> bool:
     """Whether the image of a record is where this run wants it."""
     if record.loaded:
         return record.is_at(present)

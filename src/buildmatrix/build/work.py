@@ -12,11 +12,11 @@ from buildmatrix.locks.model import Lock
 from buildmatrix.rules.model import GATES, Finding, Gate, GateState, TargetResult, Verdict
 from buildmatrix.spec.model import Target
 from buildmatrix.state.folder import TargetFiles
-from buildmatrix.state.journal import Record
+from buildmatrix.state.journal import BuildRecord
 
 
 @dataclass(slots=True)
-class Work:
+class BuildWork:
     """One target on its way through the gates."""
 
     target: Target
@@ -24,7 +24,7 @@ class Work:
     lock: Lock | None = None
     job: BuildJob | None = None
     key: str = ""
-    record: Record | None = None
+    record: BuildRecord | None = None
     cached: bool = False
     #: What of its inventory goes into the report: inventories are large, and there are many.
     scanned: Inventory | None = None

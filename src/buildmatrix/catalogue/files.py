@@ -180,7 +180,9 @@ class FileMatcher:
         """One evidence per backend and weight. A file of bitcode is a tool: compilers link it."""
         kind = file.kind if isinstance(file, Artefact) else None
         name = _file_name(file)
-        groups: dict[tuple[str, Weight], tuple[Owned[tables.DeviceCode], list[DeviceCode]]] = {}
+        groups: dict[
+            tuple[str, Weight], tuple[Owned[tables.DeviceCodeEntry], list[DeviceCode]]
+        ] = {}
         for code in found:
             owned = _owner(code, self._catalogue.device_code)
             if owned is not None:
@@ -230,7 +232,7 @@ class FileMatcher:
                 size=section.size,
             )
 
-    def _sections(self, file: File) -> Iterator[tuple[Section, Owned[tables.Section]]]:
+    def _sections(self, file: File) -> Iterator[tuple[Section, Owned[tables.SectionEntry]]]:
         """Sections that compilers make for device code and nothing else, each with its owner."""
         for section in file.elf.sections if isinstance(file, Binary) else ():
             if section.size and not section.nobits:
@@ -335,7 +337,7 @@ class FileMatcher:
         self,
         kind: EvidenceKind,
         file: File | PythonLoad,
-        owned: Owned[tables.Entry],
+        owned: Owned[tables.CatalogueEntry],
         *,
         name: str,
         detail: str,
@@ -431,8 +433,8 @@ def _any_library(globs: Sequence[str], names: set[str]) -> bool:
 
 
 def _owner(
-    code: DeviceCode, entries: Sequence[Owned[tables.DeviceCode]]
-) -> Owned[tables.DeviceCode] | None:
+    code: DeviceCode, entries: Sequence[Owned[tables.DeviceCodeEntry]]
+) -> Owned[tables.DeviceCodeEntry] | None:
     """Whose device code it is; None for nobody's, and for what a neutral entry covers."""
     fitting = [
         owned

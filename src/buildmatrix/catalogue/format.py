@@ -29,7 +29,9 @@ SCHEMA = 1
 Basis = Literal["verified", "documented", "inferred", "memory"]
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename="kebab"):
+class CatalogueEntry(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename="kebab"
+):
     """What all entries have."""
 
     #: Keys of the file's table `sources`.
@@ -40,7 +42,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     note: str | None = None
 
 
-class Library(Entry, frozen=True):
+class LibraryEntry(CatalogueEntry, frozen=True):
     """Names of shared libraries (and of static ones), as file names, SONAMEs and NEEDED have them.
 
     The components of a version are a prefix: `libnccl.so.2` also means `libnccl.so.2.30.7`, and
@@ -57,7 +59,7 @@ class Library(Entry, frozen=True):
     under: tuple[str, ...] = ()
 
 
-class Distribution(Entry, frozen=True):
+class DistributionEntry(CatalogueEntry, frozen=True):
     """Names of Python distributions; `name+local` also asks for a local version, by glob."""
 
     names: tuple[str, ...]
@@ -74,14 +76,14 @@ class Distribution(Entry, frozen=True):
     needs_device: bool = False
 
 
-class CondaPackage(Entry, frozen=True):
+class CondaPackageEntry(CatalogueEntry, frozen=True):
     """Names of conda packages that install a Python distribution of another name."""
 
     names: tuple[str, ...]
     distribution: str
 
 
-class LocalVersion(Entry, frozen=True):
+class LocalVersion(CatalogueEntry, frozen=True):
     """A local version (PEP 440) that tells the backend a wheel was built for."""
 
     #: Regular expression from the start of the local version; a group `toolkit` gives the line.
@@ -89,7 +91,7 @@ class LocalVersion(Entry, frozen=True):
     weight: Weight = "strong"
 
 
-class SystemPackage(Entry, frozen=True):
+class SystemPackageEntry(CatalogueEntry, frozen=True):
     """Names of packages of the system's package manager."""
 
     names: tuple[str, ...]
@@ -97,13 +99,13 @@ class SystemPackage(Entry, frozen=True):
     weight: Weight = "strong"
 
 
-class Root(Entry, frozen=True):
+class Root(CatalogueEntry, frozen=True):
     """Globs of paths where everything belongs to the backend, whatever it is called."""
 
     paths: tuple[str, ...]
 
 
-class Environment(Entry, frozen=True):
+class EnvironmentEntry(CatalogueEntry, frozen=True):
     """Environment variables of images."""
 
     names: tuple[str, ...]
@@ -116,20 +118,20 @@ class Environment(Entry, frozen=True):
     toolkit: str | None = None
 
 
-class Image(Entry, frozen=True):
+class ImageEntry(CatalogueEntry, frozen=True):
     """Repositories of images made for the backend."""
 
     names: tuple[str, ...]
 
 
-class Section(Entry, frozen=True):
+class SectionEntry(CatalogueEntry, frozen=True):
     """Sections that hold device code, for files whose containers could not be read."""
 
     names: tuple[str, ...]
     weight: Weight = "strong"
 
 
-class DeviceCode(Entry, frozen=True):
+class DeviceCodeEntry(CatalogueEntry, frozen=True):
     """Device code by format, kind and architecture; all three must fit.
 
     As in `device_code.model.DeviceCode`.
@@ -142,7 +144,7 @@ class DeviceCode(Entry, frozen=True):
     weight: Weight = "strong"
 
 
-class Static(Entry, frozen=True):
+class Static(CatalogueEntry, frozen=True):
     """What proves that a runtime was linked in statically: any of `marks`."""
 
     name: str
@@ -155,7 +157,7 @@ class Static(Entry, frozen=True):
     size: int = 0
 
 
-class Tool(Entry, frozen=True):
+class ToolEntry(CatalogueEntry, frozen=True):
     """File names of tools, device bitcode and the like."""
 
     names: tuple[str, ...]
@@ -164,7 +166,7 @@ class Tool(Entry, frozen=True):
     weight: Weight = "strong"
 
 
-class Route(Entry, frozen=True):
+class Route(CatalogueEntry, frozen=True):
     """Places that serve builds of a family of distributions."""
 
     family: str
@@ -174,7 +176,7 @@ class Route(Entry, frozen=True):
     releases: dict[str, tuple[str, ...]] = {}
 
 
-class ExceptionRule(Entry, frozen=True):
+class ExceptionRule(CatalogueEntry, frozen=True):
     """What looks like evidence and is not, or is in a place where it belongs.
 
     All conditions that are given must hold; `neutral` as the weight removes the evidence.
@@ -192,7 +194,7 @@ class ExceptionRule(Entry, frozen=True):
     where: Where | None = None
 
 
-class Host(Entry, frozen=True):
+class Host(CatalogueEntry, frozen=True):
     """How a machine shows that it has such devices: files that can be read without any tool.
 
     Nodes are globs of absolute paths, each of whose components a `*` or `?` may stand in.
@@ -216,7 +218,7 @@ class Host(Entry, frozen=True):
     runtimes: tuple[str, ...] = ()
 
 
-class Cache(Entry, frozen=True):
+class CacheEntry(CatalogueEntry, frozen=True):
     """Folders that a program keeps for itself: what lies in them is not installed."""
 
     #: `uv's cache`
@@ -243,29 +245,29 @@ class DataFile(
     aliases: tuple[str, ...] = ()
     checked: datetime.date
     sources: dict[str, str]
-    libraries: tuple[Library, ...] = ()
-    distributions: tuple[Distribution, ...] = ()
-    conda: tuple[CondaPackage, ...] = ()
+    libraries: tuple[LibraryEntry, ...] = ()
+    distributions: tuple[DistributionEntry, ...] = ()
+    conda: tuple[CondaPackageEntry, ...] = ()
     local_versions: tuple[LocalVersion, ...] = ()
-    system_packages: tuple[SystemPackage, ...] = ()
+    system_packages: tuple[SystemPackageEntry, ...] = ()
     roots: tuple[Root, ...] = ()
-    environment: tuple[Environment, ...] = ()
-    images: tuple[Image, ...] = ()
-    sections: tuple[Section, ...] = ()
-    device_code: tuple[DeviceCode, ...] = ()
+    environment: tuple[EnvironmentEntry, ...] = ()
+    images: tuple[ImageEntry, ...] = ()
+    sections: tuple[SectionEntry, ...] = ()
+    device_code: tuple[DeviceCodeEntry, ...] = ()
     static: tuple[Static, ...] = ()
-    tools: tuple[Tool, ...] = ()
+    tools: tuple[ToolEntry, ...] = ()
     indexes: tuple[Route, ...] = ()
     exceptions: tuple[ExceptionRule, ...] = ()
     hosts: tuple[Host, ...] = ()
-    caches: tuple[Cache, ...] = ()
+    caches: tuple[CacheEntry, ...] = ()
 
 
-def entries(file: DataFile) -> Iterator[tuple[str, int, Entry]]:
+def entries(file: DataFile) -> Iterator[tuple[str, int, CatalogueEntry]]:
     """All entries of a file, with the name of their table and their number in it."""
     for field in msgspec.structs.fields(file):
         value = getattr(file, field.name)
         if isinstance(value, tuple):
             for number, entry in enumerate(value):
-                if isinstance(entry, Entry):
+                if isinstance(entry, CatalogueEntry):
                     yield field.encode_name, number, entry

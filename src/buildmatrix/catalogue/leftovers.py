@@ -19,7 +19,7 @@ from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.match import PACKAGE_ROLE, evidence
 from buildmatrix.catalogue.model import Evidence, LeftoverKind
 from buildmatrix.inventory.model import PACKAGES, Artefact, Binary, Container, Inventory
-from buildmatrix.inventory.paths import Paths
+from buildmatrix.inventory.paths import LinkedPaths
 
 #: Variables that name folders which programs search.
 _SEARCHED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD")
@@ -145,7 +145,7 @@ def _leftover(
     folder: str,
     aside: Inventory,
     inventory: Inventory,
-    cache: tables.Cache | None,
+    cache: tables.CacheEntry | None,
     catalogue: Catalogue,
 ) -> Leftover:
     known = next((item for item in inventory.folders if item.path == folder), None)
@@ -226,7 +226,7 @@ class _Caches:
     def __init__(self, catalogue: Catalogue, inventory: Inventory) -> None:
         self._find = _finder(tuple(catalogue.caches), _named(catalogue, inventory))
         #: Folder → what the catalogue says of it.
-        self.entries: dict[str, tables.Cache] = {}
+        self.entries: dict[str, tables.CacheEntry] = {}
         self._folders: dict[str, str | None] = {}
         #: Caches with many bytes, whatever is known of those.
         self.found = {
@@ -274,7 +274,7 @@ class _Caches:
     def _linked(self, inventory: Inventory) -> Iterator[str]:
         """Files and folders of caches that a symbolic link outside leads to."""
         links = {item.path: item.target for item in inventory.links if not item.hard}
-        paths = Paths({binary.path for binary in inventory.binaries}, links)
+        paths = LinkedPaths({binary.path for binary in inventory.binaries}, links)
         for link in links:
             if self._holding_folder(link) is None:
                 target = paths.file(link) or paths.folder(link)
@@ -324,12 +324,12 @@ def _named(catalogue: Catalogue, inventory: Inventory) -> tuple[tuple[str, int],
     )
 
 
-_Finder = Callable[[str], tuple[str, tables.Cache] | None]
+_Finder = Callable[[str], tuple[str, tables.CacheEntry] | None]
 
 
 @lru_cache(maxsize=8)
 def _finder(
-    entries: tuple[Owned[tables.Cache], ...], named: tuple[tuple[str, int], ...]
+    entries: tuple[Owned[tables.CacheEntry], ...], named: tuple[tuple[str, int], ...]
 ) -> _Finder:
     """Says which cache a folder is, or lies in: the outermost."""
     known = [(_pattern(folder), owned.entry) for owned in entries for folder in owned.entry.folders]
@@ -340,7 +340,7 @@ def _finder(
     any_of = re.compile("|".join(pattern for pattern, _ in known)) if known else None
     each = [(re.compile(pattern), entry) for pattern, entry in known]
 
-    def find(path: str) -> tuple[str, tables.Cache] | None:
+    def find(path: str) -> tuple[str, tables.CacheEntry] | None:
         if any_of is None or any_of.search(path) is None:
             return None
         ends = [(found.end(), entry) for one, entry in each if (found := one.search(path))]

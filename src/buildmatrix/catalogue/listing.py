@@ -95,7 +95,7 @@ def _recognised(table: str, values: dict[str, Any]) -> str:
 
 def _entries(
     catalogue: Catalogue, backend: str
-) -> Iterator[tuple[str, tables.DataFile, str, tables.Entry]]:
+) -> Iterator[tuple[str, tables.DataFile, str, tables.CatalogueEntry]]:
     """File, its data, table and entry, in the order of the files."""
     for name, data in catalogue.files.items():
         if data.backend == backend:
@@ -103,7 +103,7 @@ def _entries(
                 yield name, data, table, entry
 
 
-def _plain(entry: tables.Entry, data: tables.DataFile) -> dict[str, Any]:
+def _plain(entry: tables.CatalogueEntry, data: tables.DataFile) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(entry)
     plain["source"] = [data.sources[key] for key in entry.source]
     plain["checked"] = (entry.checked or data.checked).isoformat()

@@ -24,8 +24,8 @@ from buildmatrix.catalogue.model import (
 from buildmatrix.catalogue.names import GlobIndex, library_patterns
 from buildmatrix.errors import Problem, SpecError
 
-EntryT = TypeVar("EntryT", bound=tables.Entry)
-EntryT_co = TypeVar("EntryT_co", bound=tables.Entry, covariant=True)
+EntryT = TypeVar("EntryT", bound=tables.CatalogueEntry)
+EntryT_co = TypeVar("EntryT_co", bound=tables.CatalogueEntry, covariant=True)
 
 #: How sure an entry is, by how it is known.
 CONFIDENCE: Mapping[tables.Basis, Confidence] = {
@@ -59,22 +59,22 @@ class Catalogue:
     #: Date of the newest file, `YYYY-MM-DD`.
     date: str
     backends: Mapping[str, BackendEntry]
-    libraries: GlobIndex[Owned[tables.Library]]
-    distributions: GlobIndex[Owned[tables.Distribution]]
+    libraries: GlobIndex[Owned[tables.LibraryEntry]]
+    distributions: GlobIndex[Owned[tables.DistributionEntry]]
     #: Name of a conda package -> the distribution that it installs under another name.
     conda: Mapping[str, str]
     local_versions: Sequence[Owned[tables.LocalVersion]]
-    system_packages: GlobIndex[Owned[tables.SystemPackage]]
+    system_packages: GlobIndex[Owned[tables.SystemPackageEntry]]
     roots: GlobIndex[Owned[tables.Root]]
-    environment: GlobIndex[Owned[tables.Environment]]
-    images: GlobIndex[Owned[tables.Image]]
-    sections: GlobIndex[Owned[tables.Section]]
-    device_code: Sequence[Owned[tables.DeviceCode]]
+    environment: GlobIndex[Owned[tables.EnvironmentEntry]]
+    images: GlobIndex[Owned[tables.ImageEntry]]
+    sections: GlobIndex[Owned[tables.SectionEntry]]
+    device_code: Sequence[Owned[tables.DeviceCodeEntry]]
     static: Sequence[Owned[tables.Static]]
-    tools: GlobIndex[Owned[tables.Tool]]
+    tools: GlobIndex[Owned[tables.ToolEntry]]
     exceptions: Sequence[Owned[tables.ExceptionRule]]
     hosts: Sequence[Owned[tables.Host]]
-    caches: Sequence[Owned[tables.Cache]]
+    caches: Sequence[Owned[tables.CacheEntry]]
     #: By name: what the look-ups above are made of.
     files: Mapping[str, tables.DataFile]
 

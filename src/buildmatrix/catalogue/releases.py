@@ -12,7 +12,7 @@ _RELEASE = re.compile(r"(\d{1,9})\.(\d{1,9})")
 
 
 @dataclass(frozen=True, slots=True)
-class Nearest:
+class NearestRelease:
     """A release that has a build, and where that is."""
 
     release: str
@@ -28,7 +28,7 @@ class Gap:
     #: Builds of this release for other runtimes of the backend.
     others: tuple[str, ...]
     #: None where no release has one.
-    nearest: Nearest | None
+    nearest: NearestRelease | None
 
 
 def gap(family: str, version: str, backend: str, runtime: str, catalogue: Catalogue) -> Gap | None:
@@ -65,7 +65,7 @@ def gap(family: str, version: str, backend: str, runtime: str, catalogue: Catalo
         key=lambda one: (_distance(_number(one), wanted), -_number(one)[0], -_number(one)[1]),
         default=None,
     )
-    nearest = Nearest(best, max(fitting[best], key=_minor)) if best is not None else None
+    nearest = NearestRelease(best, max(fitting[best], key=_minor)) if best is not None else None
     return Gap(release, builds.get(release, ()), nearest)
 
 

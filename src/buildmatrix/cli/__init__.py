@@ -23,7 +23,7 @@ from buildmatrix import __version__
 from buildmatrix.cli import console
 from buildmatrix.cli.options import (
     GLOBAL_OPTIONS,
-    Settings,
+    CommandSettings,
     check_loudness,
     option,
     stacked,
@@ -145,7 +145,7 @@ def group(ctx: click.Context, file: Path, quiet: bool, verbose: bool, no_progres
         raise UsageError(
             "the folder that this runs in was deleted; change to one that exists"
         ) from error
-    ctx.obj = check_loudness(Settings(file, quiet, verbose, no_progress))
+    ctx.obj = check_loudness(CommandSettings(file, quiet, verbose, no_progress))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -11,7 +11,7 @@ import click
 
 from buildmatrix.cli.cache import user_cache
 from buildmatrix.cli.options import (
-    Settings,
+    CommandSettings,
     load,
     option,
     selection_options,
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 @report_options
 @click.pass_obj
 def command(
-    settings: Settings,
+    settings: CommandSettings,
     /,
     sources: tuple[str, ...],
     globs: tuple[str, ...],
@@ -89,7 +89,7 @@ def command(
     from datetime import date
 
     from buildmatrix.audit.malloc import share_one_heap
-    from buildmatrix.audit.session import Inputs, Session
+    from buildmatrix.audit.session import AuditInputs, Session
     from buildmatrix.audit.subject import check_usable, judge_for
     from buildmatrix.index.reading import CachingReader
     from buildmatrix.reports.run.model import exit_code
@@ -111,7 +111,7 @@ def command(
     with ExitStack() as stack:
         reader = stack.enter_context(wheel_reader(offline, cache))
         session = Session(
-            Inputs(sources, spec, spec.root if spec is not None and not sources else Path()),
+            AuditInputs(sources, spec, spec.root if spec is not None and not sources else Path()),
             CachingReader(reader) if fix or ref is not None else reader,
             judge_of(spec),
             stack.enter_context(progress(settings)),
@@ -147,7 +147,7 @@ def command(
     return most_severe([*decided, exit_code(report, fail_on, strict)])
 
 
-def _spec(settings: Settings, has_sources: bool) -> Spec | None:
+def _spec(settings: CommandSettings, has_sources: bool) -> Spec | None:
     """The specification; a source needs none, but is held against one that is there."""
     if has_sources and not settings.file.exists():
         return None

@@ -11,7 +11,7 @@ import click
 from buildmatrix.cli.cache import user_cache
 from buildmatrix.cli.console import complain
 from buildmatrix.cli.options import (
-    Settings,
+    CommandSettings,
     load_targets,
     option,
     selection_options,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 @report_options
 @click.pass_obj
 def command(
-    settings: Settings,
+    settings: CommandSettings,
     /,
     globs: tuple[str, ...],
     subset: str | None,

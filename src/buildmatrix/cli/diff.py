@@ -12,7 +12,7 @@ import click
 
 from buildmatrix.cli.machine import data_files, parse, reading_options, specification
 from buildmatrix.cli.options import (
-    Settings,
+    CommandSettings,
     formats_option,
     load,
     option,
@@ -62,7 +62,7 @@ FORMATS = names(DIFF)
 @engine_options
 @click.pass_obj
 def command(
-    settings: Settings,
+    settings: CommandSettings,
     /,
     sources: tuple[str, ...],
     across: bool,
@@ -118,7 +118,7 @@ def command(
     if subset is not None:
         raise UsageError("--subset belongs to --targets; choose targets of a report with --select")
     from buildmatrix.diff import run as diff
-    from buildmatrix.diff.settings import Settings as Reading
+    from buildmatrix.diff.settings import DiffSettings as Reading
     from buildmatrix.diff.source_side import sides_of
 
     spec = specification(settings)
@@ -146,7 +146,7 @@ def command(
 
 
 def _drift(
-    settings: Settings,
+    settings: CommandSettings,
     open_index: Callable[[], OnlineIndex],
     sources: Sequence[str],
     globs: Sequence[str],

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from buildmatrix.cli.console import say
-from buildmatrix.cli.options import Settings, load, option
+from buildmatrix.cli.options import CommandSettings, load, option
 from buildmatrix.cli.surroundings import engine
 from buildmatrix.errors import EXIT_OK, ComponentError, SpecError, UndecidedError, most_severe
 from buildmatrix.text import printable
 
 if TYPE_CHECKING:
-    from buildmatrix.doctor.checks import Line, State
+    from buildmatrix.doctor.checks import DoctorLine, State
     from buildmatrix.spec.model import Spec
 
 #: What a state says about the runs to come. Devices and disks decide nothing: no command needs a
@@ -27,10 +27,10 @@ _CODES: dict[State, int] = {
 _WIDTH = 8
 
 
-def _lines(settings: Settings, builder: str | None, offline: bool) -> Iterator[Line]:
+def _lines(settings: CommandSettings, builder: str | None, offline: bool) -> Iterator[DoctorLine]:
     from buildmatrix.cli.cache import user_cache
     from buildmatrix.doctor import examine
-    from buildmatrix.doctor.checks import Line
+    from buildmatrix.doctor.checks import DoctorLine
     from buildmatrix.doctor.machine import MachineFiles
     from buildmatrix.locks.where import default_indexes
     from buildmatrix.spec.paths import read_data_files
@@ -60,7 +60,7 @@ def _lines(settings: Settings, builder: str | None, offline: bool) -> Iterator[L
         url for target in (spec.targets if spec else ()) for url in target.index.values()
     )
     if offline:
-        yield Line("none", "index", f"{len(urls)} not asked, as --offline was given")
+        yield DoctorLine("none", "index", f"{len(urls)} not asked, as --offline was given")
     else:
         yield from examine.index_lines(urls)
 
@@ -72,7 +72,7 @@ def _lines(settings: Settings, builder: str | None, offline: bool) -> Iterator[L
 @option("--builder", metavar="NAME", help="A buildx builder, to check in place of the daemon's.")
 @option("--offline", is_flag=True, help="Ask no package index.")
 @click.pass_obj
-def command(settings: Settings, /, builder: str | None, offline: bool) -> int:
+def command(settings: CommandSettings, /, builder: str | None, offline: bool) -> int:
     """Tell what this machine can do, and what to install where it cannot.
 
     No program of a vendor is run: devices and drivers are read from the machine's files. A device

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from buildmatrix.cli.console import complain, say
-from buildmatrix.cli.options import Settings, load_targets, option, selection_options
+from buildmatrix.cli.options import CommandSettings, load_targets, option, selection_options
 from buildmatrix.errors import UsageError
 from buildmatrix.locks.model import Lock
 
@@ -23,7 +23,7 @@ from buildmatrix.locks.model import Lock
 )
 @click.pass_obj
 def command(
-    settings: Settings,
+    settings: CommandSettings,
     globs: tuple[str, ...],
     subset: str | None,
     check: bool,

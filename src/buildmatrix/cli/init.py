@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from buildmatrix.cli.console import complain
-from buildmatrix.cli.options import Settings, option
+from buildmatrix.cli.options import CommandSettings, option
 from buildmatrix.errors import UsageError
 
 #: Looked for in this order when no input is named.
@@ -18,7 +18,7 @@ INPUTS = ("requirements.in", "requirements.txt", "pyproject.toml")
 @click.argument("inputs", nargs=-1, type=click.Path(path_type=Path))
 @option("--force", is_flag=True, help="Replace a specification that exists.")
 @click.pass_obj
-def command(settings: Settings, inputs: tuple[Path, ...], force: bool) -> None:
+def command(settings: CommandSettings, inputs: tuple[Path, ...], force: bool) -> None:
     """Write a first specification from requirements files or pyproject.toml.
 
     Its comments say why each line is there.

@@ -10,7 +10,7 @@ import click
 
 from buildmatrix.cli.machine import parse, reading_options, specification
 from buildmatrix.cli.options import (
-    Settings,
+    CommandSettings,
     format_option,
     load_targets,
     option,
@@ -48,7 +48,7 @@ _DRAWN = [name for name in names(DRAWING) if name not in names(INSPECT)]
 @engine_options
 @click.pass_obj
 def command(
-    settings: Settings,
+    settings: CommandSettings,
     /,
     sources: tuple[str, ...],
     format_: str,

@@ -10,7 +10,7 @@ import click
 
 from buildmatrix.cli.console import complain, say
 from buildmatrix.cli.options import (
-    Settings,
+    CommandSettings,
     load_targets,
     option,
     selection_options,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @option("--offline", is_flag=True, help="Use caches only.")
 @click.pass_obj
 def command(
-    settings: Settings,
+    settings: CommandSettings,
     globs: tuple[str, ...],
     subset: str | None,
     check: bool,

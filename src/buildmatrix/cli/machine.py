@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from buildmatrix.cli.cache import fact_cache, user_cache
 from buildmatrix.cli.console import complain
-from buildmatrix.cli.options import Settings, load
+from buildmatrix.cli.options import CommandSettings, load
 from buildmatrix.cli.surroundings import engine
 from buildmatrix.cli.wheels import wheel_reader
 from buildmatrix.engines.model import Surroundings
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def reading_options(
-    settings: Settings,
+    settings: CommandSettings,
     surroundings: Surroundings,
     *,
     scanner: str | None = None,
@@ -58,7 +58,7 @@ def reading_options(
 
 
 def parse(
-    text: str, command: Command, settings: Settings, spec: Callable[[], Spec | None]
+    text: str, command: Command, settings: CommandSettings, spec: Callable[[], Spec | None]
 ) -> Source:
     """What a command takes SOURCE for. Raises `UsageError`."""
     from buildmatrix.sources.model import Argument
@@ -67,19 +67,19 @@ def parse(
     return parse(Argument(text, command, specification=settings.file, spec=spec))
 
 
-def specification(settings: Settings) -> Callable[[], Spec | None]:
+def specification(settings: CommandSettings) -> Callable[[], Spec | None]:
     """Loads the specification once, when it is needed; None where there is no file of that name."""
     return cache(lambda: load(settings) if settings.file.is_file() else None)
 
 
-def data_files(settings: Settings) -> tuple[Path, ...]:
+def data_files(settings: CommandSettings) -> tuple[Path, ...]:
     """The user's own data files for the catalogue, for a SOURCE that is no target."""
     from buildmatrix.spec.paths import read_data_files
 
     return read_data_files(settings.file)
 
 
-def note(settings: Settings, text: str) -> None:
+def note(settings: CommandSettings, text: str) -> None:
     """Say what takes long."""
     if not settings.quiet:
         complain(text)

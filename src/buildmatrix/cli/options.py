@@ -20,7 +20,7 @@ ALL_FORMATS = frozenset({"github", *(item.name for table in formats.ALL for item
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class CommandSettings:
     """The options that stand before the command or after it."""
 
     file: Path
@@ -123,7 +123,7 @@ GLOBAL_OPTIONS: tuple[tuple[tuple[str, ...], Mapping[str, Any]], ...] = (
 )
 
 
-def check_loudness(settings: Settings) -> Settings:
+def check_loudness(settings: CommandSettings) -> CommandSettings:
     """Raises `click.UsageError` for settings that contradict each other."""
     if settings.quiet and settings.verbose:
         raise click.UsageError("--quiet and --verbose exclude each other; give one of them")
@@ -148,7 +148,7 @@ def with_global_options(command: click.Command) -> click.Command:
     return command
 
 
-def load(settings: Settings) -> Spec:
+def load(settings: CommandSettings) -> Spec:
     """The specification, checked against the backends that the catalogue knows."""
     from buildmatrix.catalogue.load import load as load_catalogue
     from buildmatrix.spec.load import load_spec
@@ -157,7 +157,7 @@ def load(settings: Settings) -> Spec:
 
 
 def load_targets(
-    settings: Settings, globs: Sequence[str], subset: str | None
+    settings: CommandSettings, globs: Sequence[str], subset: str | None
 ) -> tuple[Spec, tuple[Target, ...]]:
     """The specification, and the targets that were selected."""
     from buildmatrix.spec.points import select

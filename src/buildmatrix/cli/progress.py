@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from buildmatrix.cli.console import complain
-from buildmatrix.cli.options import Settings
+from buildmatrix.cli.options import CommandSettings
 from buildmatrix.progress import Progress, Silent
 from buildmatrix.text import printable, shown
 
@@ -155,7 +155,7 @@ class _Shown:
 
 
 @contextmanager
-def progress(settings: Settings) -> Iterator[Progress]:
+def progress(settings: CommandSettings) -> Iterator[Progress]:
     """The progress display that fits the terminal and the options."""
     if settings.quiet:
         yield Silent()

@@ -7,7 +7,7 @@ import json
 import click
 
 from buildmatrix.cli.console import say
-from buildmatrix.cli.options import Settings, format_option, option
+from buildmatrix.cli.options import CommandSettings, format_option, option
 from buildmatrix.errors import UsageError
 from buildmatrix.text import JSON
 
@@ -25,7 +25,7 @@ from buildmatrix.text import JSON
 )
 @format_option("style", ["table", "json"], "`json` has the page of a rule and the sources, too.")
 @click.pass_obj
-def command(settings: Settings, code: str | None, backend: str | None, style: str) -> None:
+def command(settings: CommandSettings, code: str | None, backend: str | None, style: str) -> None:
     """List every rule, or print the page of one: what it says, why, and how to fix it.
 
     With --catalogue, list what belongs to which backend. The data files of a buildmatrix.toml that
@@ -69,7 +69,7 @@ def _rules(code: str | None, style: str) -> None:
         say(f"{rule.code}  {rule.name.ljust(width)}  {rule.severity:7}  {rule.summary}")
 
 
-def _catalogue(settings: Settings, name: str | None, style: str) -> None:
+def _catalogue(settings: CommandSettings, name: str | None, style: str) -> None:
     from buildmatrix.catalogue import listing
     from buildmatrix.catalogue.load import load
     from buildmatrix.spec.paths import read_data_files

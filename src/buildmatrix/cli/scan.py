@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from buildmatrix.cli.machine import data_files, parse, reading_options
-from buildmatrix.cli.options import Settings, option
+from buildmatrix.cli.options import CommandSettings, option
 from buildmatrix.cli.output import (
     check_formats,
     known_findings,
@@ -47,7 +47,7 @@ cache_option = option(
 @report_options
 @click.pass_obj
 def command(
-    settings: Settings,
+    settings: CommandSettings,
     /,
     source: str,
     backend: str | None,

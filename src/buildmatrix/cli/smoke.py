@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from buildmatrix.cli.console import complain, say
-from buildmatrix.cli.options import Settings, load_targets
+from buildmatrix.cli.options import CommandSettings, load_targets
 from buildmatrix.cli.progress import progress
 from buildmatrix.cli.surroundings import engine
 from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError, most_severe
@@ -17,7 +17,7 @@ _CODES: dict[str, int] = {"passed": EXIT_OK, "failed": EXIT_FINDINGS}
 @click.command("smoke", short_help="Run the smoke commands of targets that were built.")
 @click.argument("pattern", metavar="TARGET")
 @click.pass_obj
-def command(settings: Settings, pattern: str) -> int:
+def command(settings: CommandSettings, pattern: str) -> int:
     """Run the smoke commands of TARGET's image that can run on this machine.
 
     That is the image of the last `buildmatrix build` here, also where a gate failed, else the

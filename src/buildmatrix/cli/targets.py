@@ -7,7 +7,7 @@ import json
 import click
 
 from buildmatrix.cli.console import say
-from buildmatrix.cli.options import Settings, format_option, load_targets, selection_options
+from buildmatrix.cli.options import CommandSettings, format_option, load_targets, selection_options
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.text import JSON, JSON_LINE, STYLED
 
@@ -79,7 +79,9 @@ _FORMATS = {"table": (_table, STYLED), "json": (_json, JSON), "github": (github_
 @selection_options
 @format_option("style", list(_FORMATS), "`github` is a matrix for GitHub Actions.")
 @click.pass_obj
-def command(settings: Settings, globs: tuple[str, ...], subset: str | None, style: str) -> None:
+def command(
+    settings: CommandSettings, globs: tuple[str, ...], subset: str | None, style: str
+) -> None:
     """Print the targets that the specification expands to."""
     spec, targets = load_targets(settings, globs, subset)
     render, syntax = _FORMATS[style]

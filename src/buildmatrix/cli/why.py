@@ -10,7 +10,7 @@ import click
 
 from buildmatrix.cli.machine import parse, reading_options, specification
 from buildmatrix.cli.options import (
-    Settings,
+    CommandSettings,
     format_option,
     option,
     stacked,
@@ -64,7 +64,7 @@ CHAINS = 200
 @engine_options
 @click.pass_obj
 def command(
-    settings: Settings,
+    settings: CommandSettings,
     /,
     source: str,
     library: str,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from struct import Struct
 
 from buildmatrix.device_code import codeobject
-from buildmatrix.device_code.entries import Container, Entry
+from buildmatrix.device_code.entries import CodeContainer, CodeEntry
 from buildmatrix.elf import layout as abi
 from buildmatrix.elf.source import ByteSource
 from buildmatrix.trees import zstd
@@ -67,7 +67,7 @@ def target(identifier: str) -> tuple[str, str, str | None] | None:
     return container, kinds.get(machine, "unknown"), arch
 
 
-def read(source: ByteSource, offset: int, limit: int) -> Container | None:
+def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
     """The plain bundle at `offset`; `limit` is the end of the section or region that holds it."""
     try:
         rows = _rows(lambda size: source.read(offset, min(size, limit - offset)))
@@ -77,12 +77,12 @@ def read(source: ByteSource, offset: int, limit: int) -> Container | None:
         return None
     end = max((row.offset + row.size for row in rows), default=0)
     entries = tuple(_entries(rows, offset))
-    return Container(entries, offset + max(end, len(MAGIC)))
+    return CodeContainer(entries, offset + max(end, len(MAGIC)))
 
 
 def read_compressed(
     source: ByteSource, offset: int, limit: int, *, opened: bool = True
-) -> Container | None:
+) -> CodeContainer | None:
     """The compressed bundle at `offset`. The bytes on disk are shared out among its targets.
 
     A bundle that is not to be opened is one entry without an architecture.
@@ -101,22 +101,22 @@ def read_compressed(
     size = sizes[0] if version > 1 else limit - offset
     if not header_size < size <= limit - offset:
         return None
-    whole = Entry("hip-ccob", "unknown", None, offset, size, compressed=True)
+    whole = CodeEntry("hip-ccob", "unknown", None, offset, size, compressed=True)
     name = _METHODS[method]
     if not opened:
         note = f"compressed with {name}, and not opened: the file has too many bundles"
-        return Container((replace(whole, note=note),), offset + size)
+        return CodeContainer((replace(whole, note=note),), offset + size)
     packed = source.read(offset + header_size, min(_HEAD, size - header_size))
     unpack = zstd.head if name == "zstd" else _inflate
     try:
         rows = _rows(lambda most: unpack(packed, most))
     except (ValueError, zlib.error) as problem:
         note = f"compressed with {name}, and not readable: {problem}"
-        return Container((replace(whole, note=note),), offset + size)
-    return Container(tuple(_shares(rows, whole)), offset + size)
+        return CodeContainer((replace(whole, note=note),), offset + size)
+    return CodeContainer(tuple(_shares(rows, whole)), offset + size)
 
 
-def read_section(source: ByteSource, offset: int, size: int, name: str) -> Entry | None:
+def read_section(source: ByteSource, offset: int, size: int, name: str) -> CodeEntry | None:
     """The image that fills a section `__CLANG_OFFLOAD_BUNDLE__<target>`; None for host code."""
     meaning = target(name.removeprefix(MAGIC.decode()))
     if meaning is None:
@@ -129,8 +129,10 @@ def read_section(source: ByteSource, offset: int, size: int, name: str) -> Entry
             start = zstd.head(packed, _IMAGE_HEAD)
         except ValueError as problem:
             note = f"compressed with zstd, and not readable: {problem}"
-            return Entry(container, kind, arch, offset, size, compressed=True, note=note)
-    return Entry(container, _image_kind(start) or kind, arch, offset, size, compressed=compressed)
+            return CodeEntry(container, kind, arch, offset, size, compressed=True, note=note)
+    return CodeEntry(
+        container, _image_kind(start) or kind, arch, offset, size, compressed=compressed
+    )
 
 
 def _image_kind(start: bytes) -> str | None:
@@ -175,15 +177,15 @@ def _rows(head: Callable[[int], bytes]) -> list[_Row]:
     raise ValueError("the table of the offload bundle is cut short")
 
 
-def _entries(rows: list[_Row], base: int) -> Iterator[Entry]:
+def _entries(rows: list[_Row], base: int) -> Iterator[CodeEntry]:
     for row in rows:
         meaning = target(row.target)
         if meaning is not None and row.size:
             container, kind, arch = meaning
-            yield Entry(container, kind, arch, base + row.offset, row.size)
+            yield CodeEntry(container, kind, arch, base + row.offset, row.size)
 
 
-def _shares(rows: list[_Row], whole: Entry) -> Iterator[Entry]:
+def _shares(rows: list[_Row], whole: CodeEntry) -> Iterator[CodeEntry]:
     """One entry per target, with its share of the compressed bytes by size when decompressed."""
     entries = list(_entries(rows, 0))
     total = sum(entry.size for entry in entries)

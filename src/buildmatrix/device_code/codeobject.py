@@ -6,7 +6,7 @@ were checked against objects in real wheels.
 
 from __future__ import annotations
 
-from buildmatrix.device_code.entries import Container, Entry
+from buildmatrix.device_code.entries import CodeContainer, CodeEntry
 from buildmatrix.elf import layout as abi
 from buildmatrix.elf.layout import layout
 from buildmatrix.elf.source import ByteSource
@@ -100,15 +100,15 @@ def arch(machine: int, flags: int, abi_version: int) -> str | None:
     return None
 
 
-def whole(machine: int, flags: int, abi_version: int, size: int) -> Entry | None:
+def whole(machine: int, flags: int, abi_version: int, size: int) -> CodeEntry | None:
     """The entry for a file that is device code itself; None when it is for a host."""
     if machine not in KINDS:
         return None
     found = arch(machine, flags, abi_version)
-    return Entry("elf", KINDS[machine], found, 0, size, note=None if found else _UNKNOWN)
+    return CodeEntry("elf", KINDS[machine], found, 0, size, note=None if found else _UNKNOWN)
 
 
-def read(source: ByteSource, offset: int, limit: int) -> Container | None:
+def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
     """The device object that lies bare at `offset` in data of the host (libcupti has some)."""
     head = source.read(offset, min(64, limit - offset))
     if len(head) < 64 or not head.startswith(abi.MAGIC) or head[4] not in (1, 2) or head[5] != 1:
@@ -129,4 +129,6 @@ def read(source: ByteSource, offset: int, limit: int) -> Container | None:
     size = min(offset + end, limit) - offset
     found = arch(machine, flags, head[8])
     note = None if found else _UNKNOWN
-    return Container((Entry("elf", KINDS[machine], found, offset, size, note=note),), offset + size)
+    return CodeContainer(
+        (CodeEntry("elf", KINDS[machine], found, offset, size, note=note),), offset + size
+    )

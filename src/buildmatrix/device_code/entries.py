@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CodeEntry:
     """One piece of device code in a file; the fields mean what they mean in `DeviceCode`."""
 
     format: str
@@ -19,8 +19,8 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class CodeContainer:
     """A run of entries, and the file offset behind it, which lies behind its start."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[CodeEntry, ...]
     end: int

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 
-from buildmatrix.device_code.entries import Container, Entry
+from buildmatrix.device_code.entries import CodeContainer, CodeEntry
 from buildmatrix.elf.source import ByteSource
 
 MAGIC = b"\x50\xed\x55\xba"
@@ -39,7 +39,7 @@ _LARGEST_ARCH = 9999
 _MOST_ENTRIES = 1 << 14
 
 
-def read(source: ByteSource, offset: int, limit: int) -> Container | None:
+def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
     """The container at `offset`; `limit` is the end of the section or region that holds it."""
     begun = begin(source, offset, limit)
     if begun is None:
@@ -48,7 +48,7 @@ def read(source: ByteSource, offset: int, limit: int) -> Container | None:
     # The magic number alone proves nothing: constants of a parser look like it.
     if all(entry.kind == "unknown" for entry in entries):
         return None
-    return Container(entries, end)
+    return CodeContainer(entries, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Begun:
     """A container whose entries are still to be read."""
 
     #: Each is read when it is asked for: `HEADER` bytes from where the one before it ends.
-    entries: Iterator[Entry]
+    entries: Iterator[CodeEntry]
     start: int
     end: int
 
@@ -77,7 +77,7 @@ def begin(source: ByteSource, offset: int, limit: int) -> Begun | None:
     return Begun(_entries(source, start, stop, cut=end > limit), start, stop)
 
 
-def _entries(source: ByteSource, at: int, end: int, *, cut: bool) -> Iterator[Entry]:
+def _entries(source: ByteSource, at: int, end: int, *, cut: bool) -> Iterator[CodeEntry]:
     count = 0
     while at + _ENTRY.size <= end:
         if count == _MOST_ENTRIES:
@@ -92,7 +92,7 @@ def _entries(source: ByteSource, at: int, end: int, *, cut: bool) -> Iterator[En
             yield _unreadable(at, end, "an entry header of the fat binary makes no sense")
             return
         name = _KINDS.get(kind, "unknown")
-        yield Entry(
+        yield CodeEntry(
             format="nv-fatbin",
             kind=name,
             arch=_arch(name, arch, flags),
@@ -106,8 +106,8 @@ def _entries(source: ByteSource, at: int, end: int, *, cut: bool) -> Iterator[En
         yield _unreadable(at, end, "the fat binary goes on behind the end of its section")
 
 
-def _unreadable(at: int, end: int, why: str) -> Entry:
-    return Entry("nv-fatbin", "unknown", None, at, end - at, note=why)
+def _unreadable(at: int, end: int, why: str) -> CodeEntry:
+    return CodeEntry("nv-fatbin", "unknown", None, at, end - at, note=why)
 
 
 def _note(kind: int, name: str, arch: int) -> str | None:

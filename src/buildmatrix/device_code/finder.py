@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from buildmatrix.device_code import bundles, codeobject, fatbin, offloadbinary, ptx, spirv
-from buildmatrix.device_code.entries import Container, Entry
+from buildmatrix.device_code.entries import CodeContainer, CodeEntry
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.device_code.sums import Sums
 from buildmatrix.elf import layout as abi
@@ -24,7 +24,7 @@ from buildmatrix.elf.regions import Region, Window, device_regions
 from buildmatrix.elf.sieve import Sieve
 from buildmatrix.elf.source import ByteSource
 
-_Read = Callable[[ByteSource, int, int], Container | None]
+_Read = Callable[[ByteSource, int, int], CodeContainer | None]
 _READERS: dict[bytes, _Read] = {
     fatbin.MAGIC: fatbin.read,
     bundles.MAGIC: bundles.read,
@@ -167,7 +167,8 @@ class DeviceCodeFinder:
                 container = next((f for s, f in _FORMATS.items() if name.startswith(s)), name)
                 note = "nothing in the section could be read"
                 self._sums.add(
-                    Entry(container, "unknown", None, region.offset, region.size, note=note), name
+                    CodeEntry(container, "unknown", None, region.offset, region.size, note=note),
+                    name,
                 )
 
     def take(self, offset: int, region: Region) -> int:
@@ -256,7 +257,7 @@ class DeviceCodeFinder:
             step = min(4 * step, _LARGEST_STEP)
         return None
 
-    def read_at(self, offset: int, limit: int) -> Container | None:
+    def read_at(self, offset: int, limit: int) -> CodeContainer | None:
         """The container at `offset`, not counted yet; `limit` is the end of what may hold it."""
         head = self.source.read(offset, min(_LONGEST_MAGIC, limit - offset))
         found = _MAGICS.match(head)
@@ -275,7 +276,7 @@ class DeviceCodeFinder:
         self.unread.append(f"only the first {MOST_ENTRIES} pieces of device code were read")
         return True
 
-    def count(self, container: Container, region: Region) -> None:
+    def count(self, container: CodeContainer, region: Region) -> None:
         """Adds the entries of a container."""
         self._entries += 1 + len(container.entries)
         for entry in container.entries:
@@ -291,7 +292,7 @@ class DeviceCodeFinder:
                 moved = any(self.source.read(at, 4) == _KPACK_WRAPPER for at in places)
             if moved:
                 note = "the code was moved to a .kpack file"
-                entry = Entry("hip-kpack", "unknown", None, section.offset, 0, note=note)
+                entry = CodeEntry("hip-kpack", "unknown", None, section.offset, 0, note=note)
                 self._sums.add(entry, section.name)
                 return True
         return False

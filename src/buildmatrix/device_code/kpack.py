@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from buildmatrix.device_code.entries import Entry
+from buildmatrix.device_code.entries import CodeEntry
 from buildmatrix.elf.source import ByteSource
 
 MAGIC = b"KPAK"
@@ -34,15 +34,17 @@ _SIZED = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 
 _Value = str | list["_Value"] | dict[str, "_Value"] | None
 
 
-def read(source: ByteSource, size: int) -> tuple[Entry, ...]:
+def read(source: ByteSource, size: int) -> tuple[CodeEntry, ...]:
     """One entry per architecture; one without architecture when the table cannot be read."""
     try:
         archs = _archs(_table(source, size))
     except ValueError as problem:
-        return (Entry("hip-kpack", "amdgcn", None, 0, size, compressed=True, note=str(problem)),)
+        return (
+            CodeEntry("hip-kpack", "amdgcn", None, 0, size, compressed=True, note=str(problem)),
+        )
     shares = [size * number // len(archs) for number in range(len(archs) + 1)]
     return tuple(
-        Entry("hip-kpack", "amdgcn", arch, 0, end - start, compressed=True)
+        CodeEntry("hip-kpack", "amdgcn", arch, 0, end - start, compressed=True)
         for arch, start, end in zip(archs, shares, shares[1:], strict=False)
     )
 

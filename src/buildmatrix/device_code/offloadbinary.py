@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from buildmatrix.device_code.entries import Container, Entry
+from buildmatrix.device_code.entries import CodeContainer, CodeEntry
 from buildmatrix.elf.source import ByteSource
 
 MAGIC = b"\x10\xff\x10\xad"
@@ -29,7 +29,7 @@ _LONGEST = 256
 _TABLES = 256 << 10
 
 
-def read(source: ByteSource, offset: int, limit: int) -> Container | None:
+def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
     """The container at `offset`; `limit` is the end of the section or region that holds it."""
     head = source.read(offset, min(_HEADER.size, limit - offset))
     if len(head) < _HEADER.size:
@@ -55,11 +55,11 @@ def read(source: ByteSource, offset: int, limit: int) -> Container | None:
         note = None if arch else "the container names neither an architecture nor a triple"
         # A container with one image is counted whole, with its header and strings.
         taken = size if count == 1 else min(image_size, size)
-        entries.append(Entry("offload-binary", name, arch, offset, taken, note=note))
+        entries.append(CodeEntry("offload-binary", name, arch, offset, taken, note=note))
     if cut and entries:
         note = "the table of the container goes on behind what is read"
-        entries.append(Entry("offload-binary", "unknown", None, offset, 0, note=note))
-    return Container(tuple(entries), offset + size) if entries else None
+        entries.append(CodeEntry("offload-binary", "unknown", None, offset, 0, note=note))
+    return CodeContainer(tuple(entries), offset + size) if entries else None
 
 
 def _facts(tables: bytes, at: int, count: int, step: int) -> dict[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from buildmatrix.device_code.entries import Container, Entry
+from buildmatrix.device_code.entries import CodeContainer, CodeEntry
 from buildmatrix.elf.source import ByteSource
 
 MAGIC = b".version "
@@ -28,7 +28,7 @@ _PREAMBLE = 4 << 10
 _STEP = 64 << 10
 
 
-def read(source: ByteSource, offset: int, limit: int) -> Container | None:
+def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
     """The program at `offset`; `limit` is the end of the section or region that holds it."""
     start = source.read(offset, min(_PREAMBLE, limit - offset))
     head = _HEAD.match(start)
@@ -42,4 +42,4 @@ def read(source: ByteSource, offset: int, limit: int) -> Container | None:
         if nul >= 0 or not data:
             break
     arch = f"compute_{head['sm'].decode()}"
-    return Container((Entry("ptx-text", "ptx", arch, offset, end - offset),), end)
+    return CodeContainer((CodeEntry("ptx-text", "ptx", arch, offset, end - offset),), end)

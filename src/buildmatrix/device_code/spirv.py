@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from struct import Struct, unpack_from
 
-from buildmatrix.device_code.entries import Container, Entry
+from buildmatrix.device_code.entries import CodeContainer, CodeEntry
 from buildmatrix.elf.source import ByteSource
 
 MAGIC = b"\x03\x02\x23\x07"
@@ -46,13 +46,13 @@ _LOOKS_LIKE_END = 1 << 16 | _OP_FUNCTION_END
 _ARCHS = {0: "spirv", 1: "spirv32", 2: "spirv64", 5348: "spirv"}
 
 
-def read(source: ByteSource, offset: int, limit: int) -> Container | None:
+def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
     """The module at `offset`; `limit` is the end of the section or region that holds it."""
     found = model(source, offset, limit)
     if found is None:
         return None
     size = _size(source, offset, min(limit, offset + _LONGEST))
-    return Container((Entry("spirv", "spirv", found, offset, size),), offset + size)
+    return CodeContainer((CodeEntry("spirv", "spirv", found, offset, size),), offset + size)
 
 
 def model(source: ByteSource, offset: int, limit: int) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from buildmatrix.device_code.entries import Entry
+from buildmatrix.device_code.entries import CodeEntry
 from buildmatrix.device_code.model import DeviceCode
 
 #: Different (format, kind, architecture); real files have up to a hundred.
@@ -18,7 +18,7 @@ class Sums:
         self._unread = unread
         self._sums: dict[tuple[str, str, str | None], _Sum] = {}
 
-    def add(self, entry: Entry, section: str | None = None) -> None:
+    def add(self, entry: CodeEntry, section: str | None = None) -> None:
         """Counts one piece."""
         known = self._sums.get((entry.format, entry.kind, entry.arch))
         if known is not None and entry.offset >= known.first.offset:

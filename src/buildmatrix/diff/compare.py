@@ -15,8 +15,8 @@ from buildmatrix.diff.sides import architectures_of
 from buildmatrix.phrases import listing
 from buildmatrix.reports.diff.model import (
     ArchitectureChange,
+    ComparedSide,
     Comparison,
-    End,
     FindingChanges,
     LayersChange,
     LibraryChange,
@@ -60,8 +60,8 @@ def compare(before: Side, after: Side) -> Comparison:
     )
 
 
-def _end(side: Side) -> End:
-    return End(
+def _end(side: Side) -> ComparedSide:
+    return ComparedSide(
         side.source,
         side.kind,
         side.subject,

@@ -11,7 +11,7 @@ from buildmatrix.audit.subject import judge_for
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.diff.model import Side
-from buildmatrix.diff.settings import Settings, with_facts
+from buildmatrix.diff.settings import DiffSettings, with_facts
 from buildmatrix.diff.sides import with_lock
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.reading import CachingReader, Reader, key
@@ -30,7 +30,7 @@ from buildmatrix.text import shown
 _BEGINNING = re.compile(r"([a-z][a-z-]*?)([0-9.]*)(-|$)")
 
 
-def side_of_lock(source: Declared, settings: Settings) -> Side:
+def side_of_lock(source: Declared, settings: DiffSettings) -> Side:
     """Read what a lock or requirements come to, and judge it where a backend is known.
 
     Raises what resolving raises, and `UsageError` where nothing says which target is meant.
@@ -53,7 +53,7 @@ def side_of_lock(source: Declared, settings: Settings) -> Side:
 
 
 def _meant(
-    source: Declared, spec: Spec | None, settings: Settings
+    source: Declared, spec: Spec | None, settings: DiffSettings
 ) -> tuple[Sequence[str], Sequence[str]]:
     """Targets of the specification, or backends, that a source is read for."""
     if spec is not None and settings.globs:
@@ -76,7 +76,7 @@ def _judged(
     resolved: Resolved,
     reader: Reader,
     spec: Spec | None,
-    settings: Settings,
+    settings: DiffSettings,
     index: OnlineIndex,
 ) -> Side:
     judge = judge_for(spec, settings.waivers, settings.fail_on, settings.today, ())

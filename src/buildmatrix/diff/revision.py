@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from buildmatrix.audit.session import Found, Inputs, Session, common_python
+from buildmatrix.audit.session import AuditInputs, Found, Session, common_python
 from buildmatrix.diff.compare import compare
 from buildmatrix.diff.git_revision import Revision, at_revision, moved
 from buildmatrix.diff.model import Held, Side
@@ -35,18 +35,18 @@ class Before:
     """The inputs of a session at a revision."""
 
     #: None where nothing was there that could be audited.
-    inputs: Inputs | None
+    inputs: AuditInputs | None
     notes: tuple[str, ...] = ()
 
 
 @contextmanager
-def inputs_at(inputs: Inputs, ref: str) -> Iterator[Revision]:
+def inputs_at(inputs: AuditInputs, ref: str) -> Iterator[Revision]:
     """The files of `inputs` as they were at `ref`; see `at_revision` for what it raises."""
     with at_revision(inputs.root, ref, tuple(_names(inputs))) as revision:
         yield revision
 
 
-def _names(inputs: Inputs) -> Iterator[str]:
+def _names(inputs: AuditInputs) -> Iterator[str]:
     """Files that are inputs now, as seen from the root: they may be called anything."""
     for source in moved(inputs.sources, inputs.root):
         parsed = declared(source, inputs.root)
@@ -77,7 +77,7 @@ def since(session: Session, found: Found, report: Report, ref: str, revision: Re
     return _compared(session, found, report, then, old, ref, revision, notes)
 
 
-def _resolve(session: Session, inputs: Inputs, found: Found) -> Found:
+def _resolve(session: Session, inputs: AuditInputs, found: Found) -> Found:
     """What the inputs came to then, with the Python of now where that is possible."""
     python = common_python(found) if inputs.sources else None
     then = session.resolve(inputs, python=python, missing_ok=True)
@@ -113,7 +113,7 @@ def _before(session: Session, ref: str, revision: Revision) -> Before:
         notes += [note] if note else []
     if not sources and spec is None:
         return Before(None, tuple(notes))
-    return Before(Inputs(sources, spec, revision.folder), tuple(notes))
+    return Before(AuditInputs(sources, spec, revision.folder), tuple(notes))
 
 
 def _spec_at(

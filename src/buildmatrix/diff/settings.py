@@ -18,7 +18,7 @@ from buildmatrix.spec.model import Spec, Waiver
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DiffSettings:
     """What both sides are read and judged with."""
 
     options: ReadingOptions

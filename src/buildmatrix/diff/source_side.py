@@ -13,7 +13,7 @@ from buildmatrix.catalogue.leftovers import apart
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.diff.model import Held, Side
-from buildmatrix.diff.settings import Settings, with_facts
+from buildmatrix.diff.settings import DiffSettings, with_facts
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.locks.model import Lock
@@ -33,7 +33,7 @@ _RUNTIME = "dev.buildmatrix.runtime"
 _BASE = "org.opencontainers.image.base.name"
 
 
-def sides_of(before: Source, after: Source, settings: Settings) -> tuple[Side, Side]:
+def sides_of(before: Source, after: Source, settings: DiffSettings) -> tuple[Side, Side]:
     """Both sides. One that does not say what it is for is judged for the backend of the other."""
     _check_backend(settings.backend, settings)
     first = side_of(before, settings)
@@ -47,7 +47,7 @@ def _only(side: Side) -> str | None:
     return side.backends[0] if len(side.backends) == 1 else None
 
 
-def side_of(source: Source, settings: Settings) -> Side:
+def side_of(source: Source, settings: DiffSettings) -> Side:
     """Read a source, and judge it where a backend is known. Raises what reading raises."""
     if isinstance(source, SavedReport):
         from buildmatrix.diff.report_side import side_of_report
@@ -64,7 +64,7 @@ def side_of(source: Source, settings: Settings) -> Side:
     return _tree(source, settings)
 
 
-def _check_backend(name: str | None, settings: Settings, whose: str = "") -> None:
+def _check_backend(name: str | None, settings: DiffSettings, whose: str = "") -> None:
     backend_entries = load(settings.data_files).backends
     if name is not None and name not in backend_entries:
         raise UsageError(
@@ -76,7 +76,7 @@ def _check_backend(name: str | None, settings: Settings, whose: str = "") -> Non
 # Trees
 
 
-def _tree(source: Installed, settings: Settings) -> Side:
+def _tree(source: Installed, settings: DiffSettings) -> Side:
     facts = settings.facts.get(facts_key := str(source))
     if facts is None:
         facts = settings.facts[facts_key] = source.facts(settings.options)
@@ -106,7 +106,7 @@ def _with_wheel(side: Side, path: Path) -> Side:
     return replace(side, held=tuple(map(of, side.held)))
 
 
-def _target(source: Source, target: Target, spec: Spec, settings: Settings) -> Side:
+def _target(source: Source, target: Target, spec: Spec, settings: DiffSettings) -> Side:
     """The image of a target, as its last build left it; what it comes to is kept beside it."""
     if settings.backend is not None and settings.backend != target.backend:
         raise UsageError(f"{source} is a target for {target.backend}, not for {settings.backend}")
@@ -159,7 +159,7 @@ def _judged(
     )
 
 
-def _settled(side: Side, spec: Spec, settings: Settings) -> Side:
+def _settled(side: Side, spec: Spec, settings: DiffSettings) -> Side:
     """`side` with what waivers accept today, and with whether anything stays open."""
     if side.findings is None:
         return replace(side, is_undecided=bool(side.unread))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from buildmatrix.catalogue.format import Host
-from buildmatrix.doctor.machine import Seen
+from buildmatrix.doctor.machine import MachineFacts
 
 #: `ok`; `none`: not here, and nothing that stops a run; `low`: there, but scarce; `partly`: there,
 #: but not usable as it is; `missing`: a run needs it; `wrong`: the user wrote something that cannot
@@ -22,7 +22,7 @@ _SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DoctorLine:
     """One thing that was checked."""
 
     state: State
@@ -30,7 +30,7 @@ class Line:
     text: str
 
 
-def devices(seen: Sequence[Seen], hosts: Sequence[Host]) -> Line:
+def devices(seen: Sequence[MachineFacts], hosts: Sequence[Host]) -> DoctorLine:
     """What one backend has here; a catalogue may describe it in several ways, one after another."""
     best = next((item for item in seen if item.anything), seen[0])
     host = hosts[seen.index(best)]
@@ -39,17 +39,17 @@ def devices(seen: Sequence[Seen], hosts: Sequence[Host]) -> Line:
     if not best.nodes and not troubles:
         looked = " ".join(pattern for item in hosts for pattern in item.nodes)
         whose = f" of PCI vendor {host.pci_vendor}" if host.pci_vendor else ""
-        return Line("none", subject, f"none here (no {looked}{whose}); building needs none")
+        return DoctorLine("none", subject, f"none here (no {looked}{whose}); building needs none")
     parts = [_count(best.nodes)] if best.nodes else []
     parts.append(f"driver {best.driver}" if best.driver else "driver not seen")
     parts.append(_access(best, host))
     text = "; ".join(filter(None, parts))
     if troubles:
-        return Line("partly", subject, f"{text}. {' '.join(troubles)}")
-    return Line("ok", subject, text)
+        return DoctorLine("partly", subject, f"{text}. {' '.join(troubles)}")
+    return DoctorLine("ok", subject, text)
 
 
-def _troubles(seen: Seen, host: Host) -> Iterator[str]:
+def _troubles(seen: MachineFacts, host: Host) -> Iterator[str]:
     wanted = " ".join(host.nodes)
     if not seen.nodes:
         if seen.driver is not None and host.pci_vendor is None:
@@ -71,7 +71,7 @@ def _troubles(seen: Seen, host: Host) -> Iterator[str]:
         )
 
 
-def _access(seen: Seen, host: Host) -> str:
+def _access(seen: MachineFacts, host: Host) -> str:
     ways = [f"CDI {kind} ({file})" for kind, file in seen.cdi.items()]
     ways += [f"Docker runtime {name}" for name in seen.runtimes]
     if ways:
@@ -92,14 +92,14 @@ def _listed(names: Sequence[str]) -> str:
     return " ".join(names[:_SHOWN]) + more
 
 
-def absent(backends: Collection[str]) -> Line:
+def absent(backends: Collection[str]) -> DoctorLine:
     """Backends that nobody asked for and of which there is no sign."""
-    return Line("none", "devices", f"of {', '.join(sorted(backends))}: none here")
+    return DoctorLine("none", "devices", f"of {', '.join(sorted(backends))}: none here")
 
 
-def disk(what: str, place: str, free: int, total: int) -> Line:
+def disk(what: str, place: str, free: int, total: int) -> DoctorLine:
     """The room where something is written."""
     text = f"{place} has {free / 1e9:.1f} GB free of {total / 1e9:.1f} GB ({what})"
     if free < LITTLE:
-        return Line("low", "disk", f"{text}; a build may need {LITTLE / 1e9:.0f} GB")
-    return Line("ok", "disk", text)
+        return DoctorLine("low", "disk", f"{text}; a build may need {LITTLE / 1e9:.0f} GB")
+    return DoctorLine("ok", "disk", text)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from buildmatrix.catalogue.load import Catalogue, load
-from buildmatrix.doctor.checks import Line, absent, devices, disk
-from buildmatrix.doctor.machine import MachineFiles, Seen, look
+from buildmatrix.doctor.checks import DoctorLine, absent, devices, disk
+from buildmatrix.doctor.machine import MachineFacts, MachineFiles, look
 from buildmatrix.engines.model import Engine, Facilities
 from buildmatrix.errors import BuildmatrixError, ComponentError, SpecError
 from buildmatrix.spec.model import Spec
@@ -18,30 +18,30 @@ from buildmatrix.spec.model import Spec
 ASKED_FOR = "pip"
 
 
-def engine_line(engine: Engine, builder: str | None) -> tuple[Line, Facilities | None]:
+def engine_line(engine: Engine, builder: str | None) -> tuple[DoctorLine, Facilities | None]:
     """The engine, and what it says of its machine; None where it cannot be asked."""
     try:
         version = engine.check(builder)
     except BuildmatrixError as error:
-        return Line("missing", "engine", error.message), None
+        return DoctorLine("missing", "engine", error.message), None
     try:
-        return Line("ok", "engine", version), engine.facilities()
+        return DoctorLine("ok", "engine", version), engine.facilities()
     except BuildmatrixError:
         # A builder elsewhere does without the daemon here.
-        return Line("ok", "engine", version), None
+        return DoctorLine("ok", "engine", version), None
 
 
-def resolver_line() -> Line:
+def resolver_line() -> DoctorLine:
     """The resolver."""
     from buildmatrix.locks.uv import find_uv
 
     try:
-        return Line("ok", "resolver", f"uv {find_uv().version}")
+        return DoctorLine("ok", "resolver", f"uv {find_uv().version}")
     except ComponentError as error:
-        return Line("missing", "resolver", error.message)
+        return DoctorLine("missing", "resolver", error.message)
 
 
-def catalogue_line(read: Callable[[], tuple[Path, ...]]) -> tuple[Line, Catalogue]:
+def catalogue_line(read: Callable[[], tuple[Path, ...]]) -> tuple[DoctorLine, Catalogue]:
     """The catalogue with the user's data files; where one of these is wrong, without them."""
     lost = ""
     try:
@@ -52,26 +52,26 @@ def catalogue_line(read: Callable[[], tuple[Path, ...]]) -> tuple[Line, Catalogu
     try:
         catalogue = load(files)
     except SpecError as error:
-        return Line("wrong", "catalogue", error.message), load()
+        return DoctorLine("wrong", "catalogue", error.message), load()
     text = f"of {catalogue.date}, backends {', '.join(sorted(catalogue.backends))}{lost}"
-    return Line("ok", "catalogue", text), catalogue
+    return DoctorLine("ok", "catalogue", text), catalogue
 
 
-def specification_line(read: Callable[[], Spec | None]) -> tuple[Line, Spec | None]:
+def specification_line(read: Callable[[], Spec | None]) -> tuple[DoctorLine, Spec | None]:
     """The specification, where there is one; it says which indexes and devices matter."""
     try:
         spec = read()
     except SpecError as error:
-        return Line("wrong", "specification", error.message), None
+        return DoctorLine("wrong", "specification", error.message), None
     if spec is None:
-        return Line("none", "specification", "none here; `buildmatrix init` writes one"), None
+        return DoctorLine("none", "specification", "none here; `buildmatrix init` writes one"), None
     count = len(spec.targets)
     backends = ", ".join(dict.fromkeys(target.backend for target in spec.targets))
     text = f"{spec.path}, {count} target{'s' if count != 1 else ''} for {backends}"
-    return Line("ok", "specification", text), spec
+    return DoctorLine("ok", "specification", text), spec
 
 
-def disk_lines(places: Mapping[str, Path]) -> Iterator[Line]:
+def disk_lines(places: Mapping[str, Path]) -> Iterator[DoctorLine]:
     """The room at `places`, what is written there → folder; of one disk once."""
     disks: dict[int, tuple[list[str], Path]] = {}
     for what, folder in places.items():
@@ -82,7 +82,7 @@ def disk_lines(places: Mapping[str, Path]) -> Iterator[Line]:
         yield disk(", ".join(words), os.fspath(there), usage.free, usage.total)
 
 
-def index_lines(urls: Collection[str]) -> Iterator[Line]:
+def index_lines(urls: Collection[str]) -> Iterator[DoctorLine]:
     """Whether the package indexes answer."""
     from buildmatrix.index.client import Client
     from buildmatrix.index.patience import Patience
@@ -93,9 +93,9 @@ def index_lines(urls: Collection[str]) -> Iterator[Line]:
             try:
                 client.project(url, ASKED_FOR)
             except BuildmatrixError as error:
-                yield Line("unknown", "index", f"{shown(url)}: {shown(error.message)}")
+                yield DoctorLine("unknown", "index", f"{shown(url)}: {shown(error.message)}")
             else:
-                yield Line("ok", "index", f"{shown(url)} answers")
+                yield DoctorLine("ok", "index", f"{shown(url)} answers")
 
 
 def device_lines(
@@ -103,13 +103,13 @@ def device_lines(
     catalogue: Catalogue,
     wanted: Collection[str],
     facilities: Facilities | None,
-) -> Iterator[Line]:
+) -> Iterator[DoctorLine]:
     """The devices of the backends that are `wanted`, and of those of which there is a sign."""
     runtimes = facilities.runtimes if facilities is not None else ()
     silent = []
     for backend in sorted({owned.backend for owned in catalogue.hosts}):
         hosts = [owned.entry for owned in catalogue.hosts if owned.backend == backend]
-        seen: list[Seen] = [look(machine, backend, host, runtimes) for host in hosts]
+        seen: list[MachineFacts] = [look(machine, backend, host, runtimes) for host in hosts]
         if backend in wanted or any(item.anything for item in seen):
             yield devices(seen, hosts)
         else:
@@ -121,6 +121,6 @@ def device_lines(
                 "not looked for: the catalogue does not say how its devices show; a data file can "
                 "say it in [[hosts]]"
             )
-            yield Line("none", f"devices {backend}", text)
+            yield DoctorLine("none", f"devices {backend}", text)
     if silent:
         yield absent(silent)

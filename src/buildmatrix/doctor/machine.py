@@ -89,7 +89,7 @@ class MachineFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class MachineFacts:
     """What was seen of the devices of one backend."""
 
     backend: str
@@ -111,7 +111,9 @@ class Seen:
         return bool(self.nodes or self.cdi or self.runtimes)
 
 
-def look(machine: MachineFiles, backend: str, host: Host, runtimes: Collection[str]) -> Seen:
+def look(
+    machine: MachineFiles, backend: str, host: Host, runtimes: Collection[str]
+) -> MachineFacts:
     """What `machine` shows of the devices of a backend.
 
     `runtimes` are those that its Docker daemon has.
@@ -123,7 +125,7 @@ def look(machine: MachineFiles, backend: str, host: Host, runtimes: Collection[s
     needed = [(name, machine.nodes(name)) for name in host.needs]
     present = (*nodes, *(node for _, found in needed for node in found))
     described = machine.cdi()
-    return Seen(
+    return MachineFacts(
         backend=backend,
         nodes=nodes,
         missing=tuple(name for name, found in needed if not found),

@@ -23,7 +23,7 @@ MOST_MEMBERS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ArchiveMember:
     """One file in an archive: `offset` of its bytes in the archive, `size` in bytes."""
 
     offset: int
@@ -33,7 +33,7 @@ class Member:
 class MemberSource:
     """The bytes of one member."""
 
-    def __init__(self, source: ByteSource, member: Member) -> None:
+    def __init__(self, source: ByteSource, member: ArchiveMember) -> None:
         self._source = source
         self._member = member
 
@@ -43,7 +43,7 @@ class MemberSource:
         return self._source.read(self._member.offset + offset, length) if length > 0 else b""
 
 
-def members(source: ByteSource, size: int, unread: list[str]) -> Iterator[Member]:
+def members(source: ByteSource, size: int, unread: list[str]) -> Iterator[ArchiveMember]:
     """The members in file order, none twice; trouble goes to `unread`."""
     if source.read(0, len(THIN_MAGIC)) == THIN_MAGIC:
         unread.append("a thin archive: its members lie in other files, scan those")
@@ -72,4 +72,4 @@ def members(source: ByteSource, size: int, unread: list[str]) -> Iterator[Member
             unread.append(f"only the first {MOST_MEMBERS} members of the archive were read")
             return
         count += 1
-        yield Member(start, length)
+        yield ArchiveMember(start, length)

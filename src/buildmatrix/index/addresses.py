@@ -19,7 +19,7 @@ Origin = tuple[str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class HttpAddress:
     """One http or https URL."""
 
     scheme: str
@@ -56,16 +56,16 @@ class Address:
         """For messages: without credentials, and without the query, which may be a signature."""
         return self.url.partition("?")[0]
 
-    def bare(self) -> Address:
+    def bare(self) -> HttpAddress:
         """The same without user name and password."""
         return replace(self, userinfo=None)
 
-    def join(self, reference: str) -> Address:
+    def join(self, reference: str) -> HttpAddress:
         """What `reference` means in a document or a redirect of this address. Raises as `parse`."""
         return parse(urljoin(self.url, reference.strip()))
 
 
-def parse(url: str) -> Address:
+def parse(url: str) -> HttpAddress:
     """`url` taken apart. Raises UndecidedError for what is no http or https URL."""
     try:
         if len(url) > LONGEST:
@@ -90,7 +90,7 @@ def parse(url: str) -> Address:
     userinfo = None
     if parts.username is not None or parts.password is not None:
         userinfo = unquote(parts.username or ""), unquote(parts.password or "")
-    return Address(parts.scheme, host, port, path + query, userinfo)
+    return HttpAddress(parts.scheme, host, port, path + query, userinfo)
 
 
 def _port(parts: SplitResult) -> int:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.index.addresses import Address, Origin, parse
+from buildmatrix.index.addresses import HttpAddress, Origin, parse
 from buildmatrix.locks.where import Index
 from buildmatrix.urls import remembered
 
@@ -59,13 +59,13 @@ class Credentials:
         self._netrc = _read_netrc(environment)
         self._given = 0
 
-    def remember(self, address: Address) -> None:
+    def remember(self, address: HttpAddress) -> None:
         """Keep what stands in a URL that the user gave, for its server."""
         login = _of_url(address)
         if login is not None:
             self._logins.setdefault(address.origin, login)
 
-    def of(self, address: Address) -> Login | None:
+    def of(self, address: HttpAddress) -> Login | None:
         """What to send to the server of `address`."""
         self._take_given()
         login = _of_url(address) or self._logins.get(address.origin)
@@ -84,7 +84,7 @@ class Credentials:
         self._given = len(given)
 
 
-def _of_url(address: Address) -> Login | None:
+def _of_url(address: HttpAddress) -> Login | None:
     return Login(*address.userinfo, "its URL") if address.userinfo else None
 
 

@@ -25,10 +25,10 @@ from buildmatrix.index.forward import Forward
 from buildmatrix.index.heads import is_small
 from buildmatrix.index.model import Member
 from buildmatrix.index.parts import DLOPEN, LARGEST_HEAD, WheelParts
-from buildmatrix.inventory.collect import Seen, look, with_contents
+from buildmatrix.inventory.collect import FileFacts, look, with_contents
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.inflating import Inflated, Sequential
-from buildmatrix.trees.zipdirectory import DEFLATED, Entry
+from buildmatrix.trees.zipdirectory import DEFLATED, ZipEntry
 
 #: Inflated bytes that are read at a time.
 PIECE = 64 << 10
@@ -115,7 +115,7 @@ def _look_at_end(parts: WheelParts, path: str, length: int) -> bool:
     parts.ends[path] = sections
     if any(DLOPEN in strings for _, strings in sections.linking):
         parts.loading.add(path)
-    parts.seen[path] = Seen(elf=with_sections(seen, sections))
+    parts.seen[path] = FileFacts(elf=with_sections(seen, sections))
     return bool(sections.named) and (seen.dynamic_read or not sections.is_cut)
 
 
@@ -142,7 +142,7 @@ def _read_whole(parts: WheelParts, member: Member) -> None:
     try:
         parts.seen[member.path] = _whole(parts, member)
     except Unreadable as error:
-        parts.seen[member.path] = Seen(unread=str(error))
+        parts.seen[member.path] = FileFacts(unread=str(error))
 
 
 def _link(parts: WheelParts, path: str, end: Sections) -> None:
@@ -165,7 +165,7 @@ def _link(parts: WheelParts, path: str, end: Sections) -> None:
         else:
             _stream(parts, member, cost, end.dynamic_end)
     except (Unreadable, Malformed) as error:
-        parts.seen[path] = Seen(unread=str(error))
+        parts.seen[path] = FileFacts(unread=str(error))
 
 
 def _confirm(parts: WheelParts, path: str, likely: Section) -> None:
@@ -188,7 +188,7 @@ def _confirm(parts: WheelParts, path: str, likely: Section) -> None:
     elf = parts.seen[path].elf
     if shown == ENOUGH_SHOWN and elf is not None:
         end = parts.ends[path] = replace(parts.ends[path], named=(likely,))
-        parts.seen[path] = Seen(elf=with_sections(elf, end))
+        parts.seen[path] = FileFacts(elf=with_sections(elf, end))
 
 
 def links(parts: WheelParts) -> None:
@@ -232,7 +232,7 @@ def suspects(parts: WheelParts) -> None:
         try:
             _stream(parts, member, limit)
         except (Unreadable, Malformed) as error:
-            parts.seen[member.path] = Seen(unread=str(error))
+            parts.seen[member.path] = FileFacts(unread=str(error))
 
 
 def archives(parts: WheelParts) -> None:
@@ -246,10 +246,10 @@ def archives(parts: WheelParts) -> None:
             parts.seen[member.path] = _whole(parts, member)
             parts.opened.add(member.path)
         except Unreadable as error:
-            parts.seen[member.path] = Seen(unread=str(error))
+            parts.seen[member.path] = FileFacts(unread=str(error))
 
 
-def _whole(parts: WheelParts, member: Member) -> Seen:
+def _whole(parts: WheelParts, member: Member) -> FileFacts:
     """What a member is by all of its bytes, which are read once."""
     with _inflating(parts, member) as (stream, entry), Inflated(stream, entry.size) as source:
         seen = look(source, member.path, entry.size)
@@ -257,7 +257,7 @@ def _whole(parts: WheelParts, member: Member) -> Seen:
 
 
 @contextmanager
-def _inflating(parts: WheelParts, member: Member) -> Iterator[tuple[Sequential, Entry]]:
+def _inflating(parts: WheelParts, member: Member) -> Iterator[tuple[Sequential, ZipEntry]]:
     """A member as it arrives."""
     entry, start = parts.tree.place(member.path)
     forward = Forward(parts.source.stream(start))

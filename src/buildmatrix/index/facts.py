@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from buildmatrix.index.addresses import Address
+from buildmatrix.index.addresses import HttpAddress
 from buildmatrix.index.model import DEPTHS, Depth, FileVersion, WheelFacts
 from buildmatrix.inventory.archive import PACKAGES
 from buildmatrix.inventory.model import SCHEMA
@@ -37,7 +37,7 @@ def content(sha256: str) -> str:
     return hashlib.sha256(f"content {sha256}".encode()).hexdigest()
 
 
-def place(address: Address) -> str:
+def place(address: HttpAddress) -> str:
     """The identity of a wheel by the URL that it was read from, without credentials."""
     return hashlib.sha256(f"place {address.url}".encode()).hexdigest()
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.index.addresses import Address
+from buildmatrix.index.addresses import HttpAddress
 from buildmatrix.text import shown
 
 #: Answers of a server that is busy or broken for the moment.
@@ -40,7 +40,7 @@ class RequestError(UndecidedError):
 
 
 def refused(
-    status: int, headers: Mapping[str, str], address: Address, sent: str | None
+    status: int, headers: Mapping[str, str], address: HttpAddress, sent: str | None
 ) -> RequestError:
     """The error for an answer of 400 or more; `sent`: where the credentials came from."""
     if status in PASSING:
@@ -93,7 +93,7 @@ def retry_after(value: str | None, now: datetime) -> float | None:
     return max(0.0, (when - now).total_seconds())
 
 
-def unreached(error: Exception, address: Address, proxy: str | None) -> RequestError:
+def unreached(error: Exception, address: HttpAddress, proxy: str | None) -> RequestError:
     """The error for a connection that could not be made, or broke; `error` is httpcore's."""
     import httpcore
 

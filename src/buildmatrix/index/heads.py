@@ -14,13 +14,13 @@ from buildmatrix.index.members import seen_in
 from buildmatrix.index.model import Member
 from buildmatrix.index.nested import nested_directory
 from buildmatrix.index.parts import DLOPEN, LARGEST_HEAD, WheelParts
-from buildmatrix.inventory.collect import ELF_MAGIC, Seen
+from buildmatrix.inventory.collect import ELF_MAGIC, FileFacts
 from buildmatrix.inventory.mattering import LARGE_CONTAINER, may_matter
 from buildmatrix.inventory.names import readable
-from buildmatrix.inventory.nested import Contents, may_hold_binary, recognised, zip_kind
+from buildmatrix.inventory.nested import NestedContents, may_hold_binary, recognised, zip_kind
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.inflating import LARGEST_HELD
-from buildmatrix.trees.zipdirectory import Entry
+from buildmatrix.trees.zipdirectory import ZipEntry
 
 #: Compressed bytes of an archive in a wheel that is read whole.
 LARGEST_OPENED = 4 << 20
@@ -89,7 +89,7 @@ def _sniff(parts: WheelParts, path: str) -> None:
     try:
         head = parts.tree.beginning(path, SNIFF, KIND_HEAD)
     except Unreadable as error:
-        parts.seen[path] = Seen(unread=str(error))
+        parts.seen[path] = FileFacts(unread=str(error))
         return
     if head.startswith(ELF_MAGIC) or kind_of(path, head) is not None:
         parts.unmasked.add(path)
@@ -121,12 +121,12 @@ def _look(parts: WheelParts, member: Member, length: int) -> None:
             parts.opened.discard(path)
             parts.archives.append(member)
     except Unreadable as error:
-        parts.seen[path] = Seen(unread=str(error))
+        parts.seen[path] = FileFacts(unread=str(error))
     except Malformed as error:
-        parts.seen[path] = Seen(unread=error.reason)
+        parts.seen[path] = FileFacts(unread=error.reason)
 
 
-def _look_inside(parts: WheelParts, member: Member, contents: Contents) -> None:
+def _look_inside(parts: WheelParts, member: Member, contents: NestedContents) -> None:
     """Read a container whole where that is little; of a ZIP the list of files may say enough.
 
     Where it does not, the container is read whole if there is enough for it in the end.
@@ -146,17 +146,17 @@ def _look_inside(parts: WheelParts, member: Member, contents: Contents) -> None:
             binaries = [entry for entry in files if may_hold_binary(entry.name, entry.size)]
             kind = zip_kind(entry.name for entry in files)
             if not binaries:
-                parts.seen[path] = Seen(contents=Contents(kind, len(files)))
+                parts.seen[path] = FileFacts(contents=NestedContents(kind, len(files)))
                 return
-            contents = Contents(kind, len(files))
+            contents = NestedContents(kind, len(files))
             closed = _not_read(binaries)
     parts.opened.discard(path)
     parts.archives.append(member)
     if closed:
-        parts.seen[path] = Seen(contents=replace(contents, waiting=None, closed=closed))
+        parts.seen[path] = FileFacts(contents=replace(contents, waiting=None, closed=closed))
 
 
-def _not_read(binaries: Sequence[Entry]) -> str:
+def _not_read(binaries: Sequence[ZipEntry]) -> str:
     """Which files of an archive were not read, as far as they matter together."""
     if sum(entry.size for entry in binaries) < LARGE_CONTAINER:
         return ""

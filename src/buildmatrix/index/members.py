@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from buildmatrix.elf.source import BytesSource
-from buildmatrix.inventory.collect import Seen, inspect, opened
-from buildmatrix.trees.base import File, Source, Symlink, Tree, Trouble, Unreadable
+from buildmatrix.inventory.collect import FileFacts, inspect, opened
+from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble, Unreadable
 from buildmatrix.trees.wheel import Packed
 
 #: Files of a metadata folder that the inventory reads; licences are no facts.
@@ -41,7 +41,7 @@ class HeldTree(Tree):
         return iter(self._entries)
 
     @contextmanager
-    def open(self, path: str) -> Iterator[Source]:
+    def open(self, path: str) -> Iterator[RandomAccess]:
         """See `Tree.open`."""
         packed = self._held.get(path)
         if packed is None:
@@ -60,7 +60,7 @@ class _SingleFile(Tree):
         yield self.file
 
     @contextmanager
-    def open(self, path: str) -> Iterator[Source]:
+    def open(self, path: str) -> Iterator[RandomAccess]:
         yield BytesSource(self.data)
 
 
@@ -90,7 +90,7 @@ class Within:
         return self._source.read(self._start + offset, length)
 
 
-def seen_in(path: str, data: bytes) -> Seen:
+def seen_in(path: str, data: bytes) -> FileFacts:
     """What the file at `path` is, all of whose bytes are `data`."""
     file = File(path, len(data))
     tree = _SingleFile(file, data)

@@ -8,7 +8,7 @@ from buildmatrix.index.members import Within
 from buildmatrix.index.model import Member
 from buildmatrix.index.parts import WheelParts
 from buildmatrix.trees.base import Unreadable
-from buildmatrix.trees.zipdirectory import DEFLATED, STORED, TAIL, Entry, read_directory
+from buildmatrix.trees.zipdirectory import DEFLATED, STORED, TAIL, ZipEntry, read_directory
 
 #: Bytes of the list of files of an archive that is stored.
 LARGEST_LISTING = 2 << 20
@@ -16,7 +16,7 @@ LARGEST_LISTING = 2 << 20
 MOST = 24 << 20
 
 
-def nested_directory(parts: WheelParts, member: Member) -> tuple[Entry, ...] | None:
+def nested_directory(parts: WheelParts, member: Member) -> tuple[ZipEntry, ...] | None:
     """The list of files of the ZIP archive `member`; None where it cannot be told or afforded."""
     entry, start = parts.tree.place(member.path)
     if entry.method == STORED:
@@ -34,7 +34,7 @@ def nested_directory(parts: WheelParts, member: Member) -> tuple[Entry, ...] | N
     return None
 
 
-def _stored(parts: WheelParts, start: int, size: int) -> tuple[Entry, ...] | None:
+def _stored(parts: WheelParts, start: int, size: int) -> tuple[ZipEntry, ...] | None:
     if not parts.affords(TAIL):
         return None
     source = Within(parts.source, start, size, LARGEST_LISTING)
@@ -46,7 +46,7 @@ def _stored(parts: WheelParts, start: int, size: int) -> tuple[Entry, ...] | Non
         parts.spent += max(0, source.bytes_read - TAIL)
 
 
-def _in_end(data: bytes, size: int) -> tuple[Entry, ...] | None:
+def _in_end(data: bytes, size: int) -> tuple[ZipEntry, ...] | None:
     """The list of files that `data`, the end of a member of `size` bytes, holds whole.
 
     Bytes that deflate took from before it differ in each copy: a list that is the same in all has

@@ -11,7 +11,7 @@ from buildmatrix.binaries.model import DeviceFile
 from buildmatrix.index.amounts import GAP
 from buildmatrix.index.members import LARGEST_PACKED, is_metadata
 from buildmatrix.index.model import Member
-from buildmatrix.inventory.collect import Seen
+from buildmatrix.inventory.collect import FileFacts
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.wheel import Packed, WheelTree
 
@@ -54,7 +54,7 @@ class WheelParts:
         self.spent = 0
         self.members = {member.path: member for member in tree.members}
         self.held: dict[str, Packed] = {}
-        self.seen: dict[str, Seen] = {}
+        self.seen: dict[str, FileFacts] = {}
         #: Files that were looked into.
         self.opened: set[str] = set()
         #: Files with harmless names that are binaries by their first bytes.
@@ -120,7 +120,7 @@ class WheelParts:
             try:
                 self.held[path] = self.tree.packed(path)
             except Unreadable as error:
-                self.seen[path] = Seen(unread=str(error))
+                self.seen[path] = FileFacts(unread=str(error))
 
     def tell(self, path: str, kind: str | None, reader: HeadReader) -> None:
         """Note what the beginning of a binary says; `kind`: of a file that a device is given."""
@@ -132,10 +132,10 @@ class WheelParts:
         assert head is not None  # its magic number was seen
         if kind is None:
             end = end if head.elf.read is not None else None
-            self.seen[path] = Seen(elf=with_sections(head.elf, end) if end else head.elf)
+            self.seen[path] = FileFacts(elf=with_sections(head.elf, end) if end else head.elf)
         else:
             device = DeviceFile(kind, head.elf.device_code, unread=head.elf.unread)
-            self.seen[path] = Seen(device=device)
+            self.seen[path] = FileFacts(device=device)
 
     def listing(self) -> None:
         """The metadata folder."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from buildmatrix.index.amounts import FEW_PYTHON
 from buildmatrix.index.members import LARGEST_PACKED
 from buildmatrix.index.parts import WheelParts
-from buildmatrix.inventory.collect import Seen
+from buildmatrix.inventory.collect import FileFacts
 from buildmatrix.inventory.mattering import may_matter
 from buildmatrix.python_imports.source import outline
 from buildmatrix.python_imports.stages import Stages
@@ -82,8 +82,8 @@ def _read(parts: WheelParts, costs: dict[str, int]) -> list[tuple[str, bytes]]:
         try:
             source = parts.held[path].unpack()
         except Unreadable as error:
-            parts.seen[path] = Seen(unread=str(error))
+            parts.seen[path] = FileFacts(unread=str(error))
             continue
-        parts.seen[path] = Seen(outline=outline(source))
+        parts.seen[path] = FileFacts(outline=outline(source))
         read.append((path, source))
     return read

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from buildmatrix.index.addresses import Address
+from buildmatrix.index.addresses import HttpAddress
 from buildmatrix.index.amounts import GAP
 from buildmatrix.index.failures import RequestError
 from buildmatrix.index.model import FileVersion
@@ -43,7 +43,7 @@ class RemoteFile:
     Everything raises `UndecidedError` where the server does not give what it should.
     """
 
-    def __init__(self, requests: Requests, address: Address, expected: int | None) -> None:
+    def __init__(self, requests: Requests, address: HttpAddress, expected: int | None) -> None:
         self._requests = requests
         self._address = address
         self._server = Ranges(requests, address, expected)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.index.addresses import Address
+from buildmatrix.index.addresses import HttpAddress
 from buildmatrix.index.credentials import Credentials
 from buildmatrix.index.failures import RequestError, refused
 from buildmatrix.index.patience import Patience
@@ -47,7 +47,7 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """What a server said. The body comes as it arrives, and only once."""
 
     status: int
@@ -55,7 +55,7 @@ class Answer:
     headers: Mapping[str, str]
     body: Iterator[bytes]
     #: Who answered, after all redirects.
-    address: Address
+    address: HttpAddress
 
     def length(self) -> int | None:
         """Bytes of the body, where the server says so (h11 lets nothing but digits pass)."""
@@ -74,7 +74,7 @@ class Answer:
         return bytes(data)
 
 
-def _plain(answer: Answer) -> Iterator[bytes]:
+def _plain(answer: HttpAnswer) -> Iterator[bytes]:
     coding = answer.headers.get("content-encoding", "identity").lower()
     if coding == "identity":
         yield from answer.body
@@ -143,14 +143,14 @@ class Requests:
     @contextmanager
     def send(
         self,
-        address: Address,
+        address: HttpAddress,
         headers: Mapping[str, str],
         *,
         method: str = "GET",
         length: int = 0,
         accepted: Collection[int] = (200,),
         traffic: Traffic | None = None,
-    ) -> Iterator[Answer]:
+    ) -> Iterator[HttpAnswer]:
         """One try: the first answer that is no redirect, its status one of `accepted`.
 
         `length`: bytes that the body may have, which decides how long it may take. Raises
@@ -168,7 +168,7 @@ class Requests:
             traffic.add(0, requests=1)
             seconds = self.patience.seconds(length)
             with transport.send(method, address, sent, seconds) as (status, received, body):
-                answer = Answer(status, received, _counted(body, traffic), address)
+                answer = HttpAnswer(status, received, _counted(body, traffic), address)
                 if status in accepted:
                     yield answer
                     return
@@ -189,7 +189,7 @@ class Requests:
             return self._transport
 
 
-def _redirected(address: Address, location: str) -> Address:
+def _redirected(address: HttpAddress, location: str) -> HttpAddress:
     try:
         target = address.join(location)
     except (UndecidedError, ValueError):
@@ -200,7 +200,7 @@ def _redirected(address: Address, location: str) -> Address:
     return target.bare()
 
 
-def _drain(answer: Answer) -> None:
+def _drain(answer: HttpAnswer) -> None:
     """Read a short body that nobody wants: else its connection cannot be used again."""
     length = answer.length()
     if length is not None and length <= _CHUNK:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from buildmatrix.index.depth import Reading
 from buildmatrix.index.forward import Forward
 from buildmatrix.index.members import LARGEST_PACKED, HeldTree, is_metadata, seen_in
-from buildmatrix.inventory.collect import Seen, look, with_contents
+from buildmatrix.inventory.collect import FileFacts, look, with_contents
 from buildmatrix.inventory.mattering import may_matter
 from buildmatrix.inventory.shallow import collect_shallow
 from buildmatrix.python_imports.source import outline
@@ -38,7 +38,7 @@ from buildmatrix.trees.zipdirectory import (
     SIZES_FOLLOW,
     STORED,
     TAIL,
-    Entry,
+    ZipEntry,
 )
 
 #: Compressed bytes of Python files and metadata that are held; torch has 13 MB.
@@ -116,12 +116,12 @@ class _StreamedMembers:
 
     forward: Forward
     #: Offset of a member → its entry, where that is known.
-    sizes: dict[int, Entry]
+    sizes: dict[int, ZipEntry]
     allowance: int
     held: dict[str, Packed] = field(default_factory=dict)
-    seen: dict[str, Seen] = field(default_factory=dict)
+    seen: dict[str, FileFacts] = field(default_factory=dict)
     opened: set[str] = field(default_factory=set)
-    passed: dict[int, Entry] = field(default_factory=dict)
+    passed: dict[int, ZipEntry] = field(default_factory=dict)
     _packed: int = 0
 
     def member(self) -> None:
@@ -140,7 +140,7 @@ class _StreamedMembers:
         elif _ELSEWHERE in (compressed, size):
             size, compressed = _large(extra)
         follow = bool(flags & SIZES_FOLLOW)
-        entry = Entry(
+        entry = ZipEntry(
             raw.decode("utf-8", "backslashreplace"),
             raw,
             flags,
@@ -165,7 +165,7 @@ class _StreamedMembers:
             self._skip_descriptor()
         self.passed[offset] = entry
 
-    def _of_known_size(self, entry: Entry) -> None:
+    def _of_known_size(self, entry: ZipEntry) -> None:
         self.allowance -= entry.size
         if self.allowance < 0:
             raise Unreadable(
@@ -184,12 +184,12 @@ class _StreamedMembers:
                     seen = look(source, path, entry.size)
                     self.seen[path] = with_contents(seen, source, path, entry.size)
             except Unreadable as error:
-                self.seen[path] = Seen(unread=str(error))
+                self.seen[path] = FileFacts(unread=str(error))
         rest = start + entry.compressed - self.forward.at
         while rest > 0 and (data := self.forward.read(min(rest, PIECE))):
             rest -= len(data)
 
-    def _stream(self, entry: Entry) -> Sequential:
+    def _stream(self, entry: ZipEntry) -> Sequential:
         """The bytes of the member that begins here, which pass by once."""
         left = entry.compressed
 
@@ -213,11 +213,11 @@ class _StreamedMembers:
         if not may_matter(path, packed.entry.size):
             return
         try:
-            self.seen[path] = Seen(outline=outline(packed.unpack()))
+            self.seen[path] = FileFacts(outline=outline(packed.unpack()))
         except Unreadable as error:
-            self.seen[path] = Seen(unread=str(error))
+            self.seen[path] = FileFacts(unread=str(error))
 
-    def _of_unknown_size(self, entry: Entry) -> Entry:
+    def _of_unknown_size(self, entry: ZipEntry) -> ZipEntry:
         """A deflated member, which says itself where it ends."""
         pieces: list[bytes] = []
         size = crc = 0
@@ -238,7 +238,7 @@ class _StreamedMembers:
             return completed
         data = b"".join(pieces)
         if is_metadata(path) or path.endswith(".py"):
-            plain = Entry(path, b"", 0, STORED, crc, size, size, 0)
+            plain = ZipEntry(path, b"", 0, STORED, crc, size, size, 0)
             self._hold(path, Packed(plain, data))
         else:
             self.opened.add(path)

@@ -11,7 +11,7 @@ from urllib.request import url2pathname
 from packaging.utils import InvalidName, canonicalize_name
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.index.addresses import Address, parse
+from buildmatrix.index.addresses import HttpAddress, parse
 from buildmatrix.index.cache import PAGE, Page, fresh_until
 from buildmatrix.index.pages import ACCEPT, LARGEST_PAGE, IndexFile, read_page
 from buildmatrix.index.requests import Requests
@@ -63,7 +63,7 @@ class Simple:
             return ()
         return read_page(kept.body, kept.content_type, kept.url, str(address))
 
-    def _ask(self, address: Address) -> Page:
+    def _ask(self, address: HttpAddress) -> Page:
         """The page at `address`, kept or new."""
         key = f"page {address.url}"
         headers = {"Accept": ACCEPT, "Accept-Encoding": "gzip"}

@@ -23,7 +23,7 @@ import certifi
 import httpcore
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.index.addresses import Address
+from buildmatrix.index.addresses import HttpAddress
 from buildmatrix.index.failures import unreached
 from buildmatrix.index.patience import Patience
 from buildmatrix.locks.pipsettings import pip_settings
@@ -64,7 +64,7 @@ class Transport:
 
     @contextmanager
     def send(
-        self, method: str, address: Address, headers: Headers, seconds: float
+        self, method: str, address: HttpAddress, headers: Headers, seconds: float
     ) -> Iterator[tuple[int, Mapping[str, str], Iterator[bytes]]]:
         """One request: the status, the headers (names in lower case) and the body as it comes.
 
@@ -111,7 +111,7 @@ class Transport:
                 return
             yield chunk
 
-    def _proxy(self, address: Address) -> str | None:
+    def _proxy(self, address: HttpAddress) -> str | None:
         if proxy_bypass(address.authority):
             return None
         proxy = self._proxies.get(address.scheme) or self._proxies.get("all")
@@ -119,7 +119,7 @@ class Transport:
             return None
         return proxy if "://" in proxy else f"http://{proxy}"
 
-    def _pool(self, address: Address, proxy: str | None) -> httpcore.ConnectionPool:
+    def _pool(self, address: HttpAddress, proxy: str | None) -> httpcore.ConnectionPool:
         names = {"*", address.host, f"{address.host}:{address.port}"}
         is_trusted = not names.isdisjoint(self._trusted)
         with self._lock:

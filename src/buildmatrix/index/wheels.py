@@ -35,7 +35,7 @@ _CHUNK = 256 << 10
 MOST_HELD = 32 << 20
 
 
-class Files(Protocol):
+class FileServer(Protocol):
     """Opens files on servers: `index.client.Client`."""
 
     def open(self, url: str, size: int | None = None) -> RemoteFile:
@@ -48,7 +48,7 @@ class WheelReader:
     `cache`: where facts are kept; None for nowhere.
     """
 
-    def __init__(self, client: Files | None, cache: Cache | None = None) -> None:
+    def __init__(self, client: FileServer | None, cache: Cache | None = None) -> None:
         self._client = client
         self._cache = WheelCache(cache or Cache(None))
         self._opened = _Opened()

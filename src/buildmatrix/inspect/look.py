@@ -18,7 +18,7 @@ from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.inventory.names import readable
 from buildmatrix.reports.inspect.model import Inspection, Machines
 from buildmatrix.symbols.imported import Imports, SymbolsUnread, imports
-from buildmatrix.trees.base import File, Source, Symlink, Tree, Trouble, reason
+from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble, reason
 from buildmatrix.trees.directory import DirectoryTree
 from buildmatrix.trees.wheel import WheelTree
 
@@ -64,7 +64,7 @@ class _OneFile(Tree):
     def walk(self) -> Iterator[File | Symlink | Trouble]:
         yield File(os.fspath(self._path).lstrip("/"), self._size)
 
-    def open(self, path: str) -> AbstractContextManager[Source]:
+    def open(self, path: str) -> AbstractContextManager[RandomAccess]:
         return self._folder.open(self._path.name)
 
 

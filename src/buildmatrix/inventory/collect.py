@@ -28,7 +28,7 @@ from buildmatrix.inventory.model import (
 )
 from buildmatrix.inventory.nested import (
     SEPARATOR,
-    Contents,
+    NestedContents,
     look_inside,
     planned,
     recognised,
@@ -54,7 +54,7 @@ from buildmatrix.python_imports.source import (
     outline,
 )
 from buildmatrix.trees import containers
-from buildmatrix.trees.base import File, Source, Tree, defect, reason
+from buildmatrix.trees.base import File, RandomAccess, Tree, defect, reason
 from buildmatrix.trees.inflating import Inflated
 
 ELF_MAGIC = b"\x7fELF"
@@ -66,7 +66,7 @@ _SYSTEM = "packages of the system"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class FileFacts:
     """What the bytes of one file are: at most one of the first four is set.
 
     A program may have a container behind it.
@@ -76,25 +76,25 @@ class Seen:
     outline: Outline | None = None
     device: DeviceFile | None = None
     unread: str | None = None
-    contents: Contents | None = None
+    contents: NestedContents | None = None
     #: What it cost in this scan; 0 for what was recalled.
     bytes_read: int = 0
 
 
-class Memory(Protocol):
+class FactMemory(Protocol):
     """What earlier scans saw in the files of a tree; `buildmatrix.store` has one that lasts."""
 
-    def recall(self, file: File) -> Seen | None:
+    def recall(self, file: File) -> FileFacts | None:
         """What was seen in `file` when it had these bytes; None when that is not known."""
 
-    def keep(self, file: File, seen: Seen) -> None:
+    def keep(self, file: File, seen: FileFacts) -> None:
         """Remember what was seen in `file`; called for all files, also those just recalled."""
 
 
 def collect(
     tree: Tree,
     environment: Mapping[str, str] = MappingProxyType({}),
-    memory: Memory | None = None,
+    memory: FactMemory | None = None,
 ) -> Inventory:
     """All facts of `tree`; `environment` is the one of the image's configuration.
 
@@ -166,7 +166,9 @@ class _Files:
     #: How many of them earlier scans had seen.
     recalled: int = 0
 
-    def add_contents(self, path: str, size: int, owner: str | None, contents: Contents) -> None:
+    def add_contents(
+        self, path: str, size: int, owner: str | None, contents: NestedContents
+    ) -> None:
         """What the container at `path` holds."""
         if contents.members or contents.closed or contents.kind in PACKAGES:
             kind, files, closed = contents.kind, contents.files, contents.closed
@@ -196,7 +198,7 @@ class _Files:
 
 
 def _read_files(
-    listing: Listing, paths: list[str], ownership: Ownership, memory: Memory | None
+    listing: Listing, paths: list[str], ownership: Ownership, memory: FactMemory | None
 ) -> _Files:
     """What the files at `paths` are; what could not be read is noted.
 
@@ -235,13 +237,13 @@ def _read_files(
     return files
 
 
-def _recalled(listing: Listing, paths: list[str], memory: Memory) -> dict[str, Seen]:
+def _recalled(listing: Listing, paths: list[str], memory: FactMemory) -> dict[str, FileFacts]:
     """What is known already of the files at `paths`."""
     found = ((path, memory.recall(listing.files[path])) for path in paths)
     return {path: seen for path, seen in found if seen is not None}
 
 
-def _inspect_all(listing: Listing, paths: list[str]) -> dict[str, Seen]:
+def _inspect_all(listing: Listing, paths: list[str]) -> dict[str, FileFacts]:
     """What each of `paths` is, and what those hold that are containers."""
     files = [listing.files[path] for path in paths]
     seen = spread(lambda index: inspect(listing.tree, files[index]), [file.size for file in files])
@@ -263,7 +265,7 @@ def _inspect_all(listing: Listing, paths: list[str]) -> dict[str, Seen]:
     return seens
 
 
-def opened(tree: Tree, file: File, seen: Seen) -> Seen:
+def opened(tree: Tree, file: File, seen: FileFacts) -> FileFacts:
     """What was seen in `file` of `tree`, with what that holds where it is a container."""
     try:
         with tree.open(file.path) as source:
@@ -273,10 +275,10 @@ def opened(tree: Tree, file: File, seen: Seen) -> Seen:
     except Exception as error:
         why = defect(error)
     kind = seen.contents.kind if seen.contents is not None else ""
-    return replace(seen, contents=Contents(kind, closed=why))
+    return replace(seen, contents=NestedContents(kind, closed=why))
 
 
-def with_contents(seen: Seen, source: Source, path: str, size: int) -> Seen:
+def with_contents(seen: FileFacts, source: RandomAccess, path: str, size: int) -> FileFacts:
     """`seen` with what the file holds, where it is a container that was not opened yet."""
     if seen.contents is None or seen.contents.waiting is None:
         return seen
@@ -286,20 +288,20 @@ def with_contents(seen: Seen, source: Source, path: str, size: int) -> Seen:
     return replace(seen, contents=contents, bytes_read=bytes_read)
 
 
-def inspect(tree: Tree, file: File) -> Seen:
+def inspect(tree: Tree, file: File) -> FileFacts:
     """What `file` of `tree` is; trouble with its bytes is told in the result."""
     if file.size < len(ELF_MAGIC):
-        return Seen()
+        return FileFacts()
     try:
         with tree.open(file.path) as source:
             return look(source, file.path, file.size)
     except OSError as error:
-        return Seen(unread=reason(error))
+        return FileFacts(unread=reason(error))
     except Exception as error:
-        return Seen(unread=defect(error))
+        return FileFacts(unread=defect(error))
 
 
-def look(source: Source, path: str, size: int, *, nested: bool = False) -> Seen:
+def look(source: RandomAccess, path: str, size: int, *, nested: bool = False) -> FileFacts:
     """What the file at `path` is, whose `size` bytes `source` has. Raises OSError.
 
     An `Inflated` source is read as far as it takes to see that it is nothing, or to its end. A
@@ -309,9 +311,9 @@ def look(source: Source, path: str, size: int, *, nested: bool = False) -> Seen:
         found = outline(source.read(0, min(size, LARGEST_SEARCHED)))
         if size > LARGEST_SEARCHED:
             found = replace(found, loads=True)  # It may, behind what was looked at.
-        return Seen(outline=found, bytes_read=source.bytes_read)
+        return FileFacts(outline=found, bytes_read=source.bytes_read)
     if is_sourceless(path):
-        return Seen(
+        return FileFacts(
             outline=compiled_outline(source.read(0, min(size, LARGEST_SEARCHED))),
             bytes_read=source.bytes_read,
         )
@@ -331,10 +333,10 @@ def look(source: Source, path: str, size: int, *, nested: bool = False) -> Seen:
             if elf is not None and not nested:
                 contents = recognised_behind(source, elf, size)
     except Malformed as error:
-        return Seen(unread=error.reason, bytes_read=source.bytes_read)
+        return FileFacts(unread=error.reason, bytes_read=source.bytes_read)
     if isinstance(source, Inflated) and (elf or device):
         source.finish()
-    return Seen(elf=elf, device=device, contents=contents, bytes_read=source.bytes_read)
+    return FileFacts(elf=elf, device=device, contents=contents, bytes_read=source.bytes_read)
 
 
 def _library_links(

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from buildmatrix.inventory.model import Unread
 from buildmatrix.inventory.names import readable
-from buildmatrix.inventory.paths import Paths
+from buildmatrix.inventory.paths import LinkedPaths
 from buildmatrix.trees.base import File, Symlink, Tree, defect, reason
 
 Result = TypeVar("Result")
@@ -38,7 +38,7 @@ class Listing:
                 self.links[path] = readable(entry.target)
             else:
                 self.note(path, entry.why)
-        self.paths = Paths(self.files, self.links)
+        self.paths = LinkedPaths(self.files, self.links)
 
     @cached_property
     def _names(self) -> dict[str, list[str]]:

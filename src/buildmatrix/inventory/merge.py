@@ -13,7 +13,7 @@ from buildmatrix.trees.wheel import Member
 
 
 @dataclass(slots=True)
-class Paths:
+class MergedPaths:
     """What the lists of files alone tell: the same however deep the wheels are read.
 
     For who merges the same wheels again; empty at first.
@@ -26,7 +26,7 @@ class Paths:
 def merge(
     parts: Sequence[Inventory],
     members: Sequence[Sequence[Member]] | None = None,
-    paths: Paths | None = None,
+    paths: MergedPaths | None = None,
 ) -> Inventory:
     """All facts of `parts`, as if the wheels were installed side by side.
 
@@ -41,7 +41,7 @@ def merge(
     """
     lists = members or [_named(part) for part in parts]
     owners = [_owner(part) for part in parts]
-    paths = paths or Paths()
+    paths = paths or MergedPaths()
     if paths.shared is None:
         paths.shared = tuple(_shared(owners, lists, checked=members is not None))
     if paths.modules is None and any(part.python_imports for part in parts):

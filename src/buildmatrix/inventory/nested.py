@@ -18,7 +18,7 @@ from buildmatrix.inventory.mattering import LARGE_CONTAINER, LEAST, may_be_conta
 from buildmatrix.inventory.names import readable
 from buildmatrix.trees import containers
 from buildmatrix.trees.archive import MOST_INFLATION, Slice
-from buildmatrix.trees.base import Source, reason
+from buildmatrix.trees.base import RandomAccess, reason
 from buildmatrix.trees.containers import Format, Inner
 
 #: Between the path of a container and the name of a file in it, as in Java's URLs of jars.
@@ -55,7 +55,7 @@ class Nested:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class NestedContents:
     """What is known of a container."""
 
     #: `zip`, `wheel`, `conda`, `deb`, `tar`, `compressed`, `script`, `pyinstaller`, `rpm`, ...
@@ -69,7 +69,7 @@ class Contents:
     waiting: Format | None = None
 
 
-def recognised(source: Source, head: bytes, size: int) -> Contents | None:
+def recognised(source: RandomAccess, head: bytes, size: int) -> NestedContents | None:
     """The container that the file in `source` is, by its first bytes; None for none that matters.
 
     A compressed file counts when it holds a tar archive, a program, or device code.
@@ -83,10 +83,10 @@ def recognised(source: Source, head: bytes, size: int) -> Contents | None:
             is_object = inside.startswith(ELF_MAGIC) and inside[16:18] != bytes((_REL, 0))
             if not is_object and devicefile.kind_of("", inside) is None:
                 return None
-    return Contents(format, waiting=format)
+    return NestedContents(format, waiting=format)
 
 
-def recognised_behind(source: Source, elf: Elf, size: int) -> Contents | None:
+def recognised_behind(source: RandomAccess, elf: Elf, size: int) -> NestedContents | None:
     """The container behind the program `elf`; None where there is none."""
     if elf.type not in ("exec", "dyn"):
         return None
@@ -95,7 +95,7 @@ def recognised_behind(source: Source, elf: Elf, size: int) -> Contents | None:
     if ends and pydata is None and size - max(ends) < containers.LARGEST_TABLES:
         return None
     format = containers.behind_program(source, size, max(ends, default=size), pydata)
-    return None if format is None else Contents(format, waiting=format)
+    return None if format is None else NestedContents(format, waiting=format)
 
 
 def is_streamed(kind: str) -> bool:
@@ -104,14 +104,14 @@ def is_streamed(kind: str) -> bool:
 
 
 def planned(
-    waiting: Mapping[str, tuple[int, Contents]],
-) -> tuple[list[str], Mapping[str, Contents]]:
+    waiting: Mapping[str, tuple[int, NestedContents]],
+) -> tuple[list[str], Mapping[str, NestedContents]]:
     """Which of the containers `waiting` are opened, and what is said of the others.
 
     That depends on sizes alone: the smallest first, of those that have to be inflated.
     """
     opened: list[str] = []
-    left: dict[str, Contents] = {}
+    left: dict[str, NestedContents] = {}
     streamed = 0
     for path, (size, contents) in sorted(waiting.items(), key=lambda item: (item[1][0], item[0])):
         cost = size if is_streamed(contents.kind) else 0
@@ -125,14 +125,14 @@ def planned(
             streamed += cost
             opened.append(path)
             continue
-        left[path] = Contents(contents.kind, closed=why)
+        left[path] = NestedContents(contents.kind, closed=why)
     return sorted(opened), left
 
 
-def look_inside(source: Source, path: str, size: int, format: Format) -> Contents:
+def look_inside(source: RandomAccess, path: str, size: int, format: Format) -> NestedContents:
     """What the container at `path` holds, whose `size` bytes `source` has.
 
-    Trouble is told in `Contents.closed`. Time and memory are bounded whatever the bytes say.
+    Trouble is told in `NestedContents.closed`. Time and memory are bounded whatever the bytes say.
     """
     found = _Found(format)
     most = SMALL_ALLOWANCE + MOST_INFLATION * size
@@ -185,7 +185,7 @@ class _Found:
             if _is_telling(name) or inner.size >= LARGE_CONTAINER:
                 self.trouble(f"{name}: {reason(error)}")
 
-    def _look(self, source: Source, name: str, inner: Inner) -> None:
+    def _look(self, source: RandomAccess, name: str, inner: Inner) -> None:
         # Here, since `collect` asks this module what lies in containers.
         from buildmatrix.inventory.collect import look
 
@@ -201,7 +201,7 @@ class _Found:
         elif inner.size >= LARGE_CONTAINER and self._hides(source, name, head, inner.size):
             self._closed.append(name)
 
-    def _hides(self, source: Source, name: str, head: bytes, size: int) -> bool:
+    def _hides(self, source: RandomAccess, name: str, head: bytes, size: int) -> bool:
         """Whether a file of the container is itself one that may hold binaries."""
         contents = recognised(source, head, size)
         if contents is None or (self._kind == "conda" and name.endswith(".tar.zst")):
@@ -214,7 +214,7 @@ class _Found:
             )
         return True
 
-    def contents(self, size: int) -> Contents:
+    def contents(self, size: int) -> NestedContents:
         """What was seen in the container of `size` bytes, in the order of the names.
 
         What is packed together takes its part of the container.
@@ -236,7 +236,7 @@ class _Found:
             )
         closed = "; ".join(self._troubles) or None
         members = tuple(sorted(self._members, key=lambda nested: nested.name))
-        return Contents(self._kind, self._files, members, closed)
+        return NestedContents(self._kind, self._files, members, closed)
 
 
 def _kind(kind: str, name: str) -> str:

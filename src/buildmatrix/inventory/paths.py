@@ -10,7 +10,7 @@ MOST_LINKS = 40
 MOST_REMEMBERED = 100_000
 
 
-class Paths:
+class LinkedPaths:
     """The symbolic links of a tree over its files.
 
     Folders need not be known: a component that is no link is taken for a folder, and whether the

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Literal
 
-from buildmatrix.inventory.collect import Seen, collect
+from buildmatrix.inventory.collect import FileFacts, collect
 from buildmatrix.inventory.mattering import LEAST, may_hide, may_matter
 from buildmatrix.inventory.model import ClosedFile, Inventory
 from buildmatrix.inventory.names import owner_name
@@ -16,20 +16,20 @@ from buildmatrix.trees.base import File, Tree
 class _Known:
     """A `collect.Memory` that knows every file: what was not looked at is nothing."""
 
-    def __init__(self, seen: Mapping[str, Seen]) -> None:
+    def __init__(self, seen: Mapping[str, FileFacts]) -> None:
         self._seen = seen
 
-    def recall(self, file: File) -> Seen | None:
+    def recall(self, file: File) -> FileFacts | None:
         """See `collect.Memory.recall`."""
-        return self._seen.get(file.path, Seen())
+        return self._seen.get(file.path, FileFacts())
 
-    def keep(self, file: File, seen: Seen) -> None:
+    def keep(self, file: File, seen: FileFacts) -> None:
         """See `collect.Memory.keep`."""
 
 
 def collect_shallow(
     tree: Tree,
-    seen: Mapping[str, Seen],
+    seen: Mapping[str, FileFacts],
     opened: Collection[str],
     unmasked: Collection[str] = (),
     lazy: Collection[str] = (),

@@ -36,7 +36,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from buildmatrix.inventory.model import Binary, CachedLibrary, Inventory, Unread
-from buildmatrix.inventory.paths import Paths
+from buildmatrix.inventory.paths import LinkedPaths
 from buildmatrix.loader.preloads import Preloads
 from buildmatrix.loader.process import (
     Abi,
@@ -116,7 +116,7 @@ class Resolver:
         # Most trees have none of these folders, and need not be searched for them.
         named = any("glibc-hwcaps" in name for name in (*self._binaries, *links, *links.values()))
         self._hwcaps = hwcaps if named else {}
-        self._paths = Paths(self._binaries, links)
+        self._paths = LinkedPaths(self._binaries, links)
         self._configured = tuple(f"/{folder}" for folder in inventory.library_folders)
         path = inventory.environment.get("LD_LIBRARY_PATH", "")
         self._environment = tuple(filter(None, re.split("[:;]", path)))

@@ -27,7 +27,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Nearest:
+class NearestWheel:
     """The version of a distribution nearest to a wanted one that has a build for a target."""
 
     version: str
@@ -91,7 +91,7 @@ def refusal(package: Package, target: Target) -> str | None:
 
 def nearest_build(
     wanted: str, target: Target, files: Iterable[str], marks: Sequence[str]
-) -> Nearest | None:
+) -> NearestWheel | None:
     """The version nearest to `wanted` that has a wheel for the target's platform and a mark.
 
     Args:
@@ -123,7 +123,7 @@ def nearest_build(
     version, _, name = min(
         (one for one in found if _release(one[0]) == near), key=lambda one: (one[1], one[2])
     )
-    return Nearest(str(version), name)
+    return NearestWheel(str(version), name)
 
 
 def _release(version: Version) -> Version:

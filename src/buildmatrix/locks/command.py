@@ -90,7 +90,7 @@ def _parts(options: list[tuple[str, str]]) -> frozenset[str]:
     return frozenset({"", *extras, *(f":{name}" for name in groups)})
 
 
-class Inputs:
+class CommandInputs:
     """The lines of the files that a lock was made from, each file read once."""
 
     def __init__(self, ask: Ask, command: Command | None) -> None:

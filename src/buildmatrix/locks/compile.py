@@ -8,8 +8,8 @@ from pathlib import Path
 from buildmatrix import toml
 from buildmatrix.errors import UndecidedError
 from buildmatrix.locks.explain import explain
-from buildmatrix.locks.graph import Node, read_graph
-from buildmatrix.locks.plan import PROJECT, Plan
+from buildmatrix.locks.graph import ResolvedNode, read_graph
+from buildmatrix.locks.plan import PROJECT, UvPlan
 from buildmatrix.locks.platform import python_platform
 from buildmatrix.locks.uv import Uv
 from buildmatrix.locks.uvsettings import project_text
@@ -42,8 +42,8 @@ class Compiler:
         self._options = tuple(options)
 
     def graph(
-        self, plan: Plan, kept: Mapping[str, str], *, explore: bool = False
-    ) -> Mapping[str, Node]:
+        self, plan: UvPlan, kept: Mapping[str, str], *, explore: bool = False
+    ) -> Mapping[str, ResolvedNode]:
         """Resolve, preferring the versions in `kept`; raises `UndecidedError` when uv cannot.
 
         `explore` opens the target's explicit indexes to all distributions and searches them first.
@@ -62,7 +62,7 @@ class Compiler:
         )
         return read_graph(resolved.read_text())
 
-    def pylock(self, plan: Plan, graph: Mapping[str, Node]) -> str:
+    def pylock(self, plan: UvPlan, graph: Mapping[str, ResolvedNode]) -> str:
         """The resolution `graph` as PEP 751 text with hashes."""
         pins = {name: node.version for name, node in graph.items() if node.version is not None}
         pylock = self._folder / "pylock.toml"
@@ -78,7 +78,7 @@ class Compiler:
             )
         return text
 
-    def _run(self, plan: Plan, *flags: str) -> None:
+    def _run(self, plan: UvPlan, *flags: str) -> None:
         target = self._target
         arguments = [
             "pip",

@@ -47,7 +47,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
+class CondaEnvironment:
     """What an environment asks for."""
 
     conda: tuple[Item, ...]
@@ -97,7 +97,7 @@ def is_environment(name: str) -> bool:
     return name.endswith((".yml", ".yaml"))
 
 
-def read_environment(text: str, label: str) -> Environment:
+def read_environment(text: str, label: str) -> CondaEnvironment:
     """Read an environment, called `label`; raises `SpecError` for what conda could not use.
 
     What it mentions is counted, and not what is written: an alias costs as much as what it is for.
@@ -119,7 +119,7 @@ def read_environment(text: str, label: str) -> Environment:
                 conda.append(_item(key, label))
         if mentioned + len(conda) > MOST_LINES:
             raise SpecError([too_many(label)])
-    return Environment(tuple(conda), tuple(pip))
+    return CondaEnvironment(tuple(conda), tuple(pip))
 
 
 def _root(text: str, label: str) -> yaml.Node:

@@ -23,10 +23,16 @@ from packaging.version import InvalidVersion
 from buildmatrix.errors import SpecError
 from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.command import Command, input_file
-from buildmatrix.locks.lines import Line
+from buildmatrix.locks.lines import RequirementLine
 from buildmatrix.locks.lock_file import LockFile
 from buildmatrix.locks.model import Lock, Staleness
-from buildmatrix.locks.projects import Project, Said, expand, find_project, read_project
+from buildmatrix.locks.projects import (
+    Project,
+    ProjectRequirement,
+    expand,
+    find_project,
+    read_project,
+)
 from buildmatrix.locks.requirement_files import read_wanted
 from buildmatrix.locks.text import decode, load_toml, mapping, read_bytes, string, strings, tables
 from buildmatrix.locks.uvlock import own_folder, roots_of
@@ -283,7 +289,7 @@ def _json(value: object, separators: tuple[str, str] | None = None) -> str:
 # What is asked for, against what is locked
 
 
-def _lines(path: Path, label: str) -> Iterator[Line]:
+def _lines(path: Path, label: str) -> Iterator[RequirementLine]:
     if path.name == "pyproject.toml":
         project = read_project(path, label)
         yield from (_line(project, said) for said in expand(project, {""}))
@@ -291,11 +297,11 @@ def _lines(path: Path, label: str) -> Iterator[Line]:
         yield from read_wanted(path, label).lines
 
 
-def _line(project: Project, said: Said) -> Line:
-    return Line(project.label, said.line, said.name, said.requirement)
+def _line(project: Project, said: ProjectRequirement) -> RequirementLine:
+    return RequirementLine(project.label, said.line, said.name, said.requirement)
 
 
-def _unmet(lines: Iterable[Line], pins: Mapping[str, str], ask: Ask) -> str | None:
+def _unmet(lines: Iterable[RequirementLine], pins: Mapping[str, str], ask: Ask) -> str | None:
     """The first line that the versions of a lock do not meet, in words."""
     for line in lines:
         if not applies(line, ask.environment) or _is_met(line, pins):
@@ -305,7 +311,7 @@ def _unmet(lines: Iterable[Line], pins: Mapping[str, str], ask: Ask) -> str | No
     return None
 
 
-def _is_met(line: Line, pins: Mapping[str, str]) -> bool:
+def _is_met(line: RequirementLine, pins: Mapping[str, str]) -> bool:
     if line.requirement.url is not None:
         return True
     version = pins.get(line.name)

@@ -22,7 +22,7 @@ _PACKAGE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^]]*\])?\s*(?:==\s*([^
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ResolvedNode:
     """One resolved distribution."""
 
     name: str
@@ -34,14 +34,14 @@ class Node:
     via: tuple[str, ...]
 
 
-def read_graph(text: str) -> Mapping[str, Node]:
+def read_graph(text: str) -> Mapping[str, ResolvedNode]:
     """The nodes of annotated output, by normalised name."""
-    nodes: dict[str, Node] = {}
+    nodes: dict[str, ResolvedNode] = {}
     name, version, index, via = "", None, None, list[str]()
 
     def close() -> None:
         if name:
-            nodes[name] = Node(name, version, index, tuple(via))
+            nodes[name] = ResolvedNode(name, version, index, tuple(via))
 
     for line in text.splitlines():
         comment = line.strip()

@@ -44,7 +44,7 @@ _MOST_SEMICOLONS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RequirementLine:
     """One requirement of a user's file."""
 
     file: str
@@ -82,7 +82,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class LocatedRequirement:
     """A requirement that says where its file, its folder or its repository is."""
 
     #: As written; empty where the address stands alone.
@@ -162,21 +162,23 @@ def parse_requirement(text: str) -> Requirement:
     return parsing.parse_requirement(str(replace(address, where=where)))
 
 
-def named_address(text: str) -> Address | None:
+def named_address(text: str) -> LocatedRequirement | None:
     """What `name[extras] @ where; marker` says; None for every other requirement."""
     found = _NAMED.fullmatch(text)
     if found is None:
         return None
     where, marker = _split_marker(found[3])
-    return Address(found[1], _names(found[2]), where, marker)
+    return LocatedRequirement(found[1], _names(found[2]), where, marker)
 
 
-def bare_address(text: str) -> Address:
+def bare_address(text: str) -> LocatedRequirement:
     """What `where[extras]; marker` says, which has no name."""
     where, marker = _split_marker(text)
     found = _EXTRAS.fullmatch(where)
     return (
-        Address("", _names(found[2]), found[1], marker) if found else Address("", (), where, marker)
+        LocatedRequirement("", _names(found[2]), found[1], marker)
+        if found
+        else LocatedRequirement("", (), where, marker)
     )
 
 

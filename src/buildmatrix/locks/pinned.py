@@ -14,10 +14,10 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.ask import Ask
-from buildmatrix.locks.command import Command, Inputs, command_of
+from buildmatrix.locks.command import Command, CommandInputs, command_of
 from buildmatrix.locks.environment import is_environment
-from buildmatrix.locks.graph import Node, read_graph
-from buildmatrix.locks.lines import Line, expand_variables
+from buildmatrix.locks.graph import ResolvedNode, read_graph
+from buildmatrix.locks.lines import RequirementLine, expand_variables
 from buildmatrix.locks.lookup import Pins
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.locks.requirement_files import read_wanted
@@ -51,7 +51,7 @@ def is_pinned(path: Path, label: str) -> bool:
     )
 
 
-def pin_of(line: Line) -> str | None:
+def pin_of(line: RequirementLine) -> str | None:
     """The one version that a line allows; None where it allows more."""
     clauses = list(line.requirement.specifier)
     if len(clauses) == 1 and clauses[0].operator in ("==", "==="):
@@ -63,7 +63,7 @@ def pin_of(line: Line) -> str | None:
 def read(ask: Ask) -> tuple[Pins, Command | None]:
     """The pins that a target gets, and the command that made them; raises `SpecError`."""
     wanted = read_wanted(ask.path, ask.label)
-    nodes: dict[str, Node] = {}
+    nodes: dict[str, ResolvedNode] = {}
     for label, data in wanted.files.items():
         for name, node in read_graph(decode(data, label)).items():
             nodes.setdefault(name, node)
@@ -78,7 +78,7 @@ def read(ask: Ask) -> tuple[Pins, Command | None]:
             ]
         )
     command = command_of(decode(wanted.files[ask.label], ask.label))
-    inputs = Inputs(ask, command)
+    inputs = CommandInputs(ask, command)
     packages = {line.name: _package(ask, line, nodes.get(line.name), inputs) for line in lines}
     for unbuilt in wanted.unbuilt:
         if not applies(unbuilt, ask.environment):
@@ -108,7 +108,9 @@ def read(ask: Ask) -> tuple[Pins, Command | None]:
     return pins, command
 
 
-def _package(ask: Ask, line: Line, node: Node | None, inputs: Inputs) -> Package:
+def _package(
+    ask: Ask, line: RequirementLine, node: ResolvedNode | None, inputs: CommandInputs
+) -> Package:
     url = line.requirement.url
     wheels: tuple[Wheel, ...] = ()
     version = ask.check_version(pin_of(line) or "", line.name, line.line)
@@ -128,7 +130,9 @@ def _package(ask: Ask, line: Line, node: Node | None, inputs: Inputs) -> Package
     )
 
 
-def _askers(line: Line, node: Node | None, inputs: Inputs) -> Iterator[str]:
+def _askers(
+    line: RequirementLine, node: ResolvedNode | None, inputs: CommandInputs
+) -> Iterator[str]:
     """What the comments say, with the lines of the files that they name."""
     for asker in node.via if node else ():
         file = _file(asker)

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError, UsageError
-from buildmatrix.locks.graph import Node
-from buildmatrix.locks.lines import Line
+from buildmatrix.locks.graph import ResolvedNode
+from buildmatrix.locks.lines import RequirementLine
 from buildmatrix.spec.model import Target
 from buildmatrix.text import without_login
 
@@ -68,14 +68,14 @@ class Twin:
     name: str
     #: A requirement line, with what the user's line said about version, extras and markers.
     requirement: str
-    #: Who asked for the original: `file:line`, or askers as in `Node.via`.
+    #: Who asked for the original: `file:line`, or askers as in `ResolvedNode.via`.
     asked_by: tuple[str, ...]
     #: The version that the original would have had: the twin's best choice, where it exists.
     version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class UvPlan:
     """Everything that uv is told beside the user's files."""
 
     excluded: frozenset[str] = frozenset()
@@ -94,13 +94,13 @@ def index_of(name: str, target: Target) -> str | None:
     return None
 
 
-def comes_from_its_index(node: Node, target: Target) -> bool:
+def comes_from_its_index(node: ResolvedNode, target: Target) -> bool:
     """Whether a node that has an explicit index was really taken from it."""
     wanted = index_of(node.name, target) or ""
     return without_login(node.index or "").rstrip("/") == without_login(wanted).rstrip("/")
 
 
-def first_plan(target: Target, lines: Sequence[Line]) -> Plan:
+def first_plan(target: Target, lines: Sequence[RequirementLine]) -> UvPlan:
     """The plan that the lines alone give. Raises `UsageError` for what cannot be replaced."""
     replaced = _replacements(target)
     twins = tuple(
@@ -109,10 +109,10 @@ def first_plan(target: Target, lines: Sequence[Line]) -> Plan:
     excluded: set[str] = {canonicalize_name(name) for name in target.drop}
     excluded |= {line.name for line in lines if line.name in replaced}
     named = {line.name for line in lines} | {twin.name for twin in twins}
-    return Plan(frozenset(excluded), twins, _bindings(named - excluded, target))
+    return UvPlan(frozenset(excluded), twins, _bindings(named - excluded, target))
 
 
-def refine(plan: Plan, graph: Mapping[str, Node], target: Target) -> Plan:
+def refine(plan: UvPlan, graph: Mapping[str, ResolvedNode], target: Target) -> UvPlan:
     """The next plan, given what `plan` resolved to; `plan` itself when nothing is left to do."""
     replaced = _replacements(target)
     wanted = [node for name, node in graph.items() if name in replaced]
@@ -122,16 +122,16 @@ def refine(plan: Plan, graph: Mapping[str, Node], target: Target) -> Plan:
     excluded = plan.excluded | {node.name for node in wanted}
     released = plan.released | {name for name in plan.bound if _is_orphan(graph.get(name))}
     names = {*plan.bound, *_loose(plan, graph, target), *(twin.name for twin in twins)}
-    return Plan(
+    return UvPlan(
         excluded, plan.twins + twins, _bindings(names - excluded - released, target), released
     )
 
 
-def _is_orphan(node: Node | None) -> bool:
+def _is_orphan(node: ResolvedNode | None) -> bool:
     return node is not None and all(asker.startswith(PROJECT) for asker in node.via)
 
 
-def _loose(plan: Plan, graph: Mapping[str, Node], target: Target) -> set[str]:
+def _loose(plan: UvPlan, graph: Mapping[str, ResolvedNode], target: Target) -> set[str]:
     """Family members in `graph` that are to be bound next.
 
     One that came from elsewhere, asked for by another such one, waits: its requester may ask for
@@ -164,7 +164,7 @@ def _replacements(target: Target) -> dict[str, str]:
     return replaced
 
 
-def _twin_of_line(line: Line, twin: str) -> Twin:
+def _twin_of_line(line: RequirementLine, twin: str) -> Twin:
     requirement = line.requirement
     if requirement.url is not None:
         raise SpecError(

@@ -29,7 +29,7 @@ from buildmatrix.locks.text import (
     table_lines,
     tables,
 )
-from buildmatrix.locks.walk import Astray, Edge, Entry, Wish, walk
+from buildmatrix.locks.walk import Astray, LockEdge, LockEntry, Wish, walk
 from buildmatrix.parsing import parse_requirement
 from buildmatrix.text import without_login
 
@@ -102,13 +102,13 @@ def _askers(
     ask: Ask,
     document: Mapping[str, object],
     raw: Sequence[Mapping[str, object]],
-    entries: Sequence[Entry],
+    entries: Sequence[LockEntry],
     project: Project | None,
 ) -> Mapping[int, set[str]]:
     def fits(marker: str | None, extras: frozenset[str]) -> bool:
         return ask.fits(marker, extras)
 
-    def allows(edge: Edge, entry: Entry) -> bool:
+    def allows(edge: LockEdge, entry: LockEntry) -> bool:
         return constraints.allows(edge.allows, entry.version)
 
     if project is not None:
@@ -157,7 +157,7 @@ def _wishes(
     for said in expand(project, {"", *ask.extras, *(f":{group}" for group in ask.groups)}):
         marker = str(said.requirement.marker) if said.requirement.marker else None
         extras = frozenset(map(canonicalize_name, said.requirement.extras))
-        edge = Edge(said.name, extras, marker, allows=str(said.requirement.specifier))
+        edge = LockEdge(said.name, extras, marker, allows=str(said.requirement.specifier))
         yield Wish(project.place(said), edge)
     named = {said.name for said in project.said if not said.part}
     listed = {
@@ -191,7 +191,7 @@ def _poetry_groups(project: Project) -> dict[str, Mapping[str, object]]:
     return groups
 
 
-def _entry(item: Mapping[str, object], version: str) -> Entry:
+def _entry(item: Mapping[str, object], version: str) -> LockEntry:
     edges = [
         edge
         for name, value in mapping(item.get("dependencies")).items()
@@ -202,7 +202,7 @@ def _entry(item: Mapping[str, object], version: str) -> Entry:
     wishes = {"": tuple(edges)}
     for extra, names in mapping(item.get("extras")).items():
         wishes[canonicalize_name(extra)] = tuple(_of_extra(names, item))
-    return Entry(
+    return LockEntry(
         name=canonicalize_name(string(item.get("name"))),
         version=version,
         source=item.get("source"),
@@ -218,7 +218,7 @@ def _forks(markers: object) -> tuple[str, ...]:
     return tuple(text for text in mapping(markers).values() if isinstance(text, str))
 
 
-def _of_extra(names: object, item: Mapping[str, object]) -> Iterator[Edge]:
+def _of_extra(names: object, item: Mapping[str, object]) -> Iterator[LockEdge]:
     """The dependencies of an extra that the lock holds: those that are listed as dependencies."""
     held = {canonicalize_name(name) for name in mapping(item.get("dependencies"))}
     for text in strings(names):
@@ -231,10 +231,10 @@ def _of_extra(names: object, item: Mapping[str, object]) -> Iterator[Edge]:
         if name in held:
             marker = str(requirement.marker) if requirement.marker else None
             extras = frozenset(map(canonicalize_name, requirement.extras))
-            yield Edge(name, extras, marker, allows=str(requirement.specifier))
+            yield LockEdge(name, extras, marker, allows=str(requirement.specifier))
 
 
-def _edges(name: str, value: object) -> Iterator[tuple[Edge, bool]]:
+def _edges(name: str, value: object) -> Iterator[tuple[LockEdge, bool]]:
     """The edges of one key of a table of dependencies, each with whether it is optional."""
     for item in value if isinstance(value, list) else [value]:
         table = mapping(item)
@@ -244,12 +244,12 @@ def _edges(name: str, value: object) -> Iterator[tuple[Edge, bool]]:
             marker = f"({marker}) and ({condition})" if marker else condition
         extras = frozenset(map(canonicalize_name, strings(table.get("extras"))))
         allowed = item if isinstance(item, str) else string(table.get("version"))
-        edge = Edge(canonicalize_name(name), extras, marker, allows=allowed)
+        edge = LockEdge(canonicalize_name(name), extras, marker, allows=allowed)
         yield edge, table.get("optional") is True
 
 
 def _package(
-    item: Mapping[str, object], entry: Entry, old: object, askers: tuple[str, ...], place: str
+    item: Mapping[str, object], entry: LockEntry, old: object, askers: tuple[str, ...], place: str
 ) -> Package:
     source = mapping(entry.source)
     kind, url = string(source.get("type")), string(source.get("url"))

@@ -24,10 +24,10 @@ from buildmatrix import toml
 from buildmatrix.errors import UndecidedError
 from buildmatrix.locks.compile import Compiler
 from buildmatrix.locks.explain import NeedsBuilding, NoSolution
-from buildmatrix.locks.graph import Node
-from buildmatrix.locks.lines import Line, expand_variables
+from buildmatrix.locks.graph import ResolvedNode
+from buildmatrix.locks.lines import RequirementLine, expand_variables
 from buildmatrix.locks.local import local_state
-from buildmatrix.locks.plan import Plan, Twin, first_plan, index_of
+from buildmatrix.locks.plan import Twin, UvPlan, first_plan, index_of
 from buildmatrix.locks.platform import marker_environment, python_platform
 from buildmatrix.locks.read import entries_of
 from buildmatrix.locks.recent import Recent
@@ -84,19 +84,19 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolution:
+class PreviewedResolution:
     """What uv answered."""
 
     #: PEP 751.
     body: str
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, ResolvedNode]
     twins: tuple[Twin, ...] = ()
     #: Distributions that an installer would build. What they require is not known.
     sources: tuple[str, ...] = ()
 
 
 #: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
-_RESOLUTION = msgspec.json.Decoder(Resolution)
+_RESOLUTION = msgspec.json.Decoder(PreviewedResolution)
 
 
 def request_of(target: Target, wanted: Wanted) -> Request:
@@ -130,7 +130,7 @@ def resolve(
     progress: Progress,
     *,
     offline: bool,
-) -> Resolution:
+) -> PreviewedResolution:
     """Resolve what `target` wants, or find it among the recent resolutions.
 
     Raises `UndecidedError` where uv cannot, with uv's reason said in terms of the target.
@@ -158,7 +158,7 @@ def _resolve(
     progress: Progress,
     *,
     offline: bool,
-) -> Resolution:
+) -> PreviewedResolution:
     session = _Session(uv, target, wanted, request, folder, offline)
     #: Distribution → the older version that has a wheel, where there is one.
     unbuilt: dict[str, str | None] = {}
@@ -197,7 +197,9 @@ def _resolve(
     progress.step(target.id, "lock: collecting hashes")
     body = compiler.pylock(plan, graph)
     check_indexes(session.target, graph)
-    return Resolution(without_login(body), graph, plan.twins, tuple(sorted({*unbuilt} & {*graph})))
+    return PreviewedResolution(
+        without_login(body), graph, plan.twins, tuple(sorted({*unbuilt} & {*graph}))
+    )
 
 
 class _Session:
@@ -212,7 +214,7 @@ class _Session:
         self._folder = folder
         requirements = [parse_requirement(text) for text in request.lines]
         self._lines = [
-            Line(ASKED_FILE, 0, canonicalize_name(requirement.name), requirement)
+            RequirementLine(ASKED_FILE, 0, canonicalize_name(requirement.name), requirement)
             for requirement in requirements
         ]
         self._flags = [
@@ -233,7 +235,7 @@ class _Session:
 
     def settle(
         self, unbuilt: Collection[str], progress: Progress
-    ) -> tuple[Compiler, Plan, Mapping[str, Node]]:
+    ) -> tuple[Compiler, UvPlan, Mapping[str, ResolvedNode]]:
         """Resolve with wheels alone, but for `unbuilt`: those count as requiring nothing."""
         bound = [line for line in self._lines if line.name in self._wanted.bound]
         free = [str(line.requirement) for line in self._lines if line not in bound]
@@ -257,7 +259,9 @@ class _Session:
         )
         return compiler, plan, graph
 
-    def newer_sources(self, graph: Mapping[str, Node], known: Collection[str]) -> dict[str, str]:
+    def newer_sources(
+        self, graph: Mapping[str, ResolvedNode], known: Collection[str]
+    ) -> dict[str, str]:
         """Distributions whose newest release has no wheel, and the older version that was chosen.
 
         An installer builds the newest; that a resolution without building takes an older one would
@@ -315,7 +319,7 @@ class _Session:
         _write(folder / "pyproject.toml", [text.rstrip("\n")])
 
 
-def _texts(lines: Sequence[Line]) -> tuple[str, ...]:
+def _texts(lines: Sequence[RequirementLine]) -> tuple[str, ...]:
     return tuple(sorted({_bare(line.requirement) for line in lines}))
 
 

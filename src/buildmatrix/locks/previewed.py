@@ -11,19 +11,21 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.locks.compile import TWINS
 from buildmatrix.locks.explain import ASKED
-from buildmatrix.locks.graph import Node
-from buildmatrix.locks.lines import Line
+from buildmatrix.locks.graph import ResolvedNode
+from buildmatrix.locks.lines import RequirementLine
 from buildmatrix.locks.model import Package
 from buildmatrix.locks.plan import PROJECT
 from buildmatrix.locks.platform import marker_environment
-from buildmatrix.locks.preview import ASKED_FILE, Resolution
+from buildmatrix.locks.preview import ASKED_FILE, PreviewedResolution
 from buildmatrix.locks.read import entries_of
 from buildmatrix.locks.wanted import Wanted, applies
 from buildmatrix.spec.model import Target
 from buildmatrix.text import without_login
 
 
-def packages_of(resolution: Resolution, target: Target, wanted: Wanted) -> tuple[Package, ...]:
+def packages_of(
+    resolution: PreviewedResolution, target: Target, wanted: Wanted
+) -> tuple[Package, ...]:
     """The packages of a resolution, with the lines that asked for them; sorted by name."""
     environment = marker_environment(target)
     lines = [line for line in wanted.lines if applies(line, environment)]
@@ -65,7 +67,10 @@ def _allowed(package: Package, hashes: set[str] | None) -> Package:
 
 
 def _askers(
-    node: Node, resolution: Resolution, target: Target, lines: Sequence[Line]
+    node: ResolvedNode,
+    resolution: PreviewedResolution,
+    target: Target,
+    lines: Sequence[RequirementLine],
 ) -> Iterator[str]:
     """Askers as `Package.via` has them: names, and `file:line`."""
 

@@ -33,7 +33,7 @@ _TOO_MANY = "its extras ask for one another in too many ways"
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ProjectRequirement:
     """One wish of a project file."""
 
     #: The extra, `:` and the dependency group, or nothing for what is always installed.
@@ -57,7 +57,7 @@ class Project:
     data: bytes
     text: str
     document: Mapping[str, object]
-    said: tuple[Said, ...] = ()
+    said: tuple[ProjectRequirement, ...] = ()
     extras: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     #: Normalised; empty where the file does not say it.
@@ -66,14 +66,14 @@ class Project:
     problems: tuple[Problem, ...] = ()
 
     @property
-    def by_part(self) -> Mapping[str, Sequence[Said]]:
+    def by_part(self) -> Mapping[str, Sequence[ProjectRequirement]]:
         """What each part asks for."""
-        saids: dict[str, list[Said]] = {}
+        saids: dict[str, list[ProjectRequirement]] = {}
         for said in self.said:
             saids.setdefault(said.part, []).append(said)
         return saids
 
-    def place(self, said: Said) -> str:
+    def place(self, said: ProjectRequirement) -> str:
         """`pyproject.toml:7`."""
         return f"{self.label}:{said.line}"
 
@@ -101,14 +101,14 @@ def read_project(path: Path, label: str) -> Project:
     )
 
 
-def expand(project: Project, parts: Collection[str]) -> tuple[Said, ...]:
+def expand(project: Project, parts: Collection[str]) -> tuple[ProjectRequirement, ...]:
     """What some parts ask for, with the project's own extras expanded, as pip and uv do.
 
     `all = ["acme[docs]"]` in the project `acme` asks for what its extra `docs` does. What is asked
     for under a marker is so in what it brings, too. An extra that the project does not have brings
     nothing. Raises `SpecError` where the extras ask for one another in too many ways.
     """
-    saids: dict[tuple[str, str, int], Said] = {}
+    saids: dict[tuple[str, str, int], ProjectRequirement] = {}
     by_part = project.by_part
     for part, conditions in _reach(project, parts):
         for said in by_part.get(part, ()):
@@ -146,7 +146,7 @@ def _reach(project: Project, parts: Collection[str]) -> Sequence[tuple[str, froz
     return queue
 
 
-def _under(said: Said, conditions: Collection[str]) -> Said:
+def _under(said: ProjectRequirement, conditions: Collection[str]) -> ProjectRequirement:
     if not conditions:
         return said
     requirement = under(said.requirement, sorted(conditions))
@@ -210,7 +210,7 @@ def _key_lines(text: str) -> tuple[Mapping[str, int], Mapping[str, Sequence[int]
 
 def _said(
     document: Mapping[str, object], text: str, label: str, problems: list[Problem]
-) -> Iterator[Said]:
+) -> Iterator[ProjectRequirement]:
     project = mapping(document.get("project"))
     lines = text.split("\n")
     start = line_of_key(text, "dependencies", "project")
@@ -239,7 +239,7 @@ def _groups(document: Mapping[str, object]) -> Mapping[str, object]:
 
 def _of_groups(
     groups: Mapping[str, object], text: str, label: str, problems: list[Problem]
-) -> Iterator[Said]:
+) -> Iterator[ProjectRequirement]:
     """What each group lists, and what those list that it includes (PEP 735), each once.
 
     `packaging.dependency_groups` does not serve: it has no lines, and a group that includes another
@@ -249,7 +249,7 @@ def _of_groups(
         raise SpecError([Problem(f"it has more than {_MOST_PARTS} groups", label)])
     names: dict[str, str] = {canonicalize_name(group): group for group in groups}
     lines = text.split("\n")
-    said: dict[str, list[Said]] = {}
+    said: dict[str, list[ProjectRequirement]] = {}
     includes: dict[str, list[str]] = {}
     for name, group in names.items():
         items = groups[group]
@@ -283,7 +283,7 @@ def _list(
     problems: list[Problem],
     *,
     strict: bool = True,
-) -> Iterator[Said]:
+) -> Iterator[ProjectRequirement]:
     if items is not None and (
         not isinstance(items, list) or (strict and len(strings(items)) != len(items))
     ):
@@ -301,7 +301,7 @@ def _list(
             problem = Problem(f"`{item}` is no requirement: {why}", label, line, hint="see PEP 508")
             problems.append(problem)
             continue
-        yield Said(part, item, requirement, line)
+        yield ProjectRequirement(part, item, requirement, line)
 
 
 def _line_of(wanted: str, lines: Sequence[str], start: int) -> int | None:

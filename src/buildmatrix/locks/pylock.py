@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.ask import Ask
-from buildmatrix.locks.command import Inputs, command_of
+from buildmatrix.locks.command import CommandInputs, command_of
 from buildmatrix.locks.lock_file import LockFile
 from buildmatrix.locks.markers import BrokenMarker
 from buildmatrix.locks.model import Lock
@@ -36,7 +36,7 @@ def read(file: LockFile) -> Lock:
     here = ask.with_defaults(default)
     _check_environment(document, here)
     via: dict[str, set[str]] = {}
-    inputs = Inputs(ask, command_of(file.text))
+    inputs = CommandInputs(ask, command_of(file.text))
 
     def keep(item: Mapping[str, object]) -> bool:
         try:

@@ -40,7 +40,7 @@ _MISSING_ENTRY: Mapping[str, object] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LockRecord:
     """What `[tool.buildmatrix]` of a lock says; empty where the lock is another tool's."""
 
     target: str = ""
@@ -53,7 +53,7 @@ def read_lock(path: Path) -> Lock:
     return read_lock_and_record(path)[0]
 
 
-def read_lock_and_record(path: Path) -> tuple[Lock, Record]:
+def read_lock_and_record(path: Path) -> tuple[Lock, LockRecord]:
     """The lock together with buildmatrix's own record in it."""
     data = read_bytes(path, str(path), "run `buildmatrix lock`")
     return entries_of(data, path, str(path), lambda _: True)
@@ -61,7 +61,7 @@ def read_lock_and_record(path: Path) -> tuple[Lock, Record]:
 
 def entries_of(
     data: bytes, path: Path, label: str, keep: Callable[[Mapping[str, object]], bool]
-) -> tuple[Lock, Record]:
+) -> tuple[Lock, LockRecord]:
     """The entries of a lock that `keep` says yes to, and buildmatrix's own record in it.
 
     `label` is what the file is called; `path` is only noted in the lock. All entries are validated.
@@ -78,7 +78,7 @@ def entries_in(
     path: Path,
     label: str,
     keep: Callable[[Mapping[str, object]], bool],
-) -> tuple[Lock, Record]:
+) -> tuple[Lock, LockRecord]:
     """`entries_of` a document that is `text`; the lock has no digest yet."""
     reader = _Reader(label)
     lock = reader.lock(path, text, document, keep)
@@ -93,7 +93,7 @@ class _Reader:
     def __init__(self, file: str) -> None:
         self.file = file
         self.problems: list[Problem] = []
-        self.record = Record()
+        self.record = LockRecord()
 
     def lock(
         self,
@@ -106,7 +106,7 @@ class _Reader:
         if not isinstance(version, str) or version.split(".")[0] != "1":
             self.problem(f"`lock-version` is {version!r}, and only 1.x can be read")
         tool = mapping(mapping(document.get("tool")).get("buildmatrix"))
-        self.record = Record(
+        self.record = LockRecord(
             target=string(tool.get("target")),
             inputs={k: v for k, v in mapping(tool.get("inputs")).items() if isinstance(v, str)},
             packages={k: mapping(v) for k, v in mapping(tool.get("packages")).items()},

@@ -27,9 +27,9 @@ from buildmatrix.locks.lines import (
     MOST_LINES,
     SHA256,
     TRAILING_OPTIONS,
-    Address,
-    Line,
+    LocatedRequirement,
     Place,
+    RequirementLine,
     bare_address,
     expand_variables,
     logical_lines,
@@ -258,11 +258,13 @@ def _add(
     if len(wanted.lines) + len(wanted.constraints) >= MOST_LINES:
         raise SpecError([too_many(place.label)])
     name = canonicalize_name(requirement.name)
-    said = Line(place.label, place.number, name, requirement, hashes)
+    said = RequirementLine(place.label, place.number, name, requirement, hashes)
     (wanted.constraints if place.constraint else wanted.lines).append(said)
 
 
-def _address(address: Address, place: Place, wanted: Wanted, hashes: frozenset[str]) -> None:
+def _address(
+    address: LocatedRequirement, place: Place, wanted: Wanted, hashes: frozenset[str]
+) -> None:
     """A requirement that says where its file is: a wheel can be read there, else it is built."""
     name, where = address.name, address.where
     if wanted.for_image:
@@ -299,7 +301,7 @@ def _address(address: Address, place: Place, wanted: Wanted, hashes: frozenset[s
 
 
 def _address_for_image(
-    address: Address, place: Place, wanted: Wanted, hashes: frozenset[str]
+    address: LocatedRequirement, place: Place, wanted: Wanted, hashes: frozenset[str]
 ) -> None:
     """The same in a lock: uv takes what has no name here from the metadata behind the address."""
     if _is_local(address.where):
@@ -311,7 +313,9 @@ def _address_for_image(
         wanted.problems.append(place.problem(problem, hint="write `NAME @ URL`"))
 
 
-def _add_at(address: Address, place: Place, wanted: Wanted, hashes: frozenset[str]) -> None:
+def _add_at(
+    address: LocatedRequirement, place: Place, wanted: Wanted, hashes: frozenset[str]
+) -> None:
     try:
         requirement = parse_requirement(str(address))
     except InvalidRequirement as error:
@@ -355,7 +359,7 @@ def _local_path(where: str) -> str:
     return path_in(where)
 
 
-def _unbuilt(address: Address, place: Place, wanted: Wanted) -> None:
+def _unbuilt(address: LocatedRequirement, place: Place, wanted: Wanted) -> None:
     where = without_login(address.where + address.bracket)
     name = address.name or _egg(where)
     meant = expand_variables(address.where)
@@ -408,7 +412,7 @@ def _expand_local(wanted: Wanted) -> None:
 
     Its extras are expanded in it, as pip and uv do, and nothing of it is asked of an index.
     """
-    kept: list[Line] = []
+    kept: list[RequirementLine] = []
     queue = wanted.lines
     for _ in range(_DEEPEST):
         wanted.lines = []

@@ -15,11 +15,18 @@ from buildmatrix.errors import BuildmatrixError, SpecError, UndecidedError
 from buildmatrix.files import write_changed
 from buildmatrix.locks.compile import TWINS, Compiler
 from buildmatrix.locks.document import Origin, document
-from buildmatrix.locks.graph import Node
+from buildmatrix.locks.graph import ResolvedNode
 from buildmatrix.locks.inputs import input_values
-from buildmatrix.locks.lines import Line
+from buildmatrix.locks.lines import RequirementLine
 from buildmatrix.locks.model import Lock
-from buildmatrix.locks.plan import PROJECT, Plan, comes_from_its_index, first_plan, index_of, refine
+from buildmatrix.locks.plan import (
+    PROJECT,
+    UvPlan,
+    comes_from_its_index,
+    first_plan,
+    index_of,
+    refine,
+)
 from buildmatrix.locks.platform import marker_environment
 from buildmatrix.locks.read import read_lock
 from buildmatrix.locks.status import staleness
@@ -99,8 +106,8 @@ def _lock(
 
 
 def settle(
-    compiler: Compiler, target: Target, plan: Plan, kept: Mapping[str, str], progress: Progress
-) -> tuple[Plan, Mapping[str, Node]]:
+    compiler: Compiler, target: Target, plan: UvPlan, kept: Mapping[str, str], progress: Progress
+) -> tuple[UvPlan, Mapping[str, ResolvedNode]]:
     """Resolve, refine the plan, resolve again, until the plan holds."""
     for number in range(1, _ROUNDS + 1):
         progress.step(target.id, f"lock: resolving, round {number}")
@@ -117,7 +124,7 @@ def settle(
     )
 
 
-def check_indexes(target: Target, graph: Mapping[str, Node]) -> None:
+def check_indexes(target: Target, graph: Mapping[str, ResolvedNode]) -> None:
     """Hold the promise of `index` against the result: no member comes from elsewhere."""
     for name, node in graph.items():
         wanted = index_of(name, target)
@@ -129,7 +136,7 @@ def check_indexes(target: Target, graph: Mapping[str, Node]) -> None:
         )
 
 
-def _check_hashes(target: Target, body: str, hashed: Sequence[Line]) -> None:
+def _check_hashes(target: Target, body: str, hashed: Sequence[RequirementLine]) -> None:
     """Hold the hashes of the user's lines against uv's lock `body`; uv itself ignores them."""
     packages = {package["name"]: package for package in toml.loads(body).get("packages", [])}
     for line in hashed:
@@ -147,9 +154,13 @@ def _check_hashes(target: Target, body: str, hashed: Sequence[Line]) -> None:
 
 
 def _askers(
-    node: Node, askers: Sequence[str], plan: Plan, lines: Sequence[Line], root: Path
+    node: ResolvedNode,
+    askers: Sequence[str],
+    plan: UvPlan,
+    lines: Sequence[RequirementLine],
+    root: Path,
 ) -> Iterator[str]:
-    """`askers` (see `Node.via`) as `Package.via` has them: names, and `file:line`."""
+    """`askers` (see `ResolvedNode.via`) as `Package.via` has them: names, and `file:line`."""
     for asker in askers:
         project = _PROJECT_ASKER.fullmatch(asker)
         if asker.startswith(("-c ", PROJECT)):

@@ -26,7 +26,7 @@ from buildmatrix.locks.text import (
     table_lines,
     tables,
 )
-from buildmatrix.locks.walk import Astray, Edge, Entry, Wish, walk
+from buildmatrix.locks.walk import Astray, LockEdge, LockEntry, Wish, walk
 from buildmatrix.text import without_login
 from buildmatrix.urls import path_in
 
@@ -97,7 +97,7 @@ def _walk(
     ask: Ask,
     document: Mapping[str, object],
     raw: Sequence[Mapping[str, object]],
-    entries: Sequence[Entry],
+    entries: Sequence[LockEntry],
     roots: Sequence[Mapping[str, object]],
     lines: Sequence[int | None],
     conflicts: Sequence[frozenset[str]],
@@ -118,7 +118,7 @@ def _walk(
     def fits(marker: str | None, _: frozenset[str]) -> bool:
         return holds(marker, environment, chosen)
 
-    def allows(edge: Edge, entry: Entry) -> bool:
+    def allows(edge: LockEdge, entry: LockEntry) -> bool:
         return (not edge.version or edge.version == entry.version) and (
             edge.source is None or edge.source == entry.source
         )
@@ -136,7 +136,7 @@ def _walk(
     return walk(wishes, entries, fits, allows)
 
 
-def _items(root: Mapping[str, object], part: str) -> list[Edge]:
+def _items(root: Mapping[str, object], part: str) -> list[LockEdge]:
     """What a part of a project asks for; groups have a `:` in front."""
     if not part:
         return list(_edges(root.get("dependencies")))
@@ -252,11 +252,11 @@ def _check_conflicts(
             raise SpecError([Problem(f"{said} of {name} exclude each other", ask.label, hint=hint)])
 
 
-def _entry(item: Mapping[str, object], version: str) -> Entry:
+def _entry(item: Mapping[str, object], version: str) -> LockEntry:
     wishes = {"": tuple(_edges(item.get("dependencies")))}
     for extra, items in mapping(item.get("optional-dependencies")).items():
         wishes[canonicalize_name(extra)] = tuple(_edges(items))
-    return Entry(
+    return LockEntry(
         name=canonicalize_name(string(item.get("name"))),
         version=version,
         source=item.get("source"),
@@ -265,9 +265,9 @@ def _entry(item: Mapping[str, object], version: str) -> Entry:
     )
 
 
-def _edges(items: object) -> Iterator[Edge]:
+def _edges(items: object) -> Iterator[LockEdge]:
     for item in tables(items):
-        yield Edge(
+        yield LockEdge(
             name=canonicalize_name(string(item.get("name"))),
             extras=frozenset(
                 canonicalize_name(one) for one in strings(item.get("extra") or item.get("extras"))
@@ -279,7 +279,7 @@ def _edges(items: object) -> Iterator[Edge]:
 
 
 def _package(
-    item: Mapping[str, object], entry: Entry, askers: Sequence[str], place: str
+    item: Mapping[str, object], entry: LockEntry, askers: Sequence[str], place: str
 ) -> Package:
     source = mapping(entry.source)
     wheels = tuple(_wheels(item, source, place))

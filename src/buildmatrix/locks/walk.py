@@ -12,7 +12,7 @@ _MOST = 500_000
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class LockEdge:
     """One wish of an entry for another."""
 
     #: Normalised name.
@@ -27,14 +27,14 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LockEntry:
     """One entry of a lock."""
 
     name: str
     version: str
     source: object
     #: Extra → what it asks for; the empty name for what is asked for always.
-    wishes: Mapping[str, tuple[Edge, ...]]
+    wishes: Mapping[str, tuple[LockEdge, ...]]
     #: Markers, one of which must hold for the entry to be meant; none of them: always.
     forks: tuple[str, ...] = ()
 
@@ -45,7 +45,7 @@ class Wish:
 
     #: `file:line`.
     place: str
-    edge: Edge
+    edge: LockEdge
 
 
 class Astray(ValueError):
@@ -54,9 +54,9 @@ class Astray(ValueError):
 
 def walk(
     wishes: Iterable[Wish],
-    entries: Sequence[Entry],
+    entries: Sequence[LockEntry],
     fits: Callable[[str | None, frozenset[str]], bool],
-    allows: Callable[[Edge, Entry], bool],
+    allows: Callable[[LockEdge, LockEntry], bool],
     chosen: frozenset[str] = frozenset(),
 ) -> dict[int, set[str]]:
     """Index of each entry that is reached → who asked for it: `file:line`, and names.
@@ -77,10 +77,10 @@ def walk(
     askers: dict[int, set[str]] = {}
     extras: dict[int, frozenset[str]] = {}
 
-    def is_meant(entry: Entry) -> bool:
+    def is_meant(entry: LockEntry) -> bool:
         return not entry.forks or any(fits(marker, chosen) for marker in entry.forks)
 
-    def find(edge: Edge, asker: str) -> int:
+    def find(edge: LockEdge, asker: str) -> int:
         found = by_name.get(edge.name, [])
         meant = [number for number in found if allows(edge, entries[number])]
         if len(meant) > 1:
@@ -89,7 +89,9 @@ def walk(
             raise Astray(f"{asker} asks for `{edge.name}`, which the lock does not hold")
         return meant[0]
 
-    queue: list[tuple[str, Edge, frozenset[str]]] = [(w.place, w.edge, frozenset()) for w in wishes]
+    queue: list[tuple[str, LockEdge, frozenset[str]]] = [
+        (w.place, w.edge, frozenset()) for w in wishes
+    ]
     for asker, edge, asked in queue:  # grows while it is walked
         if len(queue) > _MOST:
             raise Astray(f"more than {_MOST} dependencies lead out of it")

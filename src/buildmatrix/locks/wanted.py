@@ -8,7 +8,7 @@ from pathlib import Path
 
 from buildmatrix.errors import Problem
 from buildmatrix.inventory.model import Unread
-from buildmatrix.locks.lines import Line
+from buildmatrix.locks.lines import RequirementLine
 from buildmatrix.locks.markers import holds
 from buildmatrix.locks.model import LeftOut, Package
 from buildmatrix.locks.projects import Project
@@ -35,8 +35,8 @@ class Wanted:
     #: Label → bytes of every file that was read.
     files: dict[str, bytes] = field(default_factory=dict)
     #: What a resolver can be asked for.
-    lines: list[Line] = field(default_factory=list)
-    constraints: list[Line] = field(default_factory=list)
+    lines: list[RequirementLine] = field(default_factory=list)
+    constraints: list[RequirementLine] = field(default_factory=list)
     unbuilt: list[Unbuilt] = field(default_factory=list)
     #: Index options as uv reads them, in the order of reading.
     options: list[str] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Wanted:
     local: dict[str, tuple[Project, Path]] = field(default_factory=dict)
 
 
-def applies(line: Line | Unbuilt, environment: Mapping[str, str]) -> bool:
+def applies(line: RequirementLine | Unbuilt, environment: Mapping[str, str]) -> bool:
     """Whether a line is meant in an environment (PEP 508)."""
     marker = line.marker if isinstance(line, Unbuilt) else line.requirement.marker
     return not marker or holds(str(marker), environment)

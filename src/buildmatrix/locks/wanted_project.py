@@ -12,7 +12,14 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.ask import Ask
-from buildmatrix.locks.projects import Project, Said, expand, line_of_key, reached, read_project
+from buildmatrix.locks.projects import (
+    Project,
+    ProjectRequirement,
+    expand,
+    line_of_key,
+    reached,
+    read_project,
+)
 from buildmatrix.locks.requirement_files import add_file, add_line, check
 from buildmatrix.locks.text import mapping, string, strings
 from buildmatrix.locks.uvsettings import settings_of, source_of
@@ -112,7 +119,7 @@ def _problems(project: Project, ask: Ask, for_image: bool) -> Iterator[Problem]:
         yield problem(why, "requires-python", f"allow {python} here, or leave the target out")
 
 
-def _add(wanted: Wanted, project: Project, said: Said, ask: Ask) -> None:
+def _add(wanted: Wanted, project: Project, said: ProjectRequirement, ask: Ask) -> None:
     # For a lock of an image uv reads the file itself.
     source = {} if wanted.for_image else source_of(said.name, project.document, ask)
     folder = ask.path.parent

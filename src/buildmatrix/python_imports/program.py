@@ -11,7 +11,7 @@ from buildmatrix.python_imports.excerpt import excerpt
 from buildmatrix.python_imports.repair import read_tree
 from buildmatrix.python_imports.skeleton import (
     NOTHING_LEFT_OUT,
-    LeftOut,
+    LeftOutBodies,
     fill,
     first_line,
     parse_skeleton,
@@ -68,7 +68,7 @@ class Module:
     imported: dict[str, str] = field(default_factory=dict)
 
     #: The functions whose bodies are not parsed yet.
-    left_out: LeftOut = NOTHING_LEFT_OUT
+    left_out: LeftOutBodies = NOTHING_LEFT_OUT
 
     #: What was found out about the bodies of functions, by their identity.
     _inside: dict[int, Scope] = field(default_factory=dict)

@@ -123,7 +123,7 @@ def skeleton(source: bytes) -> Skeleton | None:
     return Skeleton(b"".join((*pieces, source[kept:])), functions)
 
 
-class LeftOut:
+class LeftOutBodies:
     """The functions of a file whose bodies are not parsed yet."""
 
     def __init__(self, source: bytes, functions: Mapping[int, tuple[int, int]]) -> None:
@@ -139,7 +139,7 @@ class LeftOut:
         return b"if 1:\n" + text if function.col_offset else text
 
 
-NOTHING_LEFT_OUT = LeftOut(b"", {})
+NOTHING_LEFT_OUT = LeftOutBodies(b"", {})
 
 
 def first_line(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -160,7 +160,7 @@ def fill(function: ast.FunctionDef | ast.AsyncFunctionDef, tree: ast.Module) -> 
     function.body = inner.body
 
 
-def parse_skeleton(source: bytes) -> tuple[ast.Module, LeftOut] | None:
+def parse_skeleton(source: bytes) -> tuple[ast.Module, LeftOutBodies] | None:
     """The tree of a file without bodies, and these; None where the whole file is to be parsed.
 
     What a `try` of the module means depends on what other statements do with its names.
@@ -172,7 +172,7 @@ def parse_skeleton(source: bytes) -> tuple[ast.Module, LeftOut] | None:
         tree = parse(found.text)
     except Unparsable:
         return None
-    return None if _has_try(tree) else (tree, LeftOut(source, found.functions))
+    return None if _has_try(tree) else (tree, LeftOutBodies(source, found.functions))
 
 
 def _has_try(tree: ast.Module) -> bool:

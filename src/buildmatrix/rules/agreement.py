@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from buildmatrix.rules.model import UNFIT, Finding, Verdict, VerdictName
-from buildmatrix.rules.subject import Image
+from buildmatrix.rules.subject import ImageSubject
 
 #: Rules that say of a whole distribution that it is another backend's.
 BELONGS = ("BM101", "BM102", "BM104")
@@ -22,7 +22,7 @@ OTHER_LINE = "BM103"
 
 
 def agreed(
-    image: Image, declared: Iterable[Finding]
+    image: ImageSubject, declared: Iterable[Finding]
 ) -> tuple[tuple[Finding, ...], tuple[Verdict, ...]]:
     """`declared`, findings of rules about names, no worse than the verdicts; and those."""
     own = image.catalogue.backends.get(image.backend)
@@ -51,7 +51,7 @@ def agreed(
     return tuple(findings), tuple(verdicts.values())
 
 
-def _of_other_line(image: Image, verdict: Verdict, finding: Finding) -> Verdict:
+def _of_other_line(image: ImageSubject, verdict: Verdict, finding: Finding) -> Verdict:
     """All of it is wasted where its name proves the line, and where no better is known."""
     if verdict.verdict in UNFIT:
         return verdict

@@ -20,10 +20,10 @@ from buildmatrix.rules.findings import (
 from buildmatrix.rules.fixes import fix
 from buildmatrix.rules.model import Finding
 from buildmatrix.rules.places import is_base
-from buildmatrix.rules.subject import Image
+from buildmatrix.rules.subject import ImageSubject
 
 
-def check(image: Image) -> Iterator[Finding]:
+def check(image: ImageSubject) -> Iterator[Finding]:
     """One finding per distribution and vendor, with all the libraries."""
     libraries = (
         item

@@ -16,14 +16,14 @@ from buildmatrix.phrases import listing, size
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.model import Finding, Fix
-from buildmatrix.rules.subject import Image
+from buildmatrix.rules.subject import ImageSubject
 
 _METADATA = (".dist-info", ".egg-info")
 #: Characters of an instruction that a message shows.
 _SHOWN = 100
 
 
-def check(image: Image) -> Iterator[Finding]:
+def check(image: ImageSubject) -> Iterator[Finding]:
     """One finding per pair of layers and foreign vendor; one for the rest of a pair."""
     judged = [(_foreign(image, buried), buried) for buried in image.inventory.buried]
     judged.sort(key=lambda item: (item[1].layer, item[1].by, _vendor(item[0])))
@@ -41,7 +41,7 @@ def check(image: Image) -> Iterator[Finding]:
 
 
 def _finding(
-    image: Image,
+    image: ImageSubject,
     groups: list[Buried],
     total: int,
     layer: int,
@@ -71,7 +71,7 @@ def _finding(
     )
 
 
-def _fix(image: Image, *, is_base: bool) -> Fix:
+def _fix(image: ImageSubject, *, is_base: bool) -> Fix:
     if is_base:
         return Fix(
             "base",
@@ -85,7 +85,7 @@ def _fix(image: Image, *, is_base: bool) -> Fix:
     )
 
 
-def layer_name(image: Image, index: int) -> str:
+def layer_name(image: ImageSubject, index: int) -> str:
     """How a message names a layer: `layer 6 (RUN pip install ...)`."""
     layers = image.inventory.layers
     text = layers[index].instruction if index < len(layers) else ""
@@ -97,7 +97,7 @@ def _vendor(evidence: tuple[Evidence, ...]) -> str:
     return evidence[0].vendor if evidence else ""
 
 
-def _foreign(image: Image, buried: Buried) -> tuple[Evidence, ...]:
+def _foreign(image: ImageSubject, buried: Buried) -> tuple[Evidence, ...]:
     """What the names of hidden files say of another vendor; nothing for what says nothing."""
     last = buried.path.rpartition("/")[2]
     found: list[Evidence] = []

@@ -12,12 +12,12 @@ from buildmatrix.inventory.python_path import first_on_path, with_environment
 from buildmatrix.phrases import listing, size
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.model import Finding, Fix, Severity
-from buildmatrix.rules.subject import Image
+from buildmatrix.rules.subject import ImageSubject
 
 _METADATA = ".dist-info"
 
 
-def check(image: Image) -> Iterator[Finding]:
+def check(image: ImageSubject) -> Iterator[Finding]:
     """One finding per name: for what an interpreter sees twice, else for what a layer replaced."""
     told: set[str] = set()
     for path, copies in _seen_twice(image):
@@ -31,7 +31,7 @@ def check(image: Image) -> Iterator[Finding]:
             yield from _exchanged(image, name, version, place)
 
 
-def _seen_twice(image: Image) -> Iterator[tuple[PythonPath | None, list[Distribution]]]:
+def _seen_twice(image: ImageSubject) -> Iterator[tuple[PythonPath | None, list[Distribution]]]:
     """Copies that one interpreter finds, the one that it imports first."""
     everything = image.inventory.distributions
     for python_path in image.inventory.python_paths:
@@ -64,17 +64,19 @@ def _by_name(those: Iterable[Distribution]) -> Mapping[str, list[Distribution]]:
     return names
 
 
-def _match(image: Image, name: str, version: str) -> DistributionMatch | None:
+def _match(image: ImageSubject, name: str, version: str) -> DistributionMatch | None:
     match = distribution(name, version, image.catalogue)
     return match if match is not None and match.vendor is not None else None
 
 
-def _matters(image: Image, copies: Sequence[Distribution]) -> bool:
+def _matters(image: ImageSubject, copies: Sequence[Distribution]) -> bool:
     """Whether a backend is at stake: every Debian image has two copies of pip."""
     return any(_match(image, copy.name, copy.version) is not None for copy in copies)
 
 
-def _shadowed(image: Image, path: PythonPath | None, copies: Sequence[Distribution]) -> Finding:
+def _shadowed(
+    image: ImageSubject, path: PythonPath | None, copies: Sequence[Distribution]
+) -> Finding:
     first, *others = copies
     folders = {posixpath.dirname(copy.path) for copy in copies}
     places = listing(f"{copy.version} in {posixpath.dirname(copy.path)}" for copy in copies)
@@ -106,7 +108,7 @@ def _shadowed(image: Image, path: PythonPath | None, copies: Sequence[Distributi
     )
 
 
-def _severity(image: Image, copies: Sequence[Distribution]) -> Severity:
+def _severity(image: ImageSubject, copies: Sequence[Distribution]) -> Severity:
     """An error where the copies are builds for different backends, or nobody knows which it is."""
     matches = [_match(image, copy.name, copy.version) for copy in copies]
     backends = {None if match is None else match.backend for match in matches}
@@ -115,7 +117,7 @@ def _severity(image: Image, copies: Sequence[Distribution]) -> Severity:
     return "error" if len(backends) > 1 or (mixed and different) else "warning"
 
 
-def _vendor(image: Image, copies: Sequence[Distribution]) -> str | None:
+def _vendor(image: ImageSubject, copies: Sequence[Distribution]) -> str | None:
     """The vendor of the first copy that is foreign, else of the first that has one."""
     matches = [
         match for copy in copies if (match := _match(image, copy.name, copy.version)) is not None
@@ -127,7 +129,7 @@ def _vendor(image: Image, copies: Sequence[Distribution]) -> str | None:
 # What a later layer put in the place of what an earlier one had
 
 
-def _replaced(image: Image) -> Iterator[tuple[str, str, str]]:
+def _replaced(image: ImageSubject) -> Iterator[tuple[str, str, str]]:
     """Name, version and place of distributions whose metadata a later layer deleted."""
     for buried in image.inventory.buried:
         last = buried.path.rpartition("/")[2]
@@ -137,7 +139,7 @@ def _replaced(image: Image) -> Iterator[tuple[str, str, str]]:
                 yield name.replace("_", "-").replace(".", "-").lower(), version, buried.path
 
 
-def _exchanged(image: Image, name: str, version: str, place: str) -> Iterator[Finding]:
+def _exchanged(image: ImageSubject, name: str, version: str, place: str) -> Iterator[Finding]:
     """A build for one backend that stands where there was one for another."""
     before = _match(image, name, version)
     for now in image.inventory.distributions:

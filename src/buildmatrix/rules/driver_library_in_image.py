@@ -15,10 +15,10 @@ from buildmatrix.rules.carried import total
 from buildmatrix.rules.findings import by_owner, chain_to_file, finding, holder
 from buildmatrix.rules.fixes import accept
 from buildmatrix.rules.model import Finding, Fix
-from buildmatrix.rules.subject import Image
+from buildmatrix.rules.subject import ImageSubject
 
 
-def check(image: Image) -> Iterator[Finding]:
+def check(image: ImageSubject) -> Iterator[Finding]:
     """One finding per distribution and vendor, foreign or not."""
     drivers = (
         item

@@ -23,7 +23,7 @@ from buildmatrix.rules import known_vulnerability, not_checked
 from buildmatrix.rules.agreement import BELONGS, agreed
 from buildmatrix.rules.model import Finding, Verdict, in_order
 from buildmatrix.rules.registry import RULES, Scope
-from buildmatrix.rules.subject import Image, Subject, built, locked
+from buildmatrix.rules.subject import ImageSubject, Subject, built, locked
 from buildmatrix.rules.wheels import Wheels
 from buildmatrix.spec.model import Policy, Target
 from buildmatrix.vulnerabilities.model import Advisories
@@ -36,11 +36,11 @@ def _checks(*scopes: Scope) -> tuple[Callable[..., Iterator[Finding]], ...]:
 #: Rules about distributions, locked or installed.
 OF_DISTRIBUTIONS: tuple[Callable[[Subject], Iterator[Finding]], ...] = _checks("lock")
 #: Rules about what lies in an image.
-OF_IMAGES: tuple[Callable[[Image], Iterator[Finding]], ...] = _checks("files", "image")
+OF_IMAGES: tuple[Callable[[ImageSubject], Iterator[Finding]], ...] = _checks("files", "image")
 #: Rules about wheels and the lock that names them.
 OF_WHEELS: tuple[Callable[[Wheels], Iterator[Finding]], ...] = _checks("wheels")
 #: Rules about files that need no system below them: a wheel alone shows what they look for.
-OF_FILES: tuple[Callable[[Image], Iterator[Finding]], ...] = _checks("files")
+OF_FILES: tuple[Callable[[ImageSubject], Iterator[Finding]], ...] = _checks("files")
 #: Rules that are about the files of single distributions.
 _FILES = ("BM201", "BM203", "BM301", "BM401", "BM501")
 

@@ -18,13 +18,13 @@ from buildmatrix.inventory.model import PythonLoad
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.imports import Imported
 from buildmatrix.rules.model import Failure
-from buildmatrix.rules.tree import Tree
+from buildmatrix.rules.tree import TreeView
 
 #: Libraries that look for the drivers of several vendors.
 _LOADER = "loader"
 
 
-def failure(tree: Tree, owner: str, evidence: Sequence[Evidence]) -> Failure | None:
+def failure(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> Failure | None:
     """The first thing that fails; None where nothing is known to.
 
     Args:
@@ -42,7 +42,7 @@ def failure(tree: Tree, owner: str, evidence: Sequence[Evidence]) -> Failure | N
     return None
 
 
-def absent_links(tree: Tree, owner: str, evidence: Sequence[Evidence]) -> list[Evidence]:
+def absent_links(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> list[Evidence]:
     """Libraries that files of a distribution link, and that nothing brings."""
     supplied = tree.supplied.get(owner, frozenset())
     return [
@@ -56,7 +56,7 @@ def absent_links(tree: Tree, owner: str, evidence: Sequence[Evidence]) -> list[E
     ]
 
 
-def _links(tree: Tree, owner: str, evidence: Sequence[Evidence]) -> Iterator[Failure]:
+def _links(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> Iterator[Failure]:
     absent = absent_links(tree, owner, evidence)
     for item in absent:
         if tree.reach.get(item.path) == "import":
@@ -72,7 +72,7 @@ def _links(tree: Tree, owner: str, evidence: Sequence[Evidence]) -> Iterator[Fai
         yield _link(tree, lost[0], "plugin")
 
 
-def _link(tree: Tree, evidence: Evidence, kind: Literal["link", "plugin"]) -> Failure:
+def _link(tree: TreeView, evidence: Evidence, kind: Literal["link", "plugin"]) -> Failure:
     where = "nowhere in the tree"
     if tree.is_other_line(evidence.detail):
         where = f"not of {title(tree.backend, tree.catalogue)} {tree.line}, and nothing brings it"
@@ -87,7 +87,7 @@ def _link(tree: Tree, evidence: Evidence, kind: Literal["link", "plugin"]) -> Fa
     )
 
 
-def _serves(tree: Tree, evidence: Sequence[Evidence]) -> bool:
+def _serves(tree: TreeView, evidence: Sequence[Evidence]) -> bool:
     """Whether some file can work with the target's toolkit line: of many variants one is enough."""
     lines: dict[str, set[bool]] = {}
     for item in evidence:
@@ -98,7 +98,7 @@ def _serves(tree: Tree, evidence: Sequence[Evidence]) -> bool:
 
 
 def _loads(
-    tree: Tree,
+    tree: TreeView,
     calls: Sequence[PythonLoad],
     evidence: Sequence[Evidence],
     supplied: Collection[str],
@@ -141,7 +141,9 @@ def _may_fail(call: PythonLoad, text: str) -> bool:
     return call.call == "find_library" or "/" in text or not text.endswith(".so*")
 
 
-def _calls(tree: Tree, calls: Sequence[Imported], supplied: Collection[str]) -> Iterator[Failure]:
+def _calls(
+    tree: TreeView, calls: Sequence[Imported], supplied: Collection[str]
+) -> Iterator[Failure]:
     for used in calls:
         backend = used.match.backend
         if used.statement.how != "called" or not needs_library(tree, used.match):
@@ -160,7 +162,7 @@ def _calls(tree: Tree, calls: Sequence[Imported], supplied: Collection[str]) -> 
         )
 
 
-def needs_library(tree: Tree, match: DistributionMatch) -> bool:
+def needs_library(tree: TreeView, match: DistributionMatch) -> bool:
     """Whether a call of the distribution needs a foreign library for sure."""
     return (
         tree.is_foreign(match)

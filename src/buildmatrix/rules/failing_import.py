@@ -11,10 +11,10 @@ from buildmatrix.phrases import listing
 from buildmatrix.rules.findings import chain_to_file, finding
 from buildmatrix.rules.fixes import fix
 from buildmatrix.rules.model import Finding, Verdict
-from buildmatrix.rules.subject import Image
+from buildmatrix.rules.subject import ImageSubject
 
 
-def check(image: Image) -> Iterator[Finding]:
+def check(image: ImageSubject) -> Iterator[Finding]:
     """One finding per distribution that is broken by itself; it names those that import it."""
     for owner, verdict in image.verdicts.items():
         failure = verdict.failure
@@ -34,7 +34,7 @@ def check(image: Image) -> Iterator[Finding]:
         )
 
 
-def _followers(image: Image, owner: str) -> str:
+def _followers(image: ImageSubject, owner: str) -> str:
     """Those that are broken only because they import it."""
     names = [
         verdict.name for verdict in image.verdicts.values() if _is_broken_by(image, verdict, owner)
@@ -42,7 +42,7 @@ def _followers(image: Image, owner: str) -> str:
     return f"; with it fails {listing(names)}, which imports it" if names else ""
 
 
-def _is_broken_by(image: Image, verdict: Verdict, owner: str) -> bool:
+def _is_broken_by(image: ImageSubject, verdict: Verdict, owner: str) -> bool:
     own = f"{verdict.name}=={verdict.version}"
     return (
         verdict.verdict == "broken"

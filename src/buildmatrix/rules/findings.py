@@ -13,7 +13,7 @@ from buildmatrix.phrases import size
 from buildmatrix.rules.carried import total
 from buildmatrix.rules.model import UNFIT, Finding, Fix, Severity
 from buildmatrix.rules.registry import BY_CODE
-from buildmatrix.rules.subject import Image, Subject
+from buildmatrix.rules.subject import ImageSubject, Subject
 
 _PYTHON = re.compile(r"(?<=python)3\.\d+t?|(?<=cpython-)3\d+t?")
 _METADATA = re.compile(r"[^/]+(\.(?:dist|egg)-info)(?=/|$)")
@@ -106,7 +106,7 @@ def weighed(subject: Subject, owner: str | None, evidence: Iterable[Evidence]) -
     return f"{bound}{size(total(evidence))}"
 
 
-def by_verdict(image: Image, owner: str | None) -> Severity | None:
+def by_verdict(image: ImageSubject, owner: str | None) -> Severity | None:
     """How bad it is that a distribution holds or links something of another vendor.
 
     As bad as its verdict: what works and weighs little is no error, and what is made for this

@@ -8,7 +8,7 @@ from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import Replacement
 from buildmatrix.catalogue.releases import Gap, gap
 from buildmatrix.catalogue.runtimes import built_for, toolkit_line
-from buildmatrix.rules.model import Change, Fix
+from buildmatrix.rules.model import Fix, SpecChange
 from buildmatrix.rules.subject import Subject
 
 
@@ -23,7 +23,7 @@ def fix(subject: Subject, name: str, version: str | None, rule: str) -> Fix:
     own = [order for asker, order in orders if asker == name]
     can_go = bool(own) and own[0].action == "remove"
     # Where the twin does not do, its asker may do without.
-    instead = (Change("drop", name),) if can_go else ()
+    instead = (SpecChange("drop", name),) if can_go else ()
     for asker, order in orders:
         if order.action == "use" and order.target is not None:
             return _replace(subject, asker, order, instead)
@@ -65,7 +65,7 @@ def index_fix(subject: Subject, name: str) -> Fix:
         "index",
         f"{here}write `torch = {quoted(route)}` under [backend.{subject.backend}], and lock again",
         f"[backend.{subject.backend}]\ntorch = {quoted(route)}\n",
-        (Change("torch", "torch", route),),
+        (SpecChange("torch", "torch", route),),
     )
 
 
@@ -180,17 +180,19 @@ def _routed(subject: Subject, name: str, version: str | None) -> str | None:
     return None
 
 
-def _replace(subject: Subject, name: str, order: Replacement, instead: tuple[Change, ...]) -> Fix:
+def _replace(
+    subject: Subject, name: str, order: Replacement, instead: tuple[SpecChange, ...]
+) -> Fix:
     target = order.target or ""
     text, patch = _entry(subject, f"replace = {{ {name} = {quoted(target)} }}")
     here = "" if subject.target.project else f"ask for {target} in place of {name}, or "
-    changes = (Change("replace", name, target), *instead)
+    changes = (SpecChange("replace", name, target), *instead)
     return Fix("replace", here + text + _aside(order), patch, changes)
 
 
 def _remove(subject: Subject, name: str, order: Replacement) -> Fix:
     text, patch = _entry(subject, f"drop = [{quoted(name)}]")
-    return Fix("remove", text + _aside(order), patch, (Change("drop", name),))
+    return Fix("remove", text + _aside(order), patch, (SpecChange("drop", name),))
 
 
 def _accept(subject: Subject, name: str, rule: str, note: str | None) -> Fix:

@@ -11,10 +11,10 @@ from buildmatrix.rules.carried import total
 from buildmatrix.rules.findings import by_owner, finding
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.places import is_base
-from buildmatrix.rules.subject import Image
+from buildmatrix.rules.subject import ImageSubject
 
 
-def check(image: Image) -> Iterator[Finding]:
+def check(image: ImageSubject) -> Iterator[Finding]:
     """One finding per vendor: system packages, and files that no distribution brought."""
     for _, vendor, items in by_owner(item for item in image.foreign if _of_base(item)):
         packages = [item.detail for item in items if item.kind == "declared"]

@@ -12,10 +12,10 @@ from buildmatrix.rules.belonging import title
 from buildmatrix.rules.findings import by_owner, chain_to_file, finding, holder
 from buildmatrix.rules.model import Finding
 from buildmatrix.rules.places import is_base
-from buildmatrix.rules.subject import Image
+from buildmatrix.rules.subject import ImageSubject
 
 
-def check(image: Image) -> Iterator[Finding]:
+def check(image: ImageSubject) -> Iterator[Finding]:
     """One note per distribution and vendor; parts of other text do not count."""
     failures = (
         verdict.failure for verdict in image.verdicts.values() if verdict.failure is not None

@@ -9,13 +9,13 @@ from buildmatrix.phrases import listing
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.findings import by_owner, finding
 from buildmatrix.rules.model import Finding, Fix
-from buildmatrix.rules.subject import Image
+from buildmatrix.rules.subject import ImageSubject
 
 #: What the `env` block of `base.Dockerfile.j2` sets in every image.
 OF_TEMPLATES = ("PATH", "PYTHONUNBUFFERED", "VIRTUAL_ENV")
 
 
-def check(image: Image) -> Iterator[Finding]:
+def check(image: ImageSubject) -> Iterator[Finding]:
     """One finding per vendor, and one for all variables that the policy forbids."""
     foreign = (item for item in image.foreign if item.kind == "environment")
     for _, vendor, items in by_owner(foreign):
@@ -46,7 +46,7 @@ def check(image: Image) -> Iterator[Finding]:
         )
 
 
-def _fix(image: Image, names: list[str]) -> Fix:
+def _fix(image: ImageSubject, names: list[str]) -> Fix:
     ours = [name for name in names if name in OF_TEMPLATES]
     others = [name for name in names if name not in OF_TEMPLATES]
     advice = []

@@ -22,10 +22,10 @@ from buildmatrix.rules.findings import (
 from buildmatrix.rules.fixes import accept, fix
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.places import is_base
-from buildmatrix.rules.subject import Image
+from buildmatrix.rules.subject import ImageSubject
 
 
-def check(image: Image) -> Iterator[Finding]:
+def check(image: ImageSubject) -> Iterator[Finding]:
     """One finding per distribution and vendor, with all files and names."""
     needed = (
         item
@@ -65,7 +65,7 @@ def check(image: Image) -> Iterator[Finding]:
         )
 
 
-def _fix(image: Image, name: str, version: str | None, harmless: bool) -> Fix | None:
+def _fix(image: ImageSubject, name: str, version: str | None, harmless: bool) -> Fix | None:
     """What the catalogue knows to do; a build of one's own is too much for a file nobody needs."""
     known = fix(image, name, version, "BM301")
     if not harmless or known is None or known.kind != "rebuild":

@@ -12,11 +12,11 @@ from buildmatrix.rules.belonging import title
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.fixes import fix
 from buildmatrix.rules.model import Finding
-from buildmatrix.rules.subject import Image
+from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.rules.verdicts import useless_requirements
 
 
-def check(image: Image) -> Iterator[Finding]:
+def check(image: ImageSubject) -> Iterator[Finding]:
     """One finding per vendor of what is required."""
     if not image.tree.is_single:
         return

@@ -12,10 +12,10 @@ from buildmatrix.rules.carried import total
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.places import is_base
-from buildmatrix.rules.subject import Image
+from buildmatrix.rules.subject import ImageSubject
 
 
-def check(image: Image) -> Iterator[Finding]:
+def check(image: ImageSubject) -> Iterator[Finding]:
     """At most one finding: all libraries of this backend that are there from both sides."""
     base: dict[str, list[Evidence]] = {}
     wheels: dict[str, list[Evidence]] = {}

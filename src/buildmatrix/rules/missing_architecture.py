@@ -9,10 +9,10 @@ from buildmatrix.catalogue.files import LINKED_ROLE
 from buildmatrix.phrases import listing
 from buildmatrix.rules.findings import by_owner, chain_to_file, finding, holder, split_owner
 from buildmatrix.rules.model import Finding, Fix
-from buildmatrix.rules.subject import Image
+from buildmatrix.rules.subject import ImageSubject
 
 
-def check(image: Image) -> Iterator[Finding]:
+def check(image: ImageSubject) -> Iterator[Finding]:
     """One finding per distribution: a warning for missing code, a note for portable code.
 
     Static archives do not count, since no driver loads them, and neither does what tests bring or

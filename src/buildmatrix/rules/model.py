@@ -34,7 +34,7 @@ GATES: tuple[Gate, ...] = ("lock", "build", "scan", "smoke")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SpecChange:
     """One entry of a specification that a fix asks for, under the backend of its target."""
 
     #: `torch` routes the torch family; the others are about the distribution `name`.
@@ -68,7 +68,7 @@ class Fix:
     #: What to write; for a fix that was tried the difference of a file, where one can say it.
     patch: str | None = None
     #: Ways to do it that can be tried, the best one first; empty where only a person can do it.
-    changes: tuple[Change, ...] = field(default=(), metadata=IN_MEMORY)
+    changes: tuple[SpecChange, ...] = field(default=(), metadata=IN_MEMORY)
     #: None where nobody tried.
     tried: Trial | None = None
 

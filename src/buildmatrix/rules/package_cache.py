@@ -14,10 +14,10 @@ from buildmatrix.rules.belonging import title
 from buildmatrix.rules.deleted_bytes import layer_name
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.model import Finding, Fix, Severity
-from buildmatrix.rules.subject import Image
+from buildmatrix.rules.subject import ImageSubject
 
 
-def check(image: Image) -> Iterator[Finding]:
+def check(image: ImageSubject) -> Iterator[Finding]:
     """One finding per cache, and per folder with package files."""
     for leftover in image.leftovers:
         foreign = tuple(
@@ -30,7 +30,7 @@ def check(image: Image) -> Iterator[Finding]:
             yield _finding(image, leftover, foreign)
 
 
-def _finding(image: Image, leftover: Leftover, foreign: tuple[Evidence, ...]) -> Finding:
+def _finding(image: ImageSubject, leftover: Leftover, foreign: tuple[Evidence, ...]) -> Finding:
     holds = ""
     if foreign:
         first = [item for item in foreign if item.vendor == foreign[0].vendor]

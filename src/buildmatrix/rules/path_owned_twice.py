@@ -14,10 +14,10 @@ from buildmatrix.inventory.model import SharedPath
 from buildmatrix.phrases import count
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.model import Finding, Fix, Severity
-from buildmatrix.rules.subject import Image
+from buildmatrix.rules.subject import ImageSubject
 
 
-def check(image: Image) -> Iterator[Finding]:
+def check(image: ImageSubject) -> Iterator[Finding]:
     """One finding per group of distributions, with the first of the paths."""
     shared = [path for path in image.inventory.shared_paths if not _agree(path)]
     for owners, group in groupby(
@@ -45,7 +45,7 @@ def check(image: Image) -> Iterator[Finding]:
         )
 
 
-def _wrong_here(image: Image, owners: tuple[str, ...]) -> str:
+def _wrong_here(image: ImageSubject, owners: tuple[str, ...]) -> str:
     """The distribution that this backend misses least: a foreign one, else one for any backend."""
     matches = {present.name: match for present, match in image.matches}
 
@@ -67,25 +67,25 @@ def _agree(shared_path: SharedPath) -> bool:
     return shared_path.matches is not None and set(shared_path.matches) == set(shared_path.owners)
 
 
-def _outcome(image: Image, owners: tuple[str, ...], paths: list[str]) -> str:
+def _outcome(image: ImageSubject, owners: tuple[str, ...], paths: list[str]) -> str:
     if _is_one_release(image, owners) and _binaries(image, paths):
         return "both are of one release, and whichever is installed last decides which build runs"
     return "the later one overwrites the earlier one, and the mix is neither of them"
 
 
-def _binaries(image: Image, paths: list[str]) -> list[str]:
+def _binaries(image: ImageSubject, paths: list[str]) -> list[str]:
     """Those of the paths that are code of the machine, opened or not."""
     opened = {binary.path for binary in image.inventory.binaries}
     return [path for path in paths if path in opened or ".so" in path.rpartition("/")[2]]
 
 
-def _severity(image: Image, owners: tuple[str, ...], paths: list[str]) -> Severity:
+def _severity(image: ImageSubject, owners: tuple[str, ...], paths: list[str]) -> Severity:
     if _binaries(image, paths):
         return "warning" if _is_one_release(image, owners) else "error"
     return "note" if all(_is_stray(image, owners, path) for path in paths) else "warning"
 
 
-def _is_one_release(image: Image, owners: tuple[str, ...]) -> bool:
+def _is_one_release(image: ImageSubject, owners: tuple[str, ...]) -> bool:
     """Whether the owners are builds of one version of one project that differ in no backend."""
     vendors = {present.name for present, match in image.matches if match.vendor is not None}
     names = {owner.partition("==")[0] for owner in owners}
@@ -94,7 +94,7 @@ def _is_one_release(image: Image, owners: tuple[str, ...]) -> bool:
     return len(projects) == len(versions) == 1 and names.isdisjoint(vendors)
 
 
-def _is_stray(image: Image, owners: tuple[str, ...], path: str) -> bool:
+def _is_stray(image: ImageSubject, owners: tuple[str, ...], path: str) -> bool:
     """Whether a path is a file beside the packages that nobody imports.
 
     A build script or a license that got into a wheel by mistake; a module is imported by the name

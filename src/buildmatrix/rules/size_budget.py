@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from buildmatrix.phrases import size
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.model import Finding, Fix
-from buildmatrix.rules.subject import Image
+from buildmatrix.rules.subject import ImageSubject
 
 _SHOWN = 3
 
 
-def check(image: Image) -> Iterator[Finding]:
+def check(image: ImageSubject) -> Iterator[Finding]:
     """At most one finding, which names the largest distributions."""
     budgets = image.policy.max_size
     budget = budgets.get(image.backend, budgets.get("*"))

@@ -20,9 +20,9 @@ from buildmatrix.python_imports.reach import Reach
 from buildmatrix.rules.belonging import is_foreign
 from buildmatrix.rules.carried import HELD, total
 from buildmatrix.rules.model import Verdict
-from buildmatrix.rules.tree import Tree, tree_of
+from buildmatrix.rules.tree import TreeView, tree_of
 from buildmatrix.rules.verdicts import verdicts_in
-from buildmatrix.rules.ways import Ways
+from buildmatrix.rules.ways import LockWays
 from buildmatrix.spec.model import Policy, Target
 
 #: Machine in the platform tags of wheels (PEP 425), by platform.
@@ -132,15 +132,15 @@ class Subject:
         return (*((line,) if line is not None else ()), *links)
 
     @cached_property
-    def _ways(self) -> Ways:
-        return Ways(self.packages)
+    def _ways(self) -> LockWays:
+        return LockWays(self.packages)
 
     def _way(self, name: str) -> tuple[str | None, Sequence[Package]]:
         return self._ways.way(name) if name in self.packages else (None, ())
 
 
 @dataclass(frozen=True)
-class Image(Subject):
+class ImageSubject(Subject):
     """One target whose image was read."""
 
     inventory: Inventory
@@ -180,7 +180,7 @@ class Image(Subject):
         return tuple(item for item in self.evidence if self.is_foreign(item))
 
     @cached_property
-    def tree(self) -> Tree:
+    def tree(self) -> TreeView:
         """What verdicts look at."""
         return tree_of(
             self.backend,
@@ -260,14 +260,14 @@ def built(
     policy: Policy,
     resolution: Resolution | None = None,
     leftovers: Sequence[Leftover] = (),
-) -> Image:
+) -> ImageSubject:
     """The target as its image is."""
     indexes = {package.name: package.index for package in lock.packages} if lock else {}
     present = tuple(
         Present(item.name, item.version, item.path, item.size, indexes.get(item.name))
         for item in sorted(inventory.distributions, key=lambda item: (item.name, item.path))
     )
-    return Image(
+    return ImageSubject(
         target,
         catalogue,
         policy,

@@ -42,7 +42,7 @@ _LOADING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class TreeView:
     """One tree, as a target sees it."""
 
     backend: str
@@ -129,7 +129,7 @@ def tree_of(
     resolution: Resolution,
     *,
     is_whole: bool = False,
-) -> Tree:
+) -> TreeView:
     """An inventory as a target of `backend` and toolkit line `line` sees it.
 
     `is_whole`: a lock says that nothing else is installed.
@@ -157,7 +157,7 @@ def tree_of(
     native = [
         file for file in files if not isinstance(file, Artefact) and not file.path.endswith(".py")
     ]
-    return Tree(
+    return TreeView(
         backend=backend,
         line=line,
         catalogue=catalogue,

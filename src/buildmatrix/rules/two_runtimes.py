@@ -16,10 +16,10 @@ from buildmatrix.rules.belonging import title
 from buildmatrix.rules.findings import chain_to_file, finding, split_owner
 from buildmatrix.rules.fixes import line_fix
 from buildmatrix.rules.model import Finding, Fix
-from buildmatrix.rules.subject import Image
+from buildmatrix.rules.subject import ImageSubject
 
 
-def check(image: Image) -> Iterator[Finding]:
+def check(image: ImageSubject) -> Iterator[Finding]:
     """At most one finding: this backend's runtime library in more than one line."""
     runtimes = [
         item
@@ -62,7 +62,7 @@ def _is_private(item: Evidence) -> bool:
     return demangle(name) != name
 
 
-def _fix(image: Image, item: Evidence, expected: str) -> Fix:
+def _fix(image: ImageSubject, item: Evidence, expected: str) -> Fix:
     name, version = split_owner(item.distribution)
     if name is not None and version is not None:
         return line_fix(image, name, version, expected)

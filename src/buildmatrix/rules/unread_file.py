@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.fixes import accept
 from buildmatrix.rules.model import Finding, Fix
-from buildmatrix.rules.subject import Image
+from buildmatrix.rules.subject import ImageSubject
 
 #: A line of a file that asks for something which nobody looks at.
 _PLACE = re.compile(r":\d+$")
 
 
-def check(image: Image) -> Iterator[Finding]:
+def check(image: ImageSubject) -> Iterator[Finding]:
     """One finding per path. The run ends with exit code 3 as long as it is not waived."""
     owners = {binary.path: binary.owner for binary in image.inventory.binaries}
     for item in (*image.inventory.unread, *image.resolution.unread):

@@ -18,10 +18,10 @@ from buildmatrix.rules.belonging import title
 from buildmatrix.rules.findings import chain_to_file, finding, holder, split_owner
 from buildmatrix.rules.fixes import quoted
 from buildmatrix.rules.model import Finding, Fix, Severity
-from buildmatrix.rules.subject import Image
+from buildmatrix.rules.subject import ImageSubject
 
 
-def check(image: Image) -> Iterator[Finding]:
+def check(image: ImageSubject) -> Iterator[Finding]:
     """One finding per distribution, and one for all files that belong to none."""
     is_root = image.resolution.is_root
     owners = {binary.path: binary.owner or "" for binary in image.inventory.binaries}
@@ -37,7 +37,7 @@ def check(image: Image) -> Iterator[Finding]:
         yield _finding(image, owner or None, list(group))
 
 
-def _finding(image: Image, owner: str | None, missing: list[Needed]) -> Finding:
+def _finding(image: ImageSubject, owner: str | None, missing: list[Needed]) -> Finding:
     rank = {"error": 0, "warning": 1, "note": 2}
     judged = [(needed, _severity(image, owner, needed)) for needed in missing]
     first, severity = min(judged, key=lambda item: rank[item[1]])
@@ -55,7 +55,7 @@ def _finding(image: Image, owner: str | None, missing: list[Needed]) -> Finding:
     )
 
 
-def _lines(image: Image, needed: Needed) -> str:
+def _lines(image: ImageSubject, needed: Needed) -> str:
     """What the target's toolkit line has to do with it."""
     if not image.tree.is_other_line(needed.name):
         return ""
@@ -66,7 +66,7 @@ def _lines(image: Image, needed: Needed) -> str:
     )
 
 
-def _lines_of(image: Image, needed: Needed) -> str:
+def _lines_of(image: ImageSubject, needed: Needed) -> str:
     library_matches = library(needed.name, None, image.catalogue)
     return " or ".join(
         line
@@ -76,7 +76,7 @@ def _lines_of(image: Image, needed: Needed) -> str:
     )
 
 
-def _fix(image: Image, owner: str | None, item: Needed, missing: Sequence[Needed]) -> Fix:
+def _fix(image: ImageSubject, owner: str | None, item: Needed, missing: Sequence[Needed]) -> Fix:
     name, _ = split_owner(owner)
     if image.tree.is_other_line(item.name):
         backend = title(image.backend, image.catalogue)
@@ -97,7 +97,7 @@ def _fix(image: Image, owner: str | None, item: Needed, missing: Sequence[Needed
     )
 
 
-def _use(image: Image, needed: Needed) -> str:
+def _use(image: ImageSubject, needed: Needed) -> str:
     """Who loads the file, and what happens then."""
     place = next(
         (b.reached_from for b in image.inventory.binaries if b.path == needed.binary), None
@@ -113,7 +113,7 @@ def _use(image: Image, needed: Needed) -> str:
     return ""
 
 
-def _severity(image: Image, owner: str | None, needed: Needed) -> Severity:
+def _severity(image: ImageSubject, owner: str | None, needed: Needed) -> Severity:
     """An error where an import fails for a library of the catalogue.
 
     What an import survives without, or what only a call or nobody loads, is a warning. Files of no
@@ -131,7 +131,7 @@ def _severity(image: Image, owner: str | None, needed: Needed) -> Severity:
     return "error" if known and image.reach.get(needed.binary) == "import" else "warning"
 
 
-def _expected(image: Image, needed: Needed) -> bool:
+def _expected(image: ImageSubject, needed: Needed) -> bool:
     """Foreign, injected by the container runtime, or allowed by the policy."""
     owned = library(needed.name, None, image.catalogue)
     own = image.catalogue.backends.get(image.backend)

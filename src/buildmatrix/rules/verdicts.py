@@ -25,7 +25,7 @@ from buildmatrix.rules.carried import HELD, Carried, total
 from buildmatrix.rules.failing import absent_links, failure, needs_library
 from buildmatrix.rules.imports import carried
 from buildmatrix.rules.model import UNFIT, Failure, Verdict, VerdictName
-from buildmatrix.rules.tree import Tree, required_by, tree_of
+from buildmatrix.rules.tree import TreeView, required_by, tree_of
 from buildmatrix.spec.model import Policy
 
 #: Libraries that draw windows; no accelerator is meant by them.
@@ -53,7 +53,7 @@ def verdicts(
 
 
 def verdicts_in(
-    tree: Tree, inventory: Inventory, evidence: Sequence[Evidence]
+    tree: TreeView, inventory: Inventory, evidence: Sequence[Evidence]
 ) -> tuple[Verdict, ...]:
     """See `verdicts`; for a caller that has the tree."""
     by_owner: dict[str, list[Evidence]] = {}
@@ -85,7 +85,7 @@ class _Foreign:
     required: Sequence[tuple[str, DistributionMatch]]
 
 
-def _verdict(tree: Tree, item: Distribution, evidence: Sequence[Evidence]) -> Verdict:
+def _verdict(tree: TreeView, item: Distribution, evidence: Sequence[Evidence]) -> Verdict:
     match = distribution(item.name, item.version, tree.catalogue)
     strong = [part for part in evidence if part.weight == "strong" and tree.is_foreign(part)]
     welcome = match is not None and (
@@ -140,7 +140,7 @@ def _verdict(tree: Tree, item: Distribution, evidence: Sequence[Evidence]) -> Ve
     )
 
 
-def _packed(tree: Tree, evidence: Evidence) -> Carried:
+def _packed(tree: TreeView, evidence: Evidence) -> Carried:
     carried = tree.carried.get(evidence.path) if evidence.kind == "device-code" else None
     if carried is None:
         return Carried(evidence.size, evidence.size)
@@ -166,7 +166,7 @@ def _driver(evidence: Sequence[Evidence]) -> _Judgement | None:
     return ("bloat", f"it ships {listing(shipped)}, which the host must give") if shipped else None
 
 
-def _bloat(tree: Tree, match: DistributionMatch | None, foreign: _Foreign) -> _Judgement | None:
+def _bloat(tree: TreeView, match: DistributionMatch | None, foreign: _Foreign) -> _Judgement | None:
     if foreign.belongs and match is not None and match.needs_device:
         backend = title(match.backend, tree.catalogue)
         return "broken", f"all that it is for needs a device of {backend}"
@@ -185,18 +185,18 @@ def _bloat(tree: Tree, match: DistributionMatch | None, foreign: _Foreign) -> _J
     return None
 
 
-def _requires(tree: Tree, foreign: _Foreign) -> _Judgement | None:
+def _requires(tree: TreeView, foreign: _Foreign) -> _Judgement | None:
     useless = [name for name, match in foreign.required if _is_useless(tree, name, match)]
     return ("bloat", f"it requires {listing(useless)}") if useless else None
 
 
-def _share(tree: Tree, foreign: _Foreign) -> str:
+def _share(tree: TreeView, foreign: _Foreign) -> str:
     backend = max(foreign.evidence, key=lambda evidence: evidence.size).backend
     bound = "at least " if foreign.is_incomplete else ""
     return f"{bound}{size(foreign.size)} of it are for {title(backend, tree.catalogue)}"
 
 
-def _lacking(tree: Tree, owner: str, evidence: Sequence[Evidence]) -> _Judgement | None:
+def _lacking(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> _Judgement | None:
     """Some of its files are for another toolkit line of this backend, and cannot be loaded."""
     lost = [link for link in absent_links(tree, owner, evidence) if tree.is_other_line(link.detail)]
     if not lost:
@@ -208,7 +208,7 @@ def _lacking(tree: Tree, owner: str, evidence: Sequence[Evidence]) -> _Judgement
     )
 
 
-def _is_useless(tree: Tree, name: str, match: DistributionMatch) -> bool:
+def _is_useless(tree: TreeView, name: str, match: DistributionMatch) -> bool:
     """Whether a foreign requirement is of no use here for sure.
 
     A wheel alone does not say which build of a family would be installed, and of one that is there
@@ -219,7 +219,9 @@ def _is_useless(tree: Tree, name: str, match: DistributionMatch) -> bool:
     return match.kind != "multi-backend"
 
 
-def useless_requirements(tree: Tree, item: Distribution) -> Iterator[tuple[str, DistributionMatch]]:
+def useless_requirements(
+    tree: TreeView, item: Distribution
+) -> Iterator[tuple[str, DistributionMatch]]:
     """What `item` requires without condition and is of no use on this backend."""
     for name, match in _foreign_requirements(tree, item):
         if _is_useless(tree, name, match):
@@ -227,14 +229,16 @@ def useless_requirements(tree: Tree, item: Distribution) -> Iterator[tuple[str, 
 
 
 def _foreign_requirements(
-    tree: Tree, item: Distribution
+    tree: TreeView, item: Distribution
 ) -> Iterator[tuple[str, DistributionMatch]]:
     for name, match in required_by(item, tree.installed, tree.catalogue, is_single=tree.is_single):
         if tree.is_foreign(match) and tree.backend not in match.tolerated_in:
             yield name, match
 
 
-def _requiring(tree: Tree, verdicts: Sequence[Verdict], inventory: Inventory) -> Iterator[Verdict]:
+def _requiring(
+    tree: TreeView, verdicts: Sequence[Verdict], inventory: Inventory
+) -> Iterator[Verdict]:
     """The verdicts, with that of a build for another backend passed on to what requires it."""
     bad = {one.name for one in verdicts if one.verdict in ("bloat", "broken")}
     items = {(item.name, item.version): item for item in inventory.distributions}
@@ -251,7 +255,7 @@ def _requiring(tree: Tree, verdicts: Sequence[Verdict], inventory: Inventory) ->
         yield verdict
 
 
-def _own(tree: Tree, match: DistributionMatch | None) -> _Judgement | None:
+def _own(tree: TreeView, match: DistributionMatch | None) -> _Judgement | None:
     """Made for this backend, or expected on it; what only holds some device code is for all."""
     if match is None or match.vendor is None or match.kind == "embedded":
         return None
@@ -263,7 +267,7 @@ def _own(tree: Tree, match: DistributionMatch | None) -> _Judgement | None:
 
 
 def _optional(
-    tree: Tree,
+    tree: TreeView,
     item: Distribution,
     match: DistributionMatch | None,
     evidence: Sequence[Evidence],

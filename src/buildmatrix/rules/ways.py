@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from buildmatrix.locks.model import Package
 
 
-class Ways:
+class LockWays:
     """The shortest ways of all packages of a lock, found once and in linear time."""
 
     def __init__(self, packages: Mapping[str, Package]) -> None:

@@ -12,12 +12,12 @@ from buildmatrix.inventory.model import Inventory
 from buildmatrix.loader.resolution import Needed, Resolution
 from buildmatrix.loader.resolver import resolve
 from buildmatrix.locks.model import Lock, Staleness
-from buildmatrix.rules.subject import Image, Present
+from buildmatrix.rules.subject import ImageSubject, Present
 from buildmatrix.spec.model import Policy, Target
 
 
 @dataclass(frozen=True)
-class Wheels(Image):
+class Wheels(ImageSubject):
     """One target whose locked wheels were read, some of them in part; no base image lies below."""
 
     #: Why the lock does not fit its inputs, where it does not.
@@ -27,7 +27,7 @@ class Wheels(Image):
 
     @property
     def here(self) -> str:
-        """See `Image.here`."""
+        """See `ImageSubject.here`."""
         return "this lock"
 
 

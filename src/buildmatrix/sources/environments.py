@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.trees.base import File, Source, Symlink, Tree, Trouble, Unreadable, reason
+from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble, Unreadable, reason
 
 CONFIGURATION = "pyvenv.cfg"
 #: Bytes of a pyvenv.cfg.
@@ -106,7 +106,7 @@ class JoinedTree(Tree):
             for entry in part.tree.walk():
                 yield replace(entry, path=part.prefix + entry.path)
 
-    def open(self, path: str) -> AbstractContextManager[Source]:
+    def open(self, path: str) -> AbstractContextManager[RandomAccess]:
         """See `Tree.open`."""
         for part in reversed(self._parts):
             if path.startswith(part.prefix):

@@ -13,7 +13,7 @@ from buildmatrix.sources.declared_file import DeclaredFile
 
 
 @dataclass(frozen=True)
-class LockFile(DeclaredFile):
+class LockSource(DeclaredFile):
     """A lock."""
 
     prefix = "lock"

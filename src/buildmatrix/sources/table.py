@@ -6,7 +6,7 @@ from buildmatrix.sources.archive import ImageArchive, ImageLayout
 from buildmatrix.sources.binary import SingleBinary
 from buildmatrix.sources.directory import Directory
 from buildmatrix.sources.docker import DockerImage
-from buildmatrix.sources.lock_file import LockFile
+from buildmatrix.sources.lock_file import LockSource
 from buildmatrix.sources.model import Source
 from buildmatrix.sources.project_file import ProjectFile
 from buildmatrix.sources.pypi import PackageRequirement
@@ -23,7 +23,7 @@ SOURCES: tuple[type[Source], ...] = (
     ImageLayout,
     RequirementsFile,
     ProjectFile,
-    LockFile,
+    LockSource,
     PackageRequirement,
     SavedReport,
     SingleBinary,

@@ -30,7 +30,7 @@ from buildmatrix.spec.model import (
 from buildmatrix.spec.paths import copied, data_files
 from buildmatrix.spec.placeholders import short_commit
 from buildmatrix.spec.points import choose, version_order
-from buildmatrix.spec.shapes import Node, SourceText
+from buildmatrix.spec.shapes import SourceText, SpecNode
 from buildmatrix.spec.tables import row
 from buildmatrix.spec.targets import Context, build_targets
 from buildmatrix.spec.waivers import checked_waiver
@@ -71,7 +71,7 @@ def load_spec(path: Path, backends: Backends | None = None) -> Spec:
     """
     problems = Problems(str(path))
     document = read(path, problems, absent="run `buildmatrix init`, or name a file with -f")
-    file = row(SpecFile).read(document.values, Node(document, problems))
+    file = row(SpecFile).read(document.values, SpecNode(document, problems))
     own = data_files(file.catalogue, path.parent, problems)
     if callable(backends):
         backends = backends(tuple(path.parent / name for name in own))

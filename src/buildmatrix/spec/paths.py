@@ -16,7 +16,7 @@ from buildmatrix.spec.hints import closest
 from buildmatrix.spec.keys import CatalogueTable, SpecFile
 from buildmatrix.spec.layers import all_settings, sound
 from buildmatrix.spec.model import Position, Spec, Target
-from buildmatrix.spec.shapes import Node
+from buildmatrix.spec.shapes import SpecNode
 from buildmatrix.spec.tables import row
 
 
@@ -53,7 +53,7 @@ def read_data_files(path: Path) -> tuple[Path, ...]:
     document = read(path, problems)
     names: tuple[str, ...] = ()
     if "catalogue" in document.values:
-        entry = Node(document, problems, ("catalogue",))
+        entry = SpecNode(document, problems, ("catalogue",))
         table = row(CatalogueTable).read(document.values["catalogue"], entry)
         names = data_files(table, path.parent, problems)
     problems.stop()

@@ -35,16 +35,16 @@ _TEMPLATE = Kind("a text with placeholders", "{id}", limit=4096)
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SpecNode:
     """One entry of a document, and where complaints about it go."""
 
     document: Document
     problems: Problems
     path: Path = ()
 
-    def child(self, part: str | int) -> Node:
+    def child(self, part: str | int) -> SpecNode:
         """The entry of a key, or of an element."""
-        return Node(self.document, self.problems, (*self.path, part))
+        return SpecNode(self.document, self.problems, (*self.path, part))
 
     @property
     def key(self) -> Position:
@@ -96,7 +96,7 @@ class Shape(Generic[T_co]):
     #: As TOML.
     example: str
     #: The typed value of what the parser gave; notes problems and falls back to the stand-in.
-    read: Callable[[object, Node], T_co]
+    read: Callable[[object, SpecNode], T_co]
     #: What takes the place of a value that is missing or wrong.
     stand_in: Callable[[Position], T_co]
     #: The same as JSON schema, draft 2020-12.
@@ -108,7 +108,7 @@ class Shape(Generic[T_co]):
 def text(kind: Kind, *, template: bool = False) -> Shape[SourceText]:
     """A string of one kind; with `template`, placeholders may stand in it."""
 
-    def read(value: object, node: Node) -> SourceText:
+    def read(value: object, node: SpecNode) -> SourceText:
         if not isinstance(value, str):
             node.mismatch(value, "a string", _in_quotes(value, kind) or f'"{kind.example}"')
             return stand_in(node.value)
@@ -153,7 +153,7 @@ def whole(low: int, high: int, example: str) -> Shape[int]:
     """A whole number between two bounds."""
     what = f"the number {low}" if low == high else f"a whole number from {low} to {high}"
 
-    def read(value: object, node: Node) -> int:
+    def read(value: object, node: SpecNode) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
             node.mismatch(value, what, example)
         elif not low <= value <= high:
@@ -172,7 +172,7 @@ def day() -> Shape[date]:
     """A TOML date. Editors hand it to the schema as a string."""
     what, example = "a date", "2027-01-31"
 
-    def read(value: object, node: Node) -> date:
+    def read(value: object, node: SpecNode) -> date:
         if isinstance(value, date) and not isinstance(value, datetime):
             return value
         if isinstance(value, str):
@@ -192,7 +192,7 @@ def many(element: Shape[T], *, single: bool = False, at_least: int = 0) -> Shape
     plural = element.what.removeprefix("a ").removeprefix("an ").split(" with ")[0] + "s"
     what, example = f"a list of {plural}", f"[{element.example}]"
 
-    def read(value: object, node: Node) -> tuple[T, ...]:
+    def read(value: object, node: SpecNode) -> tuple[T, ...]:
         if not isinstance(value, list):
             if single:
                 return (element.read(value, node),)
@@ -219,7 +219,7 @@ def pair(first: Shape[First], second: Shape[Second]) -> Shape[tuple[First, Secon
     """A list of exactly two strings."""
     what, example = "a list of two strings", f"[{first.example}, {second.example}]"
 
-    def read(value: object, node: Node) -> tuple[First, Second]:
+    def read(value: object, node: SpecNode) -> tuple[First, Second]:
         if isinstance(value, list) and len(value) == 2:
             return first.read(value[0], node.child(0)), second.read(value[1], node.child(1))
         if isinstance(value, list):
@@ -243,7 +243,7 @@ def named(kind: Kind, element: Shape[T], *, wildcard: bool = False) -> Shape[dic
     """A table whose keys the user chooses, within a kind; with `wildcard`, `*` is one as well."""
     example = f'{{ "{kind.example}" = {element.example} }}'
 
-    def read(value: object, node: Node) -> dict[str, T]:
+    def read(value: object, node: SpecNode) -> dict[str, T]:
         if not isinstance(value, dict):
             node.mismatch(value, "a table", example)
             return {}
@@ -279,7 +279,7 @@ def either(first: Shape[First], first_type: type, second: Shape[Second]) -> Shap
     """One of two shapes, told apart by the TOML type that `first` accepts."""
     what = f"{first.what} or {second.what}"
 
-    def read(value: object, node: Node) -> First | Second:
+    def read(value: object, node: SpecNode) -> First | Second:
         if isinstance(value, first_type):
             return first.read(value, node)
         if not isinstance(value, dict | list):

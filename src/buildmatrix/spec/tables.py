@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 from buildmatrix.spec.hints import did_you_mean
 from buildmatrix.spec.kinds import quoted
 from buildmatrix.spec.model import Position
-from buildmatrix.spec.shapes import Json, Node, Shape
+from buildmatrix.spec.shapes import Json, Shape, SpecNode
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ def keys_of(table: type[Table]) -> tuple[Key, ...]:
 def row(table: type[TableT], example: str = "{ ... }") -> Shape[TableT]:
     """A table with fixed keys, read into the dataclass that declares them."""
 
-    def read(value: object, node: Node) -> TableT:
+    def read(value: object, node: SpecNode) -> TableT:
         if not isinstance(value, dict):
             node.mismatch(value, "a table", example)
             return stand_in(node.value)

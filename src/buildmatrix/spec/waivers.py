@@ -11,7 +11,7 @@ from buildmatrix.spec.keys_checks import WaiverTable
 from buildmatrix.spec.layers import sound
 from buildmatrix.spec.model import Waiver
 from buildmatrix.spec.points import choose
-from buildmatrix.spec.shapes import Node, many
+from buildmatrix.spec.shapes import SpecNode, many
 from buildmatrix.spec.tables import Table, group, row
 
 
@@ -30,7 +30,7 @@ def load_waivers(path: Path, ids: Sequence[str] | None) -> tuple[Waiver, ...]:
     """
     problems = Problems(str(path))
     document = read(path, problems, absent="name a file with [[waive]] tables")
-    file = row(WaiversFile).read(document.values, Node(document, problems))
+    file = row(WaiversFile).read(document.values, SpecNode(document, problems))
     waivers = tuple(checked_waiver(waive, ids, (), problems) for waive in file.waive)
     problems.stop()
     return waivers

@@ -21,7 +21,7 @@ from buildmatrix.state.folder import TargetFiles
 VERSION = "buildmatrix/journal/1"
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class BuildRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One target that was built and scanned."""
 
     key: str
@@ -46,22 +46,22 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return all(present.get(tag) in names for tag in self.tags)
 
 
-def stored(files: TargetFiles) -> Record | None:
+def stored(files: TargetFiles) -> BuildRecord | None:
     """The record of a target, if its inventory is still the one that it names."""
     try:
-        record = msgspec.json.decode(files.record.read_bytes(), type=Record)
+        record = msgspec.json.decode(files.record.read_bytes(), type=BuildRecord)
         return record if sha256_of(files.inventory) == record.inventory else None
     except (OSError, msgspec.MsgspecError):
         return None  # Never written, deleted, or written by another version.
 
 
-def read(files: TargetFiles, key: str) -> Record | None:
+def read(files: TargetFiles, key: str) -> BuildRecord | None:
     """The same, if it is about `key`: else the target has to be built again."""
     record = stored(files)
     return record if record is not None and record.key == key else None
 
 
-def write(files: TargetFiles, record: Record) -> None:
+def write(files: TargetFiles, record: BuildRecord) -> None:
     """Store a record. Raises `BuildError` when the disk is full."""
     with writing(files.folder):
         write_atomically(files.record, msgspec.json.format(msgspec.json.encode(record), indent=1))

@@ -28,7 +28,7 @@ from buildmatrix.inventory.codec import encode
 from buildmatrix.inventory.model import SCHEMA, Inventory
 from buildmatrix.store.cache import DAY, Cache, code
 from buildmatrix.store.inventories import INVENTORY
-from buildmatrix.trees.base import File, Source, Symlink, Tree, Trouble
+from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble
 from buildmatrix.trees.directory import changed_ns
 
 #: Bytes of all entries together; the least recently used ones go first.
@@ -107,7 +107,7 @@ class _Walked(Tree):
     def walk(self) -> Iterator[File | Symlink | Trouble]:
         return iter(self._entries)
 
-    def open(self, path: str) -> AbstractContextManager[Source]:
+    def open(self, path: str) -> AbstractContextManager[RandomAccess]:
         return self._tree.open(path)
 
     def content(self, settled_ns: int) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from buildmatrix.inventory.collect import Seen
+from buildmatrix.inventory.collect import FileFacts
 from buildmatrix.trees.base import File
 from buildmatrix.trees.directory import changed_ns
 
@@ -18,7 +18,7 @@ class FileMemory:
     """What is remembered of one file: its stamp, and what was seen; None for nothing of note."""
 
     stamp: bytes
-    seen: Seen | None = None
+    seen: FileFacts | None = None
 
 
 #: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
@@ -26,7 +26,7 @@ FILES = msgspec.msgpack.Decoder(dict[bytes, FileMemory])
 
 
 class FolderMemory:
-    """An `inventory.collect.Memory` for one scan of one folder."""
+    """An `inventory.collect.FactMemory` for one scan of one folder."""
 
     def __init__(self, known: Mapping[bytes, FileMemory], settled_ns: int) -> None:
         self._known = known
@@ -39,14 +39,14 @@ class FolderMemory:
         """Whether `files` says anything else than what was known before the scan."""
         return self.files != self._known
 
-    def recall(self, file: File) -> Seen | None:
+    def recall(self, file: File) -> FileFacts | None:
         """See `Memory.recall`."""
         memory = self._known.get(os.fsencode(file.path))
         if memory is None or memory.stamp != file.stamp:
             return None
-        return memory.seen or Seen()
+        return memory.seen or FileFacts()
 
-    def keep(self, file: File, seen: Seen) -> None:
+    def keep(self, file: File, seen: FileFacts) -> None:
         """See `Memory.keep`. What could not be read is tried again next time."""
         if file.stamp is None or seen.unread is not None:
             return
@@ -54,4 +54,4 @@ class FolderMemory:
             return
         bare = replace(seen, bytes_read=0)
         path = os.fsencode(file.path)
-        self.files[path] = FileMemory(file.stamp, bare if bare != Seen() else None)
+        self.files[path] = FileMemory(file.stamp, bare if bare != FileFacts() else None)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, Literal, Protocol
 
-from buildmatrix.trees.base import Source, Unreadable
+from buildmatrix.trees.base import RandomAccess, Unreadable
 
 #: Bytes that one read of the archive's structure may ask for: longer names and pax headers are
 #: lies.
@@ -47,7 +47,7 @@ Zstandard = Callable[[io.BufferedIOBase], Readable]
 
 
 class OpenFile:
-    """A `Source` over an open file, which somebody else closes."""
+    """A `RandomAccess` over an open file, which somebody else closes."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -55,7 +55,7 @@ class OpenFile:
         self.bytes_read = 0
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `Source.read`."""
+        """See `RandomAccess.read`."""
         data = os.pread(self._descriptor, max(0, min(length, self.size - offset)), offset)
         self.bytes_read += len(data)
         return data
@@ -63,15 +63,15 @@ class OpenFile:
 
 @dataclass(slots=True)
 class Slice:
-    """A part of another source, as a `Source`: a member of an archive, a blob, a layer."""
+    """A part of another source, as a `RandomAccess`: a member of an archive, a blob, a layer."""
 
-    source: Source
+    source: RandomAccess
     offset: int
     size: int
     bytes_read: int = 0
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `Source.read`. Raises `Unreadable` where the archive ends before the member does."""
+        """See `RandomAccess.read`. Raises `Unreadable` where the archive ends before the member."""
         length = min(length, self.size - offset)
         if offset < 0 or length <= 0:
             return b""
@@ -83,7 +83,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class TarMember:
     """One entry of an archive. `name` as stored; see `plain` for a path that can be trusted."""
 
     name: str
@@ -94,7 +94,7 @@ class Member:
     target: str = ""
 
 
-def members(archive: Slice) -> Iterator[Member]:
+def members(archive: Slice) -> Iterator[TarMember]:
     """The entries of the uncompressed tar archive in `archive`, in order.
 
     Raises `Unreadable` when it is none, is cut short, or has more than `MOST_MEMBERS`.
@@ -119,17 +119,17 @@ def members(archive: Slice) -> Iterator[Member]:
         raise Unreadable(f"no readable tar archive: {error}") from error
 
 
-def _member(info: tarfile.TarInfo, archive: Slice) -> Member:
+def _member(info: tarfile.TarInfo, archive: Slice) -> TarMember:
     if info.issym():
-        return Member(info.name, "symlink", target=info.linkname)
+        return TarMember(info.name, "symlink", target=info.linkname)
     if info.islnk():
-        return Member(info.name, "hardlink", target=info.linkname)
+        return TarMember(info.name, "hardlink", target=info.linkname)
     if info.isdir():
-        return Member(info.name, "folder")
+        return TarMember(info.name, "folder")
     if info.isreg():
         data = Slice(archive, info.offset_data, info.size)
-        return Member(info.name, "file", None if info.issparse() else data)
-    return Member(info.name, "other")
+        return TarMember(info.name, "file", None if info.issparse() else data)
+    return TarMember(info.name, "other")
 
 
 def plain(name: str) -> str | None:

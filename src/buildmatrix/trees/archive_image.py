@@ -140,7 +140,7 @@ def _blob(blobs: Mapping[str, Slice], name: str) -> Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class ImageBlobs:
     """An image among blobs."""
 
     configuration: Configuration
@@ -148,7 +148,7 @@ class Image:
     layers: tuple[str, ...]
 
 
-def image_in(blobs: Mapping[str, Slice]) -> Image:
+def image_in(blobs: Mapping[str, Slice]) -> ImageBlobs:
     """The one image of the layout or archive whose files are `blobs`. Raises `Unreadable`.
 
     Only its documents are read.
@@ -169,13 +169,13 @@ def image_in(blobs: Mapping[str, Slice]) -> Image:
     return next(iter(distinct.values()))
 
 
-def _title(image: Image) -> str:
+def _title(image: ImageBlobs) -> str:
     return ", ".join(image.configuration.names) or "without a name"
 
 
 def _of_index(
     blobs: Mapping[str, Slice], index: Mapping[str, object], names: tuple[str, ...], depth: int
-) -> Iterator[Image]:
+) -> Iterator[ImageBlobs]:
     """The images of an index whose blobs are there: one of many platforms may be saved alone."""
     if depth > DEEPEST_INDEX:
         raise Unreadable(f"indexes nested more than {DEEPEST_INDEX} deep")
@@ -204,7 +204,7 @@ def _of_index(
             yield _with(config, layers, named)
 
 
-def _of_docker(blobs: Mapping[str, Slice]) -> Iterator[Image]:
+def _of_docker(blobs: Mapping[str, Slice]) -> Iterator[ImageBlobs]:
     for entry in _list(_parsed(blobs, "manifest.json"), "manifest.json"):
         if not isinstance(entry, dict):
             raise Unreadable("manifest.json lists something that is no image")
@@ -216,7 +216,9 @@ def _of_docker(blobs: Mapping[str, Slice]) -> Iterator[Image]:
         yield _with(config, layers, names)
 
 
-def _with(config: Mapping[str, object], layers: tuple[str, ...], names: tuple[str, ...]) -> Image:
+def _with(
+    config: Mapping[str, object], layers: tuple[str, ...], names: tuple[str, ...]
+) -> ImageBlobs:
     if len(layers) > MOST_LAYERS:
         raise Unreadable(f"{len(layers)} layers, which no engine runs")
     inner = _object(config, "config")
@@ -230,7 +232,7 @@ def _with(config: Mapping[str, object], layers: tuple[str, ...], names: tuple[st
         _digests(config, len(layers)),
         _instructions(config, len(layers)),
     )
-    return Image(configuration, layers)
+    return ImageBlobs(configuration, layers)
 
 
 def _digests(config: Mapping[str, object], count: int) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from buildmatrix.trees.archive import Member, Slice, members, plain
-from buildmatrix.trees.base import File, Source, Symlink, Tree, Trouble, Unreadable
+from buildmatrix.trees.archive import Slice, TarMember, members, plain
+from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble, Unreadable
 
 #: Prefix of a file that hides its namesake of the layers below, and the name that hides all of
 #: them in its folder.
@@ -74,7 +74,7 @@ class LayeredTree(Tree):
     runtime puts them, always below the root.
     """
 
-    def __init__(self, layers: Sequence[Slice | Iterable[Member]]) -> None:
+    def __init__(self, layers: Sequence[Slice | Iterable[TarMember]]) -> None:
         self._root = _Folder()
         self._troubles: dict[str, str] = {}
         #: Index of the layer that is being put over the others.
@@ -99,9 +99,9 @@ class LayeredTree(Tree):
 
     # Building
 
-    def _apply(self, layer: list[Member]) -> None:
+    def _apply(self, layer: list[TarMember]) -> None:
         """Put one layer over those below; its whiteouts first, they hide nothing of its own."""
-        additions: list[tuple[str, Member]] = []
+        additions: list[tuple[str, TarMember]] = []
         for member in layer:
             path = plain(member.name)
             if path is None:
@@ -136,7 +136,7 @@ class LayeredTree(Tree):
             for below, inner in _entries(entry, f"{path}/".lstrip("/")):
                 self._take(inner, below, replaced=False)
 
-    def _add(self, path: str, member: Member) -> None:
+    def _add(self, path: str, member: TarMember) -> None:
         folder_path, _, name = path.rpartition("/")
         folder = self._folder(folder_path, make=True)
         if folder is None:
@@ -219,7 +219,7 @@ class LayeredTree(Tree):
                 yield File(path, entry.data.size, identity)
 
     @contextmanager
-    def open(self, path: str) -> Iterator[Source]:
+    def open(self, path: str) -> Iterator[RandomAccess]:
         """See `Tree.open`; follows no link, as `walk` names every file itself."""
         stored = self._at(path)
         if not isinstance(stored, _Stored):

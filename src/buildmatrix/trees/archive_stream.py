@@ -20,10 +20,10 @@ from buildmatrix.trees.archive import (
     MOST_INFLATION,
     SMALL_BLOB_ALLOWANCE,
     ZSTANDARD,
-    Member,
     Readable,
     Slice,
     Stream,
+    TarMember,
     Zstandard,
     members,
     plain,
@@ -159,27 +159,27 @@ class _Nothing:
 class _Entries:
     """The entries of one layer without their bytes, some ten bytes each."""
 
-    def __init__(self, entries: Iterable[Member]) -> None:
+    def __init__(self, entries: Iterable[TarMember]) -> None:
         self._packed: list[bytes] = []
         ahead = iter(entries)
         while some := list(islice(ahead, 1000)):
             text = "".join(_line(entry) for entry in some)
             self._packed.append(zlib.compress(text.encode("utf-8", "surrogateescape"), 1))
 
-    def read(self) -> Iterator[Member]:
+    def read(self) -> Iterator[TarMember]:
         """The entries again; the data of files has its size and no bytes."""
         for packed in self._packed:
             text = zlib.decompress(packed).decode("utf-8", "surrogateescape")
             fields = iter(text.split("\0"))
             for kind, size, name, target in zip(fields, fields, fields, fields, strict=False):
                 data = Slice(_NOTHING, 0, int(size)) if kind == "0" and size != _SPARSE else None
-                yield Member(name, _KINDS[int(kind)], data, target)
+                yield TarMember(name, _KINDS[int(kind)], data, target)
 
 
 _NOTHING = _Nothing()
 
 
-def _line(entry: Member) -> str:
+def _line(entry: TarMember) -> str:
     size = str(entry.data.size) if entry.data is not None else _SPARSE
     # A NUL in a name would be a lie: tar's own names end at one, and those of pax are refused.
     name, target = entry.name.replace("\0", "\x01"), entry.target.replace("\0", "\x01")

@@ -78,7 +78,7 @@ class Closing(ABC):
         self.close()
 
 
-class Source(Protocol):
+class RandomAccess(Protocol):
     """Random access to the bytes of one file; what `elf.source.ByteSource` asks for."""
 
     #: Bytes handed out so far, for statistics.
@@ -100,7 +100,7 @@ class Tree(Protocol):
         """
         ...
 
-    def open(self, path: str) -> AbstractContextManager[Source]:
+    def open(self, path: str) -> AbstractContextManager[RandomAccess]:
         """The bytes of the regular file `path`, as `walk` spelled it. Raises OSError."""
         ...
 

@@ -34,7 +34,7 @@ from buildmatrix.trees.archive import (
     Zstandard,
 )
 from buildmatrix.trees.archive import members as tar_members
-from buildmatrix.trees.base import Source, Unreadable
+from buildmatrix.trees.base import RandomAccess, Unreadable
 from buildmatrix.trees.forward import ENDLESS, ForwardSource, Gunzip
 from buildmatrix.trees.inflating import LARGEST_HELD, Inflated
 from buildmatrix.trees.wheel import WheelTree
@@ -100,7 +100,7 @@ class Inner:
     size: int
     #: Bytes that it takes in the container; None where it is not packed by itself.
     packed: int | None
-    open: Callable[[], AbstractContextManager[Source]]
+    open: Callable[[], AbstractContextManager[RandomAccess]]
 
 
 def format_of(head: bytes, size: int) -> Format | None:
@@ -137,7 +137,7 @@ def is_tar(head: bytes) -> bool:
     return head.startswith(_TAR[1], _TAR[0])
 
 
-def peek(source: Source, head: bytes, zstandard: Zstandard | None) -> bytes:
+def peek(source: RandomAccess, head: bytes, zstandard: Zstandard | None) -> bytes:
     """The first `HEAD` bytes that a compressed file holds; fewer where it is damaged or short."""
     length = PEEKED_BZIP2 if compression(head) == "bzip2" else PEEKED
     part = source.read(0, length)
@@ -153,7 +153,7 @@ def peek(source: Source, head: bytes, zstandard: Zstandard | None) -> bytes:
 
 
 def behind_program(
-    source: Source, size: int, sections_end: int, pydata: int | None
+    source: RandomAccess, size: int, sections_end: int, pydata: int | None
 ) -> Format | None:
     """What lies behind the sections of an ELF file, which end at `sections_end`.
 
@@ -172,7 +172,7 @@ def behind_program(
     return "squashfs" if re.search(rb"hsqs|\xfd7zXZ\x00|KA[XY]\x28\xb5", start) else None
 
 
-def cookie_at(source: Source, end: int) -> int | None:
+def cookie_at(source: RandomAccess, end: int) -> int | None:
     """Where the cookie of a PyInstaller archive stands in the bytes before `end`."""
     start = max(0, end - PEEKED)
     at = source.read(start, end - start).rfind(_COOKIE_MARK)
@@ -241,7 +241,7 @@ def _of_tar(name: str, data: Slice, *, passes: bool = False) -> Inner:
     return Inner(name, data.size, None, opened)
 
 
-def _passing(data: Slice, size: int) -> AbstractContextManager[Source]:
+def _passing(data: Slice, size: int) -> AbstractContextManager[RandomAccess]:
     return Inflated(_Reading(data), size)
 
 
@@ -262,7 +262,7 @@ def _single(source: Slice, name: str, most: int, zstandard: Zstandard | None) ->
     """The file that `source` is compressed of. How long it is shows when it has passed by."""
     size = sum(len(piece) for piece in _inflated(source, most, zstandard))
 
-    def open_it() -> AbstractContextManager[Source]:
+    def open_it() -> AbstractContextManager[RandomAccess]:
         return Inflated(_Inflating(_inflated(source, most, zstandard), size), size)
 
     stem = name.rpartition("/")[2].rpartition(".")[0]
@@ -372,7 +372,7 @@ class _Unpacking:
 
 @dataclass(slots=True)
 class _Bytes:
-    """Bytes in memory as a `Source`."""
+    """Bytes in memory as a `RandomAccess`."""
 
     data: bytes
     bytes_read: int = 0
@@ -448,11 +448,11 @@ def _last_cookie(source: Slice) -> int:
     raise Unreadable("no readable PyInstaller archive: its cookie is missing")
 
 
-def _stored(data: Slice, _: int) -> AbstractContextManager[Source]:
+def _stored(data: Slice, _: int) -> AbstractContextManager[RandomAccess]:
     return nullcontext(data)
 
 
-def _deflated(data: Slice, size: int) -> AbstractContextManager[Source]:
+def _deflated(data: Slice, size: int) -> AbstractContextManager[RandomAccess]:
     return Inflated(_Inflating(_zlib_chunks(data, size), size), size)
 
 

@@ -11,7 +11,7 @@ from tempfile import SpooledTemporaryFile
 from typing import Protocol
 
 from buildmatrix.trees.base import Closing, Unreadable
-from buildmatrix.trees.zipdirectory import DEFLATED, Entry
+from buildmatrix.trees.zipdirectory import DEFLATED, ZipEntry
 
 #: Bytes of inflated data that are handled at once.
 BLOCK = 1 << 20
@@ -39,7 +39,7 @@ class Sequential:
     is another one than its entry's: that is known with its last byte, which is not handed out.
     """
 
-    def __init__(self, compressed: Callable[[int, int], bytes], entry: Entry) -> None:
+    def __init__(self, compressed: Callable[[int, int], bytes], entry: ZipEntry) -> None:
         self._compressed = compressed
         self._entry = entry
         deflated = entry.method == DEFLATED
@@ -82,7 +82,7 @@ class Sequential:
 
 
 class Inflated(Closing):
-    """A `trees.base.Source` of a file of `size` bytes that `stream` inflates, each byte once.
+    """A `trees.base.RandomAccess` of a file of `size` bytes that `stream` inflates, each byte once.
 
     What was inflated is kept: up to `LARGEST_HELD` bytes in memory, more in an unnamed file where
     TMPDIR says. The head is inflated at first, and then all of a file that fits into memory: its
@@ -103,7 +103,7 @@ class Inflated(Closing):
         self._file.close()
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `trees.base.Source`."""
+        """See `trees.base.RandomAccess`."""
         end = min(offset + length, self._size)
         if not 0 <= offset < end:
             return b""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from buildmatrix.trees.archive import OpenFile
-from buildmatrix.trees.base import Closing, File, Source, Symlink, Tree, Trouble, Unreadable
+from buildmatrix.trees.base import Closing, File, RandomAccess, Symlink, Tree, Trouble, Unreadable
 from buildmatrix.trees.inflating import Inflated, Sequential
 from buildmatrix.trees.zipdirectory import (
     DEFLATED,
@@ -24,7 +24,7 @@ from buildmatrix.trees.zipdirectory import (
     LOCAL_MARK,
     STORED,
     Bytes,
-    Entry,
+    ZipEntry,
     read_directory,
 )
 
@@ -67,7 +67,7 @@ class Member:
 class Packed:
     """A member as it is in the wheel, in memory."""
 
-    entry: Entry
+    entry: ZipEntry
     data: bytes
 
     def unpack(self) -> bytes:
@@ -103,7 +103,7 @@ class WheelTree(Closing, Tree):
         if most is None:
             most = SMALL_WHEEL_ALLOWANCE + MOST_INFLATION * self._source.size
         self._allowance = most
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, ZipEntry] = {}
         #: Where the bytes of members begin that were asked for.
         self._starts: dict[str, int] = {}
         self._troubles: list[Trouble] = []
@@ -111,7 +111,7 @@ class WheelTree(Closing, Tree):
             if not entry.name.endswith("/"):
                 self._add(entry)
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: ZipEntry) -> None:
         path = installed(entry.name)
         why = _unsafe(path)
         if why is not None:
@@ -132,7 +132,7 @@ class WheelTree(Closing, Tree):
         )
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[ZipEntry, ...]:
         """Everything in the directory, as it has it."""
         return self._directory
 
@@ -156,7 +156,7 @@ class WheelTree(Closing, Tree):
             yield File(member.path, member.size, packed=member.compressed)
 
     @contextmanager
-    def open(self, path: str) -> Iterator[Source]:
+    def open(self, path: str) -> Iterator[RandomAccess]:
         """See `Tree.open`. Raises `Unreadable`, here or from `read`, for a member that lies.
 
         A small part is inflated at first. Who reads further gets the whole member inflated, and
@@ -170,7 +170,7 @@ class WheelTree(Closing, Tree):
             finally:
                 self._allowance -= source.bytes_read
 
-    def place(self, path: str) -> tuple[Entry, int]:
+    def place(self, path: str) -> tuple[ZipEntry, int]:
         """The entry of the member `path`, and where its bytes begin in the wheel.
 
         Raises `Unreadable` for a member that must not be read, or that lies, or FileNotFoundError.
@@ -199,7 +199,7 @@ class WheelTree(Closing, Tree):
         except zlib.error as error:
             raise Unreadable(f"broken member of the wheel: {error}") from error
 
-    def _open(self, path: str) -> tuple[Entry, Callable[[int, int], bytes]]:
+    def _open(self, path: str) -> tuple[ZipEntry, Callable[[int, int], bytes]]:
         """The entry of a member, and a reader of what it is stored as."""
         entry, start = self.place(path)
         size, source = entry.compressed, self._source
@@ -207,7 +207,7 @@ class WheelTree(Closing, Tree):
             start + offset, max(0, min(length, size - offset))
         )
 
-    def _allowed(self, path: str) -> Entry:
+    def _allowed(self, path: str) -> ZipEntry:
         """The entry of a member that may be read."""
         entry = self._entries.get(path)
         if entry is None:
@@ -229,7 +229,7 @@ class WheelTree(Closing, Tree):
             raise Unreadable("broken member of the wheel: it is stored with two different sizes")
         return entry
 
-    def _start(self, entry: Entry) -> int:
+    def _start(self, entry: ZipEntry) -> int:
         """Where the bytes of a member begin, behind a local header that must fit its entry."""
         header = self._source.read(entry.offset, LOCAL.size + len(entry.raw))
         if len(header) < LOCAL.size + len(entry.raw) or not header.startswith(LOCAL_MARK):

@@ -61,7 +61,7 @@ class Bytes(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ZipEntry:
     """One member as the directory has it."""
 
     name: str
@@ -88,7 +88,7 @@ class _End:
     offset: int
 
 
-def read_directory(source: Bytes) -> tuple[Entry, ...]:
+def read_directory(source: Bytes) -> tuple[ZipEntry, ...]:
     """All entries in the order of the directory, folders among them.
 
     Raises `Unreadable` for what is no ZIP archive or contradicts itself, or OSError.
@@ -118,7 +118,7 @@ def read_directory(source: Bytes) -> tuple[Entry, ...]:
     found = list(_entries(data, end.count, moved))
     starts = sorted({offset for *_, offset in found})
     following = dict(zip(starts, [*starts, start][1:], strict=True))
-    return tuple(Entry(*fields, following[fields[-1]]) for fields in found)
+    return tuple(ZipEntry(*fields, following[fields[-1]]) for fields in found)
 
 
 def _end(source: Bytes, tail: bytes, tail_at: int) -> _End:
@@ -153,7 +153,7 @@ def _at(source: Bytes, tail: bytes, tail_at: int, offset: int, length: int) -> b
 def _entries(
     data: bytes, count: int, moved: int
 ) -> Iterator[tuple[str, bytes, int, int, int, int, int, int]]:
-    """The fields of each `Entry` but its end; offsets are `moved` by what stands before."""
+    """The fields of each `ZipEntry` but its end; offsets are `moved` by what stands before."""
     at = found = 0
     while at < len(data):
         if at + _ENTRY.size > len(data) or not data.startswith(_ENTRY_MARK, at):

@@ -19,9 +19,9 @@ from threading import Event
 from buildmatrix.progress import Progress, Silent
 from buildmatrix.scratch import scratch
 from buildmatrix.store.cache import Cache
-from buildmatrix.vulnerabilities.command import Failure, Reply, Run, ServiceName
-from buildmatrix.vulnerabilities.memory import FRESH, STALE, Memory, Remembered
-from buildmatrix.vulnerabilities.model import Advisories, Advisory, Answer, Key, Unchecked
+from buildmatrix.vulnerabilities.command import PipAuditFailure, Reply, Run, ServiceName
+from buildmatrix.vulnerabilities.memory import FRESH, STALE, AdvisoryMemory, Remembered
+from buildmatrix.vulnerabilities.model import Advisories, Advisory, Key, PinAnswer, Unchecked
 from buildmatrix.vulnerabilities.pins import Pin, batches, of
 
 _TITLES: dict[ServiceName, str] = {"pypi": "PyPI", "osv": "OSV"}
@@ -72,7 +72,7 @@ def check(
     unchecked = {
         key: Unchecked(_NO_VERSION if not key[1] else _STRANGE, "package") for key in strange
     }
-    memory = Memory(cache, title, now)
+    memory = AdvisoryMemory(cache, title, now)
     known = {
         pin: remembered
         for pin in set(pins.values())
@@ -97,7 +97,7 @@ def check(
         if remembered is None:
             unchecked[key] = Unchecked(failed[pin], "service")
         elif remembered.unknown is None:
-            answers[key] = Answer(remembered.advisories, pin.version, remembered.at)
+            answers[key] = PinAnswer(remembered.advisories, pin.version, remembered.at)
         elif is_ignorant:
             # Who knows none of many packages is no advisory service, or a mirror of half of one.
             why = f"it knows none of {len(known)} packages: {example}"
@@ -192,7 +192,7 @@ class _Rounds:
         for pin in (*reply.advisories, *reply.skipped):
             del self._asked.failed[pin]
 
-    def _halve(self, pins: Sequence[Pin], failure: Failure) -> None:
+    def _halve(self, pins: Sequence[Pin], failure: PipAuditFailure) -> None:
         self._failures += 1
         self._last = failure.why
         self._asked.failed |= dict.fromkeys(pins, failure.why)

@@ -50,7 +50,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class PipAuditFailure:
     """Why a run told nothing."""
 
     why: str
@@ -128,19 +128,19 @@ class Run:
         self._out.close()
         self._err.close()
 
-    def result(self) -> Reply | Failure:
+    def result(self) -> Reply | PipAuditFailure:
         """What it told, once it is over."""
         self._out.seek(0)
         said = self._out.read(LARGEST + 1)
         self._err.seek(0)
         complaints = self._err.read(1_000_000).decode("utf-8", "replace")
         if len(said) > LARGEST:
-            return Failure(f"the answer has more than {LARGEST:,} bytes")
+            return PipAuditFailure(f"the answer has more than {LARGEST:,} bytes")
         # Both "vulnerable" and "crashed" exit with 1: only the document tells them apart.
         try:
             document = msgspec.json.decode(said, type=_Document)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return Failure(reason(complaints, self._process.returncode))
+            return PipAuditFailure(reason(complaints, self._process.returncode))
         return _reply(document, self.pins)
 
 

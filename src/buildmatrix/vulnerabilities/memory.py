@@ -40,7 +40,7 @@ class Remembered:
 _ANSWER = msgspec.msgpack.Decoder(Remembered)
 
 
-class Memory:
+class AdvisoryMemory:
     """The answers of one service that a cache keeps."""
 
     def __init__(self, cache: Cache | None, service: str, now: datetime) -> None:

@@ -40,7 +40,7 @@ class Advisory:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PinAnswer:
     """What the service knows about one version; no advisories: nothing is known against it."""
 
     advisories: tuple[Advisory, ...]
@@ -64,5 +64,5 @@ class Advisories:
 
     #: How messages name the service: `PyPI`, `OSV`, `OSV at http://127.0.0.1:8000/v1/query`.
     service: str
-    answers: Mapping[Key, Answer] = field(default_factory=dict)
+    answers: Mapping[Key, PinAnswer] = field(default_factory=dict)
     unchecked: Mapping[Key, Unchecked] = field(default_factory=dict)

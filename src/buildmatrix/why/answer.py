@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from buildmatrix.reports.why.graph import LINKS, OPENS, Edge, Graph, Node
-from buildmatrix.reports.why.model import Answer, Chain, Question, State, Subject
+from buildmatrix.reports.why.model import Answer, AnsweredNode, Chain, Question, State
 from buildmatrix.why.chains import Chains, Ways
 
 #: Nodes of one answer that chains are looked for: a pattern may mean thousands.
@@ -44,7 +44,7 @@ def _each_first(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     return tuple(sorted(nodes, key=lambda node: node.owner is not None and node.id not in ahead))
 
 
-def _subject(graph: Graph, ways: Ways, node: Node, most: int) -> Subject:
+def _subject(graph: Graph, ways: Ways, node: Node, most: int) -> AnsweredNode:
     into = graph.into.get(node.id, ())
     links = tuple(edge for edge in into if edge.kind in LINKS)
     opens = tuple(edge for edge in into if edge.kind in OPENS)
@@ -52,7 +52,7 @@ def _subject(graph: Graph, ways: Ways, node: Node, most: int) -> Subject:
     chains = ways.to(node.id, last=last)
     if not chains.chains:
         chains = ways.to(node.id)
-    return Subject(
+    return AnsweredNode(
         node,
         state,
         chains.chains[:most],

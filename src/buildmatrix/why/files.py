@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from buildmatrix.catalogue.names import demangle, opened_library
 from buildmatrix.inventory.model import Binary, Inventory, PythonLoad
-from buildmatrix.inventory.paths import Paths
+from buildmatrix.inventory.paths import LinkedPaths
 from buildmatrix.python_imports.reach import Reach
 from buildmatrix.reports.why.graph import Edge, Node, node_id
 
@@ -30,7 +30,7 @@ MOST_MEANT = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class FileGraph:
     """The file half of a graph."""
 
     nodes: tuple[Node, ...]
@@ -49,7 +49,7 @@ def library_id(name: str) -> str:
     return f"library:{name}"
 
 
-def files(inventory: Inventory, resolution: Resolution, packages: Iterable[Edge] = ()) -> Files:
+def files(inventory: Inventory, resolution: Resolution, packages: Iterable[Edge] = ()) -> FileGraph:
     """Nodes of all files that matter, and all edges that lead from or to them.
 
     `packages` has the edges between distributions: what a distribution does not bring with it, its
@@ -98,7 +98,7 @@ class _Builder:
                 if is_own:
                     self._having.setdefault(name, []).append(path)
 
-    def build(self) -> Files:
+    def build(self) -> FileGraph:
         for binary in self._inventory.binaries:
             self._file(binary.path, binary.size, binary.owner)
             reached = _REACHED[binary.reach]
@@ -129,7 +129,7 @@ class _Builder:
             self._python(load)
         led_to = {edge.target for edge in self._edges}
         loose = (node.id for node in self._nodes.values() if node.kind in ("file", "python"))
-        return Files(
+        return FileGraph(
             tuple(self._nodes.values()),
             tuple(self._edges),
             tuple(sorted(id for id in loose if id not in led_to)),
@@ -320,7 +320,7 @@ def _names(inventory: Inventory) -> dict[str, dict[str, bool]]:
         add(binary.path, binary.elf.soname)
     for closed in inventory.closed:
         add(closed.path, closed.path.rpartition("/")[2])
-    paths = Paths(found, {link.path: link.target for link in inventory.links})
+    paths = LinkedPaths(found, {link.path: link.target for link in inventory.links})
     for link in inventory.links:
         target = paths.file(link.path)
         if target is not None:

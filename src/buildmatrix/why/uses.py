@@ -11,7 +11,7 @@ from buildmatrix.elf.symbols import read_symbols
 from buildmatrix.engines.exports import OpenTree
 from buildmatrix.errors import BuildmatrixError
 from buildmatrix.reports.why.graph import Edge, Graph
-from buildmatrix.reports.why.model import Answer, Subject, Use
+from buildmatrix.reports.why.model import Answer, AnsweredNode, Use
 from buildmatrix.trees.base import Tree, reason
 
 #: Symbols of one link that an answer keeps.
@@ -49,7 +49,7 @@ def with_symbols(found: Answer, open_tree: OpenTree, *, every: bool = False) -> 
         return replace(found, notes=(*found.notes, note))
 
 
-def _readable(subjects: Sequence[Subject]) -> tuple[Subject, ...]:
+def _readable(subjects: Sequence[AnsweredNode]) -> tuple[AnsweredNode, ...]:
     """The symbols of all of them as people write them."""
     from buildmatrix.symbols.demangle import demangled
 
@@ -66,7 +66,7 @@ def _readable(subjects: Sequence[Subject]) -> tuple[Subject, ...]:
     )
 
 
-def _uses(subject: Subject) -> Iterable[Use]:
+def _uses(subject: AnsweredNode) -> Iterable[Use]:
     return (*((subject.use,) if subject.use is not None else ()), *subject.uses)
 
 
@@ -79,12 +79,12 @@ class _Reader:
         self._known: dict[str, Symbols | None] = {}
         self._defined: dict[str, frozenset[str]] = {}
 
-    def shortest(self, subject: Subject) -> Use | None:
+    def shortest(self, subject: AnsweredNode) -> Use | None:
         """What the last link of the shortest chain is good for; None where it is no link."""
         edge = next((chain.edges[-1] for chain in subject.chains if chain.edges), None)
         return None if edge is None or edge.kind != "needs" else self._use(edge)
 
-    def others(self, subject: Subject, most: int) -> Iterator[Use]:
+    def others(self, subject: AnsweredNode, most: int) -> Iterator[Use]:
         """What up to `most` other links to it are good for."""
         chosen: dict[str, Edge] = {}
         for edge in subject.links:

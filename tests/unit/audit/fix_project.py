@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from package_index import PackageIndex, serve
 
-from buildmatrix.audit.session import Inputs, Session
+from buildmatrix.audit.session import AuditInputs, Session
 from buildmatrix.audit.subject import judge_for
 from buildmatrix.index.client import Client
 from buildmatrix.index.reading import CachingReader
@@ -80,7 +80,7 @@ def session(root: Path, *sources: str, **more: Any) -> Iterator[Session]:
     spec = load_spec(root / "buildmatrix.toml") if not sources else None
     with Client() as client:
         yield Session(
-            Inputs(sources, spec, root),
+            AuditInputs(sources, spec, root),
             CachingReader(WheelReader(client, None)),
             judge_of(spec),
             Silent(),

@@ -26,7 +26,7 @@ from buildmatrix.reports.run.model import assemble
 from buildmatrix.rules.model import Finding, TargetResult
 from buildmatrix.state import journal
 from buildmatrix.state.folder import FOLDER, State
-from buildmatrix.state.journal import Record
+from buildmatrix.state.journal import BuildRecord
 
 #: A real extension module: it links libc.so.6, with versioned symbols.
 MODULE = Path(msgspec._core.__file__)
@@ -264,7 +264,7 @@ def saved_image(module: bytes = b"x") -> bytes:
 
 def record(project: Path, image: str = IMAGE) -> None:
     files = State(project / FOLDER).of("cpu-py311-server")
-    made = Record(
+    made = BuildRecord(
         key="0" * 64,
         digest=image,
         config=None,

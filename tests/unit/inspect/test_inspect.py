@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.cli import inspect as cli
-from buildmatrix.cli.options import Settings
+from buildmatrix.cli.options import CommandSettings
 from buildmatrix.errors import UsageError
 from buildmatrix.inspect.look import inspect
 from buildmatrix.reports.inspect import table
@@ -64,7 +64,7 @@ def shown(one: Inspection, width: int = 100) -> str:
 
 
 def run(*arguments: str | Path) -> tuple[int, str]:
-    settings = Settings(Path("buildmatrix.toml"), False, False, False)
+    settings = CommandSettings(Path("buildmatrix.toml"), False, False, False)
     result = CliRunner().invoke(
         cli.command, [str(part) for part in arguments], obj=settings, standalone_mode=False
     )

@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 from pip_requirements_parser import RequirementsFile
 
 from buildmatrix import toml
-from buildmatrix.locks.lines import Line
+from buildmatrix.locks.lines import RequirementLine
 from buildmatrix.locks.projects import read_project
 from buildmatrix.locks.requirement_files import add_file, read_wanted
 from buildmatrix.locks.wanted import Wanted
@@ -22,7 +22,7 @@ PROJECTS = Path(__file__).parents[2] / "projects"
 FILES = sorted(path for path in PROJECTS.rglob("*.txt") if "requirements" in str(path))
 
 
-def said(line: Line) -> tuple[str, str, str, frozenset[str], int]:
+def said(line: RequirementLine) -> tuple[str, str, str, frozenset[str], int]:
     requirement = line.requirement
     where = requirement.url or str(requirement.specifier)
     return line.name, where, str(requirement.marker or ""), line.hashes, line.line

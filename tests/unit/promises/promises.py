@@ -24,7 +24,7 @@ from buildmatrix.locks.poetrylock import read as read_poetry
 from buildmatrix.locks.read import entries_of
 from buildmatrix.locks.uvlock import read as read_uv
 from buildmatrix.store.inventories import decode
-from buildmatrix.trees.base import File, Source, Symlink, Tree, Trouble
+from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble
 from buildmatrix.trees.wheel import WheelTree
 
 #: Bytes of one read; an input of the fuzzer inflates to 1032 times its size at most.
@@ -164,7 +164,7 @@ class MemoryTree(Tree):
             yield File(path, len(data))
 
     @contextmanager
-    def open(self, path: str) -> Iterator[Source]:
+    def open(self, path: str) -> Iterator[RandomAccess]:
         yield Memory(self._files[path])
 
 

@@ -10,7 +10,7 @@ import pytest
 from test_python_loading import ELF, reach, read
 
 from buildmatrix.inventory import python_outside
-from buildmatrix.python_imports.skeleton import LeftOut, fill, parse_skeleton, skeleton
+from buildmatrix.python_imports.skeleton import LeftOutBodies, fill, parse_skeleton, skeleton
 from buildmatrix.python_imports.source import parse
 from buildmatrix.python_imports.syntax import walk
 
@@ -34,7 +34,7 @@ def test_a_skeleton_with_its_bodies_is_what_the_parser_gives(name: str) -> None:
     assert found is not None
     assert len(found.functions) > 5
     assert found.text.count(b"\n") == source.count(b"\n")
-    tree, left_out = parse(found.text), LeftOut(source, found.functions)
+    tree, left_out = parse(found.text), LeftOutBodies(source, found.functions)
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             text = left_out.take(node)

@@ -20,7 +20,7 @@ from buildmatrix.reports.run.cures import cures, headline
 from buildmatrix.reports.run.groups import groups, who
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.reports.run.saved import read
-from buildmatrix.rules.model import AuditTotals, Change, Finding, Fix, TargetResult, Trial
+from buildmatrix.rules.model import AuditTotals, Finding, Fix, SpecChange, TargetResult, Trial
 from buildmatrix.rules.repeats import without_repeats
 
 #: What torch 2.9 brings: name, bytes to download, links from it.
@@ -42,7 +42,7 @@ def torch_fix(backend: str, name: str) -> Fix:
             "index",
             f'write `torch = "{route}"` under [backend.{backend}], and lock again',
             f'[backend.{backend}]\ntorch = "{route}"\n',
-            (Change("torch", "torch", route),),
+            (SpecChange("torch", "torch", route),),
         )
     return Fix(
         "waive",

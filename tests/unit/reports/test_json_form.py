@@ -19,10 +19,10 @@ from buildmatrix.reports.diff.drifts import Drift, Drifts, ExplainedDrift, Pinne
 from buildmatrix.reports.diff.model import (
     ArchitectureChange,
     ChangedFinding,
+    ComparedSide,
     Comparison,
     DistributionChange,
     DistributionChanges,
-    End,
     FindingChanges,
     LayerChange,
     LayersChange,
@@ -35,15 +35,15 @@ from buildmatrix.reports.diff.model import (
 from buildmatrix.reports.json_form import parse, plain, render
 from buildmatrix.reports.run import saved
 from buildmatrix.reports.run.model import FixesTried, Report, Saved
-from buildmatrix.rules.model import Change, Fix, Gate, GateState, TargetResult, Trial
+from buildmatrix.rules.model import Fix, Gate, GateState, SpecChange, TargetResult, Trial
 from buildmatrix.vulnerabilities.model import Advisory
 
-END = End("a", "image", "", ("cpu",), 1, "debian:13", None, 0)
+END = ComparedSide("a", "image", "", ("cpu",), 1, "debian:13", None, 0)
 FOUND = finding()
 
 
 def whole_report() -> Report:
-    fix = Fix("replace", "a text", "a patch", (Change("drop", "a"),), Trial(True, "", -1, 2))
+    fix = Fix("replace", "a text", "a patch", (SpecChange("drop", "a"),), Trial(True, "", -1, 2))
     base = compared()
     told = replace(FOUND, fix=fix, advisories=(Advisory("CVE-2026-1", ("a",), ("2",), "b"),))
     fixes = FixesTried("a patch", ("base.in",), True, (Saved("cpu", -1, 2),), ("a note",))

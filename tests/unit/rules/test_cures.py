@@ -7,7 +7,7 @@ import tomllib
 import pytest
 from rulecases import elf, file, image, of_image, of_lock, only, pin, target
 
-from buildmatrix.rules.model import Change
+from buildmatrix.rules.model import SpecChange
 from buildmatrix.spec.model import Policy
 
 CUDA = target("cuda", "12.8")
@@ -24,7 +24,7 @@ def test_a_backend_without_builds_of_torch_takes_the_build_for_no_accelerator(
     )
     for finding in findings:
         assert finding.fix is not None
-        assert finding.fix.changes == (Change("torch", "torch", "cpu"),)
+        assert finding.fix.changes == (SpecChange("torch", "torch", "cpu"),)
         assert tomllib.loads(finding.fix.patch or "") == {"backend": {backend: {"torch": "cpu"}}}
     assert {finding.rule for finding in findings} == {"BM101", "BM104"}
 

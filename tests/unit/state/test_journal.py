@@ -13,7 +13,7 @@ from buildmatrix.build.digests import Digests
 from buildmatrix.errors import SpecError
 from buildmatrix.state import journal
 from buildmatrix.state.folder import TargetFiles
-from buildmatrix.state.journal import Record
+from buildmatrix.state.journal import BuildRecord
 
 KEY = "k" * 64
 
@@ -24,7 +24,7 @@ def files(tmp_path: Path) -> TargetFiles:
     return TargetFiles(tmp_path)
 
 
-def record(files: TargetFiles, **changes: object) -> Record:
+def record(files: TargetFiles, **changes: object) -> BuildRecord:
     values: dict[str, object] = {
         "key": KEY,
         "digest": "sha256:manifest",
@@ -34,7 +34,7 @@ def record(files: TargetFiles, **changes: object) -> Record:
         "inventory": journal.sha256_of(files.inventory),
         "seconds": 1.5,
     }
-    return Record(**{**values, **changes})  # type: ignore[arg-type]  # values are checked by use
+    return BuildRecord(**{**values, **changes})  # type: ignore[arg-type]  # values are checked by use
 
 
 def test_a_record_comes_back_as_it_was_written(files: TargetFiles) -> None:

@@ -84,7 +84,7 @@ class Target:
         self.inventory = inventory
         self.files.folder.mkdir(exist_ok=True)
         store.write(self.files.inventory, inventory)
-        record = journal.Record(
+        record = journal.BuildRecord(
             key="k",
             digest=f"sha256:{image * 64}",
             config=None,

@@ -8,7 +8,7 @@ from pathlib import Path
 from buildmatrix.store.cache import Cache
 from buildmatrix.vulnerabilities.check import check
 from buildmatrix.vulnerabilities.command import reason
-from buildmatrix.vulnerabilities.memory import FRESH, STALE, Memory, Remembered
+from buildmatrix.vulnerabilities.memory import FRESH, STALE, AdvisoryMemory, Remembered
 from buildmatrix.vulnerabilities.model import Advisory, Unchecked
 from buildmatrix.vulnerabilities.pins import Pin, batches, of, pin
 
@@ -59,7 +59,7 @@ def test_offline_nothing_is_asked_and_nothing_is_called_clean() -> None:
 def test_what_a_service_does_not_know_is_remembered_as_such(tmp_path: Path) -> None:
     unknown = {Pin(name, "1"): Remembered(NOW, unknown="no such package") for name in ("a", "b")}
     known = {Pin("c", "1"): Remembered(NOW)}
-    Memory(Cache(tmp_path), "PyPI", NOW).keep(unknown | known)
+    AdvisoryMemory(Cache(tmp_path), "PyPI", NOW).keep(unknown | known)
 
     some = check([("a", "1"), ("c", "1")], offline=True, cache=Cache(tmp_path), now=NOW)
     assert some.unchecked == {("a", "1"): Unchecked("no such package", "package")}
@@ -71,7 +71,9 @@ def test_what_a_service_does_not_know_is_remembered_as_such(tmp_path: Path) -> N
 
 def test_answers_are_remembered_until_they_are_too_old(tmp_path: Path) -> None:
     asked = Pin("demo", "1")
-    Memory(Cache(tmp_path), "OSV", NOW).keep({asked: Remembered(NOW, (Advisory("CVE-2026-1"),))})
+    AdvisoryMemory(Cache(tmp_path), "OSV", NOW).keep(
+        {asked: Remembered(NOW, (Advisory("CVE-2026-1"),))}
+    )
 
     for age, limit, is_known in (
         (timedelta(minutes=1), FRESH, True),
@@ -80,13 +82,13 @@ def test_answers_are_remembered_until_they_are_too_old(tmp_path: Path) -> None:
         (timedelta(days=8), STALE, False),
         (timedelta(days=-1), STALE, False),
     ):
-        known = Memory(Cache(tmp_path), "OSV", NOW + age).recall(asked, limit)
+        known = AdvisoryMemory(Cache(tmp_path), "OSV", NOW + age).recall(asked, limit)
         assert (known is not None) == is_known, age
-    assert Memory(Cache(tmp_path), "PyPI", NOW).recall(asked, STALE) is None
+    assert AdvisoryMemory(Cache(tmp_path), "PyPI", NOW).recall(asked, STALE) is None
 
 
 def test_a_folder_that_cannot_be_written_remembers_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    memory = Memory(Cache(tmp_path / "file"), "OSV", NOW)
+    memory = AdvisoryMemory(Cache(tmp_path / "file"), "OSV", NOW)
     memory.keep({Pin("demo", "1"): Remembered(NOW)})
     assert memory.recall(Pin("demo", "1"), STALE) is None

@@ -14,7 +14,7 @@ from buildmatrix.loader.resolver import resolve
 from buildmatrix.locks.model import Lock, Package
 from buildmatrix.reports.why import text as why_text
 from buildmatrix.reports.why.graph import Graph
-from buildmatrix.reports.why.model import Answer, Subject
+from buildmatrix.reports.why.model import Answer, AnsweredNode
 from buildmatrix.why.answer import answer
 from buildmatrix.why.join import join
 from buildmatrix.why.question import ask, vendors
@@ -80,12 +80,12 @@ def why(
     return answer("dir:/x", graph, question, every=every, subjects=subjects, most=most)
 
 
-def one(answered: Answer) -> Subject:
+def one(answered: Answer) -> AnsweredNode:
     (subject,) = answered.subjects
     return subject
 
 
-def labels(subject: Subject, graph: Graph, number: int = 0) -> list[str]:
+def labels(subject: AnsweredNode, graph: Graph, number: int = 0) -> list[str]:
     """The shortest chain, each step as people call it, without the folder for packages."""
     chain = subject.chains[number]
     return [graph.nodes[id].label.removeprefix(f"{SITE}/") for id in chain.ids]

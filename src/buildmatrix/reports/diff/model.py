@@ -27,7 +27,7 @@ Step = Literal["major", "minor", "patch", "local", "bytes", ""]
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class ComparedSide:
     """One side, as the result names it."""
 
     source: str
@@ -239,8 +239,8 @@ class Comparison:
 
     schema: Literal["buildmatrix/diff/1"] = field(default="buildmatrix/diff/1", kw_only=True)
     tool: Tool = field(default=THIS_TOOL, kw_only=True)
-    before: End
-    after: End
+    before: ComparedSide
+    after: ComparedSide
     targets: TargetChanges = TargetChanges()
     distributions: DistributionChanges = DistributionChanges()
     libraries: tuple[LibraryChange, ...] | None = None

@@ -9,9 +9,9 @@ from buildmatrix.phrases import count, listing, size
 from buildmatrix.reports.diff.model import (
     ArchitectureChange,
     Change,
+    ComparedSide,
     Comparison,
     DistributionChange,
-    End,
     LayerChange,
     LayersChange,
     LibraryChange,
@@ -86,7 +86,7 @@ def _rank(row: Row, place: int) -> tuple[bool, bool, int, int]:
     return not row.is_loud, row.is_quiet, -row.weight, place
 
 
-def end(item: End) -> str:
+def end(item: ComparedSide) -> str:
     """What a side is: backends, size, distributions."""
     parts = [
         *([item.subject] if item.subject else []),

@@ -30,7 +30,7 @@ _LISTED = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class SharedText:
     """A text, and the targets (or backends) that it is about."""
 
     targets: tuple[str, ...]
@@ -49,12 +49,14 @@ class Group:
     findings: tuple[Finding, ...]
     #: In the order of the report.
     targets: tuple[str, ...]
-    messages: tuple[Said, ...]
+    messages: tuple[SharedText, ...]
     #: What the findings are about beside the first, the heaviest first.
     others: tuple[str, ...]
     bytes: int
 
-    def cures(self, *, audited: bool, numbers: Mapping[str, int] | None = None) -> tuple[Said, ...]:
+    def cures(
+        self, *, audited: bool, numbers: Mapping[str, int] | None = None
+    ) -> tuple[SharedText, ...]:
         """What makes the findings go away; empty where nobody knows.
 
         `numbers`: the fixes that stand above, by their `cure_key`.
@@ -138,7 +140,7 @@ def enumerated(names: Sequence[str]) -> str:
     return f"{', '.join(rest)} and {last}" if rest else last
 
 
-def by_text(texts: Iterable[tuple[str, str]]) -> tuple[Said, ...]:
+def by_text(texts: Iterable[tuple[str, str]]) -> tuple[SharedText, ...]:
     """Pairs of a target and a text; each text once, with all its targets."""
     return _by_text(((target,), "", text) for target, text in texts)
 
@@ -161,7 +163,7 @@ def whereabouts(report: Report) -> Callable[[Verdict], tuple[str, ...]]:
 
 def verdicts(
     them: Iterable[Verdict], where: Callable[[Verdict], tuple[str, ...]]
-) -> Iterator[tuple[Verdict, Said]]:
+) -> Iterator[tuple[Verdict, SharedText]]:
     """Verdicts that say the same in several places: the first of them, and the reason."""
     found: dict[tuple[str, str, str, str], list[Verdict]] = {}
     for verdict in them:
@@ -175,7 +177,7 @@ def verdicts(
     for (_, _, _, reason), alike in found.items():
         backends = dict.fromkeys(verdict.backend for verdict in alike)
         places = dict.fromkeys(place for verdict in alike for place in where(verdict))
-        yield alike[0], Said(tuple(places), _filled(reason, backends))
+        yield alike[0], SharedText(tuple(places), _filled(reason, backends))
 
 
 # Causes
@@ -232,7 +234,7 @@ def _group(alike: tuple[Finding, ...], known: Sequence[str]) -> Group:
         ordered,
         targets,
         tuple(
-            Said(tuple(names), _filled(text, backends), more)
+            SharedText(tuple(names), _filled(text, backends), more)
             for (text, more), (names, backends) in variants.items()
         ),
         tuple(others),
@@ -283,7 +285,7 @@ def _place(group: Group) -> tuple[bool, int, str]:
 # Texts of several backends
 
 
-def _by_text(texts: Iterable[tuple[Sequence[str], str, str]]) -> tuple[Said, ...]:
+def _by_text(texts: Iterable[tuple[Sequence[str], str, str]]) -> tuple[SharedText, ...]:
     """Targets, their backend and a text; texts that differ in the backend's name are one."""
     found: dict[str, tuple[list[str], dict[str, None]]] = {}
     for targets, backend, text in texts:
@@ -291,7 +293,8 @@ def _by_text(texts: Iterable[tuple[Sequence[str], str, str]]) -> tuple[Said, ...
         names.extend(targets)
         backends[backend] = None
     return tuple(
-        Said(tuple(names), _filled(text, backends)) for text, (names, backends) in found.items()
+        SharedText(tuple(names), _filled(text, backends))
+        for text, (names, backends) in found.items()
     )
 
 

@@ -11,7 +11,7 @@ from buildmatrix.phrases import bounded, count, size
 from buildmatrix.reports.markdown import end, fold, plain, rich
 from buildmatrix.reports.run.cures import Cure, cures, headline
 from buildmatrix.reports.run.fix_words import saved
-from buildmatrix.reports.run.groups import Group, Said, by_text, groups, named
+from buildmatrix.reports.run.groups import Group, SharedText, by_text, groups, named
 from buildmatrix.reports.run.markdown_group import group_lines
 from buildmatrix.reports.run.model import FixesTried, Report, left_out, state_of, steps
 from buildmatrix.reports.run.summary import summary, unsettled
@@ -147,7 +147,7 @@ def _items(
             yield _error(said, ids, None)
 
 
-def _error(said: Said, targets: Sequence[str], most: int | None) -> list[str]:
+def _error(said: SharedText, targets: Sequence[str], most: int | None) -> list[str]:
     """Why targets failed, with the last lines of what a command printed."""
     first, *rest = (line.strip() for line in said.text.split("\n"))
     rest = [line for line in rest if line]

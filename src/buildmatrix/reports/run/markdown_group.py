@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from buildmatrix.reports.markdown import plain, rich
-from buildmatrix.reports.run.groups import Group, Said, cure_key, enumerated, named
+from buildmatrix.reports.run.groups import Group, SharedText, cure_key, enumerated, named
 
 
 def group_lines(
@@ -46,5 +46,5 @@ def group_lines(
         yield f"  <br>{_of(said, targets) if len(texts) > 1 else ''}{rich(said.text)}"
 
 
-def _of(said: Said, targets: Sequence[str]) -> str:
+def _of(said: SharedText, targets: Sequence[str]) -> str:
     return f"{plain(named(said.targets, targets))}: "

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from buildmatrix.phrases import count, size
-from buildmatrix.reports.diff.model import Comparison, End
+from buildmatrix.reports.diff.model import ComparedSide, Comparison
 from buildmatrix.reports.diff.words import Block, blocks, signed
 from buildmatrix.reports.run.groups import Group, groups
 from buildmatrix.reports.run.model import Difference, TargetDifference
@@ -14,7 +14,7 @@ from buildmatrix.rules.model import AuditTotals, Finding
 from buildmatrix.rules.repeats import without_repeats
 
 #: A side of which nothing is told.
-_LOCK = End("", "lock", "", (), None, None, None, 0)
+_LOCK = ComparedSide("", "lock", "", (), None, None, None, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,15 @@ from itertools import zip_longest
 
 from buildmatrix.phrases import size
 from buildmatrix.reports.run import revision_table, table_audit, table_fixes
-from buildmatrix.reports.run.groups import Group, Said, groups, named, verdicts, whereabouts, who
+from buildmatrix.reports.run.groups import (
+    Group,
+    SharedText,
+    groups,
+    named,
+    verdicts,
+    whereabouts,
+    who,
+)
 from buildmatrix.reports.run.model import Report, left_out, state_of, steps
 from buildmatrix.reports.run.summary import summary, unsettled
 from buildmatrix.reports.run.table_states import STATES
@@ -155,7 +163,7 @@ def _block(
     return lines
 
 
-def _of(said: Said, texts: Sequence[Said], ids: Sequence[str]) -> str:
+def _of(said: SharedText, texts: Sequence[SharedText], ids: Sequence[str]) -> str:
     """Where targets differ: which of them a text is about."""
     return f"{named(said.targets, ids)}: " if len(texts) > 1 else ""
 
@@ -216,7 +224,7 @@ def _bad_distributions(report: Report, width: int, paint: Painter) -> Iterator[l
     ]
 
 
-def _verdict(verdict: Verdict, reason: Said, width: int, paint: Painter) -> list[str]:
+def _verdict(verdict: Verdict, reason: SharedText, width: int, paint: Painter) -> list[str]:
     style: Style = "red" if verdict.verdict == "broken" else "yellow"
     head = printable(f"{verdict.name} {verdict.version} on {', '.join(reason.targets)}: ")
     lines = wrapped(f"{head}{verdict.verdict}, {reason.text}", width, _INDENT)

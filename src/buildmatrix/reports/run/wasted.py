@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from buildmatrix.phrases import count, listing, size
-from buildmatrix.reports.run.groups import Said, by_text
+from buildmatrix.reports.run.groups import SharedText, by_text
 from buildmatrix.reports.run.model import Report
 from buildmatrix.rules.model import Verdict
 
@@ -61,7 +61,7 @@ def brought(report: Report, target: str) -> tuple[Brought, ...]:
     return tuple(sorted(broughts, key=lambda item: (-item.download, -item.installed, item.line)))
 
 
-def in_vain(report: Report) -> tuple[Said, ...]:
+def in_vain(report: Report) -> tuple[SharedText, ...]:
     """Which requirement line brings what in vain, for which targets."""
     return by_text(
         (

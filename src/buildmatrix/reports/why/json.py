@@ -6,7 +6,7 @@ import json
 
 from buildmatrix.reports.why import words
 from buildmatrix.reports.why.graph import Edge, Graph, Node
-from buildmatrix.reports.why.model import Answer, Chain, Subject, Use
+from buildmatrix.reports.why.model import Answer, AnsweredNode, Chain, Use
 
 SCHEMA = "buildmatrix/why/1"
 
@@ -42,7 +42,7 @@ def render(answer: Answer) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
-def _subject(graph: Graph, subject: Subject) -> dict[str, object]:
+def _subject(graph: Graph, subject: AnsweredNode) -> dict[str, object]:
     use = subject.use
     return {
         **_node(graph, subject.node),

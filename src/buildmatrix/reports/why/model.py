@@ -63,7 +63,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class AnsweredNode:
     """One node that was asked about."""
 
     node: Node
@@ -92,7 +92,7 @@ class Answer:
 
     source: str
     question: Question
-    subjects: tuple[Subject, ...]
+    subjects: tuple[AnsweredNode, ...]
     graph: Graph
     #: Nodes that were asked about and are not in `subjects`.
     left_out: tuple[Node, ...] = ()

@@ -10,7 +10,7 @@ from buildmatrix.phrases import count, listing, size
 from buildmatrix.reports.terminal import Painter, wrapped
 from buildmatrix.reports.why import words
 from buildmatrix.reports.why.graph import Node
-from buildmatrix.reports.why.model import Answer, Chain, Subject, Use
+from buildmatrix.reports.why.model import Answer, AnsweredNode, Chain, Use
 from buildmatrix.reports.why.words import other_names
 from buildmatrix.text import printable
 
@@ -102,7 +102,7 @@ class _Writer:
 
     # One node
 
-    def _subject(self, subject: Subject) -> Iterator[str]:
+    def _subject(self, subject: AnsweredNode) -> Iterator[str]:
         node = subject.node
         head = self._paint(_cut(self._short(node.label)), "bold")
         yield head + (f"  {size(node.size)}" if node.size else "")
@@ -141,7 +141,7 @@ class _Writer:
         if put is not None:
             yield from self._field("put there by", put)
 
-    def _state(self, subject: Subject) -> str:
+    def _state(self, subject: AnsweredNode) -> str:
         node = subject.node
         links = len(
             {edge.source for edge in subject.links if edge.certain or subject.state == "unfound"}
@@ -187,7 +187,7 @@ class _Writer:
             case "present":
                 return "it lies there; nothing is seen to link or to name it:"
 
-    def _others(self, subject: Subject) -> Iterator[str]:
+    def _others(self, subject: AnsweredNode) -> Iterator[str]:
         others = subject.count - len(subject.chains)
         if others <= 0 and not subject.more:
             return
@@ -195,7 +195,7 @@ class _Writer:
         hint = " (--all prints them)" if len(subject.chains) == 1 else " (--format json has more)"
         yield from self._wrapped(f"and {least}{count(others, 'other chain')}{hint}", _INDENT)
 
-    def _linkers(self, subject: Subject) -> Iterator[str]:
+    def _linkers(self, subject: AnsweredNode) -> Iterator[str]:
         """The other files that link it; first those that take the most from it."""
         told = {id for chain in subject.chains for id in chain.ids}
         names = {

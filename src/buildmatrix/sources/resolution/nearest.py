@@ -10,7 +10,7 @@ from buildmatrix.catalogue.runtimes import built_for, toolkit_line
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.client import Client
 from buildmatrix.locks.choose import nearest_build
-from buildmatrix.locks.lines import Line
+from buildmatrix.locks.lines import RequirementLine
 from buildmatrix.locks.plan import TORCH_FAMILY, index_of
 from buildmatrix.locks.platform import marker_environment
 from buildmatrix.locks.wanted import applies
@@ -28,7 +28,7 @@ def ask_index(index: str, name: str) -> tuple[str, ...]:
         return tuple(file.filename for file in client.project(index, name))
 
 
-def without_build(target: Target, lines: Iterable[Line], listing: Listing | None) -> str:
+def without_build(target: Target, lines: Iterable[RequirementLine], listing: Listing | None) -> str:
     """What is missing for pinned members of a family that `target` takes from somewhere.
 
     Empty where that is not the reason, or where nobody knows. Without a `listing` no index is
@@ -95,7 +95,7 @@ def _marks(target: Target, catalogue: Catalogue) -> list[str]:
     return list(dict.fromkeys([*exact, own, *reversed(near), *any_runtime]))
 
 
-def _pin(line: Line) -> str | None:
+def _pin(line: RequirementLine) -> str | None:
     """The one version that a line allows."""
     said = list(line.requirement.specifier)
     if len(said) != 1 or said[0].operator not in ("==", "===") or said[0].version.endswith(".*"):

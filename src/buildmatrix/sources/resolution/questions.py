@@ -17,7 +17,7 @@ from buildmatrix.locks.committed import is_lock, read_committed
 from buildmatrix.locks.explain import NoSolution
 from buildmatrix.locks.lookup import Pins, find_files, lacks_files
 from buildmatrix.locks.model import LeftOut, Lock, Staleness
-from buildmatrix.locks.preview import Resolution, request_of, resolve
+from buildmatrix.locks.preview import PreviewedResolution, request_of, resolve
 from buildmatrix.locks.previewed import packages_of
 from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.requirement_files import check
@@ -36,7 +36,7 @@ _REQUIRED = re.compile(r"\b(?=(?:you require|and) ([A-Za-z0-9][A-Za-z0-9._-]*)[=
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class IndexQuestion:
     """One target, and how to learn what it gets."""
 
     target: Target
@@ -63,7 +63,7 @@ class Questions:
     missing_ok: bool
     relock: bool = False
 
-    def of_target(self, target: Target) -> Question:
+    def of_target(self, target: Target) -> IndexQuestion:
         """A target of the specification: its lock as it is, or what it would be."""
         assert self.spec is not None
         root = self.spec.root
@@ -76,7 +76,7 @@ class Questions:
         wanted.left_out = LeftOut()  # The specification says which parts a target gets.
         return self._unlocked(target, wanted, f"resolved from {', '.join(wanted.files)}")
 
-    def of_source(self, target: Target, source: Declared) -> Question:
+    def of_source(self, target: Target, source: Declared) -> IndexQuestion:
         """A SOURCE, for a target that asks for nothing else. Raises `SpecError`, `UsageError`."""
         path, label = self.root / source.name, source.label(self.root)
         wanted = Wanted(settings=settings_of(self.root), tolerant=self.missing_ok)
@@ -88,7 +88,7 @@ class Questions:
         source.add_to(wanted, ask, self.root)
         return self._unlocked(target, wanted, f"resolved from {label}")
 
-    def _committed(self, ask: Ask) -> Question:
+    def _committed(self, ask: Ask) -> IndexQuestion:
         pins, stale = read_committed(ask)
         owner = self._owner(ask)
         if owner is not None:
@@ -108,7 +108,9 @@ class Questions:
         mine = (t for t in self.spec.targets if root / t.lock == path)
         return next(mine, None)
 
-    def _locked(self, target: Target, pins: Pins, stale: Staleness | None, label: str) -> Question:
+    def _locked(
+        self, target: Target, pins: Pins, stale: Staleness | None, label: str
+    ) -> IndexQuestion:
         lock = pins.lock
         missing = [package for package in lock.packages if lacks_files(package)]
         parts = [target.python, target.platform, target.base.final, target.torch, label]
@@ -128,7 +130,7 @@ class Questions:
             assert isinstance(answer, Lock)
             return replace(answer, target=target.id)
 
-        return Question(target, key, ask, finish, stale, label)
+        return IndexQuestion(target, key, ask, finish, stale, label)
 
     def _present(self, wanted: Wanted) -> set[str]:
         """What pip finds installed by conda: it takes that from an index only where a line says so.
@@ -141,12 +143,12 @@ class Questions:
         names = {known.get(package.name, package.name) for package in wanted.conda}
         return names.difference(line.name for line in wanted.lines)
 
-    def _unlocked(self, target: Target, wanted: Wanted, origin: str) -> Question:
+    def _unlocked(self, target: Target, wanted: Wanted, origin: str) -> IndexQuestion:
         check(wanted)
         target = replace(target, drop=(*target.drop, *sorted(self._present(wanted))))
         key = request_of(target, wanted).key(self.uv)
 
-        def ask() -> Resolution:
+        def ask() -> PreviewedResolution:
             try:
                 return resolve(
                     self.uv, target, wanted, self.recent, self.progress, offline=self.offline
@@ -160,7 +162,7 @@ class Questions:
                 raise NoSolution(told, error.python) from error
 
         def finish(answer: object) -> Lock:
-            assert isinstance(answer, Resolution)
+            assert isinstance(answer, PreviewedResolution)
             packages = packages_of(answer, target, wanted)
             return Lock(
                 path=Path(target.lock),
@@ -173,7 +175,7 @@ class Questions:
                 unread=tuple(wanted.unread),
             )
 
-        return Question(target, key, ask, finish, None, origin)
+        return IndexQuestion(target, key, ask, finish, None, origin)
 
 
 def _asked_in(wanted: Wanted, message: str) -> str:

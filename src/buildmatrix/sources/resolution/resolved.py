@@ -22,7 +22,7 @@ from buildmatrix.sources.model import Declared
 from buildmatrix.sources.parse import declared
 from buildmatrix.sources.resolution import points
 from buildmatrix.sources.resolution.left_out import parts_left_out
-from buildmatrix.sources.resolution.questions import Question, Questions
+from buildmatrix.sources.resolution.questions import IndexQuestion, Questions
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.store.cache import Cache
 from buildmatrix.threads import side_by_side
@@ -121,14 +121,15 @@ def resolve_sources(
     # Waivers and baselines know the targets of the specification by their identifiers.
     own = frozenset(t.id for t in spec.targets) if spec and len(declarations) == 1 else frozenset()
 
-    def begin(number: int, python: str | None) -> Question | Unresolved:
+    def begin(number: int, python: str | None) -> IndexQuestion | Unresolved:
         return _begin(questions, *work[number], root, python, platform, own)
 
     begun = [begin(number, python) for number in range(len(work))]
     _say_python(work, begun, python, progress)
-    answers = _answers([item for item in begun if isinstance(item, Question)], jobs)
+    answers = _answers([item for item in begun if isinstance(item, IndexQuestion)], jobs)
     done = [
-        _finish(item, answers[item.key]) if isinstance(item, Question) else item for item in begun
+        _finish(item, answers[item.key]) if isinstance(item, IndexQuestion) else item
+        for item in begun
     ]
     newer = {
         number: wanted
@@ -140,11 +141,13 @@ def resolve_sources(
         for wanted in sorted(set(newer.values())):
             progress.note(f"something needs Python {wanted}: looking at that one")
         again = {number: begin(number, wanted) for number, wanted in newer.items()}
-        answers = _answers([item for item in again.values() if isinstance(item, Question)], jobs)
+        answers = _answers(
+            [item for item in again.values() if isinstance(item, IndexQuestion)], jobs
+        )
         for number, question in again.items():
             done[number] = (
                 _finish(question, answers[question.key])
-                if isinstance(question, Question)
+                if isinstance(question, IndexQuestion)
                 else question
             )
     return tuple(done)
@@ -152,7 +155,7 @@ def resolve_sources(
 
 def _say_python(
     work: Sequence[tuple[Target, Declared | None]],
-    begun: Sequence[Question | Unresolved],
+    begun: Sequence[IndexQuestion | Unresolved],
     python: str | None,
     progress: Progress,
 ) -> None:
@@ -160,7 +163,7 @@ def _say_python(
     taken = {
         question.target.python
         for (target, _), question in zip(work, begun, strict=True)
-        if not target.python and isinstance(question, Question)
+        if not target.python and isinstance(question, IndexQuestion)
     }
     if python is None and taken:
         names = " and ".join(sorted(taken, key=points.minor))
@@ -199,7 +202,7 @@ def _begin(
     python: str | None,
     platform: str | None,
     own: Collection[str],
-) -> Question | Unresolved:
+) -> IndexQuestion | Unresolved:
     try:
         if platform is not None:
             target = replace(target, platform=platform)
@@ -227,11 +230,11 @@ def _for(target: Target, source: Declared, root: Path, own: Collection[str]) -> 
     )
 
 
-def _answers(questions: Sequence[Question], jobs: int) -> Mapping[str, object]:
+def _answers(questions: Sequence[IndexQuestion], jobs: int) -> Mapping[str, object]:
     """Key → the answer, or the error, of the first question that has it."""
     first = {item.key: item for item in reversed(questions)}
 
-    def ask(question: Question) -> object:
+    def ask(question: IndexQuestion) -> object:
         try:
             return question.ask()
         except BuildmatrixError as error:
@@ -240,7 +243,7 @@ def _answers(questions: Sequence[Question], jobs: int) -> Mapping[str, object]:
     return dict(zip(first, side_by_side(ask, list(first.values()), jobs, "resolve"), strict=True))
 
 
-def _finish(question: Question, answer: object) -> Resolved | Unresolved:
+def _finish(question: IndexQuestion, answer: object) -> Resolved | Unresolved:
     target = question.target
     if isinstance(answer, Unresolved):
         begin = f"{answer.target.id}: "
