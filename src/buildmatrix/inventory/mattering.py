@@ -18,7 +18,7 @@ _HARMLESS_WORDS = """
     pyi pyx pxd pxi pyc typed pth c cc cpp cxx cu cuh h hh hpp hxx inl inc ipp tpp tcc def td cl f
     f90 s asm m mm metal rs go java js mjs cjs ts tsx jsx map css scss less html htm xhtml xml xsd
     xsl xslt dtd svg tex rst md txt json jsonl json5 yaml yml toml ini cfg conf csv tsv sql graphql
-    proto fbs thrift ipynb png jpg jpeg gif ico bmp webp tif tiff pdf ps eps afm pfb ttf otf woff
+    jl proto fbs thrift ipynb png jpg jpeg gif ico bmp webp tif tiff pdf ps eps afm pfb ttf otf woff
     woff2 eot wav mp3 ogg flac mp4 mo po pot pem crt cer key gz bz2 xz zst zip tar npy npz mat nc h5
     hdf5 parquet feather arrow pkl pickle joblib pt pth onnx safetensors gguf dll exe pyd dylib lib
     pdb ilk exp bat cmd ps1 sh bash zsh fish csh cmake pc la am ac m4 in mk tmpl tpl j2 jinja mako

@@ -62,9 +62,12 @@ def test_a_large_binary_in_it_is_named_and_leaves_it_open(
     assert reading.limited
 
 
+@pytest.mark.parametrize("name", ["data/table.csv", "data/agents.jl"])
 @pytest.mark.parametrize("entries", [FEW, MANY])
-def test_one_without_binaries_is_settled_by_its_list(tmp_path: Path, entries: int) -> None:
-    reading = read(tmp_path, jar({"data/table.csv": noise(9_000_000)}, entries), SOME)
+def test_one_without_binaries_is_settled_by_its_list(
+    tmp_path: Path, entries: int, name: str
+) -> None:
+    reading = read(tmp_path, jar({name: noise(9_000_000)}, entries), SOME)
     assert (reading.inventory.unread, reading.inventory.closed) == ((), ())
     assert not reading.limited
 
