@@ -166,9 +166,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--held-out", action="store_true", help="only the wheels held out")
     parser.add_argument("--not-held-out", action="store_true", help="only the others")
     options = parser.parse_args(arguments)
+    truth = read_truth(options.truth)
+    if unknown := set(options.names) - {wheel.name for wheel in truth}:
+        parser.error(f"the corpus has no {', '.join(sorted(unknown))}")
     wheels = [
         wheel
-        for wheel in read_truth(options.truth)
+        for wheel in truth
         if (not options.names or wheel.name in options.names)
         and (not options.held_out or is_held_out(wheel))
         and (not options.not_held_out or not is_held_out(wheel))
