@@ -8,10 +8,10 @@ Programs, libraries and links of /usr are copied, up to `MOST_COPIED` bytes; the
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
 import shutil
-import sys
 from pathlib import Path
 
 FILES = 60_000
@@ -76,4 +76,8 @@ def generate(folder: Path, count: int) -> None:
 
 
 if __name__ == "__main__":
-    make(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else FILES)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("files", type=int, nargs="?", default=FILES)
+    options = parser.parse_args()
+    make(options.folder, options.files)
