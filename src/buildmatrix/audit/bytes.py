@@ -1,4 +1,4 @@
-"""Bytes that a lock downloads and installs, and those of them that are in vain."""
+"""Bytes that a lock downloads and installs, and those of them that are wasted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def weigh(
     """The verdicts with their bytes, and the sums.
 
     `facts` are those of the wheels, by name; `unread` are the bytes of those that could not be
-    read, as the lock says them. Of these, what a name tells to be foreign is in vain.
+    read, as the lock says them. Of these, what a name says is foreign is wasted.
     """
     foreign = _foreign_files(wheels)
     weighed = tuple(
@@ -47,7 +47,7 @@ def weigh(
 
 
 def _adds(verdict: Verdict) -> bool:
-    """Whether more that is foreign in it would be more that is in vain."""
+    """Whether more that is foreign in it would be more that is wasted."""
     return verdict.is_open or (verdict.verdict != "ok" and verdict.foreign_bytes > 0)
 
 

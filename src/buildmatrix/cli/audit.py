@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from buildmatrix.spec.model import Spec
 
 
-@click.command("audit", short_help="Tell what locked wheels would bring in.")
+@click.command("audit", short_help="Show what locked wheels would bring in.")
 @click.argument("sources", nargs=-1, metavar="[SOURCE]...")
 @selection_options
 @option(
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 @option("--offline", is_flag=True, help="Use caches only.")
 @option("--fix", is_flag=True, help="Try the fixes of what is found, and write those that work.")
 @option("--dry-run", is_flag=True, help="With --fix: show what would be written.")
-@option("--diff", "ref", metavar="REF", help="Tell only what is new since this git revision.")
+@option("--diff", "ref", metavar="REF", help="Show only what is new since this git revision.")
 @vulnerabilities_option
 @cache_option
 @report_options

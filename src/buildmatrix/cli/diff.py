@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 FORMATS = names(DIFF)
 
 
-@click.command("diff", short_help="Tell what changed between two images, wheels, locks, reports.")
+@click.command("diff", short_help="Show what changed between two images, wheels, locks, reports.")
 @click.argument("sources", nargs=-1, metavar="[BEFORE AFTER]")
 @option(
     "--targets",
@@ -83,7 +83,7 @@ def command(
     waivers: Path | None,
     around: Surroundings,
 ) -> int:
-    """Tell what differs between BEFORE and AFTER, and fail where a finding is new.
+    """Show what differs between BEFORE and AFTER, and fail where a finding is new.
 
     Each is an image, a saved image, a folder, a wheel, a lock, requirements, a target that was
     built, or a saved report: what `scan` and `audit` read, `target:ID` and `report:FILE`. Nothing

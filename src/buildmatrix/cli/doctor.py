@@ -68,12 +68,12 @@ def _lines(settings: CommandSettings, builder: str | None, offline: bool) -> Ite
     yield from examine.device_lines(MachineFiles(), catalogue, wanted, facilities)
 
 
-@click.command("doctor", short_help="Tell what this machine can do.")
+@click.command("doctor", short_help="Show what this machine can do.")
 @option("--builder", metavar="NAME", help="A buildx builder, to check in place of the daemon's.")
 @option("--offline", is_flag=True, help="Ask no package index.")
 @click.pass_obj
 def command(settings: CommandSettings, /, builder: str | None, offline: bool) -> int:
-    """Tell what this machine can do, and what to install where it cannot.
+    """Show what this machine can do, and what to install where it cannot.
 
     No program of a vendor is run: devices and drivers are read from the machine's files. A device
     that is not here is no failure.

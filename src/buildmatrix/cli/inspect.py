@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _DRAWN = [name for name in names(DRAWING) if name not in names(INSPECT)]
 
 
-@click.command("inspect", short_help="Tell what one binary, wheel, image or tree holds.")
+@click.command("inspect", short_help="Show what one binary, wheel, image or tree holds.")
 @click.argument("sources", nargs=-1, required=True, metavar="FILE|SOURCE...")
 @format_option(
     "format_",
@@ -39,7 +39,7 @@ _DRAWN = [name for name in names(DRAWING) if name not in names(INSPECT)]
 )
 @option("--graph", is_flag=True, help="With json: the graph of libraries, as the drawings have it.")
 @option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
-@option("--select", metavar="TARGET", help="Tell which device code is of no use to this target.")
+@option("--select", metavar="TARGET", help="Show which device code is of no use to this target.")
 @option("--backend", metavar="NAME", help="For `lock:` and its like: which backend is meant.")
 @option("--deep", is_flag=True, help="For `lock:` and its like: read whole wheels.")
 @option("--offline", is_flag=True, help="For `lock:` and its like: use caches only.")
@@ -62,7 +62,7 @@ def command(
     no_cache: bool,
     around: Surroundings,
 ) -> int:
-    """Tell what each FILE says: an ELF object, a file of device code, or a wheel.
+    """Show what each FILE says: an ELF object, a file of device code, or a wheel.
 
     Headers, needed libraries with the symbols taken from them, device code with its architectures,
     and whose it is. Of a SOURCE of `scan` (an image, a folder) or a target: what it holds by

@@ -40,7 +40,7 @@ SUBJECTS, ALL_SUBJECTS = 6, 50
 CHAINS = 200
 
 
-@click.command("why", short_help="Tell every chain from a requirement to a library.")
+@click.command("why", short_help="Show every chain from a requirement to a library.")
 @click.argument("source")
 @click.argument("library")
 @option("--all", "every", is_flag=True, help="Every chain, not only the shortest.")
@@ -82,7 +82,7 @@ def command(
     no_cache: bool,
     around: Surroundings,
 ) -> int:
-    """Tell why LIBRARY is in SOURCE: who asked for it, who links it, where the loader finds it.
+    """Show why LIBRARY is in SOURCE: who asked for it, who links it, where the loader finds it.
 
     LIBRARY is a soname, a pattern, a path, a distribution, a vendor or a backend: `libcudart`,
     `libcudart.so.12`, `'nvidia-*'`, `cuda`. SOURCE is what `scan` reads, a target of the

@@ -112,7 +112,7 @@ def guard_of(
 def _raised_at_last(
     statement: ast.Try, scope: Sequence[ast.stmt], loops: Iterable[ast.For]
 ) -> str | None:
-    """What is raised when a loop has tried one thing after the other in vain.
+    """What is raised when a loop has tried one thing after the other without success.
 
     In its `else`, or at the end of a function that returns the first thing that works.
     """

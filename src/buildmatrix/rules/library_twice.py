@@ -45,7 +45,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         f"{count(len(twice), 'library').replace('librarys', 'libraries')} of "
         f"{title(image.backend, image.catalogue)} are there twice: {size(total(below))} from the "
         f"base image ({listing(item.path for item in below)}) and {size(total(above))} from "
-        f"{owners}; a process loads one of each, so {size(in_vain)} are in vain",
+        f"{owners}; a process loads one of each, so {size(in_vain)} are wasted",
         vendor=below[0].vendor,
         path=below[0].path,
         evidence=(*below, *above),

@@ -74,7 +74,7 @@ class Fix:
 
     @property
     def is_offered(self) -> bool:
-        """Whether nothing speaks against it: it was not tried in vain."""
+        """Whether nothing speaks against it: it was not tried without success."""
         return self.tried is None or self.tried.works is not False
 
 

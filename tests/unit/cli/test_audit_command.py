@@ -58,7 +58,7 @@ def test_a_foreign_distribution_fails_with_its_chain_and_its_bytes(locked: Locke
     assert (code, err) == (1, "")
     assert "requirements.in:3 -> embeddings 1.0 -> nvidia-nccl-cu12 2.27" in out
     assert "requirements.in:3 embeddings 1.0: " in out
-    assert "installed in vain, in 1 distribution" in " ".join(out.split())
+    assert "installed are wasted, in 1 distribution" in " ".join(out.split())
 
 
 def test_a_clean_lock_ends_with_0_for_every_backend(locked: Locked, capsys) -> None:

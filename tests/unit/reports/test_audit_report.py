@@ -1,4 +1,4 @@
-"""What an audit adds to the report: totals, who brings what in vain, and what stayed open."""
+"""What an audit adds to the report: totals, who wastes what, and what stayed open."""
 
 from __future__ import annotations
 
@@ -91,15 +91,15 @@ def test_each_requirement_line_is_charged_with_what_it_brings() -> None:
 def test_the_table_has_the_totals_and_the_lines_that_bring_them() -> None:
     text = table.render(report(), width=100, color=False)
     head, row = text.splitlines()[:2]
-    assert head.split() == ["target", "audit", "download", "in", "vain", "installed", "in", "vain"]
+    assert head.split() == ["target", "audit", "download", "wasted", "installed", "wasted"]
     assert row.split()[:4] == ["cpu-py312", "FAILED", "3.1", "GB"]
-    assert f"{LINE} demo 1.0: 1.1 GB to download and 1.7 GB installed in vain" in text
+    assert f"{LINE} demo 1.0: 1.1 GB to download and 1.7 GB installed are wasted" in text
 
 
 def test_the_comment_on_a_pull_request_has_them_too() -> None:
     text = markdown.render(report())
     assert "| cpu-py312 | **failed** | 3.1 GB | 2.9 GB | 5.4 GB | 4.9 GB |" in text
-    assert "demo 1.0: 1.1 GB to download and 1.7 GB installed in vain" in text
+    assert "demo 1.0: 1.1 GB to download and 1.7 GB installed are wasted" in text
 
 
 def test_the_requirement_line_is_where_code_hosts_show_it() -> None:

@@ -224,7 +224,7 @@ def test_markdown_starts_with_what_to_do() -> None:
         '1. fix (not tried): write `torch = "cpu"` under \\[backend.cpu\\], and lock again '
         "(4 findings: cpu-py312)"
     )
-    assert lines.index("| target | audit | download | in vain | installed | in vain |") > 6
+    assert lines.index("| target | audit | download | wasted | installed | wasted |") > 6
 
 
 def test_markdown_keeps_sixty_lines_open_and_folds_the_rest() -> None:

@@ -414,7 +414,7 @@ def test_vendor_base_and_vendor_wheels_hold_every_library_twice_b6() -> None:
     assert (one.severity, one.vendor) == ("warning", "nvidia")
     assert "2 libraries of NVIDIA CUDA" in one.message
     assert "1.2 GB from the base image" in one.message and "900.0 MB from cublas 1" in one.message
-    assert "900.0 MB are in vain" in one.message
+    assert "900.0 MB are wasted" in one.message
 
 
 def test_a_base_with_the_runtime_library_alone_is_no_waste_b6() -> None:

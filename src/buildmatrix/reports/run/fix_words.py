@@ -8,7 +8,7 @@ from buildmatrix.rules.model import Fix, Trial
 
 
 def fix_text(fix: Fix, *, audited: bool) -> str:
-    """A fix with what is known of it: tried, tried in vain, or not tried; and what it saves."""
+    """A fix with what is known of it: whether it was tried and works, and what it saves."""
     trial = fix.tried
     return advice(fix, audited=audited, saves=saved(trial) if trial and trial.works else "")
 

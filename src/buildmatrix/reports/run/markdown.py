@@ -160,7 +160,7 @@ def _error(said: SharedText, targets: Sequence[str], most: int | None) -> list[s
 
 
 def _audited(report: Report) -> Iterator[str]:
-    yield "| target | audit | download | in vain | installed | in vain |"
+    yield "| target | audit | download | wasted | installed | wasted |"
     yield "|---|---|---:|---:|---:|---:|"
     for result in _failed_first(report.targets):
         totals = result.audit

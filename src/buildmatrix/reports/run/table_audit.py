@@ -16,9 +16,9 @@ _WIDTHS = (9, 9, 10, 9)
 
 
 def targets(results: Sequence[TargetResult], paint: Painter) -> list[str]:
-    """One line per target: its verdict, what it downloads and installs, and how much in vain."""
+    """One line per target: its verdict, what it downloads and installs, and what is wasted."""
     width = max(len("target"), *(len(item.id) for item in results))
-    names = ("download", "in vain", "installed", "in vain")
+    names = ("download", "wasted", "installed", "wasted")
     head = [text.rjust(columns) for text, columns in zip(names, _WIDTHS, strict=True)]
     lines = [paint("  ".join(["target".ljust(width), "audit ", *head]), "bold")]
     for result in results:

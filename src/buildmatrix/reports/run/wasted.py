@@ -1,4 +1,4 @@
-"""What an audit found to be in vain: bytes that nothing on the backend can use, and who asks."""
+"""What an audit found to be wasted: bytes that nothing on the backend can use, and who asks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from buildmatrix.rules.model import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What one requirement line brings into one target in vain."""
+    """What one requirement line wastes in one target."""
 
     #: `requirements.in:3`, and the distribution that it names.
     line: str
@@ -27,7 +27,7 @@ class Brought:
 
 
 def brought(report: Report, target: str) -> tuple[Brought, ...]:
-    """What each requirement line brings in vain, the most first.
+    """What each requirement line wastes, the most first.
 
     A distribution that several lines ask for counts where its chain begins, so the sums add up.
     """
@@ -62,13 +62,13 @@ def brought(report: Report, target: str) -> tuple[Brought, ...]:
 
 
 def in_vain(report: Report) -> tuple[SharedText, ...]:
-    """Which requirement line brings what in vain, for which targets."""
+    """Which requirement line wastes what, for which targets."""
     return by_text(
         (
             target.id,
             f"{item.line}{f' {item.asker}' if item.asker != item.line else ''}: "
             f"{'at least ' if item.at_least else ''}{size(item.download)} to download and "
-            f"{size(item.installed)} installed in vain, in "
+            f"{size(item.installed)} installed are wasted, in "
             f"{count(item.distributions, 'distribution')}",
         )
         for target in report.targets
