@@ -17,7 +17,13 @@ from buildmatrix.index.parts import DLOPEN, LARGEST_HEAD, WheelParts
 from buildmatrix.inventory.collect import ELF_MAGIC, FileFacts
 from buildmatrix.inventory.mattering import LARGE_CONTAINER, may_matter
 from buildmatrix.inventory.names import readable
-from buildmatrix.inventory.nested import NestedContents, may_hold_binary, recognised, zip_kind
+from buildmatrix.inventory.nested import (
+    NestedContents,
+    may_hold_binary,
+    recognised,
+    tensors_of,
+    zip_kind,
+)
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.inflating import LARGEST_HELD
 from buildmatrix.trees.zipdirectory import ZipEntry
@@ -129,21 +135,28 @@ def _look(parts: WheelParts, member: Member, length: int) -> None:
 def _look_inside(parts: WheelParts, member: Member, contents: NestedContents) -> None:
     """Read a container whole where that is little; of a ZIP the list of files may say enough.
 
-    Where it does not, the container is read whole if there is enough for it in the end.
+    Where it does not, the container is read whole if there is enough for it in the end. A little
+    one that stays closed leaves the verdict open, as any other file does; a large one leaves the
+    run undecided.
     """
     path = member.path
+    closed = ""
     if member.compressed <= LARGEST_OPENED and member.size <= LARGEST_HELD:
         if parts.affords(member.compressed):
             parts.seen[path] = seen_in(path, parts.tree.packed(path).unpack())
             return
-        closed = f"{member.size} bytes of an archive were not read"
     else:
         is_listed = contents.kind == "zip" and len(parts.archives) < MOST_ENDS
         files = nested_directory(parts, member) if is_listed else None
         if files is None:
             closed = f"{member.size} bytes of an archive were not read"
         else:
-            binaries = [entry for entry in files if may_hold_binary(entry.name, entry.size)]
+            tensors = tensors_of(entry.name for entry in files)
+            binaries = [
+                entry
+                for entry in files
+                if may_hold_binary(entry.name, entry.size) and entry.name not in tensors
+            ]
             kind = zip_kind(entry.name for entry in files)
             if not binaries:
                 parts.seen[path] = FileFacts(contents=NestedContents(kind, len(files)))

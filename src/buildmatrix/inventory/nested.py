@@ -6,6 +6,7 @@ Data archives are the many: of those only the list of members is read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -251,6 +252,20 @@ def _kind(kind: str, name: str) -> str:
 def zip_kind(names: Iterable[str]) -> str:
     """The kind of a ZIP archive with files of these names."""
     return reduce(_kind, names, "zip")
+
+
+def tensors_of(names: Iterable[str]) -> frozenset[str]:
+    """Those files of a ZIP archive that are tensors, by the names that `torch.save` gives.
+
+    A checkpoint has one folder, in it `data.pkl` and a file `data/NUMBER` for each tensor
+    (PyTorch, `caffe2/serialize/inline_container.h`). What a program is called is not a number.
+    """
+    every = tuple(names)
+    top = every[0].partition("/")[0] if every else ""
+    if f"{top}/data.pkl" not in every or not all(name.startswith(f"{top}/") for name in every):
+        return frozenset()
+    tensor = re.compile(rf"{re.escape(top)}/data/[0-9]+", re.ASCII)
+    return frozenset(name for name in every if tensor.fullmatch(name))
 
 
 def may_hold_binary(name: str, size: int) -> bool:

@@ -104,3 +104,21 @@ def test_one_that_is_no_zip_is_unread_unless_there_is_enough(tmp_path: Path) -> 
     reading = read(tmp_path, file.getvalue(), SOME)
     assert [one.path for one in reading.inventory.unread] == [JAR]
     assert read(tmp_path, file.getvalue(), 20_000_000).inventory.unread == ()
+
+
+def test_a_little_archive_that_stays_closed_leaves_the_verdict_open_and_the_run_decided(
+    tmp_path: Path,
+) -> None:
+    reading = read(tmp_path, jar({"lib/alpha.bin": noise(2_000_000)}, FEW), 500_000)
+    assert reading.inventory.unread == ()
+    assert [file.path for file in reading.inventory.closed] == [JAR]
+    assert reading.limited
+
+
+@pytest.mark.parametrize("name", ["c/data/10", "c/lib/libalpha.so", "other/data/10"])
+def test_tensors_of_a_checkpoint_are_no_binaries(tmp_path: Path, name: str) -> None:
+    files = {"c/data.pkl": b"p", "c/data/0": noise(5_000_000), name: noise(4_000_000, 2)}
+    reading = read(tmp_path, jar(files, 0), SOME)
+    is_settled = name == "c/data/10"
+    assert (reading.inventory.unread == ()) == is_settled
+    assert (reading.inventory.closed == ()) == is_settled
