@@ -39,6 +39,9 @@ MOST_ENDS = 16
 MIDDLE = 512 << 10
 MIDDLES = 8
 
+#: Bytes of the large containers of one wheel that are read whole beyond its share: the jar of ray,
+#: whose list of files alone does not settle it, has 32 MB.
+CONTAINERS_WHOLE = 48 << 20
 #: Compressed bytes of a deflated archive that are read as its end, one after the other until they
 #: hold its list of files. That of h2o's jar, with 79,000 files, takes 2 MB.
 NESTED_ENDS = (64 << 10, 256 << 10, 1 << 20, 4 << 20)

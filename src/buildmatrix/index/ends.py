@@ -12,6 +12,7 @@ from buildmatrix.elf.model import Section
 from buildmatrix.elf.regions import DEVICE_SECTIONS
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.index.amounts import (
+    CONTAINERS_WHOLE,
     ENDS,
     FIRST_PART,
     HEAD,
@@ -236,12 +237,19 @@ def suspects(parts: WheelParts) -> None:
 
 
 def archives(parts: WheelParts) -> None:
-    """Containers, and large files of device code or objects: whole, the small first."""
+    """Containers, and large files of device code or objects: whole, the small first.
+
+    A container that would leave the run undecided has an allowance of its own: a user who is told
+    to read on has to read no more than that.
+    """
     if parts.left is None:
         return
+    allowance = CONTAINERS_WHOLE
     for member in sorted(parts.archives, key=lambda member: (member.compressed, member.path)):
         if not parts.affords(member.compressed):
-            continue
+            if member.path not in parts.undecided or member.compressed > allowance:
+                continue
+            allowance -= member.compressed
         try:
             parts.seen[member.path] = _whole(parts, member)
             parts.opened.add(member.path)

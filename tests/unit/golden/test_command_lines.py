@@ -24,7 +24,7 @@ UPDATE = bool(os.environ.get("UPDATE_GOLDEN"))
 CASES = sorted((Path(__file__).parent / "cases").glob("*.txt"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[IndexServer, Path, Path]]:
     """The inputs, served as an index, with the locks of the specification; and a home folder."""
     place = tmp_path_factory.mktemp("golden")

@@ -10,11 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix.index import ends
 from buildmatrix.index.depth import Reading, read_parts
 from buildmatrix.index.wheels import _LocalWheel
 
 METADATA = "Metadata-Version: 2.1\nName: alpha\nVersion: 1.0\n"
 JAR = "alpha/lib/all.jar"
+
+
+@pytest.fixture(autouse=True)
+def no_allowance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Archives of some MB stand for those that are larger than what is read beyond the share."""
+    monkeypatch.setattr(ends, "CONTAINERS_WHOLE", 0)
 
 
 def noise(size: int, seed: int = 1) -> bytes:
@@ -122,3 +129,13 @@ def test_tensors_of_a_checkpoint_are_no_binaries(tmp_path: Path, name: str) -> N
     is_settled = name == "c/data/10"
     assert (reading.inventory.unread == ()) == is_settled
     assert (reading.inventory.closed == ()) == is_settled
+
+
+def test_what_would_leave_the_run_undecided_is_read_within_an_allowance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = jar({"lib/libalpha.so": b"no binary" + noise(9_000_000)}, FEW)
+    assert read(tmp_path, data, SOME).inventory.unread != ()
+    monkeypatch.setattr(ends, "CONTAINERS_WHOLE", 10_000_000)
+    reading = read(tmp_path, data, SOME)
+    assert (reading.inventory.unread, reading.inventory.closed) == ((), ())
