@@ -246,10 +246,12 @@ def archives(parts: WheelParts) -> None:
         return
     allowance = CONTAINERS_WHOLE
     for member in sorted(parts.archives, key=lambda member: (member.compressed, member.path)):
-        if not parts.affords(member.compressed):
-            if member.path not in parts.undecided or member.compressed > allowance:
-                continue
-            allowance -= member.compressed
+        cost = member.compressed
+        # What was seen of it leaves the run undecided.
+        if member.path in parts.seen and parts.left < cost <= allowance:
+            allowance -= cost
+        elif not parts.affords(cost):
+            continue
         try:
             parts.seen[member.path] = _whole(parts, member)
             parts.opened.add(member.path)

@@ -166,7 +166,6 @@ def _look_inside(parts: WheelParts, member: Member, contents: NestedContents) ->
     parts.opened.discard(path)
     parts.archives.append(member)
     if closed:
-        parts.undecided.add(path)
         parts.seen[path] = FileFacts(contents=replace(contents, waiting=None, closed=closed))
 
 

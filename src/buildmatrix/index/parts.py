@@ -71,8 +71,6 @@ class WheelParts:
         #: Containers, and large files with device code that are no ELF: all of their bytes say what
         #: it is.
         self.archives: list[Member] = []
-        #: Those of them that leave a run undecided as long as they are closed.
-        self.undecided: set[str] = set()
 
     @property
     def left(self) -> int | None:

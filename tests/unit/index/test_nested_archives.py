@@ -139,3 +139,5 @@ def test_what_would_leave_the_run_undecided_is_read_within_an_allowance(
     monkeypatch.setattr(ends, "CONTAINERS_WHOLE", 10_000_000)
     reading = read(tmp_path, data, SOME)
     assert (reading.inventory.unread, reading.inventory.closed) == ((), ())
+    # So nobody reads it again with a larger share.
+    assert not reading.limited
