@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Collection
 
+from buildmatrix import git
 from buildmatrix.errors import UndecidedError
 from buildmatrix.spec.model import Spec
 
@@ -29,23 +30,15 @@ def outdated(spec: Spec, generated: Collection[str]) -> tuple[str, ...]:
     """
     if not (spec.root / spec.output).is_dir():
         return ()
-    command = ["git", "ls-files", "--modified", "-z", "--", f":(literal){spec.output}"]
+    arguments = ("ls-files", "--modified", "-z", "--", f":(literal){spec.output}")
     try:
-        answer = subprocess.run(
-            command,
-            cwd=spec.root,
-            env=os.environ | {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"},
-            capture_output=True,
-            timeout=_PATIENCE,
-            check=False,
-        )
+        answer = git.ask(spec.root, *arguments, seconds=_PATIENCE)
     except FileNotFoundError:
         return ()
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UndecidedError(f"git did not answer ({type(error).__name__})") from error
     if answer.returncode != 0:
-        lines = answer.stderr.decode(errors="replace").strip().splitlines()
-        reason = lines[0].removeprefix("fatal: ") if lines else "git failed"
+        reason = git.complaint(answer) or "git failed"
         if reason.startswith("not a git repository"):
             return ()
         raise UndecidedError(reason)

@@ -6,7 +6,6 @@ and no attribute of the repository takes effect, and the work tree stays as it i
 
 from __future__ import annotations
 
-import os
 import posixpath
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from buildmatrix import git
 from buildmatrix.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.scratch import scratch
 from buildmatrix.sources.parse import declared
@@ -63,15 +63,14 @@ def at_revision(root: Path, ref: str, also: Collection[str] = ()) -> Iterator[Re
     """
     if not ref or ref.startswith("-") or "\0" in ref or "\n" in ref:
         raise UsageError(f"{ref!r} is no revision; write a branch, a tag or a commit")
-    git = shutil.which("git")
-    if git is None:
+    if shutil.which("git") is None:
         raise ComponentError("git was not found, and --diff needs it; install git.")
-    prefix = _prefix(git, root, ref)
-    commit = _commit(git, root, ref)
-    entries = _entries(git, root, commit)
+    prefix = _prefix(root, ref)
+    commit = _commit(root, ref)
+    entries = _entries(root, commit)
     with scratch("revision") as top:
         named = {posixpath.normpath(posixpath.join(prefix, name)) for name in also}
-        left_out = _write(git, root, entries, top, named)
+        left_out = _write(root, entries, top, named)
         yield Revision(top / prefix, commit, left_out)
 
 
@@ -94,8 +93,8 @@ def _moved(source: str, root: Path) -> str:
     return parsed.at(name.as_posix())
 
 
-def _prefix(git: str, root: Path, ref: str) -> str:
-    done = _run(git, root, "rev-parse", "--show-prefix")
+def _prefix(root: Path, ref: str) -> str:
+    done = _run(root, "rev-parse", "--show-prefix")
     if done.returncode == 0:
         return done.stdout.decode(errors="surrogateescape").rstrip("\n")
     said = done.stderr.decode(errors="replace")
@@ -107,8 +106,8 @@ def _prefix(git: str, root: Path, ref: str) -> str:
     raise UsageError(f"{root} is in no git repository, so there is no {ref} to compare with")
 
 
-def _commit(git: str, root: Path, ref: str) -> str:
-    done = _run(git, root, "rev-parse", "--verify", "--end-of-options", f"{ref}^{{commit}}")
+def _commit(root: Path, ref: str) -> str:
+    done = _run(root, "rev-parse", "--verify", "--end-of-options", f"{ref}^{{commit}}")
     if done.returncode != 0:
         raise UsageError(
             f"git knows no revision {ref!r} here; fetch it first (in CI, a shallow clone has only "
@@ -117,11 +116,12 @@ def _commit(git: str, root: Path, ref: str) -> str:
     return done.stdout.decode().strip()
 
 
-def _entries(git: str, root: Path, commit: str) -> Mapping[str, _Entry]:
+def _entries(root: Path, commit: str) -> Mapping[str, _Entry]:
     """Path → entry, for all files of a commit."""
-    done = _run(git, root, "ls-tree", "-r", "-z", "-l", "--full-tree", commit)
+    done = _run(root, "ls-tree", "-r", "-z", "-l", "--full-tree", commit)
     if done.returncode != 0 or len(done.stdout) > _LIST:
-        raise UndecidedError(f"git cannot list the files of {commit[:12]}: {_said(done)}.")
+        why = git.complaint(done) or "it says nothing"
+        raise UndecidedError(f"git cannot list the files of {commit[:12]}: {why}.")
     entries: dict[str, _Entry] = {}
     for line in done.stdout.split(b"\0"):
         about, _, name = line.partition(b"\t")
@@ -133,12 +133,12 @@ def _entries(git: str, root: Path, commit: str) -> Mapping[str, _Entry]:
 
 
 def _write(
-    git: str, root: Path, entries: Mapping[str, _Entry], top: Path, named: Collection[str]
+    root: Path, entries: Mapping[str, _Entry], top: Path, named: Collection[str]
 ) -> tuple[str, ...]:
     """Write what can be an input below `top`; the paths that had to be left out."""
     left_out: list[str] = []
     taken = total = 0
-    with _Objects(git, root) as objects:
+    with _Objects(root) as objects:
         # Those near the top first: deep below lie data sets, which have text files too.
         for path in sorted(entries, key=lambda path: (path.count("/"), path)):
             if not _is_input(path, named):
@@ -179,11 +179,11 @@ def _target(path: str, entries: Mapping[str, _Entry], objects: _Objects) -> _Ent
 class _Objects:
     """One `git cat-file --batch`, which hands out the bytes of objects."""
 
-    def __init__(self, git: str, root: Path) -> None:
+    def __init__(self, root: Path) -> None:
         self._process = subprocess.Popen(
-            [git, "cat-file", "--batch"],
+            ["git", "cat-file", "--batch"],
             cwd=root,
-            env=_environment(),
+            env=git.environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -213,33 +213,10 @@ class _Objects:
         raise UndecidedError(f"git cannot read the object {what}: is this a partial clone?")
 
 
-def _run(git: str, root: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+def _run(root: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     try:
-        return subprocess.run(
-            [git, "--no-pager", *arguments],
-            cwd=root,
-            env=_environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            timeout=_SECONDS,
-        )
+        return git.ask(root, *arguments, seconds=_SECONDS)
     except OSError as error:
         raise UsageError(f"{root} is no folder that can be entered") from error
     except subprocess.TimeoutExpired as error:
         raise UndecidedError(f"git gave no answer within {_SECONDS} seconds.") from error
-
-
-def _environment() -> dict[str, str]:
-    # A partial clone would fetch what it lacks, from wherever its settings say.
-    return os.environ | {
-        "GIT_NO_LAZY_FETCH": "1",
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_TERMINAL_PROMPT": "0",
-        "LC_ALL": "C",
-    }
-
-
-def _said(done: subprocess.CompletedProcess[bytes]) -> str:
-    lines = done.stderr.decode(errors="replace").strip().splitlines()
-    return lines[-1].removeprefix("fatal: ") if lines else "it says nothing"

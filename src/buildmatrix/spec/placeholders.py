@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from buildmatrix import git
 from buildmatrix.spec.document import Problems
 from buildmatrix.spec.hints import did_you_mean
 from buildmatrix.spec.kinds import quoted
@@ -33,17 +34,15 @@ def short_commit(folder: Path) -> str:
     Raises:
         NoCommitError: git is missing, or there is no commit.
     """
-    command = ["git", "-C", str(folder), "rev-parse", "--short=12", "--verify", "HEAD"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        answer = git.ask(folder, "rev-parse", "--short=12", "--verify", "HEAD", seconds=10)
     except FileNotFoundError:
         raise NoCommitError("git is not installed") from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoCommitError(f"git did not answer ({type(error).__name__})") from None
     if answer.returncode != 0:
-        reason = (answer.stderr.strip().splitlines() or ["git failed"])[-1]
-        raise NoCommitError(reason.removeprefix("fatal: "))
-    return answer.stdout.strip()
+        raise NoCommitError(git.complaint(answer) or "git failed")
+    return answer.stdout.decode().strip()
 
 
 @dataclass(frozen=True, slots=True)
