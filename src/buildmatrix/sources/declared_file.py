@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -65,18 +66,16 @@ class DeclaredFile(Declared):
         return cls.named(argument.text, argument) if cls.is_named_so(name) else None
 
     @classmethod
+    @abstractmethod
     def is_named_so(cls, name: str) -> bool:
         """Whether a file is of this kind by its name."""
-        raise NotImplementedError
 
     def check_parts(self) -> None:
         """Raise `UsageError` for extras and groups that no such file has."""
 
     def unwritable(self, path: Path, label: str) -> str | None:
         """See `Declared.unwritable`."""
-        if is_lock(path.name):
-            return f"{label} is a lock: change what it was made from, and lock again"
-        return None
+        return lock_again(label) if is_lock(path.name) else None
 
     def pythons(self, root: Path) -> str:
         """See `Declared.pythons`."""
@@ -93,6 +92,11 @@ class DeclaredFile(Declared):
         pythons = [found[1] or found[2] for found in _PYTHON.finditer(text)]
         # Poetry says it at the end, behind what each distribution says of itself.
         return pythons[-1 if self.name.endswith("poetry.lock") else 0] if pythons else ""
+
+
+def lock_again(label: str) -> str:
+    """Why nothing is written into a lock."""
+    return f"{label} is a lock: change what it was made from, and lock again"
 
 
 def is_lock_of_conda(name: str) -> bool:

@@ -9,7 +9,7 @@ from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.committed import is_lock
 from buildmatrix.locks.read import read_lock
 from buildmatrix.locks.wanted import Wanted
-from buildmatrix.sources.declared_file import DeclaredFile
+from buildmatrix.sources.declared_file import DeclaredFile, lock_again
 
 
 @dataclass(frozen=True)
@@ -40,4 +40,4 @@ class LockSource(DeclaredFile):
 
     def unwritable(self, path: Path, label: str) -> str | None:
         """See `Declared.unwritable`."""
-        return f"{label} is a lock: change what it was made from, and lock again"
+        return lock_again(label)
