@@ -12,6 +12,7 @@ from buildmatrix.rules.model import (
     Finding,
     Verdict,
     VerdictName,
+    keep_worst,
 )
 
 _Key = tuple[str, str]
@@ -94,12 +95,10 @@ def compare_verdicts(before: Side, after: Side) -> tuple[VerdictChange, ...]:
 
 
 def _worst(verdicts: Iterable[Verdict]) -> dict[_Key, Verdict]:
-    found: dict[_Key, Verdict] = {}
+    worst: dict[_Key, Verdict] = {}
     for verdict in verdicts:
-        known = found.setdefault((verdict.name, verdict.backend), verdict)
-        if VERDICT_RANK[verdict.verdict] > VERDICT_RANK[known.verdict]:
-            found[verdict.name, verdict.backend] = verdict
-    return found
+        keep_worst(worst, (verdict.name, verdict.backend), verdict)
+    return worst
 
 
 def _badness(verdict: VerdictName | None) -> int:

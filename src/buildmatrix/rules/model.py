@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from msgspec import Meta
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.vulnerabilities.model import Advisory
 
+Key = TypeVar("Key")
 Severity = Literal["error", "warning", "note"]
 Depth = Literal["listing", "heads", "whole"]
 VerdictName = Literal["ok", "optional", "bloat", "broken"]
@@ -182,6 +183,13 @@ class Verdict:
         if self.certain or self.may_be is None or self.by_others:
             return not self.certain
         return (self.may_be in UNFIT) != (self.verdict in UNFIT)
+
+
+def keep_worst(worst: dict[Key, Verdict], key: Key, verdict: Verdict) -> None:
+    """Take `verdict` for `key` into `worst`, where it holds no worse one; of equals the first."""
+    present = worst.setdefault(key, verdict)
+    if VERDICT_RANK[verdict.verdict] > VERDICT_RANK[present.verdict]:
+        worst[key] = verdict
 
 
 @dataclass(frozen=True, slots=True)

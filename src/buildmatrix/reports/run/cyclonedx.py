@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from buildmatrix.reports.json_form import TOOL
 from buildmatrix.reports.json_form import render as as_json
 from buildmatrix.reports.run.model import Report
-from buildmatrix.rules.model import Finding, Verdict, VerdictName
+from buildmatrix.rules.model import VERDICT_RANK, Finding, Verdict
 from buildmatrix.text import printable
 from buildmatrix.vulnerabilities.model import Advisory
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from cyclonedx.model.component import Component
     from cyclonedx.model.vulnerability import Vulnerability
 
-_WORSE: dict[VerdictName, int] = {"ok": 0, "optional": 1, "bloat": 2, "broken": 3}
 _SOURCES = {"CVE": "NVD", "GHSA": "GitHub", "PYSEC": "PyPI"}
 #: Serial numbers are UUIDs of the report's content: the same report gives the same document.
 _NAMESPACE = uuid.UUID("5f7d5a8e-6a0e-5b0c-9a43-6b7f1e6d2c11")
@@ -88,7 +87,7 @@ def _component(name: str, version: str, verdicts: Iterable[Verdict]) -> Componen
     verdicts = list(verdicts)
     said: dict[str, str] = {}
     if verdicts:
-        ordered = sorted(verdicts, key=lambda verdict: _WORSE[verdict.verdict])
+        ordered = sorted(verdicts, key=lambda verdict: VERDICT_RANK[verdict.verdict])
         worst = ordered[-1]
         said["verdict"] = worst.verdict
         said["reason"] = worst.reason

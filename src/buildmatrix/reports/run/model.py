@@ -15,7 +15,6 @@ from buildmatrix.reports.json_form import IF_KNOWN, Tool
 from buildmatrix.rules.model import (
     GATES,
     SEVERITY_RANK,
-    VERDICT_RANK,
     AuditTotals,
     Finding,
     Gate,
@@ -24,6 +23,7 @@ from buildmatrix.rules.model import (
     TargetResult,
     Verdict,
     in_order,
+    keep_worst,
 )
 from buildmatrix.rules.registry import rule_of
 
@@ -248,9 +248,7 @@ def _rows(verdicts: Iterable[Verdict], targets: Sequence[str]) -> tuple[Verdict,
     for verdict in verdicts:
         for target in verdict.targets or ("",):
             key = (verdict.name, verdict.version, verdict.backend, target)
-            known = worst.setdefault(key, verdict)
-            if VERDICT_RANK[verdict.verdict] > VERDICT_RANK[known.verdict]:
-                worst[key] = verdict
+            keep_worst(worst, key, verdict)
     place = {target: number for number, target in enumerate(targets)}
     rows: dict[tuple[str, str, str, str], list[str]] = {}
     found: dict[tuple[str, str, str, str], Verdict] = {}
