@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from io import BufferedIOBase
 from pathlib import Path
 
 from buildmatrix.engines.model import Engine
@@ -16,21 +14,12 @@ from buildmatrix.trees.base import Tree
 OpenTree = Callable[[], AbstractContextManager[Tree]]
 
 
-def zstandard(stream: BufferedIOBase) -> BufferedIOBase:
-    """The standard library's reader, or the same one for Pythons before 3.14."""
-    if sys.version_info >= (3, 14):
-        from compression.zstd import ZstdFile
-    else:
-        from backports.zstd import ZstdFile
-    return ZstdFile(stream)
-
-
 @contextmanager
 def saved_image(path: Path) -> Iterator[Tree]:
     """The files of a saved image."""
     from buildmatrix.trees.archive_image import SavedImage
 
-    with SavedImage(path, zstandard) as image:
+    with SavedImage(path) as image:
         yield image.tree()
 
 
@@ -55,6 +44,6 @@ def layers_of_image(name: str, engine: Engine, inventory: Inventory) -> Inventor
     from buildmatrix.trees.archive_stream import layers_of
 
     with engine.export(name) as chunks:
-        tree, configuration = layers_of(chunks, zstandard)
+        tree, configuration = layers_of(chunks)
     found = with_layers(inventory, tree, configuration.digests, configuration.instructions)
     return Inventory(layers=found.layers, origins=found.origins, buried=found.buried)

@@ -79,7 +79,7 @@ def recognised(source: RandomAccess, head: bytes, size: int) -> NestedContents |
     if format is None:
         return None
     if format == "compressed":
-        inside = containers.peek(source, head, containers.zstandard())
+        inside = containers.peek(source, head)
         if not containers.is_tar(inside):
             is_object = inside.startswith(ELF_MAGIC) and inside[16:18] != bytes((_REL, 0))
             if not is_object and devicefile.kind_of("", inside) is None:
@@ -138,9 +138,7 @@ def look_inside(source: RandomAccess, path: str, size: int, format: Format) -> N
     found = _Found(format)
     most = SMALL_ALLOWANCE + MOST_INFLATION * size
     try:
-        for inner in containers.members(
-            Slice(source, 0, size), format, path, most, containers.zstandard()
-        ):
+        for inner in containers.members(Slice(source, 0, size), format, path, most):
             found.add(inner)
     except OSError as error:
         found.trouble(reason(error))
@@ -211,7 +209,7 @@ class _Found:
             whole = Slice(source, 0, size)
             return any(
                 inner.size >= _SMALLEST and _is_telling(readable(inner.name))
-                for inner in containers.members(whole, "zip", name, size, None)
+                for inner in containers.members(whole, "zip", name, size)
             )
         return True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from buildmatrix.engines.exports import OpenTree, saved_image, zstandard
+from buildmatrix.engines.exports import OpenTree, saved_image
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.sources.docker import BACKEND_LABEL
@@ -38,7 +38,7 @@ class ImageArchive(Installed):
         from buildmatrix.trees.archive_image import SavedImage
 
         path, cache = Path(self.name), options.cache()
-        with SavedImage(path, zstandard) as image:
+        with SavedImage(path) as image:
             configuration = image.configuration
 
             def scan() -> Inventory:

@@ -10,11 +10,13 @@ import io
 import os
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, Literal, Protocol
+from typing import IO, Literal
 
-from buildmatrix.trees.base import RandomAccess, Unreadable
+from buildmatrix.trees import zstd
+from buildmatrix.trees.base import RandomAccess, Readable, Unreadable
+from buildmatrix.trees.unpacking import zstandard
 
 #: Bytes that one read of the archive's structure may ask for: longer names and pax headers are
 #: lies.
@@ -28,22 +30,9 @@ SMALL_BLOB_ALLOWANCE = 256 << 20
 CHUNK = 1 << 20
 
 GZIP = b"\x1f\x8b"
-ZSTANDARD = b"\x28\xb5\x2f\xfd"
 _OTHERS = {b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x04\x22\x4d\x18": "lz4"}
 # What tarfile raises on bytes that lie.
 _BROKEN = (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError)
-
-
-class Readable(Protocol):
-    """What decompressors are."""
-
-    def read(self, length: int, /) -> bytes:
-        """At most `length` bytes; none at the end."""
-        ...
-
-
-#: Opens a Zstandard stream. The standard library has one since Python 3.14 (compression.zstd).
-Zstandard = Callable[[io.BufferedIOBase], Readable]
 
 
 class OpenFile:
@@ -148,8 +137,7 @@ class Spool:
     process, however that ends. Close it, or use a `with` statement of its owner.
     """
 
-    def __init__(self, zstandard: Zstandard | None) -> None:
-        self._zstandard = zstandard
+    def __init__(self) -> None:
         self._file: IO[bytes] | None = None
 
     def close(self) -> None:
@@ -163,14 +151,12 @@ class Spool:
         for magic, name in _OTHERS.items():
             if head.startswith(magic):
                 raise Unreadable(f"compressed with {name}; decompress it first")
-        if not head.startswith((GZIP, ZSTANDARD)):
+        if not head.startswith((GZIP, zstd.MAGIC)):
             return blob
         raw = Stream(blob, LARGEST_HEADER)
         if head.startswith(GZIP):
             return self._inflated(gzip.GzipFile(fileobj=raw), blob.size)
-        if self._zstandard is None:
-            raise Unreadable("compressed with Zstandard, which this Python cannot read")
-        return self._inflated(self._zstandard(raw), blob.size)
+        return self._inflated(zstandard(raw), blob.size)
 
     def _inflated(self, stream: Readable, compressed: int) -> Slice:
         if self._file is None:

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from buildmatrix.trees.archive import OpenFile, Slice, Spool, Zstandard, members, plain
+from buildmatrix.trees.archive import OpenFile, Slice, Spool, members, plain
 from buildmatrix.trees.archive_layers import LayeredTree
 from buildmatrix.trees.base import Closing, Unreadable
 
@@ -52,14 +52,13 @@ class SavedImage(Closing):
     """The one image in `path`: an archive of `docker save`, an OCI archive or an OCI layout.
 
     Digests of documents are checked, those of layers are not: that would read all of them.
-    `zstandard` opens Zstandard streams, where layers may be so compressed. Raises `Unreadable` when
-    there is no image in it, or several, or when it is damaged; or OSError. Holds files open;
-    `close` or a `with` statement frees them.
+    Raises `Unreadable` when there is no image in it, or several, or when it is damaged; or OSError.
+    Holds files open; `close` or a `with` statement frees them.
     """
 
-    def __init__(self, path: Path, zstandard: Zstandard | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         with ExitStack() as held:
-            self._spool = Spool(zstandard)
+            self._spool = Spool()
             held.callback(self._spool.close)
             folder = path.is_dir()
             self._blobs = _layout(path, held) if folder else _archive(path, held, self._spool)

@@ -13,25 +13,24 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
+from buildmatrix.trees import zstd
 from buildmatrix.trees.archive import (
     CHUNK,
     GZIP,
     LARGEST_HEADER,
     MOST_INFLATION,
     SMALL_BLOB_ALLOWANCE,
-    ZSTANDARD,
-    Readable,
     Slice,
     Stream,
     TarMember,
-    Zstandard,
     members,
     plain,
 )
 from buildmatrix.trees.archive_image import LARGEST_DOCUMENT, MOST_BLOBS, Configuration, image_in
 from buildmatrix.trees.archive_layers import LayeredTree
-from buildmatrix.trees.base import Unreadable
+from buildmatrix.trees.base import Readable, Unreadable
 from buildmatrix.trees.forward import ENDLESS, ForwardSource, Gunzip
+from buildmatrix.trees.unpacking import zstandard
 
 #: Bytes of all documents together: an image has three, an index some dozens.
 MOST_DOCUMENTS = 64 << 20
@@ -43,7 +42,7 @@ _SPARSE = "-"
 
 
 def layers_of(
-    chunks: Iterable[bytes], zstandard: Zstandard | None = None
+    chunks: Iterable[bytes],
 ) -> tuple[LayeredTree, Configuration]:
     """The merged layers of the image in the export `chunks`, and its configuration.
 
@@ -69,7 +68,7 @@ def layers_of(
                 raise Unreadable(f"its documents have more than {MOST_DOCUMENTS} bytes")
             documents[name] = _held(member.data)
         else:
-            layers[name] = _entries(name, member.data, zstandard)
+            layers[name] = _entries(name, member.data)
     for name, target in links.items():
         if target in layers:
             layers.setdefault(name, layers[target])
@@ -85,7 +84,7 @@ def _is_document(data: Slice) -> bool:
     """Whether a blob is no layer; an empty layer is a tar archive of two empty blocks."""
     head = data.read(0, 512)
     at, magic = _TAR_MAGIC
-    if head.startswith((GZIP, ZSTANDARD)) or head[at : at + len(magic)] == magic:
+    if head.startswith((GZIP, zstd.MAGIC)) or head[at : at + len(magic)] == magic:
         return False
     return data.size <= LARGEST_DOCUMENT and bool(head.strip(b"\0"))
 
@@ -95,14 +94,12 @@ def _held(data: Slice) -> Slice:
     return Slice(_Held(content), 0, len(content))
 
 
-def _entries(name: str, data: Slice, zstandard: Zstandard | None) -> _Entries:
+def _entries(name: str, data: Slice) -> _Entries:
     head = data.read(0, 8)
     try:
         if head.startswith(GZIP):
             inflating = _inflating(Gunzip(Stream(data, LARGEST_HEADER)), data.size)
-        elif head.startswith(ZSTANDARD):
-            if zstandard is None:
-                raise Unreadable("compressed with Zstandard, which this Python cannot read")
+        elif head.startswith(zstd.MAGIC):
             inflating = _inflating(zstandard(Stream(data, LARGEST_HEADER)), data.size)
         else:
             return _Entries(members(data))
@@ -126,9 +123,8 @@ def _inflating(stream: Readable, compressed: int) -> Iterator[bytes]:
                 )
             yield chunk
     except Exception as error:
-        # The Zstandard error is a class of its own in each library that provides it. All others
-        # are those of whoever hands the bytes over.
-        if isinstance(error, (zlib.error, EOFError)) or type(error).__name__ == "ZstdError":
+        # All others are those of whoever hands the bytes over.
+        if isinstance(error, (zlib.error, EOFError)) or zstd.is_damage(error):
             raise Unreadable(f"its compressed bytes are damaged: {error}") from error
         raise
 

@@ -78,6 +78,14 @@ class Closing(ABC):
         self.close()
 
 
+class Readable(Protocol):
+    """What decompressors are."""
+
+    def read(self, length: int, /) -> bytes:
+        """At most `length` bytes; none at the end."""
+        ...
+
+
 class RandomAccess(Protocol):
     """Random access to the bytes of one file; what `elf.source.ByteSource` asks for."""
 

@@ -27,16 +27,14 @@ from buildmatrix.trees.archive import (
     CHUNK,
     LARGEST_HEADER,
     MOST_INFLATION,
-    ZSTANDARD,
-    Readable,
     Slice,
     Stream,
-    Zstandard,
 )
 from buildmatrix.trees.archive import members as tar_members
-from buildmatrix.trees.base import RandomAccess, Unreadable
+from buildmatrix.trees.base import RandomAccess, Readable, Unreadable
 from buildmatrix.trees.forward import ENDLESS, ForwardSource, Gunzip
 from buildmatrix.trees.inflating import LARGEST_HELD, Inflated
+from buildmatrix.trees.unpacking import INPUT, Unpacking, zstandard
 from buildmatrix.trees.wheel import WheelTree
 
 #: How a container is read; `Container.kind` of the inventory says more of some.
@@ -75,7 +73,6 @@ _BEHIND_SCRIPT = re.compile(
 _LONGEST_SCRIPT = 1 << 20
 #: A dictionary of xz is up to 64 MiB (`xz -9`); the format allows 4 GiB.
 _XZ_MEMORY = 128 << 20
-_INPUT = 128 << 10
 
 _AR_HEADER = 60
 #: Bytes that a Debian package has at most: `ar` has ten digits for a member.
@@ -127,7 +124,7 @@ def compression(head: bytes) -> str | None:
         return "gzip"
     if head.startswith(_XZ):
         return "xz"
-    if head.startswith(ZSTANDARD):
+    if head.startswith(zstd.MAGIC):
         return "zstd"
     return "bzip2" if _BZIP2.match(head) else None
 
@@ -137,13 +134,13 @@ def is_tar(head: bytes) -> bool:
     return head.startswith(_TAR[1], _TAR[0])
 
 
-def peek(source: RandomAccess, head: bytes, zstandard: Zstandard | None) -> bytes:
+def peek(source: RandomAccess, head: bytes) -> bytes:
     """The first `HEAD` bytes that a compressed file holds; fewer where it is damaged or short."""
     length = PEEKED_BZIP2 if compression(head) == "bzip2" else PEEKED
     part = source.read(0, length)
     data = b""
     try:
-        stream = _stream(Slice(_Bytes(part), 0, len(part)), zstandard)
+        stream = _stream(Slice(_Bytes(part), 0, len(part)))
         while len(data) < HEAD and (piece := stream.read(HEAD - len(data))):
             data += piece
     except Exception as error:
@@ -179,28 +176,26 @@ def cookie_at(source: RandomAccess, end: int) -> int | None:
     return start + at if at >= 0 and start + at + _COOKIE.size <= end else None
 
 
-def members(
-    source: Slice, format: Format, name: str, most: int, zstandard: Zstandard | None
-) -> Iterator[Inner]:
+def members(source: Slice, format: Format, name: str, most: int) -> Iterator[Inner]:
     """The files in the container `source`, called `name`, which may inflate to `most` bytes.
 
     Raises `Unreadable` for what is damaged or a bomb, and OSError.
     """
     if format == "zip":
-        yield from _zip_members(source, most, zstandard)
+        yield from _zip_members(source, most)
     elif format == "deb":
-        yield from _stream_members(_deb_data(source), "", most, zstandard)
+        yield from _stream_members(_deb_data(source), "", most)
     elif format == "script":
-        yield from _script_members(source, name, most, zstandard)
+        yield from _script_members(source, name, most)
     elif format == "pyinstaller":
         yield from _pyinstaller_members(source)
     elif format in ("tar", "compressed"):
-        yield from _stream_members(source, name, most, zstandard)
+        yield from _stream_members(source, name, most)
     else:
         raise Unreadable(f"a {format} archive, which is not opened")
 
 
-def _zip_members(source: Slice, most: int, zstandard: Zstandard | None) -> Iterator[Inner]:
+def _zip_members(source: Slice, most: int) -> Iterator[Inner]:
     with WheelTree(source, most) as tree:
         for member in tree.members:
             yield Inner(
@@ -211,24 +206,22 @@ def _zip_members(source: Slice, most: int, zstandard: Zstandard | None) -> Itera
                 entry, start = tree.place(member.path)
                 if entry.compressed == entry.size:
                     inner = Slice(source, start, entry.size)
-                    yield from _stream_members(inner, "", most, zstandard)
+                    yield from _stream_members(inner, "", most)
 
 
 # Streams
 
 
-def _stream_members(
-    source: Slice, name: str, most: int, zstandard: Zstandard | None
-) -> Iterator[Inner]:
+def _stream_members(source: Slice, name: str, most: int) -> Iterator[Inner]:
     """The files of a tar archive, compressed or not, or the one file that is compressed."""
     if is_tar(source.read(0, HEAD)):
         for member in tar_members(source):
             if member.data is not None:
                 yield _of_tar(member.name, member.data)
         return
-    forward = ForwardSource(_inflated(source, most, zstandard))
+    forward = ForwardSource(_inflated(source, most))
     if not is_tar(forward.read(0, HEAD)):
-        yield _single(source, name, most, zstandard)
+        yield _single(source, name, most)
         return
     for member in tar_members(Slice(forward, 0, ENDLESS)):
         if member.data is not None:
@@ -258,12 +251,12 @@ class _Reading:
         return data
 
 
-def _single(source: Slice, name: str, most: int, zstandard: Zstandard | None) -> Inner:
+def _single(source: Slice, name: str, most: int) -> Inner:
     """The file that `source` is compressed of. How long it is shows when it has passed by."""
-    size = sum(len(piece) for piece in _inflated(source, most, zstandard))
+    size = sum(len(piece) for piece in _inflated(source, most))
 
     def open_it() -> AbstractContextManager[RandomAccess]:
-        return Inflated(_Inflating(_inflated(source, most, zstandard), size), size)
+        return Inflated(_Inflating(_inflated(source, most), size), size)
 
     stem = name.rpartition("/")[2].rpartition(".")[0]
     return Inner(stem or name, size, source.size, open_it)
@@ -292,15 +285,14 @@ _DAMAGED = (zlib.error, lzma.LZMAError, EOFError, OSError, ValueError)
 
 
 def _is_damage(error: Exception) -> bool:
-    # The Zstandard error is a class of its own in each library that provides it.
-    return isinstance(error, _DAMAGED) or type(error).__name__ == "ZstdError"
+    return isinstance(error, _DAMAGED) or zstd.is_damage(error)
 
 
-def _inflated(source: Slice, most: int, zstandard: Zstandard | None) -> Iterator[bytes]:
+def _inflated(source: Slice, most: int) -> Iterator[bytes]:
     """What `source` inflates to, up to `most` bytes."""
     size = 0
     try:
-        stream = _stream(source, zstandard)
+        stream = _stream(source)
         while chunk := stream.read(CHUNK):
             size += len(chunk)
             if size > most:
@@ -314,60 +306,18 @@ def _inflated(source: Slice, most: int, zstandard: Zstandard | None) -> Iterator
         raise
 
 
-def _stream(source: Slice, zstandard: Zstandard | None) -> Readable:
+def _stream(source: Slice) -> Readable:
     kind = compression(source.read(0, HEAD))
     raw = Stream(source, LARGEST_HEADER)
     if kind == "gzip":
         return Gunzip(raw)
     if kind == "xz":
-        return _Unpacking(raw, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY))
+        return Unpacking(raw, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY))
     if kind == "bzip2":
-        return _Unpacking(raw, bz2.BZ2Decompressor)
+        return Unpacking(raw, bz2.BZ2Decompressor)
     if kind != "zstd":
         raise Unreadable("neither an archive nor a compressed file")
-    if zstandard is None:
-        raise Unreadable(f"compressed with Zstandard: {zstd.MISSING}")
     return zstandard(raw)
-
-
-def zstandard() -> Zstandard | None:
-    """What opens a Zstandard stream; None where there is no library for it."""
-    begin = zstd.decompressor()
-    return None if begin is None else partial(_Unpacking, begin=begin)
-
-
-class _Unpacking:
-    """A stream of xz, bzip2 or Zstandard; several in a row are one, as for their programs."""
-
-    def __init__(
-        self,
-        stream: Readable,
-        begin: Callable[[], lzma.LZMADecompressor | bz2.BZ2Decompressor | zstd.Decompressor],
-    ) -> None:
-        self._stream = stream
-        self._begin = begin
-        self._decoder = begin()
-        self._ahead = b""
-
-    def read(self, length: int) -> bytes:
-        """The next bytes, at most `length`; none at the end. Raises what decompressors raise."""
-        while True:
-            if self._decoder.eof:
-                rest = self._decoder.unused_data.lstrip(b"\0")
-                while not rest:
-                    block = self._stream.read(_INPUT)
-                    if not block:
-                        return b""
-                    rest = block.lstrip(b"\0")
-                self._decoder, self._ahead = self._begin(), rest
-            block = b""
-            if self._decoder.needs_input:
-                block, self._ahead = self._ahead or self._stream.read(_INPUT), b""
-                if not block:
-                    raise EOFError("the stream ends early")
-            data = self._decoder.decompress(block, length)
-            if data:
-                return data
 
 
 @dataclass(slots=True)
@@ -399,17 +349,15 @@ def _deb_data(source: Slice) -> Slice:
     raise Unreadable("no readable Debian package: there is no data.tar in it")
 
 
-def _script_members(
-    source: Slice, name: str, most: int, zstandard: Zstandard | None
-) -> Iterator[Inner]:
+def _script_members(source: Slice, name: str, most: int) -> Iterator[Inner]:
     found = _BEHIND_SCRIPT.search(source.read(0, _LONGEST_SCRIPT))
     if found is None:
         raise Unreadable("a script with something behind it that is no known archive")
     archive = Slice(source, found.end(), source.size - found.end())
     if archive.read(0, 4) == _ZIP[0]:
-        yield from _zip_members(source, most, zstandard)
+        yield from _zip_members(source, most)
     else:
-        yield from _stream_members(archive, name, most, zstandard)
+        yield from _stream_members(archive, name, most)
 
 
 # PyInstaller
@@ -463,7 +411,7 @@ def _zlib_chunks(data: Slice, size: int) -> Iterator[bytes]:
     given = 0
     try:
         while given < size and not decoder.eof:
-            block = decoder.unconsumed_tail or raw.read(_INPUT)
+            block = decoder.unconsumed_tail or raw.read(INPUT)
             piece = decoder.decompress(block, min(CHUNK, size - given))
             if not piece and not block:
                 break

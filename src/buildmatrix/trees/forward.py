@@ -5,13 +5,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable
 
-from buildmatrix.trees.archive import Readable
-from buildmatrix.trees.base import Unreadable
+from buildmatrix.trees.base import Readable, Unreadable
+from buildmatrix.trees.unpacking import INPUT
 
 #: Bytes behind the reader that can be read again: tarfile looks back one.
 WINDOW = 64 << 10
-#: Compressed bytes that are inflated at once.
-INPUT = 128 << 10
 #: A size that no stream reaches: how long it is shows at its end.
 ENDLESS = 1 << 62
 #: For zlib: a gzip header, and the largest window.

@@ -36,7 +36,7 @@ class Decompressor(Protocol):
         """What follows the frame."""
 
     def decompress(self, data: bytes, max_length: int = ...) -> bytes:
-        """The next bytes, at most `max_length`. Raises ValueError, or ZstdError."""
+        """The next bytes, at most `max_length`. Raises an error that `is_damage` knows."""
 
 
 @cache
@@ -63,10 +63,18 @@ def head(data: bytes, limit: int) -> bytes:
     try:
         return begin().decompress(data, limit)
     except Exception as error:
-        # The Zstandard error is a class of its own in each library that provides it.
-        if type(error).__name__ == "ZstdError":
+        if is_damage(error):
             raise ValueError(str(error)) from error
         raise
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether a library says that the bytes are damaged: each has a class of its own for it."""
+    return type(error).__name__ == "ZstdError"
+
+
+class ZstdError(ValueError):
+    """The system's library cannot read these bytes; called as the other libraries call theirs."""
 
 
 class _Buffer(ctypes.Structure):
@@ -117,7 +125,7 @@ class SystemDecompressor:
                 self._stream, ctypes.byref(target), ctypes.byref(source)
             )
             if self._library.ZSTD_isError(left):
-                raise ValueError(self._library.ZSTD_getErrorName(left).decode())
+                raise ZstdError(self._library.ZSTD_getErrorName(left).decode())
             self.eof = left == 0
             if (source.pos, target.pos) == before:
                 break

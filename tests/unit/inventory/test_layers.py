@@ -24,6 +24,11 @@ from buildmatrix.trees.archive_image import SavedImage, instruction
 from buildmatrix.trees.archive_stream import layers_of
 from buildmatrix.trees.base import Unreadable
 
+if sys.version_info >= (3, 14):
+    from compression.zstd import compress as zstandard
+else:
+    from backports.zstd import compress as zstandard
+
 SITE = "usr/lib/python3.11/site-packages"
 BIG = 200_000
 #: Name and size or bytes of a file, or the target of a hard link.
@@ -120,7 +125,9 @@ UNINSTALLED = (
 )
 
 
-@pytest.mark.parametrize("squeeze", [bytes, gzip.compress], ids=["plain", "gzip"])
+@pytest.mark.parametrize(
+    "squeeze", [bytes, gzip.compress, zstandard], ids=["plain", "gzip", "zstd"]
+)
 def test_bytes_that_a_later_layer_deleted_are_told_with_both_layers(
     tmp_path: Path, squeeze: Callable[[bytes], bytes]
 ) -> None:
@@ -253,7 +260,9 @@ def test_a_damaged_layer_is_never_taken_for_a_whole_one(damage: Callable[[bytes]
         layers_of(pieces(archive))
 
 
-@pytest.mark.parametrize("squeeze", [bytes, gzip.compress], ids=["plain", "gzip"])
+@pytest.mark.parametrize(
+    "squeeze", [bytes, gzip.compress, zstandard], ids=["plain", "gzip", "zstd"]
+)
 def test_a_user_who_stops_the_reading_is_no_damaged_layer(
     squeeze: Callable[[bytes], bytes],
 ) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from buildmatrix.trees import containers, zstd
+from buildmatrix.trees import zstd
+from buildmatrix.trees.unpacking import zstandard
 
 if sys.version_info >= (3, 14):
     from compression.zstd import ZstdDecompressor, compress
@@ -55,12 +56,10 @@ def test_what_is_damaged_is_a_value_error() -> None:
 
 @pytest.mark.usefixtures("begin")
 def test_a_stream_of_several_frames_is_read_in_pieces_to_its_end() -> None:
-    opened = containers.zstandard()
-    assert opened is not None
     packed = compress(data()) + compress(b"more")
-    stream = opened(io.BytesIO(packed))
+    stream = zstandard(io.BytesIO(packed))
     assert b"".join(iter(lambda: stream.read(7_001), b"")) == data() + b"more"
-    stream = opened(io.BytesIO(packed[:-10]))
+    stream = zstandard(io.BytesIO(packed[:-10]))
     with pytest.raises(EOFError):
         while stream.read(1 << 16):
             pass
