@@ -41,7 +41,7 @@ def look_up(
     }
     trials: dict[tuple[str, str], Trial] = {}
 
-    def told(finding: Finding, fix: Fix) -> Finding:
+    def with_trial(finding: Finding, fix: Fix) -> Finding:
         package = packages.get((finding.target, finding.distribution or ""))
         if package is None:
             return finding
@@ -51,7 +51,7 @@ def look_up(
         return replace(finding, fix=replace(fix, tried=trials[key]))
 
     return tuple(
-        told(finding, finding.fix)
+        with_trial(finding, finding.fix)
         if finding.fix is not None and finding.fix.kind == KIND and finding.waived is None
         else finding
         for finding in findings

@@ -68,14 +68,17 @@ class Bench:
         try:
             found = self._resolve(draft, ids)
         except BuildmatrixError as error:
-            known = isinstance(error, UsageError)
-            return Attempt(draft, why, self.short(error), is_known=known)
+            return Attempt(draft, why, self.short(error), is_known=isinstance(error, UsageError))
         for item in found:
             if isinstance(item, BuildmatrixError):
                 reason = item.error if isinstance(item, Unresolved) else item
                 is_known = isinstance(reason, NoSolution | UsageError)
                 return Attempt(
-                    draft, why, self.short(item), is_known=is_known, has_no_solution=is_known
+                    draft,
+                    why,
+                    self.short(item),
+                    is_known=is_known,
+                    has_no_solution=is_known,
                 )
         after = self.session.report(found, advisories=False)
         before = self._before() if not self.session.inputs.sources else self.report
@@ -113,7 +116,7 @@ class Bench:
         if inputs.sources:
             # Names of targets have those of their sources in them.
             found = tuple(map(_called, found, self.found))
-        return [one for one in found if (target := target_of(one)) is None or target.id in ids]
+        return [item for item in found if (target := target_of(item)) is None or target.id in ids]
 
     def _before(self) -> Report:
         """The audit to compare with: a lock would be another one after a change in any case."""
@@ -143,21 +146,21 @@ def _failure(
             return target.error.splitlines()[0]
     for item in _unread(before, after):
         return f"{item.path} could not be read: {item.why}"
-    known = {(one.target, one.fingerprint) for one in before.findings}
+    earlier = {(finding.target, finding.fingerprint) for finding in before.findings}
     for finding in after.findings:
         if finding.waived is not None or finding.target not in ids:
             continue
         if (finding.target, finding.fingerprint) in gone:
             return f"the finding stays: {finding.message}"
-        if (finding.target, finding.fingerprint) not in known and finding.severity != "note":
+        if (finding.target, finding.fingerprint) not in earlier and finding.severity != "note":
             return f"it brings something new: {finding.rule} {finding.message}"
     return None
 
 
 def _unread(before: Report, after: Report) -> tuple[Unread, ...]:
     """What a try could not read, beside what could not be read before."""
-    known = {unread.path for unread in before.unread}
-    return tuple(unread for unread in after.unread if unread.path not in known)
+    earlier = {unread.path for unread in before.unread}
+    return tuple(unread for unread in after.unread if unread.path not in earlier)
 
 
 def _differences(

@@ -279,8 +279,8 @@ class _Telling:
             region = self._region(literal.offset)
             if region is None or (region.executable and not literal.text.startswith("lib")):
                 continue
-            known = names.get(literal.text)
-            if known is None or (literal.exact, literal.packed) > (known.exact, known.packed):
+            present = names.get(literal.text)
+            if present is None or (literal.exact, literal.packed) > (present.exact, present.packed):
                 names[literal.text] = replace(literal, section=region.section)
         return tuple(sorted(names.values(), key=lambda name: name.offset))
 

@@ -256,21 +256,21 @@ class _Run:
                 replace(item, path=f"{folder}/{item.path}") for item in finding.evidence
             )
             moved = replace(finding, path=f"{folder}/{finding.path}", evidence=evidence)
-            for one in self.judge.settled([moved]):
-                if one.waived is not None:
-                    return replace(finding, waived=one.waived)
+            for settled in self.judge.settled([moved]):
+                if settled.waived is not None:
+                    return replace(finding, waived=settled.waived)
         return finding
 
     # Build, scan, smoke
 
     def side_by_side(self, works: Sequence[BuildWork]) -> None:
         """Build, scan, judge and smoke-test, `jobs` targets at a time."""
-        crew = Crew(self.one, self.options.jobs, "target", stop=self.engine.cancel)
+        crew = Crew(self.build_one_target, self.options.jobs, "target", stop=self.engine.cancel)
         for _ in crew.answers(works):
             if self.options.fail_fast and any(work.red for work in works):
                 crew.send_home()
 
-    def one(self, work: BuildWork) -> None:
+    def build_one_target(self, work: BuildWork) -> None:
         """One target from build to smoke."""
         try:
             if self.through("build", work, self.image):
@@ -425,7 +425,7 @@ class _Run:
         report = assemble(
             self.spec.path.name,
             self.judge.catalogue_date,
-            targets=[self.told(work) for work in self.works],
+            targets=[self.target_result(work) for work in self.works],
             findings=[
                 *findings,
                 *self.judge.stale_waivers(findings, judged),
@@ -447,7 +447,7 @@ class _Run:
             self.push_error.message if self.push_error else None,
         )
 
-    def told(self, work: BuildWork) -> TargetResult:
+    def target_result(self, work: BuildWork) -> TargetResult:
         """The gates of one target, and the smoke commands that another machine has to run."""
         left: tuple[str, ...] = ()
         if self.options.smoke:

@@ -148,14 +148,14 @@ def _leftover(
     cache: tables.CacheEntry | None,
     catalogue: Catalogue,
 ) -> Leftover:
-    known = next((item for item in inventory.folders if item.path == folder), None)
-    if cache is None or known is None:
+    totals = next((item for item in inventory.folders if item.path == folder), None)
+    if cache is None or totals is None:
         things: list[Binary | Artefact] = [*aside.binaries, *aside.artefacts]
         size = sum(thing.size for thing in things if thing.container is None)
         size += sum(container.size for container in aside.containers)
         files = len(aside.containers) + sum(thing.container is None for thing in things)
     else:
-        size, files = known.size, known.files
+        size, files = totals.size, totals.files
     held = (*evidence(aside, catalogue), *_by_file_names(aside.containers, catalogue))
     return Leftover(
         folder,
@@ -190,10 +190,10 @@ def _by_file_names(containers: Iterable[Container], catalogue: Catalogue) -> Ite
     """What the names of package files say of a vendor; also of those that were not opened."""
     for container in containers:
         pattern = _FILE_NAMES.get(container.kind)
-        found = pattern.fullmatch(unquote(container.path.rpartition("/")[2])) if pattern else None
-        if found is None:
+        parts = pattern.fullmatch(unquote(container.path.rpartition("/")[2])) if pattern else None
+        if parts is None:
             continue
-        name, version = found["name"], found["version"]
+        name, version = parts["name"], parts["version"]
         if container.kind in ("wheel", "conda"):
             match = distribution(name, version, catalogue)
             if match is not None and match.vendor is not None and match.weight == "strong":

@@ -164,7 +164,7 @@ def _drift(
         )
     spec = load(settings) if not sources or settings.file.is_file() else None
     index = open_index()
-    found = resolve_sources(
+    resolved = resolve_sources(
         sources,
         spec,
         backends=[backend] if backend else [],
@@ -176,9 +176,9 @@ def _drift(
         offline=index.offline,
         progress=index.progress,
     )
-    if len(found) < 2:
+    if len(resolved) < 2:
         raise UsageError(
             "drift is between targets, and only one was chosen; choose more with --select"
         )
-    drifts = drift(found, spec.catalogue_files if spec is not None else ())
-    return drifts, exit_code(drifts, found, fail_on)
+    drifts = drift(resolved, spec.catalogue_files if spec is not None else ())
+    return drifts, exit_code(drifts, resolved, fail_on)

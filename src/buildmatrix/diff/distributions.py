@@ -44,10 +44,10 @@ def compare_distributions(before: Side, after: Side) -> DistributionChanges:
 
 
 def _by_key(held: Iterable[Held], by_backend: bool) -> Mapping[_Key, list[Held]]:
-    helds: dict[_Key, list[Held]] = {}
-    for item in sorted(held, key=lambda one: (one.name, one.version, one.sha256 or "")):
-        helds.setdefault((item.name, item.backend if by_backend else ""), []).append(item)
-    return helds
+    by_key: dict[_Key, list[Held]] = {}
+    for item in sorted(held, key=lambda item: (item.name, item.version, item.sha256 or "")):
+        by_key.setdefault((item.name, item.backend if by_backend else ""), []).append(item)
+    return by_key
 
 
 def _is_alike(before: Side, after: Side) -> bool:
@@ -80,9 +80,9 @@ def _compared(
 def _size(held: Sequence[Held]) -> int | None:
     """Bytes on disk, or of the wheels where that is all that is known."""
     for sizes in ([item.size for item in held], [item.download for item in held]):
-        known = [item for item in sizes if item is not None]
-        if known and len(known) == len(held):
-            return sum(known)
+        present = [item for item in sizes if item is not None]
+        if present and len(present) == len(held):
+            return sum(present)
     return None
 
 

@@ -75,15 +75,15 @@ def compare_verdicts(before: Side, after: Side) -> tuple[VerdictChange, ...]:
     changes = []
     for key in sorted({*old, *new}):
         verdict, other = old.get(key), new.get(key)
-        told = (verdict.verdict if verdict else None), (other.verdict if other else None)
-        if told[0] == told[1] or not {*told} - {None, "ok"}:
+        names = (verdict.verdict if verdict else None), (other.verdict if other else None)
+        if names[0] == names[1] or not {*names} - {None, "ok"}:
             continue
         latest = other or verdict
         assert latest is not None
         changes.append(
             VerdictChange(
                 *key,
-                *told,
+                *names,
                 latest.reason,
                 verdict.foreign_bytes if verdict else 0,
                 other.foreign_bytes if other else 0,

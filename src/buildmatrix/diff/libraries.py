@@ -116,11 +116,11 @@ def _by_key(found: Iterable[Library]) -> Mapping[_Key, list[Library]]:
 
 def _compared(key: _Key, old: Sequence[Library], new: Sequence[Library]) -> LibraryChange | None:
     # Copies are told apart by version and owner; where a file lies may differ with the Python.
-    countses = [
+    copies = [
         Counter((library.version, library.distribution) for library in side) for side in (old, new)
     ]
     major = _major(old, new) if old and new else ""
-    if countses[0] == countses[1] and not major:
+    if copies[0] == copies[1] and not major:
         return None
     change: Change = "changed" if old and new else "removed" if old else "added"
     latest = new or old

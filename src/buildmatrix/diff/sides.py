@@ -95,11 +95,11 @@ def partial_of(verdicts: Iterable[Verdict]) -> frozenset[str]:
 
 def with_lock(side: Side, lock: Lock, chosen: Callable[[Package], Wheel | None]) -> Side:
     """`side` with what a lock says: which wheel of which index an installer takes."""
-    helds = {(held.name, held.version): held for held in side.held}
+    by_version = {(held.name, held.version): held for held in side.held}
     return replace(
         side,
         held=tuple(
-            _locked(package, chosen(package), helds.get((package.name, package.version)))
+            _locked(package, chosen(package), by_version.get((package.name, package.version)))
             for package in lock.packages
         ),
     )

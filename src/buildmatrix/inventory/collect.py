@@ -204,11 +204,11 @@ def _read_files(
 
     What was recalled and seen is let go on return: the next step forks, and takes what it can get.
     """
-    seens = {} if memory is None else _recalled(listing, paths, memory)
-    fresh = _inspect_all(listing, [path for path in paths if path not in seens])
-    files = _Files(recalled=len(seens))
+    facts = {} if memory is None else _recalled(listing, paths, memory)
+    fresh = _inspect_all(listing, [path for path in paths if path not in facts])
+    files = _Files(recalled=len(facts))
     for path in paths:
-        seen, file = seens[path] if path in seens else fresh[path], listing.files[path]
+        seen, file = facts[path] if path in facts else fresh[path], listing.files[path]
         if memory is not None:
             memory.keep(file, seen)
         listing.bytes_read += seen.bytes_read
@@ -247,22 +247,22 @@ def _inspect_all(listing: Listing, paths: list[str]) -> dict[str, FileFacts]:
     """What each of `paths` is, and what those hold that are containers."""
     files = [listing.files[path] for path in paths]
     seen = spread(lambda index: inspect(listing.tree, files[index]), [file.size for file in files])
-    seens = dict(zip(paths, seen, strict=True))
+    facts = dict(zip(paths, seen, strict=True))
     waiting = {
         path: (listing.files[path].size, item.contents)
-        for path, item in seens.items()
+        for path, item in facts.items()
         if item.contents is not None and item.contents.waiting is not None
     }
     if waiting:
         chosen, left = planned(waiting)
         sizes = [listing.files[path].size for path in chosen]
         inside = spread(
-            lambda index: opened(listing.tree, listing.files[chosen[index]], seens[chosen[index]]),
+            lambda index: opened(listing.tree, listing.files[chosen[index]], facts[chosen[index]]),
             sizes,
         )
-        seens |= zip(chosen, inside, strict=True)
-        seens |= {path: replace(seens[path], contents=contents) for path, contents in left.items()}
-    return seens
+        facts |= zip(chosen, inside, strict=True)
+        facts |= {path: replace(facts[path], contents=contents) for path, contents in left.items()}
+    return facts
 
 
 def opened(tree: Tree, file: File, seen: FileFacts) -> FileFacts:

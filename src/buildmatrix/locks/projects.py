@@ -68,10 +68,10 @@ class Project:
     @property
     def by_part(self) -> Mapping[str, Sequence[ProjectRequirement]]:
         """What each part asks for."""
-        saids: dict[str, list[ProjectRequirement]] = {}
+        by_part: dict[str, list[ProjectRequirement]] = {}
         for said in self.said:
-            saids.setdefault(said.part, []).append(said)
-        return saids
+            by_part.setdefault(said.part, []).append(said)
+        return by_part
 
     def place(self, said: ProjectRequirement) -> str:
         """`pyproject.toml:7`."""
@@ -108,16 +108,16 @@ def expand(project: Project, parts: Collection[str]) -> tuple[ProjectRequirement
     for under a marker is so in what it brings, too. An extra that the project does not have brings
     nothing. Raises `SpecError` where the extras ask for one another in too many ways.
     """
-    saids: dict[tuple[str, str, int], ProjectRequirement] = {}
+    requirements: dict[tuple[str, str, int], ProjectRequirement] = {}
     by_part = project.by_part
     for part, conditions in _reach(project, parts):
         for said in by_part.get(part, ()):
             if said.name != project.name:
                 item = _under(said, conditions)
-                saids.setdefault((item.part, item.text, item.line), item)
-        if len(saids) > _MOST:
+                requirements.setdefault((item.part, item.text, item.line), item)
+        if len(requirements) > _MOST:
             raise SpecError([Problem(_TOO_MANY, project.label)])
-    return tuple(saids.values())
+    return tuple(requirements.values())
 
 
 def reached(project: Project, parts: Collection[str]) -> set[str]:

@@ -47,7 +47,7 @@ def brought(report: Report, target: str) -> tuple[Brought, ...]:
             first, *rest = finding.chain
             asker = rest[0] if rest and ":" in first else first
             lines.setdefault((first, asker), {})[verdict.name] = verdict
-    broughts = [
+    lots = [
         Brought(
             line,
             asker,
@@ -58,7 +58,7 @@ def brought(report: Report, target: str) -> tuple[Brought, ...]:
         )
         for (line, asker), there in lines.items()
     ]
-    return tuple(sorted(broughts, key=lambda item: (-item.download, -item.installed, item.line)))
+    return tuple(sorted(lots, key=lambda item: (-item.download, -item.installed, item.line)))
 
 
 def in_vain(report: Report) -> tuple[SharedText, ...]:
