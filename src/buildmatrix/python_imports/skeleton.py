@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cache
 
 from buildmatrix.python_imports.source import Unparsable, parse
-from buildmatrix.python_imports.syntax import walk
 
 #: Without the quantifiers of this version that never go back, hostile source would take minutes.
 _LEAST_PYTHON = (3, 11)
@@ -149,14 +148,12 @@ def first_line(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 def fill(function: ast.FunctionDef | ast.AsyncFunctionDef, tree: ast.Module) -> None:
     """Put the body that was parsed from the text of `function` into its place."""
-    shift = first_line(function) - 1
-    for node in walk(tree):
-        if hasattr(node, "lineno"):
-            node.lineno += shift
-            node.end_lineno += shift  # type: ignore[attr-defined]  # it has both or neither
+    ast.increment_lineno(tree, first_line(function) - 1)
     inner: ast.AST = tree
     while not isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        inner = inner.body[0]  # type: ignore[attr-defined]  # a module, or the `if` around it
+        # A module, or the `if` around it.
+        assert isinstance(inner, (ast.Module, ast.If))
+        inner = inner.body[0]
     function.body = inner.body
 
 
