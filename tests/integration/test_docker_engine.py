@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from buildmatrix import store
-from buildmatrix.engines.docker import DockerEngine
+from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.model import BuildJob, Pushed, Surroundings
 from buildmatrix.errors import (
     BuildError,
@@ -520,7 +520,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 import json, sys
 from dataclasses import asdict
 from pathlib import Path
-from buildmatrix.engines.docker import DockerEngine
+from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import BuildmatrixError
 from buildmatrix.build.run import build

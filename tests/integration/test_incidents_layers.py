@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.engines.docker import DockerEngine
+from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.engines.text import plain
 from buildmatrix.sources.docker import DockerImage
@@ -140,7 +140,7 @@ def test_the_memory_of_a_read_does_not_depend_on_what_the_files_hold(engine: Non
     program = (
         "import re, sys\n"
         "from pathlib import Path\n"
-        "from buildmatrix.engines.docker import DockerEngine\n"
+        "from buildmatrix.engines.docker.engine import DockerEngine\n"
         "from buildmatrix.trees.archive_stream import layers_of\n"
         "with DockerEngine().export(sys.argv[1]) as chunks:\n"
         "    tree, _ = layers_of(chunks)\n"

@@ -86,6 +86,6 @@ def surroundings(
 
 def engine() -> Engine:
     """The engine of this machine."""
-    from buildmatrix.engines.docker import DockerEngine
+    from buildmatrix.engines.docker.engine import DockerEngine
 
     return DockerEngine()

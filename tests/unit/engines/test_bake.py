@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.engines import bake
+from buildmatrix.engines.docker import bake
 from buildmatrix.engines.model import BuildJob, Surroundings
 from buildmatrix.errors import UndecidedError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.engines.docker import DockerEngine
+from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.model import BuildJob, Surroundings
 from buildmatrix.errors import BuildError, ComponentError, UsageError
 from buildmatrix.progress import Silent

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.engines.failures import RESOURCE_EXHAUSTED, SYMPTOMS, explain
-from buildmatrix.engines.follow import FailedStep, Follower
-from buildmatrix.engines.rawjson import messages
+from buildmatrix.engines.docker.failures import RESOURCE_EXHAUSTED, SYMPTOMS, explain
+from buildmatrix.engines.docker.follow import FailedStep, Follower
+from buildmatrix.engines.docker.rawjson import messages
 from buildmatrix.errors import BuildError, BuildmatrixError
 from buildmatrix.progress import Silent
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.engines.follow import LINE, TAIL, Follower, is_scan, step_text
-from buildmatrix.engines.rawjson import messages
+from buildmatrix.engines.docker.follow import LINE, TAIL, Follower, is_scan, step_text
+from buildmatrix.engines.docker.rawjson import messages
 
 DATA = Path(__file__).parent / "data"
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildmatrix.engines import rawjson
-from buildmatrix.engines.rawjson import Message, messages
+from buildmatrix.engines.docker import rawjson
+from buildmatrix.engines.docker.rawjson import Message, messages
 
 DATA = Path(__file__).parent / "data"
 

@@ -14,7 +14,7 @@ from fake_engine import SETTINGS, FakeEngine
 from buildmatrix import __version__
 from buildmatrix.catalogue.load import load
 from buildmatrix.doctor import machine
-from buildmatrix.engines import docker
+from buildmatrix.engines.docker import engine
 
 VERSION = __version__
 
@@ -26,9 +26,9 @@ def catalogue_date() -> str:
 
 def replace_the_outside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Show commands an empty machine, and the fake engine where `folder` has settings for it."""
-    real = docker.DockerEngine
+    real = engine.DockerEngine
     monkeypatch.setattr(
-        docker,
+        engine,
         "DockerEngine",
         lambda: FakeEngine(folder) if (folder / SETTINGS).exists() else real(),
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from buildmatrix.engines.follow import FailedStep, is_scan
+from buildmatrix.engines.docker.follow import FailedStep, is_scan
 from buildmatrix.engines.text import shorten
 from buildmatrix.errors import (
     BuildError,

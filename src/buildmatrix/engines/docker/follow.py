@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import IO
 
-from buildmatrix.engines.rawjson import Log, Message, Status, Vertex
+from buildmatrix.engines.docker.rawjson import Log, Message, Status, Vertex
 from buildmatrix.engines.text import megabytes, plain, shorten
 from buildmatrix.progress import Progress
 

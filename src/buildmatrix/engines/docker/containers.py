@@ -19,7 +19,7 @@ from docker.errors import APIError, ImageNotFound
 from docker.models.containers import Container
 from docker.types import LogConfig
 
-from buildmatrix.engines.ahead import read_ahead
+from buildmatrix.engines.docker.ahead import read_ahead
 from buildmatrix.engines.model import ImageFacts, RunResult
 from buildmatrix.engines.text import plain
 from buildmatrix.errors import BuildError, ComponentError, Interrupted, UndecidedError

@@ -14,10 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TextIO
 
-from buildmatrix.engines import bake
 from buildmatrix.engines.disk import writing
-from buildmatrix.engines.failures import explain, lost_its_cache
-from buildmatrix.engines.follow import Follower
+from buildmatrix.engines.docker import bake
+from buildmatrix.engines.docker.failures import explain, lost_its_cache
+from buildmatrix.engines.docker.follow import Follower
+from buildmatrix.engines.docker.rawjson import messages
 from buildmatrix.engines.model import (
     BuildJob,
     BuildOutcome,
@@ -28,7 +29,6 @@ from buildmatrix.engines.model import (
     Surroundings,
 )
 from buildmatrix.engines.process import Processes
-from buildmatrix.engines.rawjson import messages
 from buildmatrix.errors import (
     BuildError,
     BuildmatrixError,
@@ -126,7 +126,7 @@ class DockerEngine:
 
     def image(self, reference: str) -> ImageFacts | None:
         """The facts of a local image, or None."""
-        from buildmatrix.engines import containers
+        from buildmatrix.engines.docker import containers
 
         return containers.inspect(self._host(), self._environment, reference)
 
@@ -183,7 +183,7 @@ class DockerEngine:
         """What the daemon says of the registries; a builder elsewhere cannot be asked."""
         if self._driver(builder) != _OWN_DRIVER:
             return {}
-        from buildmatrix.engines import containers
+        from buildmatrix.engines.docker import containers
 
         return containers.unreachable(self._host(), self._environment, references)
 
@@ -277,7 +277,7 @@ class DockerEngine:
 
     def run(self, reference: str, command: Sequence[str], timeout_s: float) -> RunResult:
         """Run a command in a throw-away container; see `Engine.run`."""
-        from buildmatrix.engines import containers
+        from buildmatrix.engines.docker import containers
 
         return containers.run(
             self._host(),
@@ -329,7 +329,7 @@ class DockerEngine:
 
     def export(self, reference: str) -> AbstractContextManager[Iterator[bytes]]:
         """An existing image as an archive; see `Engine.export`."""
-        from buildmatrix.engines import containers
+        from buildmatrix.engines.docker import containers
 
         return containers.export(
             self._host(), self._environment, reference, lambda: self._processes.cancelled
