@@ -45,5 +45,5 @@ def layers_of_image(name: str, engine: Engine, inventory: Inventory) -> Inventor
 
     with engine.export(name) as chunks:
         tree, configuration = layers_of(chunks)
-    found = with_layers(inventory, tree, configuration.digests, configuration.instructions)
-    return Inventory(layers=found.layers, origins=found.origins, buried=found.buried)
+    read = with_layers(inventory, tree, configuration.digests, configuration.instructions)
+    return Inventory(layers=read.layers, origins=read.origins, buried=read.buried)

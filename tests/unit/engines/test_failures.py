@@ -52,7 +52,7 @@ def explained(name: str, exit_status: int) -> BuildmatrixError:
     with (DATA / f"{name}.jsonl").open("rb") as stream:
         for message in messages(stream):
             follower.feed(message)
-    return explain(exit_status, follower.failed, tuple(follower.words), LOG)
+    return explain(exit_status, follower.failed, tuple(follower.lines), LOG)
 
 
 @pytest.mark.parametrize("name", RECORDED)

@@ -22,13 +22,13 @@ def read_ahead(
     Raises what `chunks` raises, and `Interrupted` soon after `cancelled` says so, however long the
     next chunk takes. Whoever closes this closes what `chunks` come from, too: that ends its thread.
     """
-    held: Queue[bytes | Exception | None] = Queue(HELD)
-    left = threading.Event()
+    queue: Queue[bytes | Exception | None] = Queue(HELD)
+    closed = threading.Event()
 
     def put(item: bytes | Exception | None) -> None:
-        while not left.is_set():
+        while not closed.is_set():
             try:
-                return held.put(item, timeout=_INTERVAL)
+                return queue.put(item, timeout=_INTERVAL)
             except Full:
                 continue
 
@@ -36,7 +36,7 @@ def read_ahead(
         try:
             for chunk in chunks:
                 put(chunk)
-                if left.is_set():
+                if closed.is_set():
                     return
             put(None)
         except Exception as error:
@@ -48,7 +48,7 @@ def read_ahead(
             if cancelled():
                 raise Interrupted("interrupted while an image was read")
             try:
-                item = held.get(timeout=_INTERVAL)
+                item = queue.get(timeout=_INTERVAL)
             except Empty:
                 continue
             if item is None:
@@ -57,4 +57,4 @@ def read_ahead(
                 raise item
             yield item
     finally:
-        left.set()
+        closed.set()

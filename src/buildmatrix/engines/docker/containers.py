@@ -218,7 +218,7 @@ def _result(container: Container, timeout_s: float, cancelled: Callable[[], bool
         time.sleep(_INTERVAL)
         container.reload()
     exit_code = int(container.wait()["StatusCode"])
-    kept = b""
+    tail = b""
     for chunk in container.logs(stream=True, follow=False):
-        kept = (kept + chunk)[-OUTPUT:]
-    return RunResult(exit_code, plain(kept.decode(errors="replace")), timed_out)
+        tail = (tail + chunk)[-OUTPUT:]
+    return RunResult(exit_code, plain(tail.decode(errors="replace")), timed_out)

@@ -68,24 +68,24 @@ class DockerEngine:
         self._processes = Processes()
         self._drivers: dict[str | None, str] = {}
 
-    # What there is
+    # What the engine has
 
     def check(self, builder: str | None = None) -> str:
         """Versions of Docker and buildx; see `Engine.check`."""
         buildx = self._ask("buildx", "version")
-        found = re.search(r"buildx v?(\d+)\.(\d+)\S*", buildx.stdout)
-        if buildx.returncode != 0 or found is None:
+        match = re.search(r"buildx v?(\d+)\.(\d+)\S*", buildx.stdout)
+        if buildx.returncode != 0 or match is None:
             raise ComponentError(
                 "the docker command has no buildx plugin; install the package docker-buildx (or "
                 "docker-buildx-plugin) in version "
                 f"{_version(MINIMUM_BUILDX)} or newer"
             )
-        if (int(found[1]), int(found[2])) < MINIMUM_BUILDX:
+        if (int(match[1]), int(match[2])) < MINIMUM_BUILDX:
             raise ComponentError(
-                f"{found[0]} is too old; install {_version(MINIMUM_BUILDX)} or newer"
+                f"{match[0]} is too old; install {_version(MINIMUM_BUILDX)} or newer"
             )
         if self._driver(builder) != _OWN_DRIVER:
-            return found[0]
+            return match[0]
         version = self._ask("version", "--format", "{{.Server.Version}}")
         if version.returncode != 0:
             raise _unusable(version.stderr)
@@ -95,19 +95,19 @@ class DockerEngine:
                 f"the Docker daemon is version {version.stdout.strip() or 'unknown'}; "
                 f"{_version(MINIMUM_DOCKER)} or newer is needed"
             )
-        return f"docker {version.stdout.strip()}, {found[0]}"
+        return f"docker {version.stdout.strip()}, {match[0]}"
 
     def facilities(self) -> Facilities:
         """Runtimes and folder of the local daemon; see `Engine.facilities`."""
         template = '{"runtimes":{{json .Runtimes}},"folder":{{json .DockerRootDir}}}'
         answer = self._ask("info", "--format", template)
         try:
-            said = json.loads(answer.stdout)
+            description = json.loads(answer.stdout)
         except ValueError:
             raise _unusable(answer.stderr) from None
-        folder = Path(said["folder"] or "/nonexistent")
+        folder = Path(description["folder"] or "/nonexistent")
         is_here = self._host().startswith("unix:") and folder.is_dir()
-        return Facilities(tuple(sorted(said["runtimes"] or ())), folder if is_here else None)
+        return Facilities(tuple(sorted(description["runtimes"] or ())), folder if is_here else None)
 
     def present(self, references: Sequence[str]) -> Mapping[str, str]:
         """Reference → digest of the local images among `references`."""
@@ -117,12 +117,12 @@ class DockerEngine:
             "image", "inspect", "--format", '{"id":{{json .Id}},"tags":{{json .RepoTags}}}',
             *references,
         )  # fmt: skip
-        trouble = [line for line in answer.stderr.splitlines() if "No such image" not in line]
-        if answer.returncode != 0 and trouble:
+        problems = [line for line in answer.stderr.splitlines() if "No such image" not in line]
+        if answer.returncode != 0 and problems:
             raise _unusable(answer.stderr)
         images = [json.loads(line) for line in answer.stdout.splitlines() if line]
-        found = {tag: image["id"] for image in images for tag in image["tags"] or ()}
-        return {name: found[key] for name in references if (key := _familiar(name)) in found}
+        digests = {tag: image["id"] for image in images for tag in image["tags"] or ()}
+        return {name: digests[key] for name in references if (key := _familiar(name)) in digests}
 
     def image(self, reference: str) -> ImageFacts | None:
         """The facts of a local image, or None."""
@@ -180,7 +180,7 @@ class DockerEngine:
             self._ask("image", "rm", "--no-prune", staged)
 
     def unreachable(self, references: Sequence[str], builder: str | None) -> Mapping[str, str]:
-        """What the daemon says of the registries; a builder elsewhere cannot be asked."""
+        """Ask the daemon about each registry; a builder elsewhere cannot be asked."""
         if self._driver(builder) != _OWN_DRIVER:
             return {}
         from buildmatrix.engines.docker import containers
@@ -251,18 +251,18 @@ class DockerEngine:
             bake.write_overlay(overlay_file, overlay)
             with job.log.open("w" if fresh else "a", encoding="utf-8") as log:
                 status, follower = self._follow(job, command, log, progress)
-                if status != 0 and fresh and lost_its_cache(follower.words):
+                if status != 0 and fresh and lost_its_cache(follower.lines):
                     progress.step(job.id, "the builder's cache is damaged: building without it")
                     status, follower = self._follow(job, [*command, "--no-cache"], log, progress)
                 if status != 0:
-                    error = explain(status, follower.failed, tuple(follower.words), job.log)
+                    error = explain(status, follower.failed, tuple(follower.lines), job.log)
                     log.write(f"# failed: {error.message}\n")
                     raise error
 
     def _follow(
         self, job: BuildJob, command: Sequence[str], log: TextIO, progress: Progress
     ) -> tuple[int, Follower]:
-        """Run one bake to its end; its exit status, and what it said."""
+        """Run one bake to its end; its exit status, and what it reported."""
         now = datetime.now(UTC).isoformat(" ", "seconds")
         log.write(f"# {job.id}, {now}: {' '.join(command)}\n")
         follower = Follower(job.id, log, progress)
@@ -387,10 +387,10 @@ class DockerEngine:
         return answer.stdout.strip()
 
 
-def _unusable(said: str) -> BuildmatrixError:
+def _unusable(text: str) -> BuildmatrixError:
     """What the docker command's answer means: an engine that cannot be used, or a wrong name."""
-    said = said.strip()
-    error = explain(1, None, [said if said.startswith("ERROR: ") else f"ERROR: {said}"], None)
+    line = text.strip()
+    error = explain(1, None, [line if line.startswith("ERROR: ") else f"ERROR: {line}"], None)
     return error if isinstance(error, UsageError) else ComponentError(error.message)
 
 

@@ -237,20 +237,20 @@ _USERINFO = re.compile(r"//[^/\s@]+@")
 _LOST_SNAPSHOT = re.compile(r"snapshot \S+ does not exist: not found")
 
 
-def lost_its_cache(words: Sequence[str]) -> bool:
+def lost_its_cache(lines: Sequence[str]) -> bool:
     """Whether the builder's own cache is broken, which building without it mends."""
-    return any(line.startswith("ERROR: ") and _LOST_SNAPSHOT.search(line) for line in words)
+    return any(line.startswith("ERROR: ") and _LOST_SNAPSHOT.search(line) for line in lines)
 
 
 def explain(
-    exit_status: int, failed: FailedStep | None, words: Sequence[str], log: Path | None
+    exit_status: int, failed: FailedStep | None, lines: Sequence[str], log: Path | None
 ) -> BuildmatrixError:
     """The error to raise for a build that buildx ended with `exit_status`.
 
-    `failed` is the step that broke, if the stream named one, `words` what buildx said in plain
+    `failed` is the step that broke, if the stream named one, `lines` what buildx printed in plain
     text. `log` is named in the error, where there is one.
     """
-    last = next((line for line in reversed(words) if line.startswith("ERROR: ")), "")
+    last = next((line for line in reversed(lines) if line.startswith("ERROR: ")), "")
     last = _ADDRESSED.sub("", last)
     output = failed.output if failed else ()
     command = _COMMAND.search(failed.error if failed else last)
@@ -278,7 +278,7 @@ def explain(
         )
     if exit_status == RESOURCE_EXHAUSTED:
         return BuildError(f"the builder ran out of something: {last}", log=log)
-    cause = shorten(last or (words[-1] if words else f"exit status {exit_status}"), 500)
+    cause = shorten(last or (lines[-1] if lines else f"exit status {exit_status}"), 500)
     return BuildError(f"the build failed: {cause}", log=log)
 
 

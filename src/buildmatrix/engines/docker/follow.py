@@ -74,8 +74,8 @@ def step_text(name: str) -> str:
     if match is None:
         return shorten(name, STEP)
     # Of `image build 2/7` the target goes: it is the line that this is shown on.
-    words = match["where"].split()
-    where = " ".join(words[-2:] if words[-1:] and "/" in words[-1] else [])
+    place = match["where"].split()
+    where = " ".join(place[-2:] if place[-1:] and "/" in place[-1] else [])
     return shorten(f"{where} {match['what']}", STEP)
 
 
@@ -96,14 +96,14 @@ class Follower:
         self._tenths: dict[tuple[str, str], int] = {}
         #: The step that failed first, if one did.
         self.failed: FailedStep | None = None
-        #: What buildx said outside the stream, last lines.
-        self.words: deque[str] = deque(maxlen=TAIL)
+        #: The last lines that buildx printed outside the stream.
+        self.lines: deque[str] = deque(maxlen=TAIL)
 
     def feed(self, message: Message | str) -> None:
         """Take one element of `rawjson.messages`."""
         if isinstance(message, str):
             text = plain(message)
-            self.words.append(text)
+            self.lines.append(text)
             self._write(text)
             return
         # Output first: the end of a step and its last words may come in one message.
