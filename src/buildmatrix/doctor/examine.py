@@ -84,8 +84,8 @@ def disk_lines(places: Mapping[str, Path]) -> Iterator[DoctorLine]:
 
 def index_lines(urls: Collection[str]) -> Iterator[DoctorLine]:
     """Whether the package indexes answer."""
+    from buildmatrix.http.patience import Patience
     from buildmatrix.index.client import Client
-    from buildmatrix.index.patience import Patience
     from buildmatrix.text import shown
 
     with Client(patience=Patience(tries=1, connect=5.0, silence=10.0, request=15.0)) as client:

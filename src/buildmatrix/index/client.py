@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+
 from buildmatrix.errors import UndecidedError
-from buildmatrix.index.addresses import parse
+from buildmatrix.http.addresses import parse
+from buildmatrix.http.patience import Patience
+from buildmatrix.http.requests import Requests
 from buildmatrix.index.cache import pages_of
+from buildmatrix.index.credentials import Credentials
 from buildmatrix.index.pages import IndexFile
-from buildmatrix.index.patience import Patience
 from buildmatrix.index.remote import RemoteFile
-from buildmatrix.index.requests import Requests
 from buildmatrix.index.simple import Simple
+from buildmatrix.locks.where import configured_trust, servers
 from buildmatrix.store.cache import Cache
 from buildmatrix.trees.base import Closing
 
@@ -29,8 +33,11 @@ class Client(Closing):
         patience: Patience | None = None,
     ) -> None:
         self.offline = offline
-        self._requests = Requests(patience or Patience(), offline=offline)
-        self._simple = Simple(self._requests, pages_of(cache or Cache(None)))
+        self._credentials = Credentials(servers(os.environ), os.environ)
+        self._requests = Requests(
+            patience or Patience(), self._credentials, configured_trust(), offline=offline
+        )
+        self._simple = Simple(self._requests, self._credentials, pages_of(cache or Cache(None)))
 
     def close(self) -> None:
         """Close all connections; what waits for a server gives up."""
@@ -56,7 +63,7 @@ class Client(Closing):
             raise UndecidedError(
                 f"{address} has not been read before, and --offline was given; run once without it"
             )
-        self._requests.credentials.remember(address)
+        self._credentials.remember(address)
         return RemoteFile(self._requests, address, size if size is not None and size > 0 else None)
 
     def project(self, index_url: str, name: str) -> tuple[IndexFile, ...]:

@@ -9,36 +9,17 @@ without its `default` entry, which would tell the password to every server a pag
 
 from __future__ import annotations
 
-import base64
 import netrc
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.index.addresses import HttpAddress, Origin, parse
+from buildmatrix.http.addresses import HttpAddress, Origin, parse
+from buildmatrix.http.logins import Login
 from buildmatrix.locks.where import Index
 from buildmatrix.urls import remembered
-
-
-@dataclass(frozen=True, slots=True)
-class Login:
-    """A user name and a password."""
-
-    user: str
-    password: str
-    #: Where they were found, for messages.
-    source: str
-
-    def header(self) -> str:
-        """The value of `Authorization` (RFC 7617)."""
-        token = base64.b64encode(f"{self.user}:{self.password}".encode())
-        return f"Basic {token.decode('ascii')}"
-
-    def __repr__(self) -> str:
-        return f"Login(source={self.source!r})"
 
 
 class Credentials:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from buildmatrix.index.addresses import HttpAddress
+from buildmatrix.http.addresses import HttpAddress
 from buildmatrix.index.model import DEPTHS, Depth, FileVersion, WheelFacts
 from buildmatrix.inventory.archive import PACKAGES
 from buildmatrix.inventory.model import SCHEMA

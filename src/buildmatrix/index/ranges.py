@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from buildmatrix.index.addresses import HttpAddress
-from buildmatrix.index.failures import RequestError
+from buildmatrix.http.addresses import HttpAddress
+from buildmatrix.http.failures import RequestError
+from buildmatrix.http.requests import HttpAnswer, Requests, Traffic
 from buildmatrix.index.model import FileVersion
-from buildmatrix.index.requests import HttpAnswer, Requests, Traffic
 
 #: Bytes of the first request.
 TAIL = 64 << 10

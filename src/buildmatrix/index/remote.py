@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from buildmatrix.index.addresses import HttpAddress
+from buildmatrix.http.addresses import HttpAddress
+from buildmatrix.http.failures import RequestError
+from buildmatrix.http.requests import Requests
 from buildmatrix.index.amounts import GAP
-from buildmatrix.index.failures import RequestError
 from buildmatrix.index.model import FileVersion
 from buildmatrix.index.ranges import SPOOLED, Ranges
-from buildmatrix.index.requests import Requests
 from buildmatrix.index.windows import Windows
 
 #: Bytes that a small read asks for.

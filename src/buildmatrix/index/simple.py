@@ -11,10 +11,11 @@ from urllib.request import url2pathname
 from packaging.utils import InvalidName, canonicalize_name
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.index.addresses import HttpAddress, parse
+from buildmatrix.http.addresses import HttpAddress, parse
+from buildmatrix.http.requests import Requests
 from buildmatrix.index.cache import PAGE, Page, fresh_until
+from buildmatrix.index.credentials import Credentials
 from buildmatrix.index.pages import ACCEPT, LARGEST_PAGE, IndexFile, read_page
-from buildmatrix.index.requests import Requests
 from buildmatrix.store.cache import Store
 from buildmatrix.trees.base import reason
 
@@ -28,8 +29,9 @@ _GONE = (404, 410)
 class Simple:
     """Pages, for all threads."""
 
-    def __init__(self, requests: Requests, kept: Store) -> None:
+    def __init__(self, requests: Requests, credentials: Credentials, kept: Store) -> None:
         self._requests = requests
+        self._credentials = credentials
         self._kept = kept
         self._pages: dict[str, tuple[IndexFile, ...]] = {}
         self._held = 0
@@ -57,7 +59,7 @@ class Simple:
 
     def _page(self, url: str) -> tuple[IndexFile, ...]:
         address = parse(url)
-        self._requests.credentials.remember(address)
+        self._credentials.remember(address)
         kept = self._ask(address)
         if kept.body is None:
             return ()

@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from buildmatrix import toml
 from buildmatrix.errors import UndecidedError
+from buildmatrix.http.trust import Trust
 from buildmatrix.locks.pipsettings import PipSettings, config_home, pip_settings
 from buildmatrix.locks.text import mapping, string, strings, tables
 
@@ -68,6 +69,12 @@ def trusted_hosts(environment: Mapping[str, str]) -> frozenset[str]:
     """`HOST` or `HOST:PORT` of the servers whose certificates are not checked; `*` for all."""
     named = environment.get("UV_INSECURE_HOST", "").split()
     return frozenset(named or pip_settings(environment).trusted_hosts)
+
+
+def configured_trust() -> Trust:
+    """Whose certificates this machine's settings for packages take."""
+    certificates = pip_settings(os.environ).certificates
+    return Trust(trusted_hosts(os.environ), ("pip's setting `cert`", certificates))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from index import IndexServer
 
 from buildmatrix.audit.run import audit
 from buildmatrix.audit.subject import judge_for
+from buildmatrix.http.patience import Patience
 from buildmatrix.index.client import Client
-from buildmatrix.index.patience import Patience
 from buildmatrix.index.wheels import WheelReader
 from buildmatrix.locks.model import Lock, Package, Staleness, Wheel
 from buildmatrix.progress import Silent

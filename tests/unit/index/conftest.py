@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix.http.patience import Patience
 from buildmatrix.index.client import Client
-from buildmatrix.index.patience import Patience
 
 #: Everything that a test may wait for takes a tenth of a second, and not half a minute.
 HASTY = Patience(

@@ -10,7 +10,7 @@ import pytest
 from index import IndexServer, answering, redirecting
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.index.addresses import parse
+from buildmatrix.http.addresses import parse
 from buildmatrix.index.client import Client
 from buildmatrix.index.credentials import Credentials
 from buildmatrix.locks.where import Index

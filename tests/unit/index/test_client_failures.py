@@ -15,9 +15,9 @@ from certificates import make_certificate
 from index import IndexServer, answering, dripping, redirecting
 
 from buildmatrix.errors import UndecidedError
+from buildmatrix.http.failures import retry_after
+from buildmatrix.http.patience import Patience
 from buildmatrix.index.client import Client
-from buildmatrix.index.failures import retry_after
-from buildmatrix.index.patience import Patience
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from buildmatrix.errors import UndecidedError
+from buildmatrix.http.patience import Patience
 from buildmatrix.index.client import Client
-from buildmatrix.index.patience import Patience
 
 HURRIED = Patience(tries=1, connect=2.0, silence=5.0, request=0.5, slowest=1 << 30)
 NEGATIVE = b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n"

@@ -23,11 +23,10 @@ import certifi
 import httpcore
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.index.addresses import HttpAddress
-from buildmatrix.index.failures import unreached
-from buildmatrix.index.patience import Patience
-from buildmatrix.locks.pipsettings import pip_settings
-from buildmatrix.locks.where import trusted_hosts
+from buildmatrix.http.addresses import HttpAddress
+from buildmatrix.http.failures import unreached
+from buildmatrix.http.patience import Patience
+from buildmatrix.http.trust import Trust
 
 #: More than the threads that read at once, so that none waits for another one's open stream.
 MOST_CONNECTIONS = 64
@@ -47,11 +46,11 @@ _FAILURES = (
 class Transport:
     """Connections to any number of hosts, shared by all threads."""
 
-    def __init__(self, patience: Patience) -> None:
+    def __init__(self, patience: Patience, trust: Trust) -> None:
         self._patience = patience
+        self._trust = trust
         self._clock = _Clock()
         self._proxies = getproxies()
-        self._trusted = trusted_hosts(os.environ)
         self._pools: dict[tuple[str, str | None, bool], httpcore.ConnectionPool] = {}
         self._lock = threading.Lock()
 
@@ -120,14 +119,15 @@ class Transport:
         return proxy if "://" in proxy else f"http://{proxy}"
 
     def _pool(self, address: HttpAddress, proxy: str | None) -> httpcore.ConnectionPool:
-        names = {"*", address.host, f"{address.host}:{address.port}"}
-        is_trusted = not names.isdisjoint(self._trusted)
+        is_checked = self._trust.is_checked(address)
         with self._lock:
-            key = address.scheme, proxy, is_trusted
+            key = address.scheme, proxy, is_checked
             if key not in self._pools:
                 self._pools[key] = httpcore.ConnectionPool(
                     # To read the certificates takes 50 to 100 ms.
-                    ssl_context=_context(is_trusted) if address.scheme == "https" else None,
+                    ssl_context=_context(self._trust, is_checked)
+                    if address.scheme == "https"
+                    else None,
                     proxy=_parsed(proxy) if proxy else None,
                     max_connections=MOST_CONNECTIONS,
                     max_keepalive_connections=KEPT_CONNECTIONS,
@@ -158,24 +158,24 @@ def _parsed(proxy: str) -> httpcore.Proxy:
     return httpcore.Proxy(url, auth=auth)
 
 
-def _context(is_trusted: bool) -> ssl.SSLContext:
-    """`is_trusted`: the user said that the certificate of the server is not to be checked."""
-    if not is_trusted:
-        return _certificates()
+def _context(trust: Trust, is_checked: bool) -> ssl.SSLContext:
+    """`is_checked` is False where the user said that the certificate is not to be checked."""
+    if is_checked:
+        return _certificates(*trust.certificates)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
 
 
-def _certificates() -> ssl.SSLContext:
+def _certificates(setting: str, place: str | None) -> ssl.SSLContext:
     """Whom to trust, the first that is set: SSL_CERT_FILE and SSL_CERT_DIR, REQUESTS_CA_BUNDLE,
-    pip's `cert`, and else system and certifi.
+    the setting handed in, and else system and certifi.
 
     Raises UndecidedError for a file that holds no certificates.
     """
     files = [(name, os.environ.get(name)) for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")]
-    files.append(("pip's setting `cert`", pip_settings(os.environ).certificates))
+    files.append((setting, place))
     folders = [part for part in os.environ.get("SSL_CERT_DIR", "").split(os.pathsep) if part]
     named = next(((name, place) for name, place in files if place), None)
     if named is not None or folders:

@@ -1,8 +1,7 @@
-"""Requests as the rest of this package makes them: redirects followed, failures tried again."""
+"""Requests as this project makes them: redirects followed, failures tried again."""
 
 from __future__ import annotations
 
-import os
 import threading
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -11,14 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.index.addresses import HttpAddress
-from buildmatrix.index.credentials import Credentials
-from buildmatrix.index.failures import RequestError, refused
-from buildmatrix.index.patience import Patience
-from buildmatrix.locks.where import servers
+from buildmatrix.http.addresses import HttpAddress
+from buildmatrix.http.failures import RequestError, refused
+from buildmatrix.http.logins import Logins
+from buildmatrix.http.patience import Patience
+from buildmatrix.http.trust import Trust
 
 if TYPE_CHECKING:
-    from buildmatrix.index.transport import Transport
+    from buildmatrix.http.transport import Transport
 
 #: Hops of one request; package indexes need one or two.
 MOST_REDIRECTS = 5
@@ -100,11 +99,14 @@ def _plain(answer: HttpAnswer) -> Iterator[bytes]:
 class Requests:
     """Sends requests for all threads. Opens nothing before the first one."""
 
-    def __init__(self, patience: Patience, *, offline: bool) -> None:
+    def __init__(
+        self, patience: Patience, logins: Logins, trust: Trust, *, offline: bool = False
+    ) -> None:
         self.patience = patience
         self.offline = offline
         self.traffic = Traffic()
-        self.credentials = Credentials(servers(os.environ), os.environ)
+        self._logins = logins
+        self._trust = trust
         self._transport: Transport | None = None
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -161,7 +163,7 @@ class Requests:
         transport = self._connect()
         traffic = traffic or self.traffic
         for _ in range(MOST_REDIRECTS + 1):
-            login = self.credentials.of(address)
+            login = self._logins.of(address)
             sent = [("User-Agent", _user_agent()), *headers.items()]
             if login is not None:
                 sent.append(("Authorization", login.header()))
@@ -181,11 +183,11 @@ class Requests:
     def _connect(self) -> Transport:
         with self._lock:
             if self._closed.is_set():
-                raise RequestError("the connections to all indexes were closed")
+                raise RequestError("all connections were closed")
             if self._transport is None:
-                from buildmatrix.index.transport import Transport
+                from buildmatrix.http.transport import Transport
 
-                self._transport = Transport(self.patience)
+                self._transport = Transport(self.patience, self._trust)
             return self._transport
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.index.addresses import HttpAddress
+from buildmatrix.http.addresses import HttpAddress
 from buildmatrix.text import shown
 
 #: Answers of a server that is busy or broken for the moment.
