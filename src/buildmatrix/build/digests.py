@@ -1,4 +1,4 @@
-"""Digests of what a specification copies into images: the journal tells by them what changed."""
+"""Digests of what a specification copies into images: the journal detects changes by them."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Digests:
     def __init__(self, root: Path, output: str = FOLDER) -> None:
         self._root = root
         self._ignored = Ignored(rules(root, output))
-        self._known: dict[str, str] = {}
+        self._digests: dict[str, str] = {}
 
     def of(self, path: str) -> str:
         """Digest of a file, or of all files below a folder with names, modes and contents.
 
         Raises `SpecError` when it is not there: the image could not be built either.
         """
-        if path not in self._known:
+        if path not in self._digests:
             try:
-                self._known[path] = _tree_sha256(self._root, path, self._ignored)
+                self._digests[path] = _tree_sha256(self._root, path, self._ignored)
             except OSError as error:
                 raise SpecError(
                     [
@@ -43,7 +43,7 @@ class Digests:
                         )
                     ]
                 ) from error
-        return self._known[path]
+        return self._digests[path]
 
 
 def _tree_sha256(root: Path, path: str, ignored: Ignored) -> str:

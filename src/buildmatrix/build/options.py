@@ -1,4 +1,4 @@
-"""What a caller of the pipeline can choose."""
+"""What a caller of `build` can choose."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ class Options:
     #: Reads locked wheels on their index, to know before the build what they bring; None for not.
     reader: Reader | None = None
     #: Fingerprints of findings that a baseline has.
-    known: frozenset[str] = frozenset()
+    known_findings: frozenset[str] = frozenset()
     #: The day that waivers are held against.
     today: date = field(default_factory=date.today)

@@ -51,7 +51,7 @@ class BuildPlan:
     def key(self, target: Target, lock: Lock) -> str:
         """Digest of everything that the image is made of and made by."""
         names = bake_name(target.id), scan_name(target.id)
-        own = (f"{self._spec.output}/{target.id}/", f"{self._spec.output}/scan/")
+        own_folders = (f"{self._spec.output}/{target.id}/", f"{self._spec.output}/scan/")
         return journal.key(
             {
                 "engine": self._engine,
@@ -59,7 +59,9 @@ class BuildPlan:
                 "mirror": self._options.surroundings.mirror,
                 "bake": [self._entries[name] for name in names],
                 "generated": {
-                    path: self._digests.of(path) for path in self._files if path.startswith(own)
+                    path: self._digests.of(path)
+                    for path in self._files
+                    if path.startswith(own_folders)
                 },
                 "context": [self._digests.of(path) for path, _ in target.copy],
                 "lock": lock.digest,

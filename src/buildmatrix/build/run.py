@@ -73,14 +73,16 @@ def build(
     check_copied(spec, targets)
     state = State(spec.root / FOLDER)
     with state.held(progress):
-        run = _Run(spec, options, engine, progress, [BuildWork(t, state.of(t.id)) for t in targets])
+        run = _BuildRun(
+            spec, options, engine, progress, [BuildWork(t, state.of(t.id)) for t in targets]
+        )
         try:
             return run.all()
         except (KeyboardInterrupt, Interrupted):
             return run.interrupted()
 
 
-class _Run:
+class _BuildRun:
     def __init__(
         self,
         spec: Spec,
@@ -94,7 +96,7 @@ class _Run:
         self.engine = engine
         self.progress = progress
         self.works = works
-        self.judge = Judge(spec, options.fail_on, options.today, options.known)
+        self.judge = Judge(spec, options.fail_on, options.today, options.known_findings)
         self.push_error: BuildmatrixError | None = None
         #: About generated files that are committed; they belong to no target.
         self.outdated: tuple[Finding, ...] = ()
@@ -209,7 +211,7 @@ class _Run:
         loaded = [work.record for work in works if work.record and work.record.loaded]
         present = self.engine.present([tag for record in loaded for tag in record.tags])
         for work in works:
-            if work.record and not _is_here(work.record, work.job, present):
+            if work.record and not _is_present(work.record, work.job, present):
                 work.record = None
             work.cached = work.record is not None
         if any(work.record is None for work in works):
@@ -220,28 +222,28 @@ class _Run:
     def audit(self, works: Sequence[BuildWork]) -> None:
         """Read the wheels of what is about to be built, as far as an index gives parts of them.
 
-        What fails here needs no build of some gigabytes to be told. What does not is judged again,
+        What fails here is reported without a build of some gigabytes. The rest is judged again,
         by all of its bytes, when it is installed: so nothing that could not be read here counts.
         """
         if self.options.reader is None or not works:
             return
-        found = {work.target.id: work for work in works if work.lock is not None}
+        works_by_target = {work.target.id: work for work in works if work.lock is not None}
         looked = look(
             [
                 Resolved(work.target, work.lock, None, work.target.lock)
-                for work in found.values()
+                for work in works_by_target.values()
                 if work.lock is not None
             ],
             self.options.reader,
             self.judge,
             self.progress,
         )
-        for one in looked:
-            work = found[one.resolved.target.id]
-            findings = tuple(self.installed(item, work.target) for item in one.findings)
+        for audited_lock in looked:
+            work = works_by_target[audited_lock.resolved.target.id]
+            findings = tuple(self.installed(item, work.target) for item in audited_lock.findings)
             if self.judge.gate(findings) == "failed":
                 work.findings += findings
-                work.verdicts = one.verdicts
+                work.verdicts = audited_lock.verdicts
                 work.gates["lock"] = "failed"
                 self.progress.done(work.target.id, work.outcome(), ok=False)
 
@@ -449,15 +451,15 @@ class _Run:
 
     def target_result(self, work: BuildWork) -> TargetResult:
         """The gates of one target, and the smoke commands that another machine has to run."""
-        left: tuple[str, ...] = ()
+        not_run: tuple[str, ...] = ()
         if self.options.smoke:
             has_device = self.judge.has_device(work.target.backend)
             commands = smoke.not_run_here(work.target, has_device)
-            left = tuple(f"{command.name} ({command.level})" for command in commands)
-        return work.result(self.spec.root, left)
+            not_run = tuple(f"{command.name} ({command.level})" for command in commands)
+        return work.result(self.spec.root, not_run)
 
 
-def _is_here(record: BuildRecord, job: BuildJob | None, present: Mapping[str, str]) -> bool:
+def _is_present(record: BuildRecord, job: BuildJob | None, present: Mapping[str, str]) -> bool:
     """Whether the image of a record is where this run wants it."""
     if record.loaded:
         return record.is_at(present)

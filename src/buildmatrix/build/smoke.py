@@ -47,26 +47,26 @@ def run(
     has_device: bool,
     reference: str,
     config: str,
-    known: Iterable[str],
+    already_passed: Iterable[str],
     engine: Engine,
     progress: Progress,
 ) -> SmokeOutcome:
-    """Run the commands that can run here and are not `known` to pass in this image.
+    """Run the commands that can run here and have not `already_passed` in this image.
 
     `config` identifies the image. Stops at the first command that fails.
     """
     commands = runs_here(target, has_device)
     if not commands:
         return SmokeOutcome("not-run")
-    known = set(known)
+    already_passed = set(already_passed)
     passed: list[str] = []
     for smoke in commands:
         digest = journal.key({"image": config, "command": smoke.command})
-        if digest not in known:
+        if digest not in already_passed:
             progress.step(target.id, f"smoke {smoke.name}")
             result = engine.run(reference, smoke.command, smoke.timeout_s)
             if result.timed_out or result.exit_code != 0:
-                how = (
+                outcome = (
                     f"did not end within {smoke.timeout_s:g} s"
                     if result.timed_out
                     else f"failed with exit code {result.exit_code}"
@@ -75,7 +75,7 @@ def run(
                 return SmokeOutcome(
                     "failed",
                     tuple(passed),
-                    f"smoke command {smoke.name!r} ({smoke.position}) {how}" + "".join(lines),
+                    f"smoke command {smoke.name!r} ({smoke.position}) {outcome}" + "".join(lines),
                 )
         passed.append(digest)
     return SmokeOutcome("passed", tuple(passed))

@@ -1,4 +1,4 @@
-"""One target on its way through the gates of a build: what came of it so far, and what is told."""
+"""One target on its way through the gates of a build: its state so far, and its result."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class BuildWork:
         if not self.green:
             gate = next(gate for gate in GATES if self.gates[gate] != "passed")
             findings = sum(finding.waived is None for finding in self.findings)
-            many = "1 finding" if findings == 1 else f"{findings} findings"
-            return f"{gate} {self.gates[gate]}, {many}"
+            count = "1 finding" if findings == 1 else f"{findings} findings"
+            return f"{gate} {self.gates[gate]}, {count}"
         return "nothing to do" if self.cached else "built"
 
     def result(self, root: Path, smoke_not_run: tuple[str, ...]) -> TargetResult:

@@ -93,7 +93,7 @@ def command(
         smoke=not no_smoke,
         push=push,
         asking=asking(no_vulnerabilities, offline, cache),
-        known=known_findings(baseline),
+        known_findings=known_findings(baseline),
     )
     with progress(settings) as display, wheel_reader(offline, cache) as reader:
         result = build(

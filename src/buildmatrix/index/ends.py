@@ -299,14 +299,14 @@ def _stream(parts: WheelParts, member: Member, limit: int, until: int | None = N
     ):
         reader = HeadReader(source, size)
         try:
-            while reader.offset < size and stream.taken < limit:
+            while reader.offset < size and stream.consumed < limit:
                 if until is None and _is_enough(parts, path, reader):
                     break
                 if until is not None and reader.offset >= until:
                     break
                 reader.read_to(reader.offset + PIECE)
         finally:
-            parts.spent += stream.taken
+            parts.spent += stream.consumed
         if reader.offset == size:
             seen = look(source, path, size)
             parts.seen[path] = with_contents(seen, source, path, size)

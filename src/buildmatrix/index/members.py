@@ -10,7 +10,7 @@ from typing import Protocol
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.inventory.collect import FileFacts, inspect, opened
 from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble, Unreadable
-from buildmatrix.trees.wheel import Packed
+from buildmatrix.trees.wheel import PackedMember
 
 #: Files of a metadata folder that the inventory reads; licences are no facts.
 _METADATA = frozenset(
@@ -32,7 +32,9 @@ def is_metadata(path: str) -> bool:
 class HeldTree(Tree):
     """The listing of a wheel, with the bytes of those files that are held."""
 
-    def __init__(self, entries: Iterable[File | Symlink | Trouble], held: Mapping[str, Packed]):
+    def __init__(
+        self, entries: Iterable[File | Symlink | Trouble], held: Mapping[str, PackedMember]
+    ):
         self._entries = tuple(entries)
         self._held = held
 

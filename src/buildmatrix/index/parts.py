@@ -13,7 +13,7 @@ from buildmatrix.index.members import LARGEST_PACKED, is_metadata
 from buildmatrix.index.model import Member
 from buildmatrix.inventory.collect import FileFacts
 from buildmatrix.trees.base import Unreadable
-from buildmatrix.trees.wheel import Packed, WheelTree
+from buildmatrix.trees.wheel import PackedMember, WheelTree
 
 #: Bytes around a member's data: its header, with a long name and an extra field.
 AROUND = 1 << 10
@@ -53,7 +53,7 @@ class WheelParts:
         #: Bytes that were spent.
         self.spent = 0
         self.members = {member.path: member for member in tree.members}
-        self.held: dict[str, Packed] = {}
+        self.held: dict[str, PackedMember] = {}
         self.seen: dict[str, FileFacts] = {}
         #: Files that were looked into.
         self.opened: set[str] = set()

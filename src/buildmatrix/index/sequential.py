@@ -25,7 +25,7 @@ from buildmatrix.trees.inflating import LARGEST_HELD, Inflated, Sequential
 from buildmatrix.trees.wheel import (
     MOST_INFLATION,
     SMALL_WHEEL_ALLOWANCE,
-    Packed,
+    PackedMember,
     WheelTree,
     installed,
 )
@@ -118,7 +118,7 @@ class _StreamedMembers:
     #: Offset of a member → its entry, where that is known.
     sizes: dict[int, ZipEntry]
     allowance: int
-    held: dict[str, Packed] = field(default_factory=dict)
+    held: dict[str, PackedMember] = field(default_factory=dict)
     seen: dict[str, FileFacts] = field(default_factory=dict)
     opened: set[str] = field(default_factory=set)
     passed: dict[int, ZipEntry] = field(default_factory=dict)
@@ -175,7 +175,7 @@ class _StreamedMembers:
         start = self.forward.at
         wanted = is_metadata(path) or path.endswith(".py")
         if wanted and entry.compressed <= LARGEST_PACKED:
-            self._hold(path, Packed(entry, self.forward.exactly(entry.compressed)))
+            self._hold(path, PackedMember(entry, self.forward.exactly(entry.compressed)))
             return
         if not path.endswith(("/", ".py")):
             self.opened.add(path)
@@ -201,7 +201,7 @@ class _StreamedMembers:
 
         return Sequential(arriving, entry)
 
-    def _hold(self, path: str, packed: Packed) -> None:
+    def _hold(self, path: str, packed: PackedMember) -> None:
         self._packed += len(packed.data)
         if is_metadata(path):
             self.held[path] = packed
@@ -239,7 +239,7 @@ class _StreamedMembers:
         data = b"".join(pieces)
         if is_metadata(path) or path.endswith(".py"):
             plain = ZipEntry(path, b"", 0, STORED, crc, size, size, 0)
-            self._hold(path, Packed(plain, data))
+            self._hold(path, PackedMember(plain, data))
         else:
             self.opened.add(path)
             self.seen[path] = seen_in(path, data)

@@ -17,7 +17,7 @@ from buildmatrix.inventory.model import Inventory
 
 def encode(inventory: Inventory) -> bytes:
     """UTF-8 JSON, the same bytes for the same inventory; field names are those of the model."""
-    # The schema is told although it is the default: it is what a reader looks at first.
+    # The schema is written although it is the default: a reader looks at it first.
     document = {"schema": inventory.schema, **_fields_of(inventory)}
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 

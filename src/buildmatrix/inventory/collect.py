@@ -1,4 +1,4 @@
-"""Tree → inventory: everything the rest of buildmatrix knows of a tree is read here, once."""
+"""Tree → inventory: everything that buildmatrix knows about a tree is read here, once."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ ELF_MAGIC = b"\x7fELF"
 #: `libx.so`, `libx.so.12`, `ld-linux-x86-64.so.2`: the names that a loader looks for.
 _LIBRARY_NAME = re.compile(r"\.so(\.|$)")
 
-#: What the records of the system's packages are called where none of them is to blame.
+#: What the records of the system's packages are called where no single record is meant.
 _SYSTEM = "packages of the system"
 
 
@@ -82,13 +82,13 @@ class FileFacts:
 
 
 class FactMemory(Protocol):
-    """What earlier scans saw in the files of a tree; `buildmatrix.store` has one that lasts."""
+    """Facts of the files of a tree from earlier scans; `buildmatrix.store` has one that lasts."""
 
     def recall(self, file: File) -> FileFacts | None:
-        """What was seen in `file` when it had these bytes; None when that is not known."""
+        """The facts of `file` when it had these bytes; None when they are not known."""
 
-    def keep(self, file: File, seen: FileFacts) -> None:
-        """Remember what was seen in `file`; called for all files, also those just recalled."""
+    def keep(self, file: File, facts: FileFacts) -> None:
+        """Remember the facts of `file`; called for all files, also those just recalled."""
 
 
 def collect(
@@ -111,13 +111,13 @@ def collect(
     files = _read_files(listing, primary, ownership, memory)
     binaries = files.binaries
     loadable = [item for item in binaries if item.container is None]
-    own = [artefact.path for artefact in files.artefacts if artefact.container is None]
+    artefact_paths = [artefact.path for artefact in files.artefacts if artefact.container is None]
     python = read_python(
         listing, ownership, distributions, [item.path for item in loadable], files.outlines
     )
     mattering = {
         *(item.path for item in loadable),
-        *own,
+        *artefact_paths,
         *(container.path for container in files.containers),
         *(distribution.path for distribution in distributions),
         *(load.path for load in python.loads),
@@ -132,7 +132,7 @@ def collect(
         python_imports=python.imports,
         unparsed=python.unparsed,
         python_paths=paths,
-        links=tuple(_library_links(listing, loadable, own, hard_links)),
+        links=tuple(_library_links(listing, loadable, artefact_paths, hard_links)),
         system_packages=packages,
         packaged=listing.attempt(
             _SYSTEM, lambda: packaged(listing, packages, mattering), dict[str, str]()
@@ -163,7 +163,7 @@ class _Files:
     artefacts: list[Artefact] = field(default_factory=list)
     containers: list[Container] = field(default_factory=list)
     outlines: dict[str, Outline] = field(default_factory=dict)
-    #: How many of them earlier scans had seen.
+    #: How many of them came from earlier scans.
     recalled: int = 0
 
     def add_contents(
@@ -202,36 +202,39 @@ def _read_files(
 ) -> _Files:
     """What the files at `paths` are; what could not be read is noted.
 
-    What was recalled and seen is let go on return: the next step forks, and takes what it can get.
+    The facts of single files are freed on return: the next step forks.
     """
     facts = {} if memory is None else _recalled(listing, paths, memory)
     fresh = _inspect_all(listing, [path for path in paths if path not in facts])
     files = _Files(recalled=len(facts))
     for path in paths:
-        seen, file = facts[path] if path in facts else fresh[path], listing.files[path]
+        file_facts, file = facts[path] if path in facts else fresh[path], listing.files[path]
         if memory is not None:
-            memory.keep(file, seen)
-        listing.bytes_read += seen.bytes_read
+            memory.keep(file, file_facts)
+        listing.bytes_read += file_facts.bytes_read
         owner = ownership.owners.get(path)
         unread: tuple[str, ...] = ()
-        if seen.unread is not None:
-            unread = (seen.unread,)
-        elif (elf := seen.elf) is not None:
+        if file_facts.unread is not None:
+            unread = (file_facts.unread,)
+        elif (elf := file_facts.elf) is not None:
             files.binaries.append(Binary(path, file.size, elf, owner, packed=file.packed))
             unread = elf.unread
-        elif seen.outline is not None:
+        elif file_facts.outline is not None:
             # Python takes the source where there is one.
             if not (is_sourceless(path) and path.removesuffix("c") in listing.files):
-                files.outlines[path] = seen.outline
-        elif (device := seen.device) is not None:
+                files.outlines[path] = file_facts.outline
+        elif (device := file_facts.device) is not None:
             files.artefacts.append(
                 Artefact(path, file.size, device.kind, owner, device.device_code, device.marks)
             )
             unread = device.unread
-        if seen.contents is not None:
-            files.add_contents(path, file.size, owner, seen.contents)
-            if seen.contents.closed is not None and file.size >= LARGE_CONTAINER:
-                unread = (*unread, f"not all of what it holds is known: {seen.contents.closed}")
+        if file_facts.contents is not None:
+            files.add_contents(path, file.size, owner, file_facts.contents)
+            if file_facts.contents.closed is not None and file.size >= LARGE_CONTAINER:
+                unread = (
+                    *unread,
+                    f"not all of what it holds is known: {file_facts.contents.closed}",
+                )
         for why in unread:
             listing.note(path, why)
     return files
@@ -239,57 +242,61 @@ def _read_files(
 
 def _recalled(listing: Listing, paths: list[str], memory: FactMemory) -> dict[str, FileFacts]:
     """What is known already of the files at `paths`."""
-    found = ((path, memory.recall(listing.files[path])) for path in paths)
-    return {path: seen for path, seen in found if seen is not None}
+    recalled = ((path, memory.recall(listing.files[path])) for path in paths)
+    return {path: facts for path, facts in recalled if facts is not None}
 
 
 def _inspect_all(listing: Listing, paths: list[str]) -> dict[str, FileFacts]:
     """What each of `paths` is, and what those hold that are containers."""
     files = [listing.files[path] for path in paths]
-    seen = spread(lambda index: inspect(listing.tree, files[index]), [file.size for file in files])
-    facts = dict(zip(paths, seen, strict=True))
+    results = spread(
+        lambda index: inspect(listing.tree, files[index]), [file.size for file in files]
+    )
+    facts = dict(zip(paths, results, strict=True))
     waiting = {
         path: (listing.files[path].size, item.contents)
         for path, item in facts.items()
         if item.contents is not None and item.contents.waiting is not None
     }
     if waiting:
-        chosen, left = planned(waiting)
+        chosen, unopened = planned(waiting)
         sizes = [listing.files[path].size for path in chosen]
         inside = spread(
             lambda index: opened(listing.tree, listing.files[chosen[index]], facts[chosen[index]]),
             sizes,
         )
         facts |= zip(chosen, inside, strict=True)
-        facts |= {path: replace(facts[path], contents=contents) for path, contents in left.items()}
+        facts |= {
+            path: replace(facts[path], contents=contents) for path, contents in unopened.items()
+        }
     return facts
 
 
-def opened(tree: Tree, file: File, seen: FileFacts) -> FileFacts:
-    """What was seen in `file` of `tree`, with what that holds where it is a container."""
+def opened(tree: Tree, file: File, facts: FileFacts) -> FileFacts:
+    """`facts` of `file` of `tree`, with what it holds where it is a container."""
     try:
         with tree.open(file.path) as source:
-            return with_contents(seen, source, file.path, file.size)
+            return with_contents(facts, source, file.path, file.size)
     except OSError as error:
         why = reason(error)
     except Exception as error:
         why = defect(error)
-    kind = seen.contents.kind if seen.contents is not None else ""
-    return replace(seen, contents=NestedContents(kind, closed=why))
+    kind = facts.contents.kind if facts.contents is not None else ""
+    return replace(facts, contents=NestedContents(kind, closed=why))
 
 
-def with_contents(seen: FileFacts, source: RandomAccess, path: str, size: int) -> FileFacts:
-    """`seen` with what the file holds, where it is a container that was not opened yet."""
-    if seen.contents is None or seen.contents.waiting is None:
-        return seen
+def with_contents(facts: FileFacts, source: RandomAccess, path: str, size: int) -> FileFacts:
+    """`facts` with what the file holds, where it is a container that was not opened yet."""
+    if facts.contents is None or facts.contents.waiting is None:
+        return facts
     before = source.bytes_read
-    contents = look_inside(source, path, size, seen.contents.waiting)
-    bytes_read = seen.bytes_read + source.bytes_read - before
-    return replace(seen, contents=contents, bytes_read=bytes_read)
+    contents = look_inside(source, path, size, facts.contents.waiting)
+    bytes_read = facts.bytes_read + source.bytes_read - before
+    return replace(facts, contents=contents, bytes_read=bytes_read)
 
 
 def inspect(tree: Tree, file: File) -> FileFacts:
-    """What `file` of `tree` is; trouble with its bytes is told in the result."""
+    """What `file` of `tree` is; trouble with its bytes is part of the result."""
     if file.size < len(ELF_MAGIC):
         return FileFacts()
     try:
@@ -308,10 +315,11 @@ def look(source: RandomAccess, path: str, size: int, *, nested: bool = False) ->
     container is recognised, unless the file is itself `nested` in one; see `with_contents`.
     """
     if path.endswith(".py"):
-        found = outline(source.read(0, min(size, LARGEST_SEARCHED)))
+        source_outline = outline(source.read(0, min(size, LARGEST_SEARCHED)))
         if size > LARGEST_SEARCHED:
-            found = replace(found, loads=True)  # It may, behind what was looked at.
-        return FileFacts(outline=found, bytes_read=source.bytes_read)
+            # It may load, in the part that was not looked at.
+            source_outline = replace(source_outline, loads=True)
+        return FileFacts(outline=source_outline, bytes_read=source.bytes_read)
     if is_sourceless(path):
         return FileFacts(
             outline=compiled_outline(source.read(0, min(size, LARGEST_SEARCHED))),
@@ -344,8 +352,8 @@ def _library_links(
 ) -> Iterator[Link]:
     """The links without which the loader model would not find what the loader finds, sorted."""
     objects = {binary.path for binary in binaries}
-    told = objects.union(artefacts)
-    hard = {path: target for path, target in hard_links.items() if target in told}
+    listed = objects.union(artefacts)
+    hard = {path: target for path, target in hard_links.items() if target in listed}
     named = {path for path in listing.links if _LIBRARY_NAME.search(path.rpartition("/")[2])}
     with_libraries = _ancestors(objects | hard.keys() | named)
     for path in sorted({*listing.links, *hard}):

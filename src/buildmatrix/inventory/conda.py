@@ -44,12 +44,12 @@ class CondaPackage:
     @property
     def metadata(self) -> tuple[str, ...]:
         """Metadata folders (or files) of Python distributions that it brought."""
-        found = set[str]()
+        folders = set[str]()
         for path in self.files:
             if path.endswith(_METADATA_FILES):
                 is_inside = path.endswith(("/METADATA", "/PKG-INFO"))
-                found.add(path.rpartition("/")[0] if is_inside else path)
-        return tuple(sorted(found))
+                folders.add(path.rpartition("/")[0] if is_inside else path)
+        return tuple(sorted(folders))
 
 
 def conda_packages(listing: Listing) -> list[CondaPackage]:
@@ -93,9 +93,9 @@ def _names(depends: object) -> Iterator[str]:
     """The names in match specifications: `libcublas >=12.4,<13.0a0`, `conda-forge::numpy`."""
     for line in depends if isinstance(depends, list) else ():
         if isinstance(line, str):
-            found = re.match(r"\s*(?:[^\s:]*::?)?([A-Za-z0-9_.-]+)", line)
-            if found is not None:
-                yield found[1]
+            match = re.match(r"\s*(?:[^\s:]*::?)?([A-Za-z0-9_.-]+)", line)
+            if match is not None:
+                yield match[1]
 
 
 def _files(

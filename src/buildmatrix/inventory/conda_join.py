@@ -26,35 +26,35 @@ class Recorded:
     record: Mapping[str, str]
 
 
-def with_conda(listing: Listing, found: Sequence[Recorded]) -> list[Recorded]:
+def with_conda(listing: Listing, python_distributions: Sequence[Recorded]) -> list[Recorded]:
     """`found`, and the packages of the tree's conda environments."""
     packages = conda_packages(listing)
-    known = {recorded.distribution.path: recorded for recorded in found}
+    by_path = {recorded.distribution.path: recorded for recorded in python_distributions}
     brought = {
-        conda_package.path: [path for path in conda_package.metadata if path in known]
+        conda_package.path: [path for path in conda_package.metadata if path in by_path]
         for conda_package in packages
     }
     names = {
-        (conda_package.prefix, conda_package.name): known[
+        (conda_package.prefix, conda_package.name): by_path[
             brought[conda_package.path][0]
         ].distribution.name
         if len(brought[conda_package.path]) == 1
         else distribution_name(conda_package.name)
         for conda_package in packages
     }
-    others = []
+    additional = []
     for package in packages:
         paths = brought[package.path]
-        claimed = {path for place in paths for path in known[place].record}
-        own = {path: digest for path, digest in package.files.items() if path not in claimed}
+        claimed = {path for place in paths for path in by_path[place].record}
+        unclaimed = {path: digest for path, digest in package.files.items() if path not in claimed}
         if len(paths) == 1:
-            known[paths[0]] = _with_files(
-                listing, known[paths[0]], own, requested=package.requested
+            by_path[paths[0]] = _with_files(
+                listing, by_path[paths[0]], unclaimed, requested=package.requested
             )
         else:
             alone = Recorded(_alone(package, names), {})
-            others.append(_with_files(listing, alone, own, requested=package.requested))
-    return [*known.values(), *others]
+            additional.append(_with_files(listing, alone, unclaimed, requested=package.requested))
+    return [*by_path.values(), *additional]
 
 
 def _alone(conda_package: CondaPackage, names: Mapping[tuple[str, str], str]) -> Distribution:

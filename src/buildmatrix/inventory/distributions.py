@@ -59,15 +59,15 @@ def read_distributions(listing: Listing) -> tuple[tuple[Distribution, ...], Owne
     """
     nothing: dict[str, str] = {}
     records: dict[str, dict[str, str]] = {}
-    left = ALL_RECORDS
+    remaining = ALL_RECORDS
     for folder in _metadata_folders(listing):
         path = f"{folder}/RECORD"
         size = listing.files[path].size if path in listing.files else 0
-        if size > left:
+        if size > remaining:
             listing.note(path, f"the RECORDs of this tree have more than {ALL_RECORDS:,} bytes")
             records[folder] = {}
             continue
-        left -= size
+        remaining -= size
         records[folder] = listing.attempt(path, partial(_record, listing, folder), nothing)
     python = [
         recorded
@@ -78,12 +78,12 @@ def read_distributions(listing: Listing) -> tuple[tuple[Distribution, ...], Owne
             )
         )
     ]
-    found = with_conda(listing, python)
+    installed_distributions = with_conda(listing, python)
     # Few of some ten thousand paths are claimed twice.
-    claimed = Counter(path for item in found for path in item.record)
+    claimed = Counter(path for item in installed_distributions for path in item.record)
     claims: dict[str, dict[str, str]] = {}
     owners: dict[str, str] = {}
-    for recorded in found:
+    for recorded in installed_distributions:
         owner = owner_name(recorded.distribution.name, recorded.distribution.version)
         for path, digest in recorded.record.items():
             if claimed[path] > 1:
@@ -99,19 +99,21 @@ def read_distributions(listing: Listing) -> tuple[tuple[Distribution, ...], Owne
             shared.append(SharedPath(path, names, matches))
     # By the listing's own strings: each path would be in memory twice.
     owners = {path: owners[path] for path in listing.files if path in owners}
-    return tuple(item.distribution for item in found), Ownership(owners, tuple(shared))
+    return tuple(item.distribution for item in installed_distributions), Ownership(
+        owners, tuple(shared)
+    )
 
 
 def _metadata_folders(listing: Listing) -> list[str]:
     """Paths of all `.dist-info` and `.egg-info` folders (or files: distutils wrote one file)."""
-    found = set[str]()
+    folders = set[str]()
     for path in listing.files:
         parent = path.rpartition("/")[0]
         if parent.endswith(_METADATA_FOLDERS):
-            found.add(parent)
+            folders.add(parent)
         elif path.endswith(".egg-info"):
-            found.add(path)
-    return sorted(found)
+            folders.add(path)
+    return sorted(folders)
 
 
 def _outermost(records: Mapping[str, Mapping[str, str]]) -> list[str]:
@@ -230,7 +232,7 @@ def _place(listing: Listing, site: str, name: str) -> str | None:
     """The file of the tree that a RECORD in the site-packages `site` calls `name`, or None.
 
     Scripts and data lie outside of site-packages (`../../../bin/x`) and may lie outside of the
-    tree, when that is a site-packages: those are not ours to tell about.
+    tree, when that is a site-packages: those do not belong to the tree.
     """
     path = f"{site}/{name}" if site else name
     if path in listing.files and not name.startswith("/"):
@@ -248,7 +250,7 @@ def _place(listing: Listing, site: str, name: str) -> str | None:
 
 
 def _matching(listing: Listing, path: str, claimants: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Claimants whose hash is the one of the bytes on disk; None when that cannot be told."""
+    """Claimants whose hash is the one of the bytes on disk; None when that is unknown."""
     algorithms = {digest.partition("=")[0] for digest in claimants.values()} & _HASHES
     if not algorithms:
         return None

@@ -9,12 +9,12 @@ from buildmatrix.inventory.distributions import Ownership
 from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.model import Folder, PythonPath
 
-#: Folders that are told of: those with the most bytes, of those that have this many at least.
+#: Folders that are listed: those with the most bytes, of those that have this many at least.
 MOST_FOLDERS = 5_000
 SMALLEST_FOLDER = 1 << 20
-#: Components of the longest path that is told of.
+#: Components of the longest path that is listed.
 DEEPEST_FOLDER = 8
-#: Where loaders and shells look without being told.
+#: Where loaders and shells look by default.
 _STANDARD = ("lib", "lib64", "usr", "bin", "sbin")
 
 
@@ -47,8 +47,8 @@ def one_name_each(
         )
 
     hard_links: dict[str, str] = {}
-    for those in names.values():
-        first, *rest = sorted(those, key=rank)
+    for same_file in names.values():
+        first, *rest = sorted(same_file, key=rank)
         primary.append(first)
         hard_links.update(dict.fromkeys(rest, first))
     return sorted(primary), hard_links
@@ -59,7 +59,7 @@ def folders(listing: Listing, hard_links: Mapping[str, str]) -> tuple[Folder, ..
 
     A file with several names counts for the folders that all of them lie below.
     """
-    own: dict[str, list[int]] = {}
+    direct: dict[str, list[int]] = {}
     several: dict[str, list[str]] = {}
     for link, path in hard_links.items():
         several.setdefault(path, [path]).append(link)
@@ -67,11 +67,11 @@ def folders(listing: Listing, hard_links: Mapping[str, str]) -> tuple[Folder, ..
         if path in hard_links:
             continue
         folder = _common(several[path]) if path in several else path.rpartition("/")[0]
-        totals = own.setdefault(folder, [0, 0])
+        totals = direct.setdefault(folder, [0, 0])
         totals[0] += 1
         totals[1] += file.size
     below: dict[str, list[int]] = {}
-    for folder, (files, size) in own.items():
+    for folder, (files, size) in direct.items():
         parts = folder.split("/") if folder else []
         for depth in range(1, min(len(parts), DEEPEST_FOLDER) + 1):
             totals = below.setdefault("/".join(parts[:depth]), [0, 0])

@@ -10,14 +10,14 @@ from buildmatrix.inventory.model import Buried, Inventory, Layer
 from buildmatrix.inventory.names import readable
 from buildmatrix.trees.archive_layers import Hidden, LayeredTree
 
-#: Groups of hidden files that are told of one by one, and bytes that such a group has at least.
+#: Groups of hidden files that are listed, and bytes that such a group has at least.
 MOST_BURIED = 500
 SMALLEST_BURIED = 64 << 10
-#: Names told of one group.
+#: Names that are listed of one group.
 MOST_NAMES = 12
 #: Components of the folder that hidden files outside of any site-packages are grouped by.
 _DEPTH = 3
-#: Folders that name a distribution with its version: told of whatever their size.
+#: Folders that name a distribution with its version: listed whatever their size.
 _METADATA = (".dist-info", ".egg-info")
 _SITES = frozenset({"site-packages", "dist-packages"})
 
@@ -39,8 +39,8 @@ def with_layers(
     return replace(
         inventory,
         layers=tuple(
-            Layer(digest, readable(text), size, gone)
-            for digest, text, size, gone in zip(
+            Layer(digest, readable(text), size, hidden_size)
+            for digest, text, size, hidden_size in zip(
                 digests, instructions, tree.sizes, lost, strict=True
             )
         ),
@@ -50,8 +50,8 @@ def with_layers(
 
 
 def paths(inventory: Inventory) -> Iterator[str]:
-    """Where the things lie that are told with their layer."""
-    for things in (
+    """Paths of the facts that an inventory gives a layer for."""
+    for facts in (
         inventory.binaries,
         inventory.artefacts,
         inventory.containers,
@@ -60,8 +60,8 @@ def paths(inventory: Inventory) -> Iterator[str]:
         inventory.distributions,
         inventory.python_loads,
     ):
-        for thing in things:
-            yield thing.path
+        for fact in facts:
+            yield fact.path
 
 
 def _origins(inventory: Inventory, tree: LayeredTree) -> Iterator[tuple[str, int]]:
@@ -86,7 +86,7 @@ def _inside(inventory: Inventory) -> Iterator[tuple[str, str]]:
 
 
 @dataclass(slots=True)
-class _Group:
+class _BuriedGroup:
     files: int = 0
     size: int = 0
     names: list[tuple[int, str]] = field(default_factory=list)
@@ -94,10 +94,10 @@ class _Group:
 
 def _buried(hidden: Iterable[Hidden]) -> tuple[Buried, ...]:
     """The hidden files by package or folder, layers, and manner; the largest first."""
-    groups: dict[tuple[str, int, int, bool], _Group] = {}
+    groups: dict[tuple[str, int, int, bool], _BuriedGroup] = {}
     for item in hidden:
         key = _folder(item.path), item.layer, item.by, item.replaced
-        group = groups.setdefault(key, _Group())
+        group = groups.setdefault(key, _BuriedGroup())
         group.files += 1
         group.size += item.size
         name = item.path.rpartition("/")[2]
@@ -105,7 +105,7 @@ def _buried(hidden: Iterable[Hidden]) -> tuple[Buried, ...]:
             group.names.append((item.size, name))
             if len(group.names) > 20 * MOST_NAMES:
                 group.names = nlargest(MOST_NAMES, group.names)
-    found = [
+    buried_groups = [
         Buried(
             readable(path),
             group.files,
@@ -118,10 +118,10 @@ def _buried(hidden: Iterable[Hidden]) -> tuple[Buried, ...]:
         for (path, layer, by, replaced), group in groups.items()
         if group.size >= SMALLEST_BURIED or path.endswith(_METADATA)
     ]
-    found.sort(
+    buried_groups.sort(
         key=lambda buried: (-buried.size, buried.path, buried.layer, buried.by, buried.replaced)
     )
-    return tuple(found[:MOST_BURIED])
+    return tuple(buried_groups[:MOST_BURIED])
 
 
 def _folder(path: str) -> str:

@@ -50,8 +50,8 @@ class Listing:
 
     def names_in(self, folder: str) -> list[str]:
         """Names of the files and links in `folder`, which links may lead to, sorted."""
-        real = self.paths.folder(folder)
-        return [] if real is None else self._names.get(real, [])
+        resolved = self.paths.folder(folder)
+        return [] if resolved is None else self._names.get(resolved, [])
 
     @cached_property
     def _sorted(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Which files may matter, as far as their names tell, and which names settle nothing."""
+"""Which files may matter, judged by their names, and which names decide nothing."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 
 from buildmatrix.device_code.suffixes import SUFFIXES
 
-#: Bytes of the shortest mark that tells what a file is.
+#: Bytes of the shortest mark that identifies a file.
 _SHORTEST = 4
 #: Bytes of the shortest ELF file that links anything.
 _SHORTEST_BINARY = 256
 _LIBRARY = re.compile(r"\.so(\.|$)")
 #: What an accelerator may be given besides (`binaries.devicefile`).
 _BINARY = SUFFIXES | {"a", "o", "bc", "engine", "bin", "dat"}
-#: Suffixes that no binary of Linux has, and that matter to nobody here.
+#: Suffixes that no Linux binary has, of files that no rule looks at.
 _HARMLESS_WORDS = """
     pyi pyx pxd pxi pyc typed pth c cc cpp cxx cu cuh h hh hpp hxx inl inc ipp tpp tcc def td cl f
     f90 s asm m mm metal rs go java js mjs cjs ts tsx jsx map css scss less html htm xhtml xml xsd
@@ -46,7 +46,7 @@ _TEXT = re.compile(
 
 
 def may_be_container(path: str) -> bool:
-    """Whether the file could be an archive with binaries in it, as far as its name tells."""
+    """Whether the file could be an archive with binaries in it, judged by its name."""
     return path.rpartition(".")[2].lower() in _CONTAINERS
 
 
@@ -71,7 +71,7 @@ def may_hide(path: str, size: int) -> bool:
 
 
 def may_matter(path: str, size: int) -> bool:
-    """Whether the file could be a binary, device code, or Python, as far as its name tells."""
+    """Whether the file could be a binary, device code, or Python, judged by its name."""
     if size < _SHORTEST:
         return False
     folder, _, name = path.rpartition("/")

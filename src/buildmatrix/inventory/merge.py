@@ -14,9 +14,9 @@ from buildmatrix.trees.wheel import Member
 
 @dataclass(slots=True)
 class MergedPaths:
-    """What the lists of files alone tell: the same however deep the wheels are read.
+    """What follows from the lists of files alone: the same however deep the wheels are read.
 
-    For who merges the same wheels again; empty at first.
+    For callers that merge the same wheels again; empty at first.
     """
 
     shared: tuple[SharedPath, ...] | None = None
@@ -30,13 +30,13 @@ def merge(
 ) -> Inventory:
     """All facts of `parts`, as if the wheels were installed side by side.
 
-    `members`: the files of each part, in the same order. They tell which path two wheels hold, with
+    `members`: the files of each part, in the same order. They show which path two wheels hold, with
     which bytes (CRC-32 and size), and who has a module that another one imports. Without them only
     paths that the inventories name can be compared, and their bytes cannot. `paths` keeps what they
-    tell for the next time.
+    show for the next time.
 
-    Of a path that two wheels hold, both binaries are in the result: which one an installer leaves
-    is its own to decide. How far an import gets to a library is what each wheel said by itself;
+    Of a path that two wheels hold, both binaries are in the result: an installer decides
+    which one stays. How far an import gets to a library is what each wheel said by itself;
     from one distribution into another only `PythonImport` leads.
     """
     lists = members or [_named(part) for part in parts]
@@ -47,7 +47,10 @@ def merge(
     if paths.modules is None and any(part.python_imports for part in parts):
         paths.modules = _modules(owners, lists)
     shared = [*_all(parts, "shared_paths"), *paths.shared]
-    imports = (_provided(one, paths.modules or {}) for one in _all(parts, "python_imports"))
+    imports = (
+        _provided(python_import, paths.modules or {})
+        for python_import in _all(parts, "python_imports")
+    )
     return Inventory(
         distributions=_sorted(parts, "distributions", "path"),
         binaries=_sorted(parts, "binaries", "path"),
@@ -84,7 +87,10 @@ def _sorted(parts: Iterable[Inventory], field: str, *keys: str) -> tuple[Any, ..
     return tuple(
         sorted(
             _all(parts, field),
-            key=lambda one: (*(getattr(one, key) for key in keys), getattr(one, "owner", "") or ""),
+            key=lambda fact: (
+                *(getattr(fact, key) for key in keys),
+                getattr(fact, "owner", "") or "",
+            ),
         )
     )
 
@@ -125,12 +131,12 @@ def _shared(
             holder = owner, member
             if first.setdefault(member.path, holder) is not holder:
                 holders.setdefault(member.path, [first[member.path]]).append(holder)
-    for path, found in holders.items():
-        names = tuple(sorted({owner for owner, _ in found}))
+    for path, claimants in holders.items():
+        names = tuple(sorted({owner for owner, _ in claimants}))
         if len(names) < 2:
             continue
-        same = len({(member.size, member.crc) for _, member in found}) == 1
-        yield SharedPath(path, names, (names if same else ()) if checked else None)
+        is_same = len({(member.size, member.crc) for _, member in claimants}) == 1
+        yield SharedPath(path, names, (names if is_same else ()) if checked else None)
 
 
 def _modules(owners: Sequence[str], lists: Sequence[Sequence[Member]]) -> Mapping[str, str]:

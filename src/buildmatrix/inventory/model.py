@@ -92,7 +92,7 @@ class PythonLoad:
     #: `load_nvidia_dynamic_lib`; `register_fake` and `impl_abstract` load nothing, but fail where
     #: no library has registered the operator of torch that they name.
     call: str
-    #: Names or paths, with `*` for what only a run would tell and a leading `/` for the tree's
+    #: Names or paths, with `*` for what only a run would show and a leading `/` for the tree's
     #: root; `name::operator` for operators; empty when the name is computed.
     names: tuple[str, ...] = ()
     #: Whether an import of the distribution gets there, and survives the failure.

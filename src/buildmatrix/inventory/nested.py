@@ -64,9 +64,9 @@ class NestedContents:
     #: Files in it.
     files: int = 0
     members: tuple[Nested, ...] = ()
-    #: Why it was not opened, or not all of it; None where everything that matters was seen.
+    #: Why it was not opened, or not all of it; None where everything that matters was read.
     closed: str | None = None
-    #: The format to open it with, where it was recognized and nobody has tried to open it yet.
+    #: The format to open it with, where it was recognized and not opened yet.
     waiting: Format | None = None
 
 
@@ -112,7 +112,7 @@ def planned(
     That depends on sizes alone: the smallest first, of those that have to be inflated.
     """
     opened: list[str] = []
-    left: dict[str, NestedContents] = {}
+    unopened: dict[str, NestedContents] = {}
     streamed = 0
     for path, (size, contents) in sorted(waiting.items(), key=lambda item: (item[1][0], item[0])):
         cost = size if is_streamed(contents.kind) else 0
@@ -126,27 +126,27 @@ def planned(
             streamed += cost
             opened.append(path)
             continue
-        left[path] = NestedContents(contents.kind, closed=why)
-    return sorted(opened), left
+        unopened[path] = NestedContents(contents.kind, closed=why)
+    return sorted(opened), unopened
 
 
 def look_inside(source: RandomAccess, path: str, size: int, format: Format) -> NestedContents:
     """What the container at `path` holds, whose `size` bytes `source` has.
 
-    Trouble is told in `NestedContents.closed`. Time and memory are bounded whatever the bytes say.
+    Trouble is in `NestedContents.closed`. Time and memory are bounded whatever the bytes say.
     """
-    found = _Found(format)
+    reader = _ContainerReader(format)
     most = SMALL_ALLOWANCE + MOST_INFLATION * size
     try:
         for inner in containers.members(Slice(source, 0, size), format, path, most):
-            found.add(inner)
+            reader.add(inner)
     except OSError as error:
-        found.trouble(reason(error))
-    return found.contents(size)
+        reader.trouble(reason(error))
+    return reader.contents(size)
 
 
-class _Found:
-    """What was seen in one container so far."""
+class _ContainerReader:
+    """Collects what one container holds."""
 
     def __init__(self, format: Format) -> None:
         self._kind: str = format
@@ -190,12 +190,12 @@ class _Found:
 
         head = source.read(0, containers.HEAD)
         if head.startswith(ELF_MAGIC) or devicefile.kind_of(name, head) is not None:
-            seen = look(source, name, inner.size, nested=True)
-            if seen.unread is not None:
-                self.trouble(f"{name}: {seen.unread}")
-            elif seen.elf is not None or seen.device is not None:
+            facts = look(source, name, inner.size, nested=True)
+            if facts.unread is not None:
+                self.trouble(f"{name}: {facts.unread}")
+            elif facts.elf is not None or facts.device is not None:
                 self._members.append(
-                    Nested(name, inner.size, inner.packed, elf=seen.elf, device=seen.device)
+                    Nested(name, inner.size, inner.packed, elf=facts.elf, device=facts.device)
                 )
         elif inner.size >= LARGE_CONTAINER and self._hides(source, name, head, inner.size):
             self._closed.append(name)
@@ -206,15 +206,15 @@ class _Found:
         if contents is None or (self._kind == "conda" and name.endswith(".tar.zst")):
             return False
         if contents.kind == "zip":
-            whole = Slice(source, 0, size)
+            archive = Slice(source, 0, size)
             return any(
                 inner.size >= _SMALLEST and _is_telling(readable(inner.name))
-                for inner in containers.members(whole, "zip", name, size)
+                for inner in containers.members(archive, "zip", name, size)
             )
         return True
 
     def contents(self, size: int) -> NestedContents:
-        """What was seen in the container of `size` bytes, in the order of the names.
+        """What the container of `size` bytes holds, in the order of the names.
 
         What is packed together takes its part of the container.
         """
@@ -267,7 +267,7 @@ def tensors_of(names: Iterable[str]) -> frozenset[str]:
 
 
 def may_hold_binary(name: str, size: int) -> bool:
-    """Whether a file of a container may be one that counts, as far as its name and size tell."""
+    """Whether a file of a container may be one that counts, judged by its name and size."""
     if name.endswith((".py", "/")) or size < _SMALLEST:
         return False
     return _is_telling(name) or (size >= LEAST and may_matter(name, size))

@@ -25,10 +25,10 @@ class LinkedPaths:
     def file(self, path: str) -> str | None:
         """The file that `path` leads to, or None. Absolute paths begin at the tree's root."""
         folder, _, name = path.rpartition("/")
-        real = self.folder(folder)
-        if real is None:
+        resolved = self.folder(folder)
+        if resolved is None:
             return None
-        inside = f"{real}/{name}" if real else name
+        inside = f"{resolved}/{name}" if resolved else name
         if inside in self._links:
             followed = self._follow(inside)
             return followed if followed is not None and followed in self._files else None
@@ -38,13 +38,13 @@ class LinkedPaths:
         """`path` without links, `.` and `..`; the root is the empty string; None for a loop."""
         if path in self._folders:
             return self._folders[path]
-        real = self._follow(path)
+        resolved = self._follow(path)
         if len(self._folders) < MOST_REMEMBERED:
-            self._folders[path] = real
-        return real
+            self._folders[path] = resolved
+        return resolved
 
     def _follow(self, path: str) -> str | None:
-        done: list[str] = []
+        components: list[str] = []
         ahead = path.split("/")[::-1]
         passed = 0
         while ahead:
@@ -53,18 +53,18 @@ class LinkedPaths:
                 continue
             if name == "..":
                 # Above the root there is the root.
-                del done[-1:]
+                del components[-1:]
                 continue
-            done.append(name)
-            target = self._links.get("/".join(done))
+            components.append(name)
+            target = self._links.get("/".join(components))
             if target is None:
                 continue
             passed += 1
             if passed > MOST_LINKS:
                 return None
             if target.startswith("/"):
-                done.clear()
+                components.clear()
             else:
-                done.pop()
+                components.pop()
             ahead.extend(target.split("/")[::-1])
-        return "/".join(done)
+        return "/".join(components)

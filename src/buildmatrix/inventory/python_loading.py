@@ -1,4 +1,4 @@
-"""What Python files say about loading: calls that load libraries, and what an import reaches."""
+"""What Python files do about libraries: the calls that load them, and what an import reaches."""
 
 from __future__ import annotations
 
@@ -86,24 +86,24 @@ def read_python(
                 sources[path] = outlines[path]
             else:
                 libraries.append(path)
-    work: list[_Work] = []
-    for (name, site), (sources, libraries) in sorted(groups.items(), key=lambda item: item[0]):
+    work: list[_DistributionWork] = []
+    for (name, site), (sources, libraries) in sorted(groups.items(), key=lambda entry: entry[0]):
         if libraries or any(outline.loads for outline in sources.values()):
             size = sum(listing.files[path].size for path in sources)
             # A module whose tree was dropped meanwhile is parsed, and counted, again.
             budget = min(2 * size, python_program.MOST_SOURCE)
-            work.append(_Work(name, site, sources, libraries, budget))
-    left = python_program.MOST_SOURCE_IN_ALL
-    for one in sorted(work, key=lambda one: one.budget):
-        one.budget = min(one.budget, left)
-        left -= one.budget
+            work.append(_DistributionWork(name, site, sources, libraries, budget))
+    remaining = python_program.MOST_SOURCE_IN_ALL
+    for entry in sorted(work, key=lambda entry: entry.budget):
+        entry.budget = min(entry.budget, remaining)
+        remaining -= entry.budget
 
     rest = min(MOST_SOURCE_IN_ALL, sum(listing.files[path].size for path in outlines))
 
     def outside() -> tuple[PythonFacts, list[Unread], int]:
         before = listing.bytes_read
         imports, unparsed = outside_imports(listing, ownership, distributions, binaries, outlines)
-        # This may run in a copy of the process: what it read is told, and counted by the caller.
+        # This may run in a copy of the process: the caller adds the bytes that it read.
         bytes_read, listing.bytes_read = listing.bytes_read - before, before
         return PythonFacts(imports=imports, unparsed=unparsed), [], bytes_read
 
@@ -117,16 +117,16 @@ def read_python(
             return (
                 _facts(listing.tree, listing.files, work[index]) if index < len(work) else outside()
             )
-        # What one distribution holds costs no other.
+        # A defect in the files of one distribution must not affect the others.
         except Exception as error:
             return PythonFacts(), [Unread(place, defect(error))], 0
 
-    done = spread(
+    results = spread(
         attempt,
-        [weight * size for size in (*(one.budget for one in work), rest)],
+        [weight * size for size in (*(entry.budget for entry in work), rest)],
     )
-    facts = [python_facts for python_facts, _, _ in done]
-    for _, unread, bytes_read in done:
+    facts = [python_facts for python_facts, _, _ in results]
+    for _, unread, bytes_read in results:
         listing.unread.extend(unread)
         listing.bytes_read += bytes_read
     return PythonFacts(
@@ -138,8 +138,8 @@ def read_python(
         ),
         tuple(
             sorted(
-                (one for python_facts in facts for one in python_facts.unparsed),
-                key=lambda u: u.path,
+                (unparsed for python_facts in facts for unparsed in python_facts.unparsed),
+                key=lambda unparsed: unparsed.path,
             )
         ),
         tuple(chain.from_iterable(python_facts.imports for python_facts in facts)),
@@ -148,7 +148,7 @@ def read_python(
 
 
 @dataclass(slots=True)
-class _Work:
+class _DistributionWork:
     """One distribution whose files are looked at."""
 
     #: `name==version`, or the top-level name of what no distribution owns.
@@ -160,7 +160,7 @@ class _Work:
 
 
 def _facts(
-    tree: Tree, files: Mapping[str, File], work: _Work
+    tree: Tree, files: Mapping[str, File], work: _DistributionWork
 ) -> tuple[PythonFacts, list[Unread], int]:
     """The facts of one distribution, what could not be read, and the bytes that were."""
     unread: list[Unread] = []
@@ -194,7 +194,7 @@ def _facts(
         place = work.site + work.name
         why = "too much source: not all of its imports were followed"
         unparsed.append(Unparsed(place, why, owner, "unknown"))
-    loads = tuple(_told(program, walk, load, owner) for load in python_loads)
+    loads = tuple(_with_reach(program, walk, load, owner) for load in python_loads)
     program.forget()
     return PythonFacts(loads, tuple(unparsed), reach=walk.binaries), unread, bytes_read
 
@@ -212,25 +212,25 @@ def _unowned(path: str) -> tuple[str, str] | None:
 def _follow(program: Program) -> tuple[list[PythonLoad], Walk]:
     """Every call of the program that loads, and a walk over its imports."""
     loads: list[PythonLoad] = []
-    where: dict[str, Loading] = {}
+    module_loads: dict[str, Loading] = {}
     for path, outline in sorted(program.outlines.items()):
         module = program.module(program.names[path]) if outline.loads else None
         if module is None:
             continue
         try:
             loads.extend(_Finder(program, module).all())
-            where[module.name] = loading(module)
+            module_loads[module.name] = loading(module)
         except RecursionError:
             program.unparsed[path] = "nested too deep to be followed"
         except Exception as error:
             program.unparsed[path] = defect(error)
         del module  # Or its tree would be there while the next one is parsed.
-    walk = Walk(program, where)
+    walk = Walk(program, module_loads)
     walk.run()
     return loads, walk
 
 
-def _told(program: Program, walk: Walk, load: PythonLoad, owner: str | None) -> PythonLoad:
+def _with_reach(program: Program, walk: Walk, load: PythonLoad, owner: str | None) -> PythonLoad:
     """`load` with what the walk knows of it."""
     reach, names = walk.loads.get(
         (load.path, load.line, load.call == "find_library"), (_static_reach(program), frozenset())

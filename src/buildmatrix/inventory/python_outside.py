@@ -33,7 +33,7 @@ MOST_SOURCE = 6 << 20
 MOST_SOURCE_IN_ALL = 16 << 20
 #: Functions inside of functions that a module calls while it is imported.
 DEEPEST_CALL = 3
-#: Folders whose modules nobody imports but a test runner.
+#: Folders whose modules only a test runner imports.
 _TESTS = frozenset({"test", "tests", "testing"})
 _STANDARD = sys.stdlib_module_names | {"__future__"}
 _TOO_MUCH = "too much source: not all of its calls into other distributions were looked for"
@@ -53,20 +53,20 @@ def outside_imports(
     extension modules and of modules that load libraries, where the tree has the other distribution;
     else of what the metadata requires.
     """
-    everywhere = _Everywhere(ownership, distributions, binaries, outlines)
+    everywhere = _TreeModules(ownership, distributions, binaries, outlines)
     python_imports: list[PythonImport] = []
     unparsed: list[Unparsed] = []
-    left = MOST_SOURCE_IN_ALL
+    remaining = MOST_SOURCE_IN_ALL
     for item in distributions:
         owner = owner_name(item.name, item.version)
         sources, libraries = everywhere.files.get(owner, ({}, []))
         if not sources:
             continue
-        site, budget = everywhere.site(owner), min(MOST_SOURCE, left)
+        site, budget = everywhere.site(owner), min(MOST_SOURCE, remaining)
         program = Program(site, sources, libraries, lambda path: _read(listing, path), budget)
-        python_imports.extend(_Imports(item, owner, program, everywhere).all())
+        python_imports.extend(_ForeignImports(item, owner, program, everywhere).all())
         program.forget()
-        left -= budget - program.budget
+        remaining -= budget - program.budget
         if program.incomplete:
             unparsed.append(Unparsed(site + owner, _TOO_MUCH, owner, "unknown"))
     imports = sorted(
@@ -89,7 +89,7 @@ def _read(listing: Listing, path: str) -> bytes | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _TreeModule:
     """A module of the tree."""
 
     #: The part of a dotted name that is the module.
@@ -99,7 +99,7 @@ class _Place:
     loads: bool
 
 
-class _Everywhere:
+class _TreeModules:
     """All modules of a tree, and whose they are."""
 
     def __init__(
@@ -136,7 +136,7 @@ class _Everywhere:
         """The folder that an owner's modules begin at."""
         return self._sites[owner]
 
-    def find(self, dotted: str, site: str) -> _Place | None:
+    def find(self, dotted: str, site: str) -> _TreeModule | None:
         """The module that `dotted` names, or names something of; the owner's own site first."""
         parts = dotted.split(".")
         for folder in dict.fromkeys((site, *self._sites.values())):
@@ -147,15 +147,15 @@ class _Everywhere:
                     if source in self._outlines:
                         path, loads = source, self._outlines[source].loads
                 if path is not None:
-                    return _Place(".".join(parts[:count]), self._owners.get(path), loads)
+                    return _TreeModule(".".join(parts[:count]), self._owners.get(path), loads)
         return None
 
 
-class _Imports:
+class _ForeignImports:
     """The imports of one distribution."""
 
     def __init__(
-        self, item: Distribution, owner: str, program: Program, everywhere: _Everywhere
+        self, item: Distribution, owner: str, program: Program, everywhere: _TreeModules
     ) -> None:
         self._owner = owner
         self._program = program
@@ -163,29 +163,29 @@ class _Imports:
         self._required = {
             distribution_name(match[0]) for line in item.requires if (match := _NAME.match(line))
         }
-        self._known: dict[str, _Place | None] = {}
+        self._places: dict[str, _TreeModule | None] = {}
         #: Path -> what its statements at the beginning of a line import, where that lies outside.
         self._plain: dict[str, list[str]] = {}
 
     def all(self) -> Iterator[PythonImport]:
         program = self._program
-        told: set[tuple[str, str]] = set()  # of each manner, providers and modules
+        reported: set[tuple[str, str]] = set()  # of each manner, providers and modules
         for path, outline in sorted(program.outlines.items()):
             if _TESTS.isdisjoint(path.split("/")):
-                tried = (self._absolute(path, one) for one in outline.tried)
-                yield from self._told(told, path, "tried", filter(self._is_outside, tried))
+                tried = (self._absolute(path, name) for name in outline.tried)
+                yield from self._report(reported, path, "tried", filter(self._is_outside, tried))
         reached = list(self._reached())
         for path in reached:
-            yield from self._told(told, path, "imported", self._plain[path])
+            yield from self._report(reported, path, "imported", self._plain[path])
         for path in reached:
             if any(self._may_load(name) for name in self._plain[path]) and self._may_call(path):
-                yield from self._called(told, path)
+                yield from self._called(reported, path)
 
     def _reached(self) -> Iterator[str]:
         """Paths of the modules that an import of the distribution surely runs."""
         program = self._program
         ahead = [name for name in program.roots() if name in program.modules]
-        seen = set(ahead)
+        reached = set(ahead)
         for name in ahead:  # grows while it is walked
             path = program.modules[name]
             yield path
@@ -197,8 +197,8 @@ class _Imports:
                     outside.append(imported)
                 further = owner[0] if owner is not None else ""
                 while further:
-                    if further not in seen and further in program.modules:
-                        seen.add(further)
+                    if further not in reached and further in program.modules:
+                        reached.add(further)
                         ahead.append(further)
                     further = further.rpartition(".")[0]
 
@@ -218,17 +218,17 @@ class _Imports:
     def _may_call(self, path: str) -> bool:
         """Whether the file may call something at once that may load a library: parsing is slow."""
 
-        def wanted(written: str) -> bool:
+        def is_relevant(written: str) -> bool:
             name = self._absolute(path, written)
             return self._is_outside(name) and self._may_load(name)
 
-        return may_call_at_once(self._program.source(path) or b"", wanted)
+        return may_call_at_once(self._program.source(path) or b"", is_relevant)
 
-    def _find(self, name: str) -> _Place | None:
-        if name not in self._known:
+    def _find(self, name: str) -> _TreeModule | None:
+        if name not in self._places:
             site = self._everywhere.site(self._owner)
-            self._known[name] = self._everywhere.find(name, site)
-        return self._known[name]
+            self._places[name] = self._everywhere.find(name, site)
+        return self._places[name]
 
     def _may_load(self, name: str) -> bool:
         """Whether a call of something in the module `name` may load a library."""
@@ -243,15 +243,15 @@ class _Imports:
             for count in range(1, min(len(parts), 3) + 1)
         )
 
-    def _told(
-        self, told: set[tuple[str, str]], path: str, how: str, names: Iterable[str]
+    def _report(
+        self, reported: set[tuple[str, str]], path: str, how: str, names: Iterable[str]
     ) -> Iterator[PythonImport]:
         for name in names:
             place = self._find(name)
             provider = place.owner if place is not None else None
             if how == "imported" and provider is None:
                 continue
-            if provider == self._owner or self._is_told(told, how, provider or name):
+            if provider == self._owner or self._was_reported(reported, how, provider or name):
                 continue
             module = name if place is None else place.module
             line = import_line(self._program.source(path) or b"", module)
@@ -261,15 +261,15 @@ class _Imports:
                 case "imported":
                     yield PythonImport(path, line, module, "imported", self._owner, provider)
 
-    def _is_told(self, told: set[tuple[str, str]], how: str, name: str) -> bool:
-        """Whether `name`, or a module that it is in, was told of; else it is from now on."""
+    def _was_reported(self, reported: set[tuple[str, str]], how: str, name: str) -> bool:
+        """Whether `name`, or a module that it is in, was reported; else it is from now on."""
         parts = name.split(".")
-        if any((how, ".".join(parts[:count])) in told for count in range(1, len(parts) + 1)):
+        if any((how, ".".join(parts[:count])) in reported for count in range(1, len(parts) + 1)):
             return True
-        told.add((how, name))
+        reported.add((how, name))
         return False
 
-    def _called(self, told: set[tuple[str, str]], path: str) -> Iterator[PythonImport]:
+    def _called(self, reported: set[tuple[str, str]], path: str) -> Iterator[PythonImport]:
         module = self._program.module(self._program.names[path])
         if module is None:
             return
@@ -280,7 +280,7 @@ class _Imports:
             provider = place.owner if place is not None else None
             # Without the other distribution, what is called is taken for a function of a module.
             name = place.module if place is not None else dotted.rpartition(".")[0]
-            if not self._is_told(told, "called", provider or name):
+            if not self._was_reported(reported, "called", provider or name):
                 yield PythonImport(path, line, name, "called", self._owner, provider)
 
 
@@ -293,17 +293,17 @@ def calls_at_import(program: Program, module: Module) -> Iterator[tuple[str, int
 
 
 def _called_from(
-    program: Program, module: Module, body: Iterable[ast.stmt], depth: int, seen: set[str]
+    program: Program, module: Module, body: Iterable[ast.stmt], depth: int, entered: set[str]
 ) -> Iterator[tuple[str, int]]:
     for statement in body:
         for call in _calls(statement):
             name = ast.unparse(call.func) if _is_dotted(call.func) else ""
             first, _, rest = name.partition(".")
             if not rest and first in module.functions:
-                if first not in seen and depth < DEEPEST_CALL:
-                    seen.add(first)
+                if first not in entered and depth < DEEPEST_CALL:
+                    entered.add(first)
                     function = program.whole(module, module.functions[first])
-                    yield from _called_from(program, module, function.body, depth + 1, seen)
+                    yield from _called_from(program, module, function.body, depth + 1, entered)
             elif first in module.imported:
                 last = name.rpartition(".")[2]
                 if last[:1].islower():
@@ -325,9 +325,9 @@ def _calls(statement: ast.stmt) -> Iterator[ast.Call]:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
             ahead: list[ast.AST] = list(statement.decorator_list)
         case ast.If():
-            known = truth(statement.test)
-            if known is not None:
-                for inner in statement.body if known else statement.orelse:
+            value = truth(statement.test)
+            if value is not None:
+                for inner in statement.body if value else statement.orelse:
                     yield from _calls(inner)
             ahead = [statement.test]
         case ast.With() | ast.AsyncWith():

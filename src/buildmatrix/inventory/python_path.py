@@ -1,7 +1,7 @@
 """Which folders the Python interpreters of a tree import distributions from, in order.
 
 Follows `site` of the standard library and Debian's patch of it. Lines of `.pth` files that begin
-with `import` would be run by Python: they are told of, and never run.
+with `import` would be run by Python; here they are passed over.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def python_paths(listing: Listing, environment: Mapping[str, str]) -> tuple[Pyth
             if version is None:
                 continue
             interpreter = posixpath.join(prefix, "bin/python")
-            own = [posixpath.join(prefix, f"lib/python{version[1]}/site-packages")]
+            site_folders = [posixpath.join(prefix, f"lib/python{version[1]}/site-packages")]
             if settings.get("include-system-site-packages", "").lower() == "true":
                 home = posixpath.dirname(settings.get("home", "").strip("/"))
-                # Only so are the user's own packages seen; they come first (site.main).
-                own = [*_user_site(user, version[1]), *own]
-                own.extend(_folders_of(listing, home, version[1]))
-            paths[interpreter] = sites.path(interpreter, version[1], own)
+                # Only then are the user's own packages visible; they come first (site.main).
+                site_folders = [*_user_site(user, version[1]), *site_folders]
+                site_folders.extend(_folders_of(listing, home, version[1]))
+            paths[interpreter] = sites.path(interpreter, version[1], site_folders)
     for path in sorted((*listing.files, *listing.links)):
         match = _INTERPRETER.match(path)
         if match is None or len(paths) >= MOST_INTERPRETERS:

@@ -22,7 +22,7 @@ _DEEPEST = 16
 def components(listing: Listing, folder: str) -> tuple[str, ...]:
     """Package URLs of all components, sorted. What cannot be read is noted in `listing`."""
     paths = listing.below(f"{folder}/sboms")
-    found: dict[str, None] = {}
+    purls: dict[str, None] = {}
     for path in paths[:MOST_FILES]:
         data = listing.read(path, LARGEST)
         if data is None:
@@ -33,13 +33,13 @@ def components(listing: Listing, folder: str) -> tuple[str, ...]:
             listing.note(path, "no JSON, which CycloneDX and SPDX would be")
             continue
         for purl in _purls(document, 0):
-            if len(found) >= MOST_COMPONENTS:
+            if len(purls) >= MOST_COMPONENTS:
                 listing.note(path, f"more than {MOST_COMPONENTS} components: the rest was left out")
                 break
-            found[purl] = None
+            purls[purl] = None
     if len(paths) > MOST_FILES:
         listing.note(f"{folder}/sboms/", f"more than {MOST_FILES} SBOMs: the rest was left out")
-    return tuple(sorted(found))
+    return tuple(sorted(purls))
 
 
 def _purls(document: object, depth: int) -> Iterator[str]:
@@ -52,9 +52,9 @@ def _purls(document: object, depth: int) -> Iterator[str]:
                 continue
             references = entry.get("externalRefs")
             candidates = [entry.get("purl")] + [
-                one.get("referenceLocator")
-                for one in (references if isinstance(references, list) else ())
-                if isinstance(one, dict) and one.get("referenceType") == "purl"
+                reference.get("referenceLocator")
+                for reference in (references if isinstance(references, list) else ())
+                if isinstance(reference, dict) and reference.get("referenceType") == "purl"
             ]
             for purl in candidates:
                 if isinstance(purl, str) and purl.startswith("pkg:") and len(purl) < 2048:

@@ -13,44 +13,44 @@ from buildmatrix.inventory.names import owner_name
 from buildmatrix.trees.base import File, Tree
 
 
-class _Known:
-    """A `collect.Memory` that knows every file: what was not looked at is nothing."""
+class _ShallowMemory:
+    """A `collect.FactMemory` that has every file: one that was not opened has no facts."""
 
-    def __init__(self, seen: Mapping[str, FileFacts]) -> None:
-        self._seen = seen
+    def __init__(self, facts: Mapping[str, FileFacts]) -> None:
+        self._facts = facts
 
     def recall(self, file: File) -> FileFacts | None:
-        """See `collect.Memory.recall`."""
-        return self._seen.get(file.path, FileFacts())
+        """See `collect.FactMemory.recall`."""
+        return self._facts.get(file.path, FileFacts())
 
-    def keep(self, file: File, seen: FileFacts) -> None:
-        """See `collect.Memory.keep`."""
+    def keep(self, file: File, facts: FileFacts) -> None:
+        """See `collect.FactMemory.keep`."""
 
 
 def collect_shallow(
     tree: Tree,
-    seen: Mapping[str, FileFacts],
+    facts: Mapping[str, FileFacts],
     opened: Collection[str],
     unmasked: Collection[str] = (),
     lazy: Collection[str] = (),
 ) -> Inventory:
-    """The facts of `tree`, of whose files only those in `seen` were looked into.
+    """The facts of `tree`, where only the files in `facts` were opened.
 
-    The tree gives the bytes of metadata, and of the Python files in `seen`; no other file is
+    The tree gives the bytes of metadata, and of the Python files in `facts`; no other file is
     opened. What may matter and is not `opened` is in `Inventory.closed`, and so is every large
     file whose name says that it is harmless: names do not decide. `unmasked` are such files that
     are binaries by their first bytes, `lazy` the Python files that no import runs.
     """
-    inventory = collect(tree, memory=_Known(seen))
+    inventory = collect(tree, memory=_ShallowMemory(facts))
     owners = [
         owner_name(distribution.name, distribution.version)
         for distribution in inventory.distributions
     ]
     owner = owners[0] if len(owners) == 1 else None
-    left = (file for file in tree.walk() if isinstance(file, File) and file.path not in opened)
+    unopened = (file for file in tree.walk() if isinstance(file, File) and file.path not in opened)
     closed = tuple(
         ClosedFile(file.path, file.size, owner, by, file.path in lazy)
-        for file in left
+        for file in unopened
         if (by := _reason(file, unmasked)) is not None
     )
     return replace(inventory, closed=closed, stats=replace(inventory.stats, cached=0))

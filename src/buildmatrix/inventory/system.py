@@ -50,8 +50,8 @@ def _packages(text: str, name_key: str, version_key: str) -> Iterator[SystemPack
         }
         name, version = fields.get(name_key), fields.get(version_key)
         # A package that was removed keeps its stanza while its configuration files stay.
-        gone = "Status" in fields and not fields["Status"].endswith(" installed")
-        if name and version and not gone:
+        is_removed = "Status" in fields and not fields["Status"].endswith(" installed")
+        if name and version and not is_removed:
             yield SystemPackage(name, version)
 
 
@@ -60,7 +60,7 @@ def library_folders(listing: Listing) -> tuple[str, ...]:
 
     They stand in for ld.so.cache, which ldconfig makes from them.
     """
-    reader = _Configuration(listing)
+    reader = _LoaderConfiguration(listing)
     reader.read(LD_SO_CONF)
     return tuple(reader.folders)
 
@@ -90,7 +90,7 @@ def preloaded(listing: Listing) -> tuple[str, ...]:
 
 def musl_folders(listing: Listing) -> dict[str, tuple[str, ...]]:
     """Architecture → folders that musl's loader searches instead of its default ones."""
-    found: dict[str, tuple[str, ...]] = {}
+    folders: dict[str, tuple[str, ...]] = {}
     for name in listing.names_in("etc"):
         if name.startswith("ld-musl-") and name.endswith(".path"):
             path = listing.paths.file(f"etc/{name}")
@@ -98,11 +98,11 @@ def musl_folders(listing: Listing) -> dict[str, tuple[str, ...]]:
             if data is not None:
                 text = data.decode("utf-8", "backslashreplace")
                 architecture = name[len("ld-musl-") : -len(".path")]
-                found[architecture] = tuple(filter(None, re.split(r"[\n:]", text)))
-    return found
+                folders[architecture] = tuple(filter(None, re.split(r"[\n:]", text)))
+    return folders
 
 
-class _Configuration:
+class _LoaderConfiguration:
     """The folders of ld.so.conf; a dictionary keeps the first mention's place."""
 
     def __init__(self, listing: Listing) -> None:

@@ -1,6 +1,6 @@
 """Which package of the operating system installed a file: lists of dpkg, and apk's database.
 
-Python's metadata tells nothing of most files in an image: the C library, a driver, what a base
+Python's metadata does not cover most files in an image: the C library, a driver, what a base
 image's maker installed. Sources: dpkg(1), "/var/lib/dpkg/info/*.list"; APK installed database v2.
 """
 
@@ -23,29 +23,29 @@ MOST_LISTS = 20_000
 
 
 def packaged(
-    listing: Listing, packages: Collection[SystemPackage], wanted: Collection[str]
+    listing: Listing, packages: Collection[SystemPackage], paths: Collection[str]
 ) -> dict[str, str]:
     """Path → `name version` of the package that lists it, for those of `wanted` that one does.
 
     A folder counts too. Sorted by path; of several packages that list a path the first counts.
     """
     by_name: dict[str, list[str]] = {}
-    for path in wanted:
+    for path in paths:
         by_name.setdefault(path.rpartition("/")[2], []).append(path)
     versions = {system_package.name: system_package.version for system_package in packages}
-    found: dict[str, str] = {}
+    packages_by_path: dict[str, str] = {}
     if not versions or not by_name:
-        return found
-    for package, told in _listed(listing, versions):
-        folder, _, name = told.rstrip("/").rpartition("/")
+        return packages_by_path
+    for package, listed_path in _listed(listing, versions):
+        folder, _, name = listed_path.rstrip("/").rpartition("/")
         if name not in by_name:
             continue
         # Lists name /lib, which is a link to /usr/lib on most systems.
-        real = listing.paths.folder(folder)
-        path = f"{real}/{name}" if real else name
+        resolved = listing.paths.folder(folder)
+        path = f"{resolved}/{name}" if resolved else name
         if path in by_name[name]:
-            found.setdefault(path, f"{package} {versions.get(package, '')}".rstrip())
-    return dict(sorted(found.items()))
+            packages_by_path.setdefault(path, f"{package} {versions.get(package, '')}".rstrip())
+    return dict(sorted(packages_by_path.items()))
 
 
 def _listed(listing: Listing, versions: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -75,6 +75,6 @@ def _listed(listing: Listing, versions: Mapping[str, str]) -> Iterator[tuple[str
 
 
 def _lines(listing: Listing, path: str, limit: int = LARGEST_LIST) -> Iterator[str]:
-    real = listing.paths.file(path)
-    data = None if real is None else listing.read(real, limit)
+    resolved = listing.paths.file(path)
+    data = None if resolved is None else listing.read(resolved, limit)
     yield from readable((data or b"").decode("utf-8", "surrogateescape")).splitlines()

@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 #: Fewer bytes in all are not worth a second process (about 10 ms).
 WORTH_IT = 32 << 20
 MOST_WORKERS = 8
-#: What looking at a file costs beside its bytes, told in bytes.
+#: What looking at a file costs beside its bytes, in bytes.
 _EACH = 64 << 10
 #: Shares of the work per process: the last ones are small, so that all end at about the same time.
 _SHARES = 32
@@ -49,22 +49,22 @@ def _spread(
     _give_back()
     results: dict[int, Result] = {}
     queue, writing = os.pipe()
-    others: list[_Worker[Result]] = []
+    helpers: list[_Worker[Result]] = []
     try:
         os.write(writing, b"".join(_TICKET.pack(number) for number in range(len(shares))))
         os.close(writing)
         for _ in range(workers - 1):
             worker = _start(work, shares, queue)
             if worker is not None:
-                others.append(worker)
-        for share in _taken(queue, shares):
+                helpers.append(worker)
+        for share in _next_shares(queue, shares):
             results |= {index: work(index) for index in share}
-        for worker in others:
+        for worker in helpers:
             for part in worker.results():
                 results |= part
     finally:
         os.close(queue)
-        for worker in others:
+        for worker in helpers:
             worker.end()
     # What a worker took and did not bring back is done here.
     return [
@@ -94,7 +94,7 @@ def _shares(sizes: Sequence[int], most: int) -> list[list[int]]:
     return [*shares, share] if share else shares
 
 
-def _taken(queue: int, shares: Sequence[Sequence[int]]) -> Iterator[Sequence[int]]:
+def _next_shares(queue: int, shares: Sequence[Sequence[int]]) -> Iterator[Sequence[int]]:
     """The shares that this process gets from the queue; a read of a pipe is never divided."""
     while len(ticket := os.read(queue, _TICKET.size)) == _TICKET.size:
         yield shares[_TICKET.unpack(ticket)[0]]
@@ -174,7 +174,7 @@ def _start(
         # Packed at once: what was found takes several times as much room as what is sent of it.
         packed = [
             pickle.dumps({index: work(index) for index in share}, pickle.HIGHEST_PROTOCOL)
-            for share in _taken(queue, shares)
+            for share in _next_shares(queue, shares)
         ]
         with os.fdopen(writing, "wb") as pipe:
             pipe.writelines(packed)

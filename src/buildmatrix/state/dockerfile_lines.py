@@ -34,8 +34,8 @@ class Instruction:
     text: str
 
     @property
-    def told(self) -> str:
-        """As an image's history tells it."""
+    def history_text(self) -> str:
+        """As an image's history shows it."""
         text = _FLAGS.sub("", self.text)
         if text.startswith("["):
             with suppress(ValueError):
@@ -62,25 +62,25 @@ def read(path: Path) -> str | None:
         return None
 
 
-def places(dockerfile: str, name: str, told: Sequence[str]) -> tuple[str, ...]:
+def places(dockerfile: str, name: str, instructions: Sequence[str]) -> tuple[str, ...]:
     """Where each layer comes from: `NAME:12`, `of the base image ...`; empty texts if not known.
 
-    `name` is what the Dockerfile is called, `told` the instruction of each layer, the lowest first.
+    `name` is what the Dockerfile is called, `instructions` those of the layers, the lowest first.
     """
-    lines, base = _matched(dockerfile, told)
+    lines, base = _matched(dockerfile, instructions)
     if lines is None:
-        return ("",) * len(told)
+        return ("",) * len(instructions)
     base = f"of the base image {base} ({name}:{lines[-1]})"
     return tuple(f"{name}:{line}" if line else base for line in lines[:-1])
 
 
-def base_layers(dockerfile: str, told: Sequence[str]) -> int:
+def base_layers(dockerfile: str, instructions: Sequence[str]) -> int:
     """How many layers, counted from the lowest, are the base image's; 0 where that is not known."""
-    lines, _ = _matched(dockerfile, told)
+    lines, _ = _matched(dockerfile, instructions)
     return sum(line == 0 for line in lines[:-1]) if lines is not None else 0
 
 
-def _matched(dockerfile: str, told: Sequence[str]) -> tuple[list[int] | None, str]:
+def _matched(dockerfile: str, instructions: Sequence[str]) -> tuple[list[int] | None, str]:
     """The line of each layer's instruction, 0 for those of the base, and last that of the FROM.
 
     None where the layers are not those of this Dockerfile; the text is the reference of the base.
@@ -98,27 +98,27 @@ def _matched(dockerfile: str, told: Sequence[str]) -> tuple[list[int] | None, st
         # A stage that begins with another one has its layers.
         base_name = stage.base.lower()
         at = next((n for n in range(at) if stages[n].name == base_name), -1)
-    lines = [0] * len(told)
+    lines = [0] * len(instructions)
     ahead = list(makers)
-    layer = len(told)
+    layer = len(instructions)
     while layer and ahead:
         layer -= 1
         instruction = ahead.pop()
         # An instruction that changed nothing may have made no layer.
-        while ahead and not _same(instruction, told[layer]):
+        while ahead and not _is_same(instruction, instructions[layer]):
             instruction = ahead.pop()
-        if not _same(instruction, told[layer]):
+        if not _is_same(instruction, instructions[layer]):
             return None, base
         lines[layer] = instruction.line
     return (None if ahead else [*lines, begun]), base
 
 
-def _same(instruction: Instruction, told: str) -> bool:
-    """Whether an instruction is the one of a layer, of which a long text is told in part."""
-    mine, theirs = " ".join(instruction.told.split()), " ".join(told.split())
-    if theirs.endswith("..."):
-        return mine.startswith(theirs.removesuffix("..."))
-    return mine == theirs
+def _is_same(instruction: Instruction, recorded: str) -> bool:
+    """Whether an instruction is that of a layer; the history may have only a part of it."""
+    written, shown = " ".join(instruction.history_text.split()), " ".join(recorded.split())
+    if shown.endswith("..."):
+        return written.startswith(shown.removesuffix("..."))
+    return written == shown
 
 
 def _stages(text: str) -> Iterator[_Stage]:
@@ -127,8 +127,8 @@ def _stages(text: str) -> Iterator[_Stage]:
         if instruction.keyword == "FROM":
             if stage is not None:
                 yield stage
-            found = _FROM.match(instruction.text)
-            base, name = (found[1], found[2]) if found else (instruction.text, None)
+            match = _FROM.match(instruction.text)
+            base, name = (match[1], match[2]) if match else (instruction.text, None)
             stage = _Stage(base, instruction.line, name.lower() if name else None)
         elif stage is not None:
             stage.instructions.append(instruction)
@@ -137,7 +137,7 @@ def _stages(text: str) -> Iterator[_Stage]:
 
 
 def _instructions(text: str) -> Iterator[Instruction]:
-    """The instructions; comments and empty lines inside of them are none of their text."""
+    """The instructions; comments and empty lines inside of them do not belong to their text."""
     begun, parts = 0, list[str]()
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()

@@ -35,7 +35,7 @@ class BuildRecord(msgspec.Struct, frozen=True, kw_only=True):
     inventory: str
     #: Seconds that build and scan took.
     seconds: float
-    #: Base images that the builder took, reference → digest, where it told.
+    #: Base images that the builder took, reference → digest, where it reported them.
     bases: Mapping[str, str] = {}
     #: Digests of smoke commands that this image passed.
     smoke: tuple[str, ...] = ()

@@ -57,21 +57,23 @@ def with_layers(
     if record is None:
         return inventory, "no record says which image was built last; build it again"
     store = files.layers(note)
-    kept = store.load(LAYERS, _IMAGE_LAYERS)
-    if kept is not None and kept.image == record.digest:
-        known = kept.layers
+    stored_layers = store.load(LAYERS, _IMAGE_LAYERS)
+    if stored_layers is not None and stored_layers.image == record.digest:
+        layer_facts = stored_layers.layers
     else:
         try:
-            known = _read(files, inventory, engine(), note, kept)
+            layer_facts = _read(files, inventory, engine(), note, stored_layers)
         except Interrupted:
             raise
         except OSError as error:
             return inventory, reason(error)
         except BuildmatrixError as error:
             return inventory, error.message
-        store.save(LAYERS, ImageLayers(record.digest, known))
-    layers = _with_base(known.layers, dockerfile)
-    return replace(inventory, layers=layers, origins=known.origins, buried=known.buried), None
+        store.save(LAYERS, ImageLayers(record.digest, layer_facts))
+    layers = _with_base(layer_facts.layers, dockerfile)
+    return replace(
+        inventory, layers=layers, origins=layer_facts.origins, buried=layer_facts.buried
+    ), None
 
 
 def _with_base(layers: tuple[Layer, ...], dockerfile: Path) -> tuple[Layer, ...]:
@@ -88,15 +90,15 @@ def image_tree(files: TargetFiles, engine: Callable[[], Engine]) -> OpenTree:
 
     @contextmanager
     def opened() -> Iterator[Tree]:
-        found = engine()
-        name, _ = _here(files, found)
-        with exported(found, name) as tree:
+        running_engine = engine()
+        name, _ = _present_image(files, running_engine)
+        with exported(running_engine, name) as tree:
             yield tree
 
     return opened
 
 
-def _here(files: TargetFiles, engine: Engine) -> tuple[str, ImageFacts]:
+def _present_image(files: TargetFiles, engine: Engine) -> tuple[str, ImageFacts]:
     """The name by which the engine has the image that the stored inventory is of, and its facts.
 
     Raises `UndecidedError` where it has it no more.
@@ -117,19 +119,19 @@ def _read(
     inventory: Inventory,
     engine: Engine,
     note: Callable[[str], None],
-    kept: ImageLayers | None,
+    earlier: ImageLayers | None,
 ) -> Inventory:
     from buildmatrix.engines.exports import layers_of_image
     from buildmatrix.phrases import size
 
-    name, image = _here(files, engine)
-    if kept is not None and _has_them_too(image, inventory, kept.layers):
-        return kept.layers
+    name, image = _present_image(files, engine)
+    if earlier is not None and _has_same_layers(image, inventory, earlier.layers):
+        return earlier.layers
     note(f"reading the layers of the image ({size(image.size)}), once")
     return layers_of_image(name, engine, inventory)
 
 
-def _has_them_too(image: ImageFacts, inventory: Inventory, known: Inventory) -> bool:
+def _has_same_layers(image: ImageFacts, inventory: Inventory, earlier: Inventory) -> bool:
     """Whether an image has the layers of an earlier one: another label or variable adds none."""
     from buildmatrix.inventory.layers import paths
     from buildmatrix.trees.archive_image import instruction
@@ -137,7 +139,7 @@ def _has_them_too(image: ImageFacts, inventory: Inventory, known: Inventory) -> 
     # Each is looked for behind the one before.
     steps = iter([instruction(created_by) for created_by, _ in image.history])
     return (
-        tuple(layer.digest for layer in known.layers) == image.layers
-        and all(layer.instruction in steps for layer in known.layers)
-        and all(path in known.origins for path in paths(inventory))
+        tuple(layer.digest for layer in earlier.layers) == image.layers
+        and all(layer.instruction in steps for layer in earlier.layers)
+        and all(path in earlier.origins for path in paths(inventory))
     )

@@ -100,7 +100,7 @@ def code(*packages: str) -> str:
 class Cache:
     """A folder with stores of several kinds; None for a folder keeps nothing.
 
-    `note` is told when it cannot be used, once.
+    `note` is called once, when it cannot be used.
     """
 
     def __init__(self, folder: Path | None, note: Callable[[str], None] = lambda _: None) -> None:
@@ -125,12 +125,13 @@ class Cache:
             folder = None
         return Store(self, folder, f"{kind}\0{version}", limit, age, by_use)
 
-    def cannot(self, place: Path, what: str, why: str) -> None:
-        """Say, the first time, that the cache fails; nobody else has to."""
+    def cannot(self, place: Path, action: str, why: str) -> None:
+        """Report, the first time, that the cache fails, and what `action` failed."""
         note, self._note = self._note, None
         if note is not None:
             note(
-                f"the cache {place} cannot {what}: {why}; what it lacks is read again in every run"
+                f"the cache {place} cannot {action}: {why};"
+                " what it lacks is read again in every run"
             )
 
 
@@ -195,7 +196,7 @@ class Store:
             return
         rest = _TIME.pack(time.time()) + data
         try:
-            # What a private index or an image holds is for nobody else on this machine.
+            # What a private index or an image holds is for this user alone.
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomically(path, _checksum(path, rest) + rest, is_private=True)
             with self._lock:
@@ -277,7 +278,7 @@ class Store:
 def _files(folder: Path) -> list[os.DirEntry[str]]:
     """Everything in `folder` and in its folders, where version 0.1 had its entries.
 
-    No link is followed: what lies behind one belongs to somebody else.
+    No link is followed: what lies behind one may belong to others.
     """
     files: list[os.DirEntry[str]] = []
     with os.scandir(folder) as entries:

@@ -6,9 +6,9 @@ Two grains, each where it fits:
   never change. The whole inventory is the entry. To hash a wheel costs a tenth of inflating it.
 - A folder changes file by file, and hashing it would cost more than scanning it. Its files have
   stamps (device, inode, size, mtime, ctime), as in git's index. The digest of all names and stamps
-  addresses the inventory of the whole. Where that is a miss, one entry per folder holds what was
-  seen in each of its files: a changed file is read again, the others are not, and only what depends
-  on several files (who owns what, which Python module loads what) is worked out anew.
+  addresses the inventory of the whole. Where that is a miss, one entry per folder holds the
+  facts of each of its files: a changed file is read again, the others are not, and only what
+  depends on several files (who owns what, which Python module loads what) is worked out anew.
 
 Facts know no vendor, so a new catalogue changes nothing in here. Another scanner does.
 """
@@ -62,12 +62,12 @@ class FactCache:
         """
         key = f"inventory:{content}"
         started = time.monotonic()
-        known = self._store.load(key, INVENTORY)
-        if known is not None:
+        cached_inventory = self._store.load(key, INVENTORY)
+        if cached_inventory is not None:
             seconds = round(time.monotonic() - started, 3)
-            cached = known.stats.files
-            stats = replace(known.stats, bytes_read=0, seconds=seconds, cached=cached)
-            return replace(known, stats=stats)
+            cached = cached_inventory.stats.files
+            stats = replace(cached_inventory.stats, bytes_read=0, seconds=seconds, cached=cached)
+            return replace(cached_inventory, stats=stats)
         inventory = read()
         if not inventory.unread:
             self._store.put(key, encode(inventory))

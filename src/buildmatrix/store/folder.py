@@ -1,4 +1,4 @@
-"""What was seen in each file of a folder, for the next scan of the same folder."""
+"""The facts of each file of a folder, for the next scan of the same folder."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from buildmatrix.trees.directory import changed_ns
 
 @dataclass(frozen=True, slots=True)
 class FileMemory:
-    """What is remembered of one file: its stamp, and what was seen; None for nothing of note."""
+    """What is remembered of one file: its stamp, and its facts; None for no facts."""
 
     stamp: bytes
-    seen: FileFacts | None = None
+    facts: FileFacts | None = None
 
 
 #: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
@@ -28,30 +28,30 @@ FILES = msgspec.msgpack.Decoder(dict[bytes, FileMemory])
 class FolderMemory:
     """An `inventory.collect.FactMemory` for one scan of one folder."""
 
-    def __init__(self, known: Mapping[bytes, FileMemory], settled_ns: int) -> None:
-        self._known = known
+    def __init__(self, files: Mapping[bytes, FileMemory], settled_ns: int) -> None:
+        self._earlier = files
         self._settled_ns = settled_ns
         #: Path → what is to be stored: the files of this scan, and no others.
         self.files: dict[bytes, FileMemory] = {}
 
     @property
     def changed(self) -> bool:
-        """Whether `files` says anything else than what was known before the scan."""
-        return self.files != self._known
+        """Whether `files` differs from what was known before the scan."""
+        return self.files != self._earlier
 
     def recall(self, file: File) -> FileFacts | None:
-        """See `Memory.recall`."""
-        memory = self._known.get(os.fsencode(file.path))
+        """See `FactMemory.recall`."""
+        memory = self._earlier.get(os.fsencode(file.path))
         if memory is None or memory.stamp != file.stamp:
             return None
-        return memory.seen or FileFacts()
+        return memory.facts or FileFacts()
 
-    def keep(self, file: File, seen: FileFacts) -> None:
-        """See `Memory.keep`. What could not be read is tried again next time."""
-        if file.stamp is None or seen.unread is not None:
+    def keep(self, file: File, facts: FileFacts) -> None:
+        """See `FactMemory.keep`. What could not be read is tried again next time."""
+        if file.stamp is None or facts.unread is not None:
             return
         if changed_ns(file.stamp) >= self._settled_ns:
             return
-        bare = replace(seen, bytes_read=0)
+        bare = replace(facts, bytes_read=0)
         path = os.fsencode(file.path)
         self.files[path] = FileMemory(file.stamp, bare if bare != FileFacts() else None)

@@ -30,13 +30,13 @@ SMALL_BLOB_ALLOWANCE = 256 << 20
 CHUNK = 1 << 20
 
 GZIP = b"\x1f\x8b"
-_OTHERS = {b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x04\x22\x4d\x18": "lz4"}
+_UNSUPPORTED = {b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x04\x22\x4d\x18": "lz4"}
 # What tarfile raises on bytes that lie.
 _BROKEN = (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError)
 
 
 class OpenFile:
-    """A `RandomAccess` over an open file, which somebody else closes."""
+    """A `RandomAccess` over an open file, which its owner closes."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -148,7 +148,7 @@ class Spool:
     def plain(self, blob: Slice) -> Slice:
         """`blob` itself, or what it inflates to. Raises `Unreadable`, or OSError (disk full)."""
         head = blob.read(0, 8)
-        for magic, name in _OTHERS.items():
+        for magic, name in _UNSUPPORTED.items():
             if head.startswith(magic):
                 raise Unreadable(f"compressed with {name}; decompress it first")
         if not head.startswith((GZIP, zstd.MAGIC)):

@@ -163,8 +163,8 @@ def image_in(blobs: Mapping[str, Slice]) -> ImageBlobs:
     distinct = {image.layers: image for image in images}
     if len(distinct) != 1:
         names = "; ".join(_title(image) for image in distinct.values())
-        found = f"{len(distinct)} images ({names})" if distinct else "no complete image"
-        raise Unreadable(f"it holds {found}; save exactly one image, of one platform")
+        content = f"{len(distinct)} images ({names})" if distinct else "no complete image"
+        raise Unreadable(f"it holds {content}; save exactly one image, of one platform")
     return next(iter(distinct.values()))
 
 
@@ -182,11 +182,11 @@ def _of_index(
         annotations = _object(entry, "annotations")
         if "vnd.docker.reference.type" in annotations:
             continue  # An attestation: it has a manifest, and no file system.
-        own = (
+        titles = (
             annotations.get("io.containerd.image.name"),
             annotations.get("org.opencontainers.image.ref.name"),
         )
-        name = next((str(text) for text in own if text), None)
+        name = next((str(text) for text in titles if text), None)
         platform = _object(entry, "platform")
         named = (*names, name) if name else names
         if platform:
@@ -236,20 +236,22 @@ def _with(
 
 def _digests(config: Mapping[str, object], count: int) -> tuple[str, ...]:
     """`rootfs.diff_ids`: digests of the uncompressed layers."""
-    found = _object(config, "rootfs").get("diff_ids")
-    texts = tuple(str(one) for one in found) if isinstance(found, list) else ()
+    diff_ids = _object(config, "rootfs").get("diff_ids")
+    texts = tuple(str(digest) for digest in diff_ids) if isinstance(diff_ids, list) else ()
     return texts if len(texts) == count else ("",) * count
 
 
 def _instructions(config: Mapping[str, object], count: int) -> tuple[str, ...]:
     """What made each layer: the entries of `history` that are not marked as empty."""
-    found = config.get("history")
-    entries = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    history = config.get("history")
+    entries = (
+        [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
+    )
     made = [entry for entry in entries if entry.get("empty_layer") is not True]
     if len(made) != count:
         return ("",) * count
     return tuple(
-        instruction(str(one.get("created_by") or one.get("comment") or "")) for one in made
+        instruction(str(entry.get("created_by") or entry.get("comment") or "")) for entry in made
     )
 
 
@@ -275,10 +277,10 @@ def instruction(created_by: str) -> str:
 
 def _place(descriptor: Mapping[str, object]) -> str:
     """The name of the blob that a descriptor means."""
-    found = _DIGEST.match(_text(descriptor, "digest"))
-    if found is None:
+    match = _DIGEST.match(_text(descriptor, "digest"))
+    if match is None:
         raise Unreadable(f"{descriptor.get('digest')!r} is no digest that names a blob")
-    return f"blobs/{found[1]}/{found[2]}"
+    return f"blobs/{match[1]}/{match[2]}"
 
 
 def _parsed(blobs: Mapping[str, Slice], name: str) -> object:
@@ -313,9 +315,9 @@ def _objects(document: Mapping[str, object], key: str) -> list[Mapping[str, obje
     return [entry for entry in _list(document.get(key), key) if isinstance(entry, dict)]
 
 
-def _list(value: object, what: str) -> list[object]:
+def _list(value: object, name: str) -> list[object]:
     if not isinstance(value, list):
-        raise Unreadable(f"{what} is no JSON list, as it must be")
+        raise Unreadable(f"{name} is no JSON list, as it must be")
     return value
 
 
@@ -323,7 +325,7 @@ def _text(document: Mapping[str, object], key: str) -> str:
     return _as_text(document.get(key), key)
 
 
-def _as_text(value: object, what: str) -> str:
+def _as_text(value: object, name: str) -> str:
     if not isinstance(value, str):
-        raise Unreadable(f"{what} is no text, as it must be")
+        raise Unreadable(f"{name} is no text, as it must be")
     return value

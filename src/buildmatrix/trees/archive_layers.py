@@ -29,7 +29,7 @@ MOST_COMPONENTS = 4096
 
 
 @dataclass(eq=False, slots=True)
-class _Stored:
+class _LayerFile:
     """The bytes of a file; hard links share one."""
 
     #: None for a sparse file, which is not read.
@@ -43,14 +43,14 @@ class _Stored:
 
 
 @dataclass(eq=False, slots=True)
-class _Link:
+class _LayerLink:
     target: str
     layer: int
 
 
 @dataclass(eq=False, slots=True)
-class _Folder:
-    entries: dict[str, _Folder | _Stored | _Link] = field(default_factory=dict)
+class _LayerFolder:
+    entries: dict[str, _LayerFolder | _LayerFile | _LayerLink] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +75,25 @@ class LayeredTree(Tree):
     """
 
     def __init__(self, layers: Sequence[Slice | Iterable[TarMember]]) -> None:
-        self._root = _Folder()
+        self._root = _LayerFolder()
         self._troubles: dict[str, str] = {}
         #: Index of the layer that is being put over the others.
         self._layer = 0
         #: Bytes of the files of each layer.
         self.sizes: list[int] = []
         #: Names that a later layer took away, with the file that they were one of.
-        self._taken: list[tuple[str, _Stored, int, bool]] = []
+        self._removed: list[tuple[str, _LayerFile, int, bool]] = []
         for number, layer in enumerate(layers, 1):
             self._layer = number - 1
             self.sizes.append(0)
             try:
                 self._apply(list(members(layer) if isinstance(layer, Slice) else layer))
             except Unreadable as error:
-                which = f"layer {number} of {len(layers)}"
-                raise Unreadable(f"{which} cannot be read: {error}") from error
+                position = f"layer {number} of {len(layers)}"
+                raise Unreadable(f"{position} cannot be read: {error}") from error
         count = 0
         for _, entry in _entries(self._root, ""):
-            if isinstance(entry, _Stored):
+            if isinstance(entry, _LayerFile):
                 entry.names += 1
                 entry.number = count = count + 1
 
@@ -128,11 +128,13 @@ class LayeredTree(Tree):
             hidden = f"{folder_path}/{name}".lstrip("/")
             self._take(folder.entries.pop(name, None), hidden, replaced=False)
 
-    def _take(self, entry: _Folder | _Stored | _Link | None, path: str, *, replaced: bool) -> None:
+    def _take(
+        self, entry: _LayerFolder | _LayerFile | _LayerLink | None, path: str, *, replaced: bool
+    ) -> None:
         """Remember that the entry `path`, and all that is below it, is no longer there."""
-        if isinstance(entry, _Stored):
-            self._taken.append((path, entry, self._layer, replaced))
-        elif isinstance(entry, _Folder):
+        if isinstance(entry, _LayerFile):
+            self._removed.append((path, entry, self._layer, replaced))
+        elif isinstance(entry, _LayerFolder):
             for below, inner in _entries(entry, f"{path}/".lstrip("/")):
                 self._take(inner, below, replaced=False)
 
@@ -142,16 +144,16 @@ class LayeredTree(Tree):
         if folder is None:
             self._troubles[path] = "its folder is a file, or a link that leads nowhere"
             return
-        if member.kind == "folder" and isinstance(folder.entries.get(name), _Folder):
+        if member.kind == "folder" and isinstance(folder.entries.get(name), _LayerFolder):
             return
         if member.kind != "hardlink":
             self._take(folder.entries.get(name), path, replaced=member.kind == "file")
         if member.kind == "folder":
-            folder.entries[name] = _Folder()
+            folder.entries[name] = _LayerFolder()
         elif member.kind == "symlink":
-            folder.entries[name] = _Link(member.target, self._layer)
+            folder.entries[name] = _LayerLink(member.target, self._layer)
         elif member.kind == "file":
-            folder.entries[name] = _Stored(member.data, self._layer)
+            folder.entries[name] = _LayerFile(member.data, self._layer)
             self.sizes[-1] += member.data.size if member.data is not None else 0
         elif member.kind == "hardlink":
             self._add_link(path, member.target, folder, name)
@@ -159,21 +161,21 @@ class LayeredTree(Tree):
             # A device or a FIFO: no part of a tree, but it hides what was there.
             folder.entries.pop(name, None)
 
-    def _add_link(self, path: str, target: str, folder: _Folder, name: str) -> None:
+    def _add_link(self, path: str, target: str, folder: _LayerFolder, name: str) -> None:
         place = plain(target)
-        found = self._find(place) if place else None
-        if isinstance(found, _Folder) or found is None:
+        linked = self._find(place) if place else None
+        if isinstance(linked, _LayerFolder) or linked is None:
             self._troubles[path] = f"a hard link to {target}, which is no file of the image"
-        elif found is not folder.entries.get(name):
+        elif linked is not folder.entries.get(name):
             self._take(folder.entries.get(name), path, replaced=True)
-            folder.entries[name] = found
+            folder.entries[name] = linked
 
-    def _find(self, path: str) -> _Folder | _Stored | _Link | None:
+    def _find(self, path: str) -> _LayerFolder | _LayerFile | _LayerLink | None:
         folder_path, _, name = path.rpartition("/")
         folder = self._folder(folder_path, make=False)
         return None if folder is None else folder.entries.get(name)
 
-    def _folder(self, path: str, *, make: bool) -> _Folder | None:
+    def _folder(self, path: str, *, make: bool) -> _LayerFolder | None:
         """The folder that `path` leads to through links, made where it is missing if asked for."""
         trail = [self._root]
         ahead = path.split("/")[::-1] if path else []
@@ -188,7 +190,7 @@ class LayeredTree(Tree):
                     trail.pop()
                 continue
             entry = trail[-1].entries.get(name)
-            if isinstance(entry, _Link):
+            if isinstance(entry, _LayerLink):
                 passed += 1
                 ahead += entry.target.split("/")[::-1]
                 if passed > MOST_LINKS or len(ahead) > MOST_COMPONENTS:
@@ -197,8 +199,8 @@ class LayeredTree(Tree):
                     del trail[1:]
                 continue
             if entry is None and make and len(trail) <= DEEPEST:
-                entry = trail[-1].entries[name] = _Folder()
-            if not isinstance(entry, _Folder):
+                entry = trail[-1].entries[name] = _LayerFolder()
+            if not isinstance(entry, _LayerFolder):
                 return None
             trail.append(entry)
         return trail[-1]
@@ -210,7 +212,7 @@ class LayeredTree(Tree):
         for path, why in sorted(self._troubles.items()):
             yield Trouble(path, why)
         for path, entry in _entries(self._root, ""):
-            if isinstance(entry, _Link):
+            if isinstance(entry, _LayerLink):
                 yield Symlink(path, entry.target)
             elif entry.data is None:
                 yield Trouble(path, "a sparse file, which is not read")
@@ -222,17 +224,17 @@ class LayeredTree(Tree):
     def open(self, path: str) -> Iterator[RandomAccess]:
         """See `Tree.open`; follows no link, as `walk` names every file itself."""
         stored = self._at(path)
-        if not isinstance(stored, _Stored):
+        if not isinstance(stored, _LayerFile):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         if stored.data is None:
             raise Unreadable("a sparse file, which is not read")
         # A source of its own counts the bytes of this reader.
         yield Slice(stored.data.source, stored.data.offset, stored.data.size)
 
-    def _at(self, path: str) -> _Folder | _Stored | _Link | None:
-        folder: _Folder | _Stored | _Link | None = self._root
+    def _at(self, path: str) -> _LayerFolder | _LayerFile | _LayerLink | None:
+        folder: _LayerFolder | _LayerFile | _LayerLink | None = self._root
         for name in path.split("/"):
-            folder = folder.entries.get(name) if isinstance(folder, _Folder) else None
+            folder = folder.entries.get(name) if isinstance(folder, _LayerFolder) else None
         return folder
 
     # Layers
@@ -243,26 +245,26 @@ class LayeredTree(Tree):
         Of a folder that of the first file in it. None for what is not in the tree.
         """
         folder = self._at(path)
-        if isinstance(folder, _Folder):
+        if isinstance(folder, _LayerFolder):
             folder = next((entry for _, entry in _entries(folder, "")), None)
-        return None if folder is None or isinstance(folder, _Folder) else folder.layer
+        return None if folder is None or isinstance(folder, _LayerFolder) else folder.layer
 
     def hidden(self) -> Iterator[Hidden]:
         """Files that a later layer deleted or replaced, the last one first.
 
         A file with several names is hidden when the last of them is gone.
         """
-        told: set[int] = set()
-        for path, stored, by, replaced in reversed(self._taken):
-            if stored.names == 0 and id(stored) not in told and stored.layer < by:
-                told.add(id(stored))
+        reported: set[int] = set()
+        for path, stored, by, replaced in reversed(self._removed):
+            if stored.names == 0 and id(stored) not in reported and stored.layer < by:
+                reported.add(id(stored))
                 size = stored.data.size if stored.data is not None else 0
                 yield Hidden(path, size, stored.layer, by, replaced)
 
 
-def _entries(folder: _Folder, prefix: str) -> Iterator[tuple[str, _Stored | _Link]]:
+def _entries(folder: _LayerFolder, prefix: str) -> Iterator[tuple[str, _LayerFile | _LayerLink]]:
     for name, entry in sorted(folder.entries.items(), key=lambda item: item[0]):
-        if isinstance(entry, _Folder):
+        if isinstance(entry, _LayerFolder):
             yield from _entries(entry, f"{prefix}{name}/")
         else:
             yield prefix + name, entry

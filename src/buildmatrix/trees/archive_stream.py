@@ -123,7 +123,7 @@ def _inflating(stream: Readable, compressed: int) -> Iterator[bytes]:
                 )
             yield chunk
     except Exception as error:
-        # All others are those of whoever hands the bytes over.
+        # All others come from the source of the bytes.
         if isinstance(error, (zlib.error, EOFError)) or zstd.is_damage(error):
             raise Unreadable(f"its compressed bytes are damaged: {error}") from error
         raise
@@ -158,8 +158,8 @@ class _Entries:
     def __init__(self, entries: Iterable[TarMember]) -> None:
         self._packed: list[bytes] = []
         ahead = iter(entries)
-        while some := list(islice(ahead, 1000)):
-            text = "".join(_line(entry) for entry in some)
+        while batch := list(islice(ahead, 1000)):
+            text = "".join(_line(entry) for entry in batch)
             self._packed.append(zlib.compress(text.encode("utf-8", "surrogateescape"), 1))
 
     def read(self) -> Iterator[TarMember]:

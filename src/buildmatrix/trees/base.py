@@ -23,9 +23,9 @@ def reason(error: OSError) -> str:
 
 
 def defect(error: Exception) -> str:
-    """Why reading failed where nobody foresaw it: what one file holds must cost no other file."""
-    said = f"{type(error).__name__}: {error}"[:200]
-    return f"a defect of the reader ({said})"
+    """The reason for an unexpected failure: what one file holds must not affect other files."""
+    text = f"{type(error).__name__}: {error}"[:200]
+    return f"a defect of the reader ({text})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class File:
     #: Device and inode of a file with several names (hard links); None for a file with one name.
     identity: tuple[int, int] | None = None
     #: Differs whenever the bytes may differ from those that had the same path and stamp before;
-    #: None where the tree cannot tell.
+    #: None where the tree does not know.
     stamp: bytes | None = field(default=None, compare=False)
     #: Bytes that it takes in an archive that packs each file by itself; None in other trees.
     packed: int | None = field(default=None, compare=False)
@@ -103,8 +103,8 @@ class Tree(Protocol):
     def walk(self) -> Iterator[File | Symlink | Trouble]:
         """Every regular file and symbolic link, in an order that only the names decide.
 
-        Folders are not told of; what is no regular file, link or folder is never opened and is
-        no part of a tree.
+        Folders are not listed. What is not a regular file, link or folder is never opened and is
+        not part of a tree.
         """
         ...
 

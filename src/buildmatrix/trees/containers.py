@@ -255,28 +255,28 @@ def _single(source: Slice, name: str, most: int) -> Inner:
     """The file that `source` is compressed of. How long it is shows when it has passed by."""
     size = sum(len(piece) for piece in _inflated(source, most))
 
-    def open_it() -> AbstractContextManager[RandomAccess]:
-        return Inflated(_Inflating(_inflated(source, most), size), size)
+    def opened() -> AbstractContextManager[RandomAccess]:
+        return Inflated(_ChunkStream(_inflated(source, most), size), size)
 
     stem = name.rpartition("/")[2].rpartition(".")[0]
-    return Inner(stem or name, size, source.size, open_it)
+    return Inner(stem or name, size, source.size, opened)
 
 
-class _Inflating:
+class _ChunkStream:
     """Chunks of known length in all, as the stream that `Inflated` reads."""
 
     def __init__(self, chunks: Iterator[bytes], size: int) -> None:
         self._chunks = chunks
-        self._left = size
+        self._remaining = size
         self._ahead = b""
 
     def read(self, length: int) -> bytes:
         if not self._ahead:
             self._ahead = next(self._chunks, b"")
-            if not self._ahead and self._left:
+            if not self._ahead and self._remaining:
                 raise Unreadable("it ends early")
         data, self._ahead = self._ahead[:length], self._ahead[length:]
-        self._left -= len(data)
+        self._remaining -= len(data)
         return data
 
 
@@ -350,10 +350,10 @@ def _deb_data(source: Slice) -> Slice:
 
 
 def _script_members(source: Slice, name: str, most: int) -> Iterator[Inner]:
-    found = _BEHIND_SCRIPT.search(source.read(0, _LONGEST_SCRIPT))
-    if found is None:
+    match = _BEHIND_SCRIPT.search(source.read(0, _LONGEST_SCRIPT))
+    if match is None:
         raise Unreadable("a script with something behind it that is no known archive")
-    archive = Slice(source, found.end(), source.size - found.end())
+    archive = Slice(source, match.end(), source.size - match.end())
     if archive.read(0, 4) == _ZIP[0]:
         yield from _zip_members(source, most)
     else:
@@ -371,13 +371,13 @@ def _pyinstaller_members(source: Slice) -> Iterator[Inner]:
     if mark != _COOKIE_MARK or start < 0 or toc_length > _LARGEST_TOC or toc_at > length:
         raise Unreadable("no readable PyInstaller archive: its cookie contradicts the file")
     toc = source.read(start + toc_at, toc_length)
-    here = 0
-    while here + _TOC_ENTRY.size <= len(toc):
-        size, offset, packed, plain, deflated, _ = _TOC_ENTRY.unpack_from(toc, here)
+    at_entry = 0
+    while at_entry + _TOC_ENTRY.size <= len(toc):
+        size, offset, packed, plain, deflated, _ = _TOC_ENTRY.unpack_from(toc, at_entry)
         if size <= _TOC_ENTRY.size or offset + packed > length:
             raise Unreadable("no readable PyInstaller archive: its table is damaged")
-        name = toc[here + _TOC_ENTRY.size : here + size].rstrip(b"\0")
-        here += size
+        name = toc[at_entry + _TOC_ENTRY.size : at_entry + size].rstrip(b"\0")
+        at_entry += size
         if plain > packed * MOST_INFLATION + LARGEST_HELD:
             raise Unreadable("a member of the PyInstaller archive is a bomb")
         data = Slice(source, start + offset, packed)
@@ -401,21 +401,21 @@ def _stored(data: Slice, _: int) -> AbstractContextManager[RandomAccess]:
 
 
 def _deflated(data: Slice, size: int) -> AbstractContextManager[RandomAccess]:
-    return Inflated(_Inflating(_zlib_chunks(data, size), size), size)
+    return Inflated(_ChunkStream(_zlib_chunks(data, size), size), size)
 
 
 def _zlib_chunks(data: Slice, size: int) -> Iterator[bytes]:
     """A zlib stream (RFC 1950) of `size` bytes."""
     decoder = zlib.decompressobj()
     raw = Stream(data, LARGEST_HEADER)
-    given = 0
+    inflated = 0
     try:
-        while given < size and not decoder.eof:
+        while inflated < size and not decoder.eof:
             block = decoder.unconsumed_tail or raw.read(INPUT)
-            piece = decoder.decompress(block, min(CHUNK, size - given))
+            piece = decoder.decompress(block, min(CHUNK, size - inflated))
             if not piece and not block:
                 break
-            given += len(piece)
+            inflated += len(piece)
             if piece:
                 yield piece
     except zlib.error as error:

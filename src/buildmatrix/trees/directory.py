@@ -1,9 +1,9 @@
 """A folder of this machine as a tree: a site-packages, a virtual environment, a root file system.
 
 Nothing here follows a symbolic link below the root: every folder is opened relative to its parent
-with O_NOFOLLOW, so that no link, and nobody who swaps a folder for a link during the walk, leads
-outside. What `stat` does not call a regular file is never opened: opening a FIFO blocks and opening
-a device node may act on the device.
+with O_NOFOLLOW, so that no link leads outside, even one that replaces a folder during the walk.
+What `stat` does not call a regular file is never opened: opening a FIFO blocks and opening a device
+node may act on the device.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class DirectoryTree(Closing, Tree):
             return
         yield from self._walk(folder, path + "/", depth + 1)
 
-    def open(self, path: str) -> _OpenFile:
+    def open(self, path: str) -> _DirectoryFile:
         """See `Tree.open`; raises `Unreadable` for what is no regular file (any more)."""
         parent, _, name = path.rpartition("/")
         descriptor = os.open(name, _FILE, dir_fd=self._folder(parent))
@@ -119,7 +119,7 @@ class DirectoryTree(Closing, Tree):
         if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
             raise Unreadable("no regular file any more")
-        return _OpenFile(descriptor, status.st_size)
+        return _DirectoryFile(descriptor, status.st_size)
 
     def _folder(self, path: str) -> int:
         """A descriptor of the folder `path`, valid until the next call."""
@@ -139,14 +139,14 @@ class DirectoryTree(Closing, Tree):
             self._last = path
         return self._opened[-1][1] if self._opened else self._root
 
-    def _forget(self, kept: int) -> None:
+    def _forget(self, count: int) -> None:
         """Close all open folders but the first `kept`."""
         self._last = None
-        while len(self._opened) > kept:
+        while len(self._opened) > count:
             os.close(self._opened.pop()[1])
 
 
-class _OpenFile(Closing):
+class _DirectoryFile(Closing):
     """Reads with pread(2), not through a mapping: a file that shrinks must not end in SIGBUS."""
 
     def __init__(self, descriptor: int, size: int) -> None:

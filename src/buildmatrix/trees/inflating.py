@@ -46,32 +46,32 @@ class Sequential:
         self._decompressor = zlib.decompressobj(-zlib.MAX_WBITS) if deflated else None
         self._crc = 0
         #: Bytes of the archive that were taken, and bytes that were given for them.
-        self.taken = 0
-        self.given = 0
+        self.consumed = 0
+        self.produced = 0
 
     def read(self, length: int) -> bytes:
         """The next bytes, at least one and at most `length`; nothing only at the end."""
-        length = min(length, self._entry.size - self.given)
+        length = min(length, self._entry.size - self.produced)
         data = self._next(length) if length > 0 else b""
-        self.given += len(data)
+        self.produced += len(data)
         if length > 0 and not data:
-            raise Unreadable(f"ends after {self.given} of {self._entry.size} bytes")
+            raise Unreadable(f"ends after {self.produced} of {self._entry.size} bytes")
         self._crc = zlib.crc32(data, self._crc)
-        if self.given == self._entry.size and (self._next(1) or self._crc != self._entry.crc):
+        if self.produced == self._entry.size and (self._next(1) or self._crc != self._entry.crc):
             raise Unreadable("broken member of the wheel: bad CRC-32, or more bytes than it says")
         return data
 
     def _next(self, length: int) -> bytes:
         decompressor = self._decompressor
         if decompressor is None:
-            data = self._compressed(self.taken, length)
-            self.taken += len(data)
+            data = self._compressed(self.consumed, length)
+            self.consumed += len(data)
             return data
         while not decompressor.eof:
             data = decompressor.unconsumed_tail
             if not data:
-                data = self._compressed(self.taken, INPUT)
-                self.taken += len(data)
+                data = self._compressed(self.consumed, INPUT)
+                self.consumed += len(data)
             try:
                 piece = decompressor.decompress(data, length)
             except zlib.error as error:

@@ -64,7 +64,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedMember:
     """A member as it is in the wheel, in memory."""
 
     entry: ZipEntry
@@ -180,10 +180,10 @@ class WheelTree(Closing, Tree):
             self._starts[path] = self._start(entry)
         return entry, self._starts[path]
 
-    def packed(self, path: str) -> Packed:
+    def packed(self, path: str) -> PackedMember:
         """The bytes of the member `path` as they are in the wheel. Raises as `place` does."""
         entry, start = self.place(path)
-        return Packed(entry, self._source.read(start, entry.compressed))
+        return PackedMember(entry, self._source.read(start, entry.compressed))
 
     def beginning(self, path: str, compressed: int, most: int) -> bytes:
         """What the first `compressed` bytes of a member inflate to, or `most` bytes of that.

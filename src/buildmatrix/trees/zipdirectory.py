@@ -115,10 +115,10 @@ def read_directory(source: Bytes) -> tuple[ZipEntry, ...]:
         data = before + data
     if len(data) < end.size:
         raise Unreadable("no readable ZIP archive: its directory is cut short")
-    found = list(_entries(data, end.count, moved))
-    starts = sorted({offset for *_, offset in found})
+    entries = list(_entries(data, end.count, moved))
+    starts = sorted({offset for *_, offset in entries})
     following = dict(zip(starts, [*starts, start][1:], strict=True))
-    return tuple(ZipEntry(*fields, following[fields[-1]]) for fields in found)
+    return tuple(ZipEntry(*fields, following[fields[-1]]) for fields in entries)
 
 
 def _end(source: Bytes, tail: bytes, tail_at: int) -> _End:
@@ -127,7 +127,7 @@ def _end(source: Bytes, tail: bytes, tail_at: int) -> _End:
         at = tail.rfind(_END_MARK)
     if at < 0 or at + _END.size > len(tail):
         raise Unreadable("no readable ZIP archive: it has no end record, so it is cut short")
-    _, disk, first_disk, here, count, size, offset, _ = _END.unpack_from(tail, at)
+    _, disk, first_disk, count_on_disk, count, size, offset, _ = _END.unpack_from(tail, at)
     end = _End(tail_at + at, count, size, offset)
     locator_at = end.at - _LOCATOR.size
     locator = _at(source, tail, tail_at, locator_at, _LOCATOR.size) if locator_at >= 0 else b""
@@ -137,9 +137,9 @@ def _end(source: Bytes, tail: bytes, tail_at: int) -> _End:
         record = _at(source, tail, tail_at, record_at, _END_64.size) if record_at >= 0 else b""
         if disk or disks > 1 or not record.startswith(_END_64_MARK):
             raise Unreadable("no readable ZIP archive: its zip64 end record is missing")
-        _, _, _, _, disk, first_disk, here, count, size, offset = _END_64.unpack(record)
+        _, _, _, _, disk, first_disk, count_on_disk, count, size, offset = _END_64.unpack(record)
         end = _End(record_at, count, size, offset)
-    if disk or first_disk or here != count:
+    if disk or first_disk or count_on_disk != count:
         raise Unreadable("no readable ZIP archive: it is a part of one on several disks")
     return end
 
@@ -154,7 +154,7 @@ def _entries(
     data: bytes, count: int, moved: int
 ) -> Iterator[tuple[str, bytes, int, int, int, int, int, int]]:
     """The fields of each `ZipEntry` but its end; offsets are `moved` by what stands before."""
-    at = found = 0
+    at = entries = 0
     while at < len(data):
         if at + _ENTRY.size > len(data) or not data.startswith(_ENTRY_MARK, at):
             raise Unreadable("no readable ZIP archive: its directory is damaged")
@@ -171,11 +171,11 @@ def _entries(
         if _ELSEWHERE in (compressed, size, offset):
             extra = data[extra_at : extra_at + extra_length]
             size, compressed, offset = _large(extra, size, compressed, offset)
-        found += 1
+        entries += 1
         yield _name(raw, flags), raw, flags, method, crc, compressed, size, offset + moved
-    if found != count:
+    if entries != count:
         raise Unreadable(
-            f"no readable ZIP archive: its directory has {found} entries and says {count}"
+            f"no readable ZIP archive: its directory has {entries} entries and says {count}"
         )
 
 

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any, Protocol
 
 MAGIC = b"\x28\xb5\x2f\xfd"
-#: Bytes that are given at once, where nobody says how many.
+#: Bytes that one call returns unless the caller sets a limit.
 CHUNK = 1 << 20
 MISSING = "neither this Python nor its system has a library for Zstandard"
 
@@ -105,7 +105,7 @@ class SystemDecompressor:
         self._stream = library.ZSTD_createDStream()
         if not self._stream:
             raise MemoryError
-        self._left = b""
+        self._input = b""
         self.eof = False
         self.needs_input = True
         self.unused_data = b""
@@ -115,21 +115,21 @@ class SystemDecompressor:
 
     def decompress(self, data: bytes, max_length: int = CHUNK) -> bytes:
         """See `Decompressor.decompress`."""
-        data = self._left + data
+        data = self._input + data
         out = ctypes.create_string_buffer(max_length)
         source = _Buffer(ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p), len(data), 0)
         target = _Buffer(ctypes.cast(out, ctypes.c_void_p), max_length, 0)
         while target.pos < max_length and not self.eof:
             before = source.pos, target.pos
-            left = self._library.ZSTD_decompressStream(
+            hint = self._library.ZSTD_decompressStream(
                 self._stream, ctypes.byref(target), ctypes.byref(source)
             )
-            if self._library.ZSTD_isError(left):
-                raise ZstdError(self._library.ZSTD_getErrorName(left).decode())
-            self.eof = left == 0
+            if self._library.ZSTD_isError(hint):
+                raise ZstdError(self._library.ZSTD_getErrorName(hint).decode())
+            self.eof = hint == 0
             if (source.pos, target.pos) == before:
                 break
         rest = data[source.pos :]
-        self._left, self.unused_data = (b"", rest) if self.eof else (rest, b"")
+        self._input, self.unused_data = (b"", rest) if self.eof else (rest, b"")
         self.needs_input = not self.eof and target.pos < max_length
         return out.raw[: target.pos]

@@ -48,14 +48,14 @@ def target(*commands: Smoke) -> Target:
 
 
 def run(
-    engine: Answers, *commands: Smoke, known: Sequence[str] = (), has_device: bool = True
+    engine: Answers, *commands: Smoke, already_passed: Sequence[str] = (), has_device: bool = True
 ) -> smoke.SmokeOutcome:
     return smoke.run(
         target(*commands),
         has_device,
         "i:1",
         "sha256:c",
-        known,
+        already_passed,
         engine,  # type: ignore[arg-type]
         Silent(),
     )
@@ -109,7 +109,7 @@ def test_what_this_image_passed_before_is_not_run_again() -> None:
     passed = run(Answers(OK, OK), command("a"), command("b")).passed
     engine = Answers()
 
-    assert run(engine, command("a"), command("b"), known=passed).state == "passed"
+    assert run(engine, command("a"), command("b"), already_passed=passed).state == "passed"
     assert engine.ran == []
 
 
@@ -117,7 +117,7 @@ def test_another_command_is_run_although_the_image_is_the_same() -> None:
     passed = run(Answers(OK), command("a")).passed
     engine = Answers(OK)
 
-    assert run(engine, command("other"), known=passed).state == "passed"
+    assert run(engine, command("other"), already_passed=passed).state == "passed"
     assert engine.ran == [("python", "-c", "other")]
 
 
