@@ -1,0 +1,318 @@
+"""Manifests, indexes and configurations of images, as frozen data.
+
+Formats: OCI image specification 1.1 (https://github.com/opencontainers/image-spec/blob/v1.1.1/),
+descriptor.md, manifest.md, image-index.md and config.md; Docker's "image manifest version 2, schema
+2" and the fields that Docker adds to a configuration. The two families differ in media types only.
+
+A document of a stranger is read strictly where two programs could read different things out of it:
+keys that come twice, keys that differ from a field in upper and lower case only (Go's decoder takes
+them for the field, the last one wins), a manifest that is an index as well (CVE-2021-41190). Such a
+document is refused, since another layer could be run than was judged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+
+from buildmatrix.errors import UndecidedError
+
+# Media types
+
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+INDEX = "application/vnd.oci.image.index.v1+json"
+CONFIGURATION = "application/vnd.oci.image.config.v1+json"
+#: What a manifest has in place of a configuration where it is no image.
+EMPTY = "application/vnd.oci.empty.v1+json"
+LAYER = "application/vnd.oci.image.layer.v1.tar"
+LAYER_GZIP = f"{LAYER}+gzip"
+LAYER_ZSTD = f"{LAYER}+zstd"
+DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
+DOCKER_CONFIGURATION = "application/vnd.docker.container.image.v1+json"
+DOCKER_LAYER = "application/vnd.docker.image.rootfs.diff.tar"
+DOCKER_LAYER_GZIP = f"{DOCKER_LAYER}.gzip"
+DOCKER_LAYER_ZSTD = f"{DOCKER_LAYER}.zstd"
+
+MANIFESTS = frozenset({MANIFEST, DOCKER_MANIFEST})
+INDEXES = frozenset({INDEX, DOCKER_INDEX})
+CONFIGURATIONS = frozenset({CONFIGURATION, DOCKER_CONFIGURATION})
+LAYERS = frozenset(
+    {LAYER, LAYER_GZIP, LAYER_ZSTD, DOCKER_LAYER, DOCKER_LAYER_GZIP, DOCKER_LAYER_ZSTD}
+)
+
+#: Bytes of a document; registries take 4 MiB, and images with thousands of labels have less.
+LARGEST_DOCUMENT = 8 << 20
+_DIGEST = r"^(sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})\Z"
+#: Maps whose keys anybody chooses.
+_FREE = frozenset({"annotations", "Labels", "ExposedPorts", "Volumes"})
+
+#: The name of content: an algorithm and the hexadecimal sum of all its bytes.
+Digest = Annotated[str, msgspec.Meta(pattern=_DIGEST)]
+#: 1 EiB is more than any blob has, and fits into every counter.
+Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
+MediaType = Annotated[str, msgspec.Meta(max_length=255)]
+Annotations = Mapping[str, str]
+
+
+class Platform(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an image runs on, in the words of Go (`linux`, `arm64`, `v8`)."""
+
+    os: str
+    architecture: str
+    variant: str = ""
+    os_version: str = msgspec.field(default="", name="os.version")
+    os_features: tuple[str, ...] = msgspec.field(default=(), name="os.features")
+
+    @classmethod
+    def parse(cls, text: str) -> Platform:
+        """`linux/amd64`, `linux/arm/v7`. Raises UndecidedError."""
+        parts = text.split("/")
+        if len(parts) not in (2, 3) or not all(parts):
+            raise UndecidedError(f"{text[:100]!r} is no platform; write OS/ARCHITECTURE[/VARIANT]")
+        return cls(os=parts[0], architecture=parts[1], variant="".join(parts[2:]))
+
+    def __str__(self) -> str:
+        return "/".join(filter(None, (self.os, self.architecture, self.variant)))
+
+    def runs(self, image: Platform) -> bool:
+        """Whether an image of the platform `image` is meant by this one.
+
+        The variants that every processor of an architecture has go without saying: containerd's
+        `platforms` package normalizes `arm64/v8` and `amd64/v1` to no variant.
+        """
+        return (self.os, self.architecture) == (image.os, image.architecture) and (
+            self._needed_variant() == image._needed_variant()
+        )
+
+    def _needed_variant(self) -> str:
+        usual = {"arm64": "v8", "amd64": "v1", "arm": "v7"}.get(self.architecture)
+        return "" if self.variant == usual else self.variant
+
+
+class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A reference to content: what it is, its digest, and how many bytes it has."""
+
+    media_type: MediaType
+    digest: Digest
+    size: Size
+    artifact_type: MediaType = ""
+    annotations: Annotations = {}
+    platform: Platform | None = None
+
+
+def _version() -> Literal[2]:
+    return 2
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """One image of one platform, or an artifact."""
+
+    config: Descriptor
+    #: The lowest first.
+    layers: tuple[Descriptor, ...]
+    #: Written always, unlike other defaults.
+    schema_version: Literal[2] = msgspec.field(default_factory=_version)
+    media_type: MediaType = ""
+    artifact_type: MediaType = ""
+    #: The manifest that this one says something about.
+    subject: Descriptor | None = None
+    annotations: Annotations = {}
+
+
+class ImageIndex(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """Images of several platforms under one name, or a list of referrers."""
+
+    manifests: tuple[Descriptor, ...]
+    #: Written always, unlike other defaults.
+    schema_version: Literal[2] = msgspec.field(default_factory=_version)
+    media_type: MediaType = ""
+    artifact_type: MediaType = ""
+    subject: Descriptor | None = None
+    annotations: Annotations = {}
+
+    def images(self) -> tuple[Descriptor, ...]:
+        """Those entries that are images: BuildKit lists its attestations among them."""
+        return tuple(
+            entry
+            for entry in self.manifests
+            if "vnd.docker.reference.type" not in entry.annotations
+            and not (entry.platform and entry.platform.os == "unknown")
+        )
+
+    def of(self, platform: Platform) -> tuple[Descriptor, ...]:
+        """The images of one platform, in their order; engines take the first."""
+        return tuple(
+            entry for entry in self.images() if entry.platform and platform.runs(entry.platform)
+        )
+
+
+class Execution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="pascal"):
+    """How containers of an image are run: `config` of its configuration."""
+
+    user: str = ""
+    exposed_ports: Mapping[str, Any] = {}
+    #: `NAME=VALUE`
+    env: tuple[str, ...] = ()
+    entrypoint: tuple[str, ...] = ()
+    cmd: tuple[str, ...] = ()
+    volumes: Mapping[str, Any] = {}
+    working_dir: str = ""
+    labels: Mapping[str, str] = {}
+    stop_signal: str = ""
+    # Docker's
+    healthcheck: Mapping[str, Any] = {}
+    on_build: tuple[str, ...] = ()
+    shell: tuple[str, ...] = ()
+
+
+class RootFileSystem(msgspec.Struct, frozen=True, kw_only=True):
+    """The layers of an image by the digests of their uncompressed bytes, the lowest first."""
+
+    diff_ids: tuple[Digest, ...]
+    type: str = "layers"
+
+
+class HistoryStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What made a layer, or changed only the configuration."""
+
+    created: str = ""
+    created_by: str = ""
+    author: str = ""
+    comment: str = ""
+    empty_layer: bool = False
+
+
+class ImageConfiguration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an image is made of, and how it is run."""
+
+    architecture: str
+    os: str
+    rootfs: RootFileSystem
+    config: Execution = Execution()
+    history: tuple[HistoryStep, ...] = ()
+    #: RFC 3339
+    created: str = ""
+    author: str = ""
+    variant: str = ""
+    os_version: str = msgspec.field(default="", name="os.version")
+    os_features: tuple[str, ...] = msgspec.field(default=(), name="os.features")
+
+    @property
+    def platform(self) -> Platform:
+        """What it runs on."""
+        return Platform(
+            os=self.os,
+            architecture=self.architecture,
+            variant=self.variant,
+            os_version=self.os_version,
+            os_features=self.os_features,
+        )
+
+
+Read = TypeVar("Read", Manifest, ImageIndex, ImageConfiguration)
+
+
+def encode(document: Manifest | ImageIndex | ImageConfiguration) -> bytes:
+    """The one way in which a document is written: the same data, the same digest."""
+    return msgspec.json.encode(document, order="sorted")
+
+
+def manifest_of(data: bytes, where: str) -> Manifest:
+    """A manifest. Raises UndecidedError with `where` (whose document it is) in its sentence."""
+    return _decoded(data, Manifest, MANIFESTS, "manifests", where)
+
+
+def index_of(data: bytes, where: str) -> ImageIndex:
+    """An index, or Docker's manifest list. Raises UndecidedError as `manifest_of`."""
+    return _decoded(data, ImageIndex, INDEXES, "layers", where)
+
+
+def configuration_of(data: bytes, where: str) -> ImageConfiguration:
+    """The configuration of an image. Raises UndecidedError as `manifest_of`."""
+    return _decoded(data, ImageConfiguration, CONFIGURATIONS, "layers", where)
+
+
+def media_type_of(data: bytes, where: str) -> str:
+    """What a manifest or an index says that it is, or is by its fields; see `manifest_of`.
+
+    Empty for neither.
+    """
+    document = _parsed(data, where)
+    if not isinstance(document, dict):
+        return ""
+    said = document.get("mediaType")
+    if isinstance(said, str):
+        return said
+    return INDEX if "manifests" in document else MANIFEST if "layers" in document else ""
+
+
+def _decoded(
+    data: bytes, kind: type[Read], media_types: Iterable[str], foreign: str, where: str
+) -> Read:
+    document = _parsed(data, where)
+    name = {Manifest: "manifest", ImageIndex: "index"}.get(kind, "configuration")
+    try:
+        if isinstance(document, dict):
+            if foreign in document:
+                raise ValueError(f"it has `{foreign}`, and so is something else as well")
+            if document.get("mediaType", "") not in ("", *media_types):
+                raise ValueError(f"it calls itself {str(document['mediaType'])[:100]!r}")
+        _check_spelling(document, _spellings(kind))
+        return msgspec.convert(_without_nulls(document), kind)
+    except (ValueError, RecursionError) as error:
+        raise UndecidedError(f"{where} is no {name} of an image: {error}") from None
+
+
+def _parsed(data: bytes, where: str) -> Any:
+    try:
+        if len(data) > LARGEST_DOCUMENT:
+            raise ValueError(f"it has more than {LARGEST_DOCUMENT >> 20} MiB")
+        return json.loads(data.decode("utf-8"), object_pairs_hook=_object)
+    except (ValueError, RecursionError) as error:
+        why = "it nests too deeply" if isinstance(error, RecursionError) else error
+        raise UndecidedError(f"{where} is no JSON document of an image: {why}") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        raise ValueError("a key in it comes twice")
+    return document
+
+
+def _without_nulls(value: Any) -> Any:
+    """Go writes null for what is empty."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(part) for key, part in value.items() if part is not None}
+    if isinstance(value, list):
+        return [_without_nulls(part) for part in value]
+    return value
+
+
+def _spellings(kind: type[Read]) -> Mapping[str, str]:
+    """The fields of a document and of what is in it, by what Go's decoder takes for them."""
+    parts: tuple[type[msgspec.Struct], ...] = (Descriptor, Platform)
+    if kind is ImageConfiguration:
+        parts = (Execution, RootFileSystem, HistoryStep)
+    return {
+        field.encode_name.casefold(): field.encode_name
+        for part in (kind, *parts)
+        for field in msgspec.structs.fields(part)
+    }
+
+
+def _check_spelling(value: Any, spellings: Mapping[str, str]) -> None:
+    if isinstance(value, list):
+        for part in value:
+            _check_spelling(part, spellings)
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            meant = spellings.get(key.casefold(), key)
+            if key != meant:
+                raise ValueError(f"its key {key[:100]!r} differs from {meant!r} in case only")
+            if key not in _FREE:
+                _check_spelling(part, spellings)
