@@ -26,9 +26,9 @@ class Judge:
     """Judges the locks and images of one specification."""
 
     def __init__(
-        self, spec: Spec, fail_on: FailOn, today: date, known: Collection[str] = ()
+        self, spec: Spec, fail_on: FailOn, today: date, fingerprints: Collection[str] = ()
     ) -> None:
-        """`known` are fingerprints of the baseline.
+        """`fingerprints` are those of the baseline.
 
         Raises `SpecError` for waivers of rules that do not exist.
         """
@@ -36,7 +36,7 @@ class Judge:
         self._spec = spec
         self._fail_on = fail_on
         self._today = today
-        self._known = known
+        self._baseline = fingerprints
         self._catalogue = load(spec.catalogue_files)
 
     @property
@@ -65,7 +65,7 @@ class Judge:
     def settled(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
         """The same findings; those that a waiver or the baseline covers say so."""
         held = waivers.apply(findings, self._spec.waivers, self._today)
-        return baseline.apply(held, self._known)
+        return baseline.apply(held, self._baseline)
 
     def image(
         self, target: Target, inventory: Inventory, lock: Lock | None
@@ -107,8 +107,8 @@ class Judge:
     ) -> tuple[Finding, ...]:
         """Waivers that ran out; those of no use, too, once all targets are `judged`."""
         everything = {target.id for target in self._spec.targets}
-        known = judged if everything <= set(judged) else ()
-        return waivers.check(findings, self._spec.waivers, self._today, known)
+        complete = judged if everything <= set(judged) else ()
+        return waivers.check(findings, self._spec.waivers, self._today, complete)
 
     def gate(self, findings: Collection[Finding]) -> GateState:
         """What a gate with these findings is."""

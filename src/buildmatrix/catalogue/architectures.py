@@ -69,8 +69,8 @@ def _cuda(gpu: re.Match[str], code: re.Match[str]) -> Support:
     return "native" if code["space"] == "sm" else "jit"
 
 
-def _capability(found: re.Match[str]) -> tuple[int, int]:
-    return divmod(int(found["number"]), 10)
+def _capability(match: re.Match[str]) -> tuple[int, int]:
+    return divmod(int(match["number"]), 10)
 
 
 def _gfx(device: str, code: str) -> bool:

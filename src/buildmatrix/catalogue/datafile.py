@@ -47,16 +47,16 @@ def read(name: str, data: bytes) -> tables.DataFile:
 def read_file(path: Path) -> tables.DataFile:
     """One data file of a user. Raises `SpecError` with the lines of everything that is wrong."""
     problems = Problems(str(path))
-    found = document.read(path, problems, absent="docs/catalogue.md shows how to write one")
+    parsed = document.read(path, problems, absent="docs/catalogue.md shows how to write one")
 
     def locate(place: Place) -> Position | None:
         """Where the entry at `place` stands, or the nearest one around it."""
         for end in range(len(place), 0, -1):
             with suppress(KeyError):
-                return found.key(place[:end])
+                return parsed.key(place[:end])
         return None
 
-    return _checked(found.values, problems, locate)
+    return _checked(parsed.values, problems, locate)
 
 
 def _checked(content: Mapping[str, object], problems: Problems, locate: _Locate) -> tables.DataFile:

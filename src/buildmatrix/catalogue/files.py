@@ -118,8 +118,8 @@ class FileMatcher:
     def _bundled(self, binary: Binary) -> Iterator[Evidence]:
         """The SONAME says what a library is; without one of a vendor's, the file's name does."""
         soname = binary.elf.soname
-        found = list(self._library_file(binary, soname)) if soname else []
-        yield from found or self._library_file(binary, _file_name(binary))
+        by_soname = list(self._library_file(binary, soname)) if soname else []
+        yield from by_soname or self._library_file(binary, _file_name(binary))
 
     def _library_file(self, file: File, name: str) -> Iterator[Evidence]:
         shown, canonical = _file_name(file), demangle(name)
@@ -176,14 +176,14 @@ class FileMatcher:
 
     # Device code
 
-    def _device_code(self, file: File, found: Iterable[DeviceCode]) -> Iterator[Evidence]:
+    def _device_code(self, file: File, device_code: Iterable[DeviceCode]) -> Iterator[Evidence]:
         """One evidence per backend and weight. A file of bitcode is a tool: compilers link it."""
         kind = file.kind if isinstance(file, Artefact) else None
         name = _file_name(file)
         groups: dict[
             tuple[str, Weight], tuple[Owned[tables.DeviceCodeEntry], list[DeviceCode]]
         ] = {}
-        for code in found:
+        for code in device_code:
             owned = _owner(code, self._catalogue.device_code)
             if owned is not None:
                 key = owned.backend, owned.entry.weight
@@ -275,9 +275,11 @@ class FileMatcher:
                     confidence=None if is_read else "low",
                 )
 
-    def _static(self, file: File, found: Iterable[Mark], names: set[str]) -> Iterator[Evidence]:
+    def _static(
+        self, file: File, file_marks: Iterable[Mark], names: set[str]
+    ) -> Iterator[Evidence]:
         """Runtimes that were linked in; a library does not hold itself."""
-        places = {mark.name: mark.offset for mark in found}
+        places = {mark.name: mark.offset for mark in file_marks}
         for owned in self._catalogue.static if places else ():
             entry = owned.entry
             marks = [mark for mark in places if mark in entry.marks]
@@ -302,14 +304,14 @@ class FileMatcher:
         table of Rust or Go every name can be, but nothing says where it ends.
         """
         linked = (*binary.elf.needed, *binary.elf.linked_names)
-        known = {demangle(name) for name in linked} | _own_names(binary)
+        excluded = {demangle(name) for name in linked} | _own_names(binary)
         for literal in sorted(
             binary.elf.literals, key=lambda literal: (not literal.exact, not literal.packed)
         ):
             name = literal.text.rpartition("/")[2]
-            if demangle(name) in known:
+            if demangle(name) in excluded:
                 continue
-            known.add(demangle(name))
+            excluded.add(demangle(name))
             for match in self._library(name):
                 sure = match.owned.confidence
                 yield from self._evidence(

@@ -100,21 +100,21 @@ def apart(inventory: Inventory, catalogue: Catalogue) -> Parted:
             return cache
         return container if container in packages else path if path in packages else None
 
-    held = (one.path for part in _PARTS for one in getattr(inventory, part))
-    if not packages and not caches.found and not any(place(path, None) for path in held):
+    held = (item.path for part in _PARTS for item in getattr(inventory, part))
+    if not packages and not caches.counted and not any(place(path, None) for path in held):
         return Parted(inventory, Inventory())
     named = _renamed(inventory, caches)
     kept: dict[str, list[Any]] = {}
     left: dict[str, dict[str, list[Any]]] = {}
     for part in _PARTS:
-        for one in getattr(named, part):
-            cache = place(one.path, getattr(one, "container", None))
+        for item in getattr(named, part):
+            cache = place(item.path, getattr(item, "container", None))
             if cache is None:
-                kept.setdefault(part, []).append(one)
+                kept.setdefault(part, []).append(item)
             else:
                 group = cache if cache not in packages else cache.rpartition("/")[0]
-                left.setdefault(group, {}).setdefault(part, []).append(one)
-    for folder in caches.found:
+                left.setdefault(group, {}).setdefault(part, []).append(item)
+    for folder in caches.counted:
         left.setdefault(folder, {})
     installed = _with(named, kept)
     asides = {folder: _with(Inventory(), parts) for folder, parts in sorted(left.items())}
@@ -137,8 +137,8 @@ def _with(inventory: Inventory, parts: Mapping[str, Sequence[Any]]) -> Inventory
 
 
 def _together(first: Iterable[Any], rest: Iterable[Any]) -> tuple[Any, ...]:
-    nobodys = (replace(one, owner=None) for one in rest)
-    return tuple(sorted((*first, *nobodys), key=lambda one: one.path))
+    nobodys = (replace(item, owner=None) for item in rest)
+    return tuple(sorted((*first, *nobodys), key=lambda item: item.path))
 
 
 def _leftover(
@@ -150,10 +150,10 @@ def _leftover(
 ) -> Leftover:
     totals = next((item for item in inventory.folders if item.path == folder), None)
     if cache is None or totals is None:
-        things: list[Binary | Artefact] = [*aside.binaries, *aside.artefacts]
-        size = sum(thing.size for thing in things if thing.container is None)
+        members: list[Binary | Artefact] = [*aside.binaries, *aside.artefacts]
+        size = sum(member.size for member in members if member.container is None)
         size += sum(container.size for container in aside.containers)
-        files = len(aside.containers) + sum(thing.container is None for thing in things)
+        files = len(aside.containers) + sum(member.container is None for member in members)
     else:
         size, files = totals.size, totals.files
     held = (*evidence(aside, catalogue), *_by_file_names(aside.containers, catalogue))
@@ -172,15 +172,15 @@ def _leftover(
 def _layer(folder: str, aside: Inventory, inventory: Inventory) -> int | None:
     """The layer that most of it came with."""
     counts: dict[int, int] = {}
-    things: list[Binary | Artefact | Container] = [
+    members: list[Binary | Artefact | Container] = [
         *aside.containers,
         *aside.binaries,
         *aside.artefacts,
     ]
-    for thing in things:
-        layer = inventory.origins.get(thing.path)
+    for member in members:
+        layer = inventory.origins.get(member.path)
         if layer is not None:
-            counts[layer] = counts.get(layer, 0) + thing.size
+            counts[layer] = counts.get(layer, 0) + member.size
     if counts:
         return max(counts, key=lambda layer: (counts[layer], -layer))
     return inventory.origins.get(folder)
@@ -229,7 +229,7 @@ class _Caches:
         self.entries: dict[str, tables.CacheEntry] = {}
         self._folders: dict[str, str | None] = {}
         #: Caches with many bytes, whatever is known of those.
-        self.found = {
+        self.counted = {
             cache
             for folder in inventory.folders
             if (cache := self._holding_folder(folder.path)) is not None
@@ -259,10 +259,10 @@ class _Caches:
     def _holding_folder(self, folder: str) -> str | None:
         """The cache that a folder is, or lies in."""
         if folder not in self._folders:
-            found = self._find(folder)
-            self._folders[folder] = None if found is None else found[0]
-            if found is not None:
-                self.entries[found[0]] = found[1]
+            match = self._find(folder)
+            self._folders[folder] = None if match is None else match[0]
+            if match is not None:
+                self.entries[match[0]] = match[1]
         return self._folders[folder]
 
     def _imported(self, inventory: Inventory) -> Iterator[str]:
@@ -332,18 +332,20 @@ def _finder(
     entries: tuple[Owned[tables.CacheEntry], ...], named: tuple[tuple[str, int], ...]
 ) -> _Finder:
     """Says which cache a folder is, or lies in: the outermost."""
-    known = [(_pattern(folder), owned.entry) for owned in entries for folder in owned.entry.folders]
-    known += [
+    patterns = [
+        (_pattern(folder), owned.entry) for owned in entries for folder in owned.entry.folders
+    ]
+    patterns += [
         (f"^{re.escape(folder.strip('/'))}(?=/|$)", entries[number].entry)
         for folder, number in named
     ]
-    any_of = re.compile("|".join(pattern for pattern, _ in known)) if known else None
-    each = [(re.compile(pattern), entry) for pattern, entry in known]
+    any_of = re.compile("|".join(pattern for pattern, _ in patterns)) if patterns else None
+    each = [(re.compile(pattern), entry) for pattern, entry in patterns]
 
     def find(path: str) -> tuple[str, tables.CacheEntry] | None:
         if any_of is None or any_of.search(path) is None:
             return None
-        ends = [(found.end(), entry) for one, entry in each if (found := one.search(path))]
+        ends = [(match.end(), entry) for pattern, entry in each if (match := pattern.search(path))]
         end, entry = min(ends, key=lambda item: item[0])
         return path[:end], entry
 

@@ -31,8 +31,8 @@ def backend_named(name: str, catalogue: Catalogue) -> str:
     for entry in catalogue.backends.values():
         if name in entry.aliases:
             return entry.name
-    known = ", ".join(sorted(catalogue.backends))
-    raise UsageError(f"there is no backend {name!r}; the catalogue knows {known}")
+    names = ", ".join(sorted(catalogue.backends))
+    raise UsageError(f"there is no backend {name!r}; the catalogue knows {names}")
 
 
 def document(catalogue: Catalogue, backend: str | None = None) -> dict[str, Any]:
@@ -77,11 +77,11 @@ def lines(catalogue: Catalogue, backend: str) -> Iterator[str]:
     vendor = f" ({entry.vendor})" if entry.vendor else ""
     yield f"{entry.name}: {entry.title}{vendor}{also}"
     previous = None
-    for _, _, table, one in sorted(_entries(catalogue, backend), key=lambda item: item[2]):
+    for _, _, table, item in sorted(_entries(catalogue, backend), key=lambda item: item[2]):
         if table != previous:
             yield f"\n{table}"
             previous = table
-        values = msgspec.to_builtins(one)
+        values = msgspec.to_builtins(item)
         meanings = [str(values[key]) for key in _MEANINGS if values.get(key)]
         yield f"  {_recognised(table, values)}  [{' '.join(meanings)}]"
 

@@ -33,7 +33,7 @@ def evidence(inventory: Inventory, catalogue: Catalogue) -> tuple[Evidence, ...]
     blindly.
     """
     files = FileMatcher(catalogue)
-    found = [
+    items = [
         *_distributions(inventory.distributions, catalogue),
         *_system_packages(inventory.system_packages, catalogue),
         *_environment(inventory.environment, catalogue),
@@ -47,8 +47,8 @@ def evidence(inventory: Inventory, catalogue: Catalogue) -> tuple[Evidence, ...]
         ),
         *(item for load in inventory.python_loads for item in files.python_load(load)),
     ]
-    found.sort(key=lambda item: (item.path, item.kind, item.backend, item.detail))
-    return tuple(found)
+    items.sort(key=lambda item: (item.path, item.kind, item.backend, item.detail))
+    return tuple(items)
 
 
 def _distributions(

@@ -121,21 +121,21 @@ class GlobIndex(Generic[T]):
                 beginning = glob[: wildcard.start()]
                 self._beginnings.setdefault(beginning, []).append((glob, value))
         self._lengths = sorted({len(beginning) for beginning in self._beginnings}, reverse=True)
-        self._found: dict[str, Sequence[T]] = {}
+        self._remembered: dict[str, Sequence[T]] = {}
 
     def find(self, text: str) -> Sequence[T]:
         """The values of all globs that fit `text`, the most exact glob first."""
-        found = self._found.get(text)
-        if found is None:
+        values = self._remembered.get(text)
+        if values is None:
             # The same names come back in every binary of every target. Others may be made up by
             # the thousand, so the memory ends.
-            if len(self._found) >= _REMEMBERED:
-                self._found.clear()
-            found = self._found[text] = self._find(text)
-        return found
+            if len(self._remembered) >= _REMEMBERED:
+                self._remembered.clear()
+            values = self._remembered[text] = self._find(text)
+        return values
 
     def _find(self, text: str) -> Sequence[T]:
-        found = list(self._exact.get(text, ()))
+        values = list(self._exact.get(text, ()))
         for length in self._lengths:
             fitting = [
                 (glob, value)
@@ -143,5 +143,5 @@ class GlobIndex(Generic[T]):
                 if len(text) >= length and _compiled(glob).match(text)
             ]
             fitting.sort(key=lambda item: -len(item[0]))
-            found += [value for _, value in fitting]
-        return found
+            values += [value for _, value in fitting]
+        return values

@@ -37,10 +37,10 @@ def gap(family: str, version: str, backend: str, runtime: str, catalogue: Catalo
     None where there is a build, and where nothing is known of that release. A build for an older
     minor of the same toolkit line counts: it runs on the newer one. `runtime` may be `any`.
     """
-    found = _RELEASE.match(version)
-    if found is None:
+    match = _RELEASE.match(version)
+    if match is None:
         return None
-    release = found[0]
+    release = match[0]
     if not any(
         (item.family, item.version) == (family, release)
         for entry in catalogue.backends.values()
@@ -62,7 +62,11 @@ def gap(family: str, version: str, backend: str, runtime: str, catalogue: Catalo
     best = min(
         fitting,
         # Of two that are equally far, the newer one: projects move forward.
-        key=lambda one: (_distance(_number(one), wanted), -_number(one)[0], -_number(one)[1]),
+        key=lambda version: (
+            _distance(_number(version), wanted),
+            -_number(version)[0],
+            -_number(version)[1],
+        ),
         default=None,
     )
     nearest = NearestRelease(best, max(fitting[best], key=_minor)) if best is not None else None
@@ -90,5 +94,5 @@ def _number(release: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def _distance(one: tuple[int, int], other: tuple[int, int]) -> int:
-    return abs(one[0] - other[0]) * 1000 + abs(one[1] - other[1])
+def _distance(first: tuple[int, int], second: tuple[int, int]) -> int:
+    return abs(first[0] - second[0]) * 1000 + abs(first[1] - second[1])

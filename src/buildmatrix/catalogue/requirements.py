@@ -49,10 +49,10 @@ class Required:
     @property
     def brings(self) -> tuple[str, ...]:
         """Names of what is installed for it, itself first; a meta package brings its extras'."""
-        known = self.match.extras if self.match is not None else None
-        if known is None:
+        extras = self.match.extras if self.match is not None else None
+        if extras is None:
             return (self.name,)
-        return tuple(dict.fromkeys(name for extra in self.extras for name in known.get(extra, ())))
+        return tuple(dict.fromkeys(name for extra in self.extras for name in extras.get(extra, ())))
 
 
 def requirements(

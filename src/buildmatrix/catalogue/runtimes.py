@@ -14,8 +14,8 @@ def toolkit_line(runtime: str) -> str | None:
     Within a line, libraries keep their sonames and run on newer minors (NVIDIA: "CUDA minor
     version compatibility"); across lines they do not.
     """
-    found = _NUMBER.match(runtime)
-    return found[0] if found else None
+    match = _NUMBER.match(runtime)
+    return match[0] if match else None
 
 
 def built_for(local: str) -> str | None:
@@ -24,10 +24,10 @@ def built_for(local: str) -> str | None:
     Without a dot the last digit is the minor, as the PyTorch project writes it. None where the
     local version holds no number of that kind (`cpu`, `xpu`).
     """
-    found = _LOCAL.match(local)
-    if found is None:
+    match = _LOCAL.match(local)
+    if match is None:
         return None
-    major, minor = found[1], found[2]
+    major, minor = match[1], match[2]
     if minor is not None:
         return f"{major}.{minor}"
     return f"{major[:-1]}.{major[-1]}" if len(major) > 1 else major

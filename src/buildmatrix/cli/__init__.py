@@ -205,10 +205,10 @@ def _explain_defect(error: Exception, arguments: Sequence[str] | None) -> None:
     """One sentence about an exception that nobody expected; all of it with `--verbose`."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    said = printable(str(error))[:_LONGEST_REASON]
+    reason = printable(str(error))[:_LONGEST_REASON]
     is_verbose = _show_traceback(error, arguments)
     console.complain(
-        f"buildmatrix: stopped by a defect of its own, {type(error).__name__}{where}: {said}; "
+        f"buildmatrix: stopped by a defect of its own, {type(error).__name__}{where}: {reason}; "
         + ("please report it" if is_verbose else "run it again with -v, and please report that")
     )
 

@@ -101,10 +101,10 @@ def command(
     pairs = check_formats(formats, output)
     spec = _spec(settings, bool(sources))
     accepted = more_waivers(waivers, [target.id for target in spec.targets] if spec else None)
-    known = known_findings(baseline)
+    fingerprints = known_findings(baseline)
 
     def judge_of(spec: Spec | None) -> Judge:
-        return judge_for(spec, accepted, fail_on, date.today(), known)
+        return judge_for(spec, accepted, fail_on, date.today(), fingerprints)
 
     share_one_heap()
     cache = user_cache(no_cache)
@@ -130,19 +130,19 @@ def command(
         )
         # Before anything else: what cannot be compared need not be audited.
         then = stack.enter_context(_inputs_at(session, ref)) if ref is not None else None
-        found: Found = session.resolve()
-        check_usable(found)
-        report = session.report(found)
+        outcomes: Found = session.resolve()
+        check_usable(outcomes)
+        report = session.report(outcomes)
         if fix:
             from buildmatrix.audit.fix import fixed
 
-            found, report = fixed(session, found, report, dry_run=dry_run)
+            outcomes, report = fixed(session, outcomes, report, dry_run=dry_run)
         if ref is not None and then is not None:
             from buildmatrix.diff.revision import since
 
-            report = since(session, found, report, ref, then)
+            report = since(session, outcomes, report, ref, then)
     write_report(report, pairs, output, session.inputs.root)
-    codes = [error.exit_code for error in found if isinstance(error, BuildmatrixError)]
+    codes = [error.exit_code for error in outcomes if isinstance(error, BuildmatrixError)]
     decided = [code for code in codes if code != UndecidedError.exit_code]
     return most_severe([*decided, exit_code(report, fail_on, strict)])
 

@@ -101,9 +101,9 @@ def _check_locked(spec: Spec, targets: Sequence[Target], names: Sequence[str]) -
     if not names:
         return
     locks = [read_lock(spec.root / target.lock) for target in targets]
-    known = {package.name for lock in locks for package in lock.packages}
+    locked = {package.name for lock in locks for package in lock.packages}
     for name in names:
-        if canonicalize_name(name) not in known:
-            near = get_close_matches(canonicalize_name(name), known, 1)
+        if canonicalize_name(name) not in locked:
+            near = get_close_matches(canonicalize_name(name), locked, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise UsageError(f"--upgrade={name}: no lock of these targets has it{hint}")

@@ -37,7 +37,7 @@ def option(*declarations: str, **attributes: Any) -> Callable[[Command], Command
     return click.option(*declarations, envvar=variable, show_envvar=True, **attributes)
 
 
-class _Format(click.Option):
+class _FormatOption(click.Option):
     """`--format`, whose variable one environment sets for commands with different formats."""
 
     def __init__(self, *arguments: Any, known: Sequence[str], **attributes: Any) -> None:
@@ -61,33 +61,33 @@ class _Format(click.Option):
         return name in ALL_FORMATS
 
 
-def format_option(name: str, known: Sequence[str], text: str) -> Callable[[Command], Command]:
-    """`--format` of a command that writes one of the formats `known`, the first by default.
+def format_option(name: str, choices: Sequence[str], text: str) -> Callable[[Command], Command]:
+    """`--format` of a command that writes one of the formats `choices`, the first by default.
 
     `name` is that of the command's parameter, `text` its help.
     """
     return option(
         "--format",
         name,
-        cls=_Format,
-        known=known,
-        type=click.Choice(known),
-        default=known[0],
+        cls=_FormatOption,
+        known=choices,
+        type=click.Choice(choices),
+        default=choices[0],
         show_default=True,
         help=text,
     )
 
 
-def formats_option(known: Sequence[str]) -> Callable[[Command], Command]:
-    """`--format` of a command that writes several of the formats `known`: parameter `formats`."""
+def formats_option(choices: Sequence[str]) -> Callable[[Command], Command]:
+    """`--format` of a command that writes several of the formats `choices`: parameter `formats`."""
     return option(
         "--format",
         "formats",
-        cls=_Format,
-        known=known,
+        cls=_FormatOption,
+        known=choices,
         multiple=True,
         metavar="FORMAT[=PATH]",
-        help=f"One of {', '.join(known)}; with PATH as often as needed.  [default: {known[0]}]",
+        help=f"One of {', '.join(choices)}; with PATH as often as needed.  [default: {choices[0]}]",
     )
 
 

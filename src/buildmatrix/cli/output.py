@@ -67,7 +67,7 @@ def known_findings(path: Path | None) -> frozenset[str]:
 
 
 def check_formats(
-    formats: Sequence[str], output: Path | None, known: Sequence[str] = FORMATS
+    formats: Sequence[str], output: Path | None, choices: Sequence[str] = FORMATS
 ) -> tuple[tuple[str, Path | None], ...]:
     """Format and file of each `--format`; said before the work starts, not after it.
 
@@ -77,16 +77,16 @@ def check_formats(
     pairs = []
     for text in formats or ("table",):
         name, equals, path = text.partition("=")
-        if name not in known or (equals and not path):
+        if name not in choices or (equals and not path):
             raise UsageError(
-                f"--format {text}: write one of {', '.join(known)}, with =PATH for a file"
+                f"--format {text}: write one of {', '.join(choices)}, with =PATH for a file"
             )
         pairs.append((name, Path(path) if path else None))
     if sum(path is None for _, path in pairs) > 1:
         raise UsageError("several formats for one output; give all but one a file: --format F=PATH")
     if all(path is not None for _, path in pairs):
-        if known[0] not in dict(pairs):
-            pairs.append((known[0], None))
+        if choices[0] not in dict(pairs):
+            pairs.append((choices[0], None))
         elif output is not None:
             raise UsageError(
                 f"-o {output} would stay unwritten: every --format has a file of its own; drop one"

@@ -29,14 +29,14 @@ class PlainLines:
         self._verbose = verbose
         self._lock = threading.Lock()
         self._start = time.monotonic()
-        self._told: set[tuple[str, str]] = set()
+        self._printed: set[tuple[str, str]] = set()
 
     def step(self, target: str, text: str) -> None:
         """Print a step once, however often it is reported: several of a build run at a time."""
         with self._lock:
-            told = (target, text) in self._told
-            self._told.add((target, text))
-        if not told:
+            is_repeated = (target, text) in self._printed
+            self._printed.add((target, text))
+        if not is_repeated:
             self._print(f"[{target}] {text}")
 
     def output(self, target: str, line: str) -> None:
@@ -58,7 +58,7 @@ class PlainLines:
 
 
 @dataclass(slots=True)
-class _Row:
+class _TargetRow:
     started: float
     step: str = ""
     output: str = ""
@@ -70,7 +70,7 @@ class _Row:
 class LiveTable:
     """One line per target: state, step, elapsed time, the last line that the step printed."""
 
-    rows: dict[str, _Row] = field(default_factory=dict)
+    rows: dict[str, _TargetRow] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -98,8 +98,8 @@ class LiveTable:
         with self._lock:
             self.notes.append(text)
 
-    def _row(self, target: str) -> _Row:
-        return self.rows.setdefault(target, _Row(time.monotonic()))
+    def _row(self, target: str) -> _TargetRow:
+        return self.rows.setdefault(target, _TargetRow(time.monotonic()))
 
     def __rich__(self) -> Table:
         from rich.table import Table

@@ -44,7 +44,7 @@ def command(
     from buildmatrix.reports.run.saved import merge, parse, read
 
     pairs = check_formats(formats, output)
-    accepted, known = more_waivers(waivers, None), known_findings(baseline)
+    accepted, fingerprints = more_waivers(waivers, None), known_findings(baseline)
     if files.count(STDIN) > 1:
         raise UsageError("- stands for standard input, which can be read once")
     report = merge(
@@ -53,6 +53,6 @@ def command(
             for path in files
         ]
     )
-    report = accept(report, accepted, known, date.today(), fail_on)
+    report = accept(report, accepted, fingerprints, date.today(), fail_on)
     write_report(report, pairs, output)
     return exit_code(report, fail_on, strict)

@@ -75,10 +75,10 @@ def command(
 
     pairs = check_formats(formats, output)
     parsed = parse(source, "scan", settings, lambda: None)
-    more, known = more_waivers(waivers, None), known_findings(baseline)
+    more, fingerprints = more_waivers(waivers, None), known_findings(baseline)
     with reading_options(settings, around, scanner=scanner, no_cache=no_cache) as usual:
         facts = parsed.facts(replace(usual, layers=layers, data_files=tuple))
     own = data_files(settings)
-    report = scan(facts, backend, runtime, fail_on, date.today(), more, known, own)
+    report = scan(facts, backend, runtime, fail_on, date.today(), more, fingerprints, own)
     write_report(report, pairs, output)
     return exit_code(report, fail_on, strict)

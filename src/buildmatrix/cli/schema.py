@@ -20,13 +20,13 @@ _SCHEMAS = {
 
 
 @click.command("schema", short_help="Print a JSON schema.")
-@click.argument("what", type=click.Choice(list(_SCHEMAS)))
-def command(what: str) -> None:
+@click.argument("document", type=click.Choice(list(_SCHEMAS)))
+def command(document: str) -> None:
     """Print the JSON schema of the specification (for editors), or of what commands write.
 
     `report` is the format of `audit`, `build` and `scan`, `diff` that of `diff`, and `drift` that
     of `diff --targets`.
     """
-    module, name = _SCHEMAS[what]
+    module, name = _SCHEMAS[document]
     schema = getattr(importlib.import_module(f"buildmatrix.{module}"), name)
     say(json.dumps(schema(), indent=2), JSON)

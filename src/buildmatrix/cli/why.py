@@ -121,9 +121,9 @@ def command(
     return UndecidedError.exit_code if graph.unread and not answer.subjects else EXIT_OK
 
 
-def _with_symbols(found: Answer, tree: OpenTree | None, wanted: bool, every: bool) -> Answer:
+def _with_symbols(answer: Answer, tree: OpenTree | None, wanted: bool, every: bool) -> Answer:
     if not wanted:
-        return found
+        return answer
     if tree is None:
         raise UsageError(
             "--symbols reads whole files, and of this SOURCE only their facts are known; name an "
@@ -131,4 +131,4 @@ def _with_symbols(found: Answer, tree: OpenTree | None, wanted: bool, every: boo
         )
     from buildmatrix.why.uses import with_symbols
 
-    return with_symbols(found, tree, every=every)
+    return with_symbols(answer, tree, every=every)

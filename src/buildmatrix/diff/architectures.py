@@ -13,12 +13,12 @@ Architectures = Mapping[tuple[str, str], frozenset[str]]
 
 def architectures(evidence: Iterable[Evidence]) -> Architectures:
     """Distribution (empty for files that none owns) and vendor → architectures."""
-    found: dict[tuple[str, str], set[str]] = {}
+    by_key: dict[tuple[str, str], set[str]] = {}
     for item in evidence:
         if item.architectures:
             owner = (item.distribution or "").partition("==")[0]
-            found.setdefault((owner, item.vendor), set()).update(item.architectures)
-    return {key: frozenset(names) for key, names in found.items()}
+            by_key.setdefault((owner, item.vendor), set()).update(item.architectures)
+    return {key: frozenset(names) for key, names in by_key.items()}
 
 
 def compare_architectures(
@@ -40,8 +40,8 @@ def compare_architectures(
     return tuple(change for change in changes if change.gained or change.lost)
 
 
-def _all(found: Architectures, vendor: str) -> frozenset[str]:
-    return frozenset(name for key, names in found.items() if key[1] == vendor for name in names)
+def _all(by_key: Architectures, vendor: str) -> frozenset[str]:
+    return frozenset(name for key, names in by_key.items() if key[1] == vendor for name in names)
 
 
 def _change(

@@ -78,14 +78,16 @@ def _end(side: Side) -> ComparedSide:
 def _judged(
     before: Side, after: Side, notes: list[str]
 ) -> tuple[FindingChanges | None, tuple[VerdictChange, ...] | None]:
-    what = "findings and verdicts are not compared"
+    outcome = "findings and verdicts are not compared"
     for side in (before, after):
         if side.findings is None:
-            notes.append(f"{what}: nothing says which backend {side.source} is for; give --backend")
+            notes.append(
+                f"{outcome}: nothing says which backend {side.source} is for; give --backend"
+            )
             return None, None
     if not set(before.backends) & set(after.backends) and before.backends and after.backends:
         notes.append(
-            f"{what}: {before.source} is for {listing(before.backends)} and {after.source} for "
+            f"{outcome}: {before.source} is for {listing(before.backends)} and {after.source} for "
             f"{listing(after.backends)}; --backend judges both for one"
         )
         return None, None
@@ -122,13 +124,13 @@ def _libraries(before: Side, after: Side, notes: list[str]) -> tuple[LibraryChan
     if before.libraries is None or after.libraries is None:
         notes.append(
             "libraries, their versions, and bytes by vendor are not compared: "
-            f"{_who(before, after)} only what rules found"
+            f"{_lacking(before, after)} only what rules found"
         )
         return None
     return compare_libraries(before.libraries, after.libraries)
 
 
-def _who(before: Side, after: Side) -> str:
+def _lacking(before: Side, after: Side) -> str:
     names = dict.fromkeys(side.source for side in (before, after) if side.libraries is None)
     return f"{' and '.join(names)} {'tells' if len(names) == 1 else 'tell'}"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from packaging.version import InvalidVersion
 
-from buildmatrix.diff.model import Held, Side
+from buildmatrix.diff.model import HeldDistribution, Side
 from buildmatrix.parsing import parse_version
 from buildmatrix.phrases import count, listing, size
 from buildmatrix.reports.diff.model import (
@@ -43,8 +43,10 @@ def compare_distributions(before: Side, after: Side) -> DistributionChanges:
     return DistributionChanges(same, tuple(changes))
 
 
-def _by_key(held: Iterable[Held], by_backend: bool) -> Mapping[_Key, list[Held]]:
-    by_key: dict[_Key, list[Held]] = {}
+def _by_key(
+    held: Iterable[HeldDistribution], by_backend: bool
+) -> Mapping[_Key, list[HeldDistribution]]:
+    by_key: dict[_Key, list[HeldDistribution]] = {}
     for item in sorted(held, key=lambda item: (item.name, item.version, item.sha256 or "")):
         by_key.setdefault((item.name, item.backend if by_backend else ""), []).append(item)
     return by_key
@@ -57,7 +59,11 @@ def _is_alike(before: Side, after: Side) -> bool:
 
 
 def _compared(
-    key: _Key, old: Sequence[Held], new: Sequence[Held], is_wheel: bool, comparable: bool
+    key: _Key,
+    old: Sequence[HeldDistribution],
+    new: Sequence[HeldDistribution],
+    is_wheel: bool,
+    comparable: bool,
 ) -> DistributionChange | None:
     name, backend = key
     before, after = (tuple(held.version for held in side) for side in (old, new))
@@ -77,7 +83,7 @@ def _compared(
     )
 
 
-def _size(held: Sequence[Held]) -> int | None:
+def _size(held: Sequence[HeldDistribution]) -> int | None:
     """Bytes on disk, or of the wheels where that is all that is known."""
     for sizes in ([item.size for item in held], [item.download for item in held]):
         present = [item for item in sizes if item is not None]
@@ -86,7 +92,9 @@ def _size(held: Sequence[Held]) -> int | None:
     return None
 
 
-def _step(old: Held, new: Held, details: Sequence[str]) -> tuple[Step, bool]:
+def _step(
+    old: HeldDistribution, new: HeldDistribution, details: Sequence[str]
+) -> tuple[Step, bool]:
     """How far two versions are apart, and whether it goes back."""
     if old.version == new.version:
         return "bytes" if any(detail.startswith(_OTHER_FILE) for detail in details) else "", False
@@ -103,7 +111,7 @@ def _step(old: Held, new: Held, details: Sequence[str]) -> tuple[Step, bool]:
     return ("local" if version.public == other.public else "patch"), other < version
 
 
-def _details(old: Held, new: Held, comparable: bool) -> Iterator[str]:
+def _details(old: HeldDistribution, new: HeldDistribution, comparable: bool) -> Iterator[str]:
     """What differs beside the version."""
     same_file = old.sha256 is not None and old.sha256 == new.sha256
     if None not in (old.index, new.index) and old.index != new.index and not same_file:
@@ -153,7 +161,9 @@ def _files(
             yield f"{path} has another build id"
 
 
-def _requires(old: Sequence[Held], new: Sequence[Held]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _requires(
+    old: Sequence[HeldDistribution], new: Sequence[HeldDistribution]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     before = {line for held in old for line in held.requires or ()}
     after = {line for held in new for line in held.requires or ()}
     return tuple(sorted(after - before)), tuple(sorted(before - after))

@@ -31,7 +31,7 @@ _OWN = ("native", "pure", "meta", "embedded")
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _TargetPackage:
     """A distribution on one target."""
 
     target: Target
@@ -59,10 +59,10 @@ def drifts(
     """Everything that differs in version between the targets, with a reason where one is known."""
     subjects = {target.id: locked(target, lock, catalogue, Policy()) for target, lock in locks}
     usual = {target.id: _usual_index(lock) for target, lock in locks}
-    places: dict[str, list[_Place]] = {}
+    places: dict[str, list[_TargetPackage]] = {}
     for target, lock in locks:
         for package in lock.packages:
-            places.setdefault(package.name, []).append(_Place(target, package))
+            places.setdefault(package.name, []).append(_TargetPackage(target, package))
     bare: list[Drift] = []
     explained: list[ExplainedDrift] = []
     same = 0
@@ -86,30 +86,30 @@ def drifts(
     )
 
 
-def _pinned(held: Sequence[_Place], subjects: Mapping[str, Subject]) -> tuple[Pinned, ...]:
-    groups: dict[tuple[str, str | None], list[_Place]] = {}
+def _pinned(held: Sequence[_TargetPackage], subjects: Mapping[str, Subject]) -> tuple[Pinned, ...]:
+    groups: dict[tuple[str, str | None], list[_TargetPackage]] = {}
     for place in held:
         groups.setdefault((place.version, place.package.index), []).append(place)
-    found = [
+    versions = [
         Pinned(
             version,
             index,
             tuple(item.target.id for item in group),
             _chain(
                 group[0],
-                _asked([item for item in held if item.version != version], subjects),
+                _askers([item for item in held if item.version != version], subjects),
                 subjects,
             ),
         )
         for (version, index), group in groups.items()
     ]
     return tuple(
-        sorted(found, key=lambda pinned: (-len(pinned.targets), pinned.version, pinned.targets))
+        sorted(versions, key=lambda pinned: (-len(pinned.targets), pinned.version, pinned.targets))
     )
 
 
 def _chain(
-    place: _Place, elsewhere: Collection[str], subjects: Mapping[str, Subject]
+    place: _TargetPackage, elsewhere: Collection[str], subjects: Mapping[str, Subject]
 ) -> tuple[str, ...]:
     """The way down from a requirement line, by who asks here and not where the version is another.
 
@@ -117,8 +117,8 @@ def _chain(
     """
     name = place.package.name
     subject = subjects[place.target.id]
-    here = {_token(asker, subject): asker for asker in place.package.via}
-    own = [asker for token, asker in here.items() if token not in elsewhere]
+    askers = {_token(asker, subject): asker for asker in place.package.via}
+    own = [asker for token, asker in askers.items() if token not in elsewhere]
     if not own:
         return subject.chain_to(name)
     lines = [asker for asker in own if asker not in subject.packages]
@@ -126,7 +126,7 @@ def _chain(
     return (*start, f"{name} {place.version}")
 
 
-def _asked(places: Iterable[_Place], subjects: Mapping[str, Subject]) -> set[str]:
+def _askers(places: Iterable[_TargetPackage], subjects: Mapping[str, Subject]) -> set[str]:
     return {
         _token(asker, subjects[place.target.id]) for place in places for asker in place.package.via
     }
@@ -145,9 +145,9 @@ def _usual_index(lock: Lock) -> str | None:
 
 
 def _reason(
-    held: Sequence[_Place], catalogue: Catalogue, usual: Mapping[str, str | None]
+    held: Sequence[_TargetPackage], catalogue: Catalogue, usual: Mapping[str, str | None]
 ) -> str | None:
-    machines: dict[tuple[str, str], list[_Place]] = {}
+    machines: dict[tuple[str, str], list[_TargetPackage]] = {}
     for place in held:
         machines.setdefault(place.machine, []).append(place)
     torn = [group for group in machines.values() if len({item.version for item in group}) > 1]
@@ -159,7 +159,7 @@ def _reason(
     return "; ".join(dict.fromkeys(reason for reason in reasons if reason))
 
 
-def _of_machines(held: Sequence[_Place]) -> str:
+def _of_machines(held: Sequence[_TargetPackage]) -> str:
     """Each Python and platform has one version of it."""
     pythons = {place.target.python for place in held}
     platforms = {place.target.platform for place in held}
@@ -171,7 +171,7 @@ def _of_machines(held: Sequence[_Place]) -> str:
 
 
 def _of_backends(
-    held: Sequence[_Place], catalogue: Catalogue, usual: Mapping[str, str | None]
+    held: Sequence[_TargetPackage], catalogue: Catalogue, usual: Mapping[str, str | None]
 ) -> str | None:
     """Why targets of one Python and platform have different versions of one distribution."""
     if len({place.public for place in held}) == 1:
@@ -194,7 +194,7 @@ def _of_backends(
     return None
 
 
-def _is_routed(place: _Place, usual: Mapping[str, str | None]) -> bool:
+def _is_routed(place: _TargetPackage, usual: Mapping[str, str | None]) -> bool:
     """Whether the target takes it from another index than most of what it has."""
     index = place.package.index
     if index is None or not (place.target.torch or place.target.index):
@@ -206,7 +206,7 @@ def _is_own(match: DistributionMatch) -> bool:
     return match.vendor is not None and match.weight != "neutral" and match.kind in _OWN
 
 
-def _follows_index(held: Sequence[_Place]) -> bool:
+def _follows_index(held: Sequence[_TargetPackage]) -> bool:
     """Whether each index has served one version, so that the index is what differs."""
     versions: dict[str | None, set[str]] = {}
     for place in held:
@@ -215,7 +215,7 @@ def _follows_index(held: Sequence[_Place]) -> bool:
 
 
 def _twins(
-    places: Mapping[str, Sequence[_Place]],
+    places: Mapping[str, Sequence[_TargetPackage]],
     locks: Sequence[tuple[Target, Lock]],
     subjects: Mapping[str, Subject],
 ) -> Iterator[ExplainedDrift]:

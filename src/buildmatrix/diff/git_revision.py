@@ -46,7 +46,7 @@ class Revision:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _TreeEntry:
     mode: str
     object: str
     size: int
@@ -97,8 +97,8 @@ def _prefix(root: Path, ref: str) -> str:
     done = _run(root, "rev-parse", "--show-prefix")
     if done.returncode == 0:
         return done.stdout.decode(errors="surrogateescape").rstrip("\n")
-    said = done.stderr.decode(errors="replace")
-    if "dubious ownership" in said:
+    message = done.stderr.decode(errors="replace")
+    if "dubious ownership" in message:
         raise UsageError(
             f"the repository of {root} belongs to another user, so git does not read it; "
             f"run `git config --global --add safe.directory {root.resolve()}`"
@@ -116,24 +116,24 @@ def _commit(root: Path, ref: str) -> str:
     return done.stdout.decode().strip()
 
 
-def _entries(root: Path, commit: str) -> Mapping[str, _Entry]:
+def _entries(root: Path, commit: str) -> Mapping[str, _TreeEntry]:
     """Path → entry, for all files of a commit."""
     done = _run(root, "ls-tree", "-r", "-z", "-l", "--full-tree", commit)
     if done.returncode != 0 or len(done.stdout) > _LIST:
         why = git.complaint(done) or "it says nothing"
         raise UndecidedError(f"git cannot list the files of {commit[:12]}: {why}.")
-    entries: dict[str, _Entry] = {}
+    entries: dict[str, _TreeEntry] = {}
     for line in done.stdout.split(b"\0"):
         about, _, name = line.partition(b"\t")
         fields = about.decode().split()
         if len(fields) == 4 and fields[1] == "blob":
             path = name.decode(errors="surrogateescape")
-            entries[path] = _Entry(fields[0], fields[2], int(fields[3]))
+            entries[path] = _TreeEntry(fields[0], fields[2], int(fields[3]))
     return entries
 
 
 def _write(
-    root: Path, entries: Mapping[str, _Entry], top: Path, named: Collection[str]
+    root: Path, entries: Mapping[str, _TreeEntry], top: Path, named: Collection[str]
 ) -> tuple[str, ...]:
     """Write what can be an input below `top`; the paths that had to be left out."""
     left_out: list[str] = []
@@ -163,7 +163,7 @@ def _is_input(path: str, named: Collection[str]) -> bool:
     return parts[-1].endswith(_SUFFIXES) or parts[-1] in _NAMES or path in named
 
 
-def _target(path: str, entries: Mapping[str, _Entry], objects: _Objects) -> _Entry | None:
+def _target(path: str, entries: Mapping[str, _TreeEntry], objects: _Objects) -> _TreeEntry | None:
     """The file that a path leads to within the repository; None where it leads to none."""
     for _ in range(_LINKS):
         entry = entries.get(path)
@@ -195,7 +195,7 @@ class _Objects:
     def __exit__(self, *_: object) -> None:
         self._process.communicate()
 
-    def read(self, entry: _Entry) -> bytes:
+    def read(self, entry: _TreeEntry) -> bytes:
         """The bytes of a file, or the target of a link."""
         source, answers = self._process.stdin, self._process.stdout
         assert source is not None and answers is not None
@@ -209,8 +209,8 @@ class _Objects:
                     return data
         except BrokenPipeError:
             pass
-        what = entry.object[:12]
-        raise UndecidedError(f"git cannot read the object {what}: is this a partial clone?")
+        name = entry.object[:12]
+        raise UndecidedError(f"git cannot read the object {name}: is this a partial clone?")
 
 
 def _run(root: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:

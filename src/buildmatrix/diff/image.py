@@ -73,7 +73,7 @@ def _change(change: Change, index: int, old: Layer | None, new: Layer | None) ->
 def _instruction(layer: Layer) -> str:
     """The instruction as a Dockerfile has it, on one line."""
     text = " ".join(layer.instruction.split())
-    return _SHELL.sub(lambda found: "" if found[4] else "RUN ", text).removesuffix(" # buildkit")
+    return _SHELL.sub(lambda match: "" if match[4] else "RUN ", text).removesuffix(" # buildkit")
 
 
 def compare_environment(

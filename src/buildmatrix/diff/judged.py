@@ -51,10 +51,10 @@ def compare_findings(before: Side, after: Side) -> FindingChanges:
 
 
 def _by_key(findings: Iterable[Finding], names: Mapping[str, str]) -> dict[_Key, Finding]:
-    found: dict[_Key, Finding] = {}
+    by_key: dict[_Key, Finding] = {}
     for finding in findings:
-        found.setdefault((names.get(finding.target, finding.target), finding.fingerprint), finding)
-    return found
+        by_key.setdefault((names.get(finding.target, finding.target), finding.fingerprint), finding)
+    return by_key
 
 
 def _order(finding: Finding) -> tuple[bool, int, str, str, str, str, str]:

@@ -37,14 +37,14 @@ def libraries(inventory: Inventory, evidence: Iterable[Evidence]) -> tuple[Libra
         and item.weight == "strong"
         and "+" not in item.distribution
     }
-    found = dict.fromkeys(
+    copies = dict.fromkeys(
         _library(item, sonames.get(item.path, ""), theirs)
         for item in seen
         if item.kind == "static" or (item.kind == "bundled" and item.role != FOLDER_ROLE)
     )
     return tuple(
         sorted(
-            found,
+            copies,
             key=lambda library: (library.backend, library.name, library.path, library.is_static),
         )
     )
@@ -70,7 +70,7 @@ def _library(item: Evidence, soname: str, theirs: Collection[tuple[str | None, s
         (version_of(soname), "soname"),
         (version_of(file), "file name"),
     ]
-    version, told_by = max(versions, key=lambda one: len(one[0].split(".")) if one[0] else 0)
+    version, told_by = max(versions, key=lambda pair: len(pair[0].split(".")) if pair[0] else 0)
     if (item.distribution, item.backend) in theirs and owner_version:
         version, told_by = owner_version, "distribution"
     elif not version and item.toolkit:
@@ -103,13 +103,13 @@ def compare_libraries(
 ) -> tuple[LibraryChange, ...]:
     """What came, went or changed, by backend and name."""
     old, new = _by_key(before), _by_key(after)
-    found = (_compared(key, old.get(key, []), new.get(key, [])) for key in sorted({*old, *new}))
-    return tuple(change for change in found if change is not None)
+    changes = (_compared(key, old.get(key, []), new.get(key, [])) for key in sorted({*old, *new}))
+    return tuple(change for change in changes if change is not None)
 
 
-def _by_key(found: Iterable[Library]) -> Mapping[_Key, list[Library]]:
+def _by_key(copies: Iterable[Library]) -> Mapping[_Key, list[Library]]:
     by_key: dict[_Key, list[Library]] = {}
-    for library in found:
+    for library in copies:
         by_key.setdefault((library.backend, library.name, library.is_static), []).append(library)
     return by_key
 
@@ -152,16 +152,16 @@ def _major(old: Sequence[Library], new: Sequence[Library]) -> str:
     return ""
 
 
-def _majors(found: Iterable[Library]) -> Iterator[str]:
-    return (library.major for library in found if library.major)
+def _majors(copies: Iterable[Library]) -> Iterator[str]:
+    return (library.major for library in copies if library.major)
 
 
-def _toolkits(found: Iterable[Library]) -> Iterator[str]:
-    return (library.toolkit for library in found if library.toolkit)
+def _toolkits(copies: Iterable[Library]) -> Iterator[str]:
+    return (library.toolkit for library in copies if library.toolkit)
 
 
-def _versions(found: Iterable[Library]) -> Iterator[str]:
-    return (library.version.partition(".")[0] for library in found if library.version)
+def _versions(copies: Iterable[Library]) -> Iterator[str]:
+    return (library.version.partition(".")[0] for library in copies if library.version)
 
 
 def _joined(numbers: Iterable[str]) -> str:

@@ -65,10 +65,10 @@ def _meant(
     id = source.made_for()
     if spec is not None and any(target.id == id for target in spec.targets):
         return (id,), ()
-    found = _BEGINNING.match(id)
-    if found is None or found[1] not in load(settings.data_files).backends:
+    match = _BEGINNING.match(id)
+    if match is None or match[1] not in load(settings.data_files).backends:
         return nothing
-    return (), (f"{found[1]}{found[2]}",)
+    return (), (f"{match[1]}{match[2]}",)
 
 
 def _judged(

@@ -11,7 +11,7 @@ from buildmatrix.rules.model import Finding, Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldDistribution:
     """One distribution of a side. None stands for what the side does not say."""
 
     name: str
@@ -69,7 +69,7 @@ class Side:
     targets: Mapping[str, str] = field(default_factory=dict)
     #: Whether it is one wheel, and no set of distributions.
     is_wheel: bool = False
-    held: tuple[Held, ...] = ()
+    held: tuple[HeldDistribution, ...] = ()
     libraries: tuple[Library, ...] | None = None
     #: Distribution (empty for files without one) and vendor → architectures of its device code.
     architectures: Mapping[tuple[str, str], frozenset[str]] | None = None

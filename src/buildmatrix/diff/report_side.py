@@ -59,13 +59,13 @@ def _chosen(
         if target.id in wanted and backend in (None, target.backend)
     )
     if not targets and report.targets:
-        asked = " and ".join(
+        selection = " and ".join(
             [
                 *(f"--select {glob}" for glob in globs),
                 *([f"--backend {backend}"] if backend else []),
             ]
         )
-        raise UsageError(f"report:{path} has no target for {asked}; it has {', '.join(ids)}")
+        raise UsageError(f"report:{path} has no target for {selection}; it has {', '.join(ids)}")
     return targets
 
 

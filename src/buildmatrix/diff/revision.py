@@ -15,7 +15,7 @@ from pathlib import Path
 from buildmatrix.audit.session import AuditInputs, Found, Session, common_python
 from buildmatrix.diff.compare import compare
 from buildmatrix.diff.git_revision import Revision, at_revision, moved
-from buildmatrix.diff.model import Held, Side
+from buildmatrix.diff.model import HeldDistribution, Side
 from buildmatrix.diff.sides import with_lock
 from buildmatrix.errors import BuildmatrixError, UsageError
 from buildmatrix.locks.choose import choose
@@ -60,33 +60,35 @@ def _names(inputs: AuditInputs) -> Iterator[str]:
         yield from (f"{below}/{name}" for name in names if name)
 
 
-def since(session: Session, found: Found, report: Report, ref: str, revision: Revision) -> Report:
-    """What is new in `report`, which is the audit of `found`, since `revision`."""
+def since(
+    session: Session, outcomes: Found, report: Report, ref: str, revision: Revision
+) -> Report:
+    """What is new in `report`, which is the audit of `outcomes`, since `revision`."""
     session.progress.note(f"auditing the same at {ref} ({revision.commit[:12]})")
     before = _before(session, ref, revision)
     notes = [*before.notes]
     then: Found = ()
     if before.inputs is not None:
         try:
-            then = _resolve(session, before.inputs, found)
+            then = _resolve(session, before.inputs, outcomes)
         except UsageError as error:
             # Targets that were chosen and did not exist then: all of them are new.
             notes.append(f"at {ref}: {error.message.splitlines()[0]}")
     judge = session.judge_of(before.inputs.spec if before.inputs is not None else None)
     old = session.report(then, judge=judge)
-    return _compared(session, found, report, then, old, ref, revision, notes)
+    return _compared(session, outcomes, report, then, old, ref, revision, notes)
 
 
-def _resolve(session: Session, inputs: AuditInputs, found: Found) -> Found:
+def _resolve(session: Session, inputs: AuditInputs, outcomes: Found) -> Found:
     """What the inputs came to then, with the Python of now where that is possible."""
-    python = common_python(found) if inputs.sources else None
+    python = common_python(outcomes) if inputs.sources else None
     then = session.resolve(inputs, python=python, missing_ok=True)
-    if python is None or all(isinstance(one, Resolved) for one in then):
+    if python is None or all(isinstance(outcome, Resolved) for outcome in then):
         return then
     other = session.resolve(inputs, missing_ok=True)
     return [
-        resolved if isinstance(resolved, Resolved) else two
-        for resolved, two in zip(then, other, strict=True)
+        outcome if isinstance(outcome, Resolved) else other_outcome
+        for outcome, other_outcome in zip(then, other, strict=True)
     ]
 
 
@@ -132,13 +134,15 @@ def _spec_at(
         return session.load(path), ""
     except BuildmatrixError as error:
         first = error.message.splitlines()[0].removeprefix(f"{path}:")
-        what = "today's is taken for both sides" if has_sources else "everything counts as new"
-        return instead, f"{spec.path} at {ref} is wrong ({first.strip()}): {what}"
+        consequence = (
+            "today's is taken for both sides" if has_sources else "everything counts as new"
+        )
+        return instead, f"{spec.path} at {ref} is wrong ({first.strip()}): {consequence}"
 
 
 def _compared(
     session: Session,
-    found: Found,
+    outcomes: Found,
     report: Report,
     then: Found,
     old: Report,
@@ -146,7 +150,9 @@ def _compared(
     revision: Revision,
     notes: list[str],
 ) -> Report:
-    locks = {resolved.target.id: resolved for resolved in found if isinstance(resolved, Resolved)}
+    locks = {
+        resolved.target.id: resolved for resolved in outcomes if isinstance(resolved, Resolved)
+    }
     old_locks = {
         resolved.target.id: resolved for resolved in then if isinstance(resolved, Resolved)
     }
@@ -182,16 +188,18 @@ def _compared(
             )
         )
     gone = [
-        result.id for result in old.targets if result.id not in {two.id for two in report.targets}
+        result.id
+        for result in old.targets
+        if result.id not in {target.id for target in report.targets}
     ]
     if gone:
         notes.append(f"no target any more: {listing(gone, _NAMED)}")
-    known = {(finding.target, finding.fingerprint) for finding in old.findings}
+    old_findings = {(finding.target, finding.fingerprint) for finding in old.findings}
     ids = {result.id for result in report.targets}
     new += [
         finding
         for finding in report.findings
-        if finding.target not in ids and (finding.target, finding.fingerprint) not in known
+        if finding.target not in ids and (finding.target, finding.fingerprint) not in old_findings
     ]
     unread = {(item.path, item.why) for item in old.unread}
     for path in sorted({path for path, _ in unread}):
@@ -202,7 +210,7 @@ def _compared(
         report,
         subject=f"{report.subject}, what is new since {ref}",
         findings=findings,
-        distributions=tuple(_told(report.distributions, differences)),
+        distributions=tuple(_changed_verdicts(report.distributions, differences)),
         unread=tuple(item for item in report.unread if (item.path, item.why) not in unread),
         targets=tuple(
             replace(
@@ -253,7 +261,7 @@ def _side(source: str, id: str, backend: str, report: Report, resolved: Resolved
     )
 
 
-def _sized(held: Held, verdict: Verdict | None) -> Held:
+def _sized(held: HeldDistribution, verdict: Verdict | None) -> HeldDistribution:
     """Locks do not always say how large a wheel is; who read it knows."""
     if verdict is None or held.download is not None:
         return held
@@ -272,7 +280,9 @@ def _is_worse(change: FindingChange) -> bool:
     )
 
 
-def _told(verdicts: tuple[Verdict, ...], changes: list[TargetDifference]) -> Iterator[Verdict]:
+def _changed_verdicts(
+    verdicts: tuple[Verdict, ...], changes: list[TargetDifference]
+) -> Iterator[Verdict]:
     """Verdicts of the distributions that came, or that are judged otherwise."""
     names = [
         {item.name for item in change.distributions.changes}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.diff.architectures import architectures
 from buildmatrix.diff.libraries import libraries
-from buildmatrix.diff.model import Held, Side
+from buildmatrix.diff.model import HeldDistribution, Side
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.rules.model import Verdict
@@ -30,7 +30,7 @@ def with_inventory(side: Side, inventory: Inventory, evidence: Iterable[Evidence
     )
 
 
-def held_of(inventory: Inventory) -> tuple[Held, ...]:
+def held_of(inventory: Inventory) -> tuple[HeldDistribution, ...]:
     """The distributions of a tree."""
     binaries: dict[str, dict[str, tuple[int, str]]] = {}
     for binary in inventory.binaries:
@@ -41,7 +41,7 @@ def held_of(inventory: Inventory) -> tuple[Held, ...]:
         if file.owner is not None:
             binaries.setdefault(file.owner, {})[_inside(file.path)] = file.size, ""
     return tuple(
-        Held(
+        HeldDistribution(
             distribution.name,
             distribution.version,
             size=distribution.size if distribution.has_record else None,
@@ -68,11 +68,13 @@ def _inside(path: str) -> str:
     return path
 
 
-def held_of_verdicts(verdicts: Iterable[Verdict]) -> tuple[Held, ...]:
+def held_of_verdicts(verdicts: Iterable[Verdict]) -> tuple[HeldDistribution, ...]:
     """The distributions that a report is about."""
     return tuple(
         dict.fromkeys(
-            Held(v.name, v.version, backend=v.backend, download=v.download, sha256=v.sha256)
+            HeldDistribution(
+                v.name, v.version, backend=v.backend, download=v.download, sha256=v.sha256
+            )
             for v in verdicts
         )
     )
@@ -80,12 +82,12 @@ def held_of_verdicts(verdicts: Iterable[Verdict]) -> tuple[Held, ...]:
 
 def architectures_of(verdicts: Iterable[Verdict]) -> Mapping[tuple[str, str], frozenset[str]]:
     """Distribution and vendor → architectures, which is all that a report tells of them."""
-    found: dict[tuple[str, str], frozenset[str]] = {}
+    by_key: dict[tuple[str, str], frozenset[str]] = {}
     for verdict in verdicts:
         for vendor, names in verdict.architectures.items():
             key = verdict.name, vendor
-            found[key] = found.get(key, frozenset()) | frozenset(names)
-    return found
+            by_key[key] = by_key.get(key, frozenset()) | frozenset(names)
+    return by_key
 
 
 def partial_of(verdicts: Iterable[Verdict]) -> frozenset[str]:
@@ -105,8 +107,10 @@ def with_lock(side: Side, lock: Lock, chosen: Callable[[Package], Wheel | None])
     )
 
 
-def _locked(package: Package, wheel: Wheel | None, read: Held | None) -> Held:
-    held = read or Held(package.name, package.version)
+def _locked(
+    package: Package, wheel: Wheel | None, read: HeldDistribution | None
+) -> HeldDistribution:
+    held = read or HeldDistribution(package.name, package.version)
     return replace(
         held,
         download=wheel.size if wheel is not None else None,

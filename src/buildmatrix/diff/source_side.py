@@ -12,7 +12,7 @@ from pathlib import Path
 from buildmatrix.catalogue.leftovers import apart
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.diff.model import Held, Side
+from buildmatrix.diff.model import HeldDistribution, Side
 from buildmatrix.diff.settings import DiffSettings, with_facts
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.model import Inventory
@@ -64,11 +64,11 @@ def side_of(source: Source, settings: DiffSettings) -> Side:
     return _tree(source, settings)
 
 
-def _check_backend(name: str | None, settings: DiffSettings, whose: str = "") -> None:
+def _check_backend(name: str | None, settings: DiffSettings, prefix: str = "") -> None:
     backend_entries = load(settings.data_files).backends
     if name is not None and name not in backend_entries:
         raise UsageError(
-            f"{whose}there is no backend {name!r}; the catalogue knows "
+            f"{prefix}there is no backend {name!r}; the catalogue knows "
             f"{', '.join(sorted(backend_entries))}"
         )
 
@@ -99,7 +99,7 @@ def _with_wheel(side: Side, path: Path) -> Side:
     """`side`, which is one wheel, with what identifies its file."""
     from buildmatrix.store.facts import digest
 
-    def of(held: Held) -> Held:
+    def of(held: HeldDistribution) -> HeldDistribution:
         size = path.stat().st_size
         return replace(held, download=size, wheel=path.name, sha256=digest(path))
 

@@ -38,8 +38,8 @@ def devices(seen: Sequence[MachineFacts], hosts: Sequence[Host]) -> DoctorLine:
     troubles = list(_troubles(best, host))
     if not best.nodes and not troubles:
         looked = " ".join(pattern for item in hosts for pattern in item.nodes)
-        whose = f" of PCI vendor {host.pci_vendor}" if host.pci_vendor else ""
-        return DoctorLine("none", subject, f"none here (no {looked}{whose}); building needs none")
+        origin = f" of PCI vendor {host.pci_vendor}" if host.pci_vendor else ""
+        return DoctorLine("none", subject, f"none here (no {looked}{origin}); building needs none")
     parts = [_count(best.nodes)] if best.nodes else []
     parts.append(f"driver {best.driver}" if best.driver else "driver not seen")
     parts.append(_access(best, host))
@@ -97,9 +97,9 @@ def absent(backends: Collection[str]) -> DoctorLine:
     return DoctorLine("none", "devices", f"of {', '.join(sorted(backends))}: none here")
 
 
-def disk(what: str, place: str, free: int, total: int) -> DoctorLine:
+def disk(purpose: str, place: str, free: int, total: int) -> DoctorLine:
     """The room where something is written."""
-    text = f"{place} has {free / 1e9:.1f} GB free of {total / 1e9:.1f} GB ({what})"
+    text = f"{place} has {free / 1e9:.1f} GB free of {total / 1e9:.1f} GB ({purpose})"
     if free < LITTLE:
         return DoctorLine("low", "disk", f"{text}; a build may need {LITTLE / 1e9:.0f} GB")
     return DoctorLine("ok", "disk", text)

@@ -74,12 +74,12 @@ def specification_line(read: Callable[[], Spec | None]) -> tuple[DoctorLine, Spe
 def disk_lines(places: Mapping[str, Path]) -> Iterator[DoctorLine]:
     """The room at `places`, what is written there → folder; of one disk once."""
     disks: dict[int, tuple[list[str], Path]] = {}
-    for what, folder in places.items():
-        there = next(path for path in (folder, *folder.parents) if path.exists())
-        disks.setdefault(there.stat().st_dev, ([], there))[0].append(what)
-    for words, there in disks.values():
-        usage = shutil.disk_usage(there)
-        yield disk(", ".join(words), os.fspath(there), usage.free, usage.total)
+    for purpose, folder in places.items():
+        existing = next(path for path in (folder, *folder.parents) if path.exists())
+        disks.setdefault(existing.stat().st_dev, ([], existing))[0].append(purpose)
+    for words, existing in disks.values():
+        usage = shutil.disk_usage(existing)
+        yield disk(", ".join(words), os.fspath(existing), usage.free, usage.total)
 
 
 def index_lines(urls: Collection[str]) -> Iterator[DoctorLine]:
@@ -114,8 +114,8 @@ def device_lines(
             yield devices(seen, hosts)
         else:
             silent.append(backend)
-    known = {owned.backend for owned in catalogue.hosts}
-    for backend in sorted(set(wanted) - known):
+    described = {owned.backend for owned in catalogue.hosts}
+    for backend in sorted(set(wanted) - described):
         if catalogue.backends[backend].vendor is not None:
             text = (
                 "not looked for: the catalogue does not say how its devices show; a data file can "

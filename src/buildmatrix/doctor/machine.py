@@ -38,9 +38,9 @@ class MachineFiles:
 
     def nodes(self, pattern: str) -> tuple[str, ...]:
         """The paths that match a glob of absolute paths, in the order of their numbers."""
-        found = islice(self.root.glob(pattern.lstrip("/")), MOST)
+        paths = islice(self.root.glob(pattern.lstrip("/")), MOST)
         # Docker makes a folder where a node that it was to hand in is not there.
-        nodes = (f"/{path.relative_to(self.root)}" for path in found if not path.is_dir())
+        nodes = (f"/{path.relative_to(self.root)}" for path in paths if not path.is_dir())
         return tuple(sorted(nodes, key=natural))
 
     def text(self, path: str) -> str | None:
@@ -75,14 +75,14 @@ class MachineFiles:
 
     def cdi(self) -> Mapping[str, str]:
         """Kind of CDI devices → the file that describes them."""
-        found: dict[str, str] = {}
+        files: dict[str, str] = {}
         for folder in CDI_FOLDERS:
             for ending in ("json", "yaml", "yml"):
                 for path in self.nodes(f"{folder}/*.{ending}"):
                     match = _KIND.search(self.text(path) or "")
                     if match is not None:
-                        found.setdefault(match[1] or match[2], path)
-        return found
+                        files.setdefault(match[1] or match[2], path)
+        return files
 
     def _at(self, path: str) -> Path:
         return self.root / path.lstrip("/")
@@ -123,12 +123,12 @@ def look(
         if _is_of(machine, node, host)
     )  # fmt: skip
     needed = [(name, machine.nodes(name)) for name in host.needs]
-    present = (*nodes, *(node for _, found in needed for node in found))
+    present = (*nodes, *(node for _, matching in needed for node in matching))
     described = machine.cdi()
     return MachineFacts(
         backend=backend,
         nodes=nodes,
-        missing=tuple(name for name, found in needed if not found),
+        missing=tuple(name for name, matching in needed if not matching),
         closed={node: machine.group(node) for node in present if not machine.may_use(node)},
         driver=_driver(machine, nodes, host),
         cdi={kind: described[kind] for kind in host.cdi if kind in described},
@@ -140,8 +140,8 @@ def _is_of(machine: MachineFiles, node: str, host: Host) -> bool:
     """Whether a node is one of this vendor's: others may have nodes of the same name."""
     if host.pci_vendor is None or host.sysfs is None:
         return True
-    said = machine.text(f"{host.sysfs}/{node.rpartition('/')[2]}/device/vendor") or ""
-    return said.strip().lower() == host.pci_vendor.lower()
+    vendor = machine.text(f"{host.sysfs}/{node.rpartition('/')[2]}/device/vendor") or ""
+    return vendor.strip().lower() == host.pci_vendor.lower()
 
 
 def _driver(machine: MachineFiles, nodes: Collection[str], host: Host) -> str | None:
@@ -151,9 +151,9 @@ def _driver(machine: MachineFiles, nodes: Collection[str], host: Host) -> str | 
     if version is not None and version.strip():
         return f"{name} {version.split()[0]}"
     for path in host.version_files:
-        found = re.search(host.version, machine.text(path) or "")
-        if found is not None:
-            return " ".join(filter(None, (name, found[1])))
+        match = re.search(host.version, machine.text(path) or "")
+        if match is not None:
+            return " ".join(filter(None, (name, match[1])))
     if name is None:
         return None
     kernel = (machine.text("/proc/sys/kernel/osrelease") or "").strip()

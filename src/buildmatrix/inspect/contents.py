@@ -19,27 +19,28 @@ def contents(
 
     Bytes of a file count once for each vendor that the file belongs to.
     """
-    found = tuple(evidence)
     layers = tuple(
-        LayerShare(layer.instruction, layer.size, layer.hidden, len(paths), _vendors(found, paths))
+        LayerShare(
+            layer.instruction, layer.size, layer.hidden, len(paths), _vendors(evidence, paths)
+        )
         for layer, paths in zip(inventory.layers, _by_layer(inventory), strict=True)
     )
     return Contents(
         files=inventory.stats.files,
         size=inventory.stats.bytes_total,
         binaries=len(inventory.binaries),
-        shares=shares(found),
-        distributions=_distributions(inventory, found),
+        shares=shares(evidence),
+        distributions=_distributions(inventory, evidence),
         layers=layers,
-        architectures=_architectures(inventory, found, machines),
+        architectures=_architectures(inventory, evidence, machines),
         machines=machines,
     )
 
 
-def _distributions(inventory: Inventory, found: Sequence[Evidence]) -> tuple[Holding, ...]:
+def _distributions(inventory: Inventory, evidence: Sequence[Evidence]) -> tuple[Holding, ...]:
     """All distributions, the largest first, then what no distribution owns."""
     bytes_of: dict[str | None, dict[str, dict[str, int]]] = {}
-    for item in found:
+    for item in evidence:
         if item.kind in ("bundled", "tool", "device-code"):
             files = bytes_of.setdefault(item.distribution, {}).setdefault(item.backend, {})
             files[item.path] = max(item.size, files.get(item.path, 0))
@@ -73,9 +74,9 @@ def _by_layer(inventory: Inventory) -> list[set[str]]:
     return paths
 
 
-def _vendors(found: Iterable[Evidence], paths: set[str]) -> dict[str, int]:
+def _vendors(evidence: Iterable[Evidence], paths: set[str]) -> dict[str, int]:
     sizes: dict[str, dict[str, int]] = {}
-    for item in found:
+    for item in evidence:
         if item.path in paths and item.kind in ("bundled", "tool", "device-code"):
             files = sizes.setdefault(item.backend, {})
             files[item.path] = max(item.size, files.get(item.path, 0))
@@ -83,12 +84,12 @@ def _vendors(found: Iterable[Evidence], paths: set[str]) -> dict[str, int]:
 
 
 def _architectures(
-    inventory: Inventory, found: Iterable[Evidence], machines: Machines | None
+    inventory: Inventory, evidence: Iterable[Evidence], machines: Machines | None
 ) -> tuple[Architecture, ...]:
     """Device code by backend and architecture, the largest first."""
     owners = {
         (item.path, arch): item.backend
-        for item in found
+        for item in evidence
         if item.kind == "device-code"
         for arch in (*item.architectures, None)
     }

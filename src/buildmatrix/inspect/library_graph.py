@@ -26,7 +26,7 @@ _SYSTEM = "system"
 
 
 @dataclass(slots=True)
-class _Group:
+class _BoxNodes:
     """The nodes of one box."""
 
     kind: str
@@ -37,7 +37,7 @@ class _Group:
 def of_libraries(source: str, graph: Graph, evidence: Iterable[Evidence] = ()) -> Drawing:
     """The picture of a whole tree; `evidence` tells which files and names are a vendor's."""
     grouping = _Grouping(graph, evidence)
-    groups: dict[str, _Group] = {}
+    groups: dict[str, _BoxNodes] = {}
     for node in graph.nodes.values():
         key = grouping.of(node)
         if key is not None:
@@ -72,7 +72,7 @@ def of_libraries(source: str, graph: Graph, evidence: Iterable[Evidence] = ()) -
 
 
 def _merged(
-    boxes: list[Box], arrows: list[Arrow], groups: Mapping[str, _Group]
+    boxes: list[Box], arrows: list[Arrow], groups: Mapping[str, _BoxNodes]
 ) -> tuple[list[Box], list[Arrow]]:
     """Boxes that are alike are one: same neighbours, and no code of a vendor.
 
@@ -84,7 +84,7 @@ def _merged(
 
 
 def _merged_kind(
-    kind: str, boxes: list[Box], arrows: list[Arrow], groups: Mapping[str, _Group]
+    kind: str, boxes: list[Box], arrows: list[Arrow], groups: Mapping[str, _BoxNodes]
 ) -> tuple[list[Box], list[Arrow]]:
     out: dict[str, set[str]] = {}
     into: dict[str, set[str]] = {}
@@ -108,7 +108,7 @@ def _merged_kind(
     return [*(box for box in boxes if box.id not in gone), *made], arrows
 
 
-def _together(id: str, same: list[Box], groups: Mapping[str, _Group]) -> Box:
+def _together(id: str, same: list[Box], groups: Mapping[str, _BoxNodes]) -> Box:
     nodes = [node for box in same for node in groups[box.id].nodes]
     if same[0].kind == "library":
         names = sorted(node.label for node in nodes)
@@ -122,13 +122,13 @@ def _together(id: str, same: list[Box], groups: Mapping[str, _Group]) -> Box:
 
 def _joined(arrows: list[Arrow], keys: frozenset[str], id: str) -> list[Arrow]:
     """The arrows, with `id` in the place of all boxes of `keys`; several between two are one."""
-    found: dict[tuple[str, str], list[Arrow]] = {}
+    by_ends: dict[tuple[str, str], list[Arrow]] = {}
     for arrow in arrows:
         ends = (
             id if arrow.source in keys else arrow.source,
             id if arrow.target in keys else arrow.target,
         )
-        found.setdefault(ends, []).append(arrow)
+        by_ends.setdefault(ends, []).append(arrow)
     return [
         Arrow(
             *ends,
@@ -136,7 +136,7 @@ def _joined(arrows: list[Arrow], keys: frozenset[str], id: str) -> list[Arrow]:
             _lines(line for item in several for line in item.title.split("\n")),
             any(item.certain for item in several),
         )
-        for ends, several in found.items()
+        for ends, several in by_ends.items()
     ]
 
 
@@ -186,17 +186,19 @@ class _Grouping:
         backend = node.embedded.backend if node.embedded is not None else self._files.get(path)
         return None if backend is None else f"{_SYSTEM}:{backend}"
 
-    def group(self, key: str, node: Node) -> _Group:
+    def group(self, key: str, node: Node) -> _BoxNodes:
         """An empty box of this key, of which `node` will be the first."""
         if key.startswith(f"{_SYSTEM}:"):
-            return _Group("system", f"of no distribution: {key.partition(':')[2]}")
+            return _BoxNodes("system", f"of no distribution: {key.partition(':')[2]}")
         if key.startswith("names:"):
-            return _Group("library", "")
+            return _BoxNodes("library", "")
         owner = self._graph.nodes.get(key)
-        return _Group(owner.kind if owner is not None else node.kind, owner.label if owner else key)
+        return _BoxNodes(
+            owner.kind if owner is not None else node.kind, owner.label if owner else key
+        )
 
 
-def _box(key: str, group: _Group, graph: Graph) -> Box:
+def _box(key: str, group: _BoxNodes, graph: Graph) -> Box:
     names = sorted(node.label for node in group.nodes if node.kind in ("file", "library"))
     title = _lines(names)
     if group.kind == "library":

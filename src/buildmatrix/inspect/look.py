@@ -74,8 +74,8 @@ def _file(path: Path, catalogue: Catalogue) -> Inspection:
         inventory = collect(tree)
     finally:
         tree.close()
-    known = inventory.binaries or inventory.artefacts or inventory.containers or inventory.unread
-    if not known:
+    facts = inventory.binaries or inventory.artefacts or inventory.containers or inventory.unread
+    if not facts:
         raise UsageError(
             f"{path} is no ELF object, no file of device code, no archive of such and no wheel; "
             "nothing to inspect"
@@ -122,7 +122,7 @@ def _wheel(
         from buildmatrix.store.facts import digest
 
         inventory = cache.inventory(f"wheel {digest(path)}", scan)
-    found = evidence(inventory, catalogue)
+    items = evidence(inventory, catalogue)
     return Inspection(
         path=readable(str(path)),
         size=path.stat().st_size,
@@ -130,10 +130,10 @@ def _wheel(
         binaries=inventory.binaries,
         artefacts=inventory.artefacts,
         distributions=inventory.distributions,
-        evidence=found,
-        shares=shares(found),
+        evidence=items,
+        shares=shares(items),
         unread=inventory.unread,
-        contents=contents(inventory, found, machines),
+        contents=contents(inventory, items, machines),
     )
 
 
@@ -141,12 +141,12 @@ def inspect_tree(
     name: str, inventory: Inventory, catalogue: Catalogue, machines: Machines | None = None
 ) -> Inspection:
     """What an image or a folder holds; files are added up and not told one by one."""
-    found = evidence(inventory, catalogue)
+    items = evidence(inventory, catalogue)
     return Inspection(
         path=readable(name),
         size=inventory.stats.bytes_total,
         kind="tree",
-        shares=shares(found),
+        shares=shares(items),
         unread=inventory.unread,
-        contents=contents(inventory, found, machines),
+        contents=contents(inventory, items, machines),
     )

@@ -12,7 +12,7 @@ from buildmatrix.reports.inspect.model import Share
 _HOLDS = ("bundled", "tool", "device-code", "static")
 
 
-def shares(found: Iterable[Evidence]) -> tuple[Share, ...]:
+def shares(evidence: Iterable[Evidence]) -> tuple[Share, ...]:
     """What each vendor has in each role; a file's bytes count once for a vendor.
 
     A file that is the vendor's as a whole counts as that, not for the device code in it.
@@ -21,7 +21,7 @@ def shares(found: Iterable[Evidence]) -> tuple[Share, ...]:
     groups: dict[tuple[str, str, str], list[Evidence]] = {}
     homes: dict[tuple[str, str], str] = {}
     for item in sorted(
-        (item for item in found if item.kind in order and item.role != PACKAGE_ROLE),
+        (item for item in evidence if item.kind in order and item.role != PACKAGE_ROLE),
         key=lambda item: order[item.kind],
     ):
         # What was linked in statically has no size of its own: it is told beside the rest.

@@ -76,9 +76,9 @@ def plain(value: Any) -> Any:
 @cache
 def _names(kind: Any) -> tuple[tuple[str, ...], frozenset[str]]:
     """Names of the fields in the JSON form, and those of them that are left out where None."""
-    told = tuple(_in_json(kind))
-    optional = frozenset(one.name for one in told if one.metadata == IF_KNOWN)
-    return tuple(one.name for one in told), optional
+    in_json = tuple(_in_json(kind))
+    optional = frozenset(field.name for field in in_json if field.metadata == IF_KNOWN)
+    return tuple(field.name for field in in_json), optional
 
 
 def _required(kind: Any) -> list[str]:
@@ -143,17 +143,17 @@ def _closed(kind: type, definition: Mapping[str, Any]) -> dict[str, Json]:
     """The schema of an object that has all of its properties, and no others."""
     properties: dict[str, Json] = {}
     hints = get_type_hints(kind)
-    for one in _in_json(kind):
-        value = _exact(definition["properties"][one.name])
-        keys = get_args(next(iter(get_args(hints[one.name])), None))
+    for field in _in_json(kind):
+        value = _exact(definition["properties"][field.name])
+        keys = get_args(next(iter(get_args(hints[field.name])), None))
         if "additionalProperties" in value and keys:
             # A table whose keys are a few texts has all of them.
             value = _object(dict.fromkeys(keys, value["additionalProperties"]), keys)
-        if one.metadata == IF_KNOWN:
+        if field.metadata == IF_KNOWN:
             (value,) = (item for item in value["anyOf"] if item != {"type": "null"})
-        if (kind, one.name) in _VALUES:
-            value = {"enum": list(_VALUES[kind, one.name])}
-        properties[one.name] = value
+        if (kind, field.name) in _VALUES:
+            value = {"enum": list(_VALUES[kind, field.name])}
+        properties[field.name] = value
     return _object(properties, _required(kind))
 
 

@@ -70,15 +70,15 @@ def _of_other_line(image: ImageSubject, verdict: Verdict, finding: Finding) -> V
 
 
 def _not_clean(verdict: Verdict, finding: Finding) -> Verdict:
-    what: VerdictName = "bloat" if finding.severity == "error" else "optional"
-    if verdict.verdict == what:
+    name: VerdictName = "bloat" if finding.severity == "error" else "optional"
+    if verdict.verdict == name:
         return verdict
-    said = (
+    reason = (
         finding.message.partition(", of no use")[0]
         .partition(": libraries of two")[0]
         .removeprefix(f"{verdict.name} ")
     )
     vendors = {*verdict.vendors, *([finding.vendor] if finding.vendor is not None else [])}
     return replace(
-        verdict, verdict=what, reason=f"by its name: {said}", vendors=tuple(sorted(vendors))
+        verdict, verdict=name, reason=f"by its name: {reason}", vendors=tuple(sorted(vendors))
     )

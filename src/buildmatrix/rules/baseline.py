@@ -11,14 +11,14 @@ from buildmatrix.rules.model import Finding
 REASON = "it is in the baseline report"
 
 
-def apply(findings: Iterable[Finding], known: Collection[str]) -> tuple[Finding, ...]:
-    """The same findings; open ones whose fingerprint is `known` are accepted.
+def apply(findings: Iterable[Finding], fingerprints: Collection[str]) -> tuple[Finding, ...]:
+    """The same findings; open ones whose fingerprint is one of `fingerprints` are accepted.
 
     Fingerprints hold no target and no version: a baseline outlives upgrades and renamed targets.
     """
     return tuple(
         replace(finding, waived=REASON)
-        if finding.waived is None and finding.fingerprint in known
+        if finding.waived is None and finding.fingerprint in fingerprints
         else finding
         for finding in findings
     )

@@ -11,16 +11,16 @@ from buildmatrix.catalogue.model import DistributionMatch, Evidence
 _FIRST_NAME = re.compile(r" / (?![^(]*\))")
 
 
-def is_foreign(thing: Evidence | DistributionMatch, backend: str, catalogue: Catalogue) -> bool:
+def is_foreign(item: Evidence | DistributionMatch, backend: str, catalogue: Catalogue) -> bool:
     """Whether a thing belongs to another vendor than `backend` does.
 
     What has no vendor is foreign nowhere, and backends of one vendor (oneAPI and OpenVINO) are
     not foreign to each other.
     """
-    if thing.vendor is None or thing.backend == backend:
+    if item.vendor is None or item.backend == backend:
         return False
     own = catalogue.backends.get(backend)
-    return own is None or own.vendor != thing.vendor
+    return own is None or own.vendor != item.vendor
 
 
 def title(backend: str, catalogue: Catalogue) -> str:

@@ -37,8 +37,8 @@ def device_code_bytes(inventory: Inventory) -> Mapping[str, Carried]:
 
     A wheel says what a whole file takes in it; for other trees it is an estimate.
     """
-    found = ((binary.path, _carried(binary)) for binary in inventory.binaries)
-    return {path: carried for path, carried in found if carried.most}
+    pairs = ((binary.path, _carried(binary)) for binary in inventory.binaries)
+    return {path: carried for path, carried in pairs if carried.most}
 
 
 def _carried(binary: Binary) -> Carried:

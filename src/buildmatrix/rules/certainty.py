@@ -82,11 +82,11 @@ class Unopened:
 
 def unopened(wheels: Wheels) -> Mapping[str, Unopened]:
     """What was left closed, by distribution (`name==version`); nothing for what is all known."""
-    found: dict[str, Counter[str]] = {}
+    counters: dict[str, Counter[str]] = {}
     traces = {item.path for item in wheels.foreign if item.kind == "needed"}
     strong = {item.distribution for item in wheels.foreign if item.weight == "strong"}
     for file in wheels.inventory.closed:
-        counts = found.setdefault(file.owner or "", Counter())
+        counts = counters.setdefault(file.owner or "", Counter())
         if file.path.endswith((".py", ".pyc")):
             counts["lazy" if file.lazy else "python"] += 1
         elif _may_decide(file):
@@ -96,7 +96,7 @@ def unopened(wheels: Wheels) -> Mapping[str, Unopened]:
             counts["hidden"] += file.size
             counts["largest"] = max(counts["largest"], file.size)
     for binary in wheels.inventory.binaries:
-        counts = found.setdefault(binary.owner or "", Counter())
+        counts = counters.setdefault(binary.owner or "", Counter())
         counts["binaries"] += 1
         counts["size"] += binary.size
         if binary.elf.read is None:
@@ -110,8 +110,12 @@ def unopened(wheels: Wheels) -> Mapping[str, Unopened]:
         kind, most = ("coded", "behind") if binary.elf.device_code else ("partial", "largest")
         counts[kind if room else "cut"] += 1
         counts[most] = max(counts[most], room)
-    left = {owner: Unopened(**counts) for owner, counts in found.items()}
-    return {owner: one for owner, one in left.items() if one.has_more or one.python or one.lazy}
+    left = {owner: Unopened(**counts) for owner, counts in counters.items()}
+    return {
+        owner: files
+        for owner, files in left.items()
+        if files.has_more or files.python or files.lazy
+    }
 
 
 def _may_decide(file: ClosedFile) -> bool:
@@ -202,24 +206,24 @@ def may_be(verdict: Verdict, left: Unopened | None, gain: Gain | None) -> Verdic
     return "broken" if may_break else "bloat"
 
 
-def what_stays_open(item: Unopened, gain: Gain | None, cost: int) -> str | None:
+def what_stays_open(left: Unopened, gain: Gain | None, cost: int) -> str | None:
     """The sentence for a report; None where everything was read that could matter.
 
     `cost` is what reading the rest takes: the bytes of the wheel.
     """
     parts = []
-    partial = item.partial + item.coded + item.cut
-    if item.closed:
-        parts.append(f"{item.closed} of {count(item.binaries, 'binary file')} not opened")
+    partial = left.partial + left.coded + left.cut
+    if left.closed:
+        parts.append(f"{left.closed} of {count(left.binaries, 'binary file')} not opened")
     if partial:
         parts.append(f"{partial} read in part")
-    if item.python and gain in ("verdict", "trace"):
-        parts.append(f"{count(item.python, 'Python file')} not read")
-    elif item.lazy:
-        parts.append(f"{count(item.lazy, 'Python file')} that no import runs not read")
+    if left.python and gain in ("verdict", "trace"):
+        parts.append(f"{count(left.python, 'Python file')} not read")
+    elif left.lazy:
+        parts.append(f"{count(left.lazy, 'Python file')} that no import runs not read")
     if not parts:
         return None
-    what = {
+    consequence = {
         "verdict": ", so the verdict may change",
         "amount": ", so the verdict may change",
         "trace": ", so names of libraries that it loads when asked to may be missing",
@@ -227,7 +231,7 @@ def what_stays_open(item: Unopened, gain: Gain | None, cost: int) -> str | None:
         "detail": ", so architectures may be incomplete",
         None: "",
     }[gain]
-    return f"{' and '.join(parts)}{what}: `audit --deep` reads the rest ({size(cost)})"
+    return f"{' and '.join(parts)}{consequence}: `audit --deep` reads the rest ({size(cost)})"
 
 
 def with_unparsed(verdicts: Iterable[Verdict], inventory: Inventory) -> tuple[Verdict, ...]:
@@ -239,8 +243,8 @@ def with_unparsed(verdicts: Iterable[Verdict], inventory: Inventory) -> tuple[Ve
     for unparsed in inventory.unparsed:
         files.setdefault(unparsed.owner or "", []).append(unparsed)
     return tuple(
-        _with_files(verdict, found)
-        if (found := files.get(f"{verdict.name}=={verdict.version}"))
+        _with_files(verdict, own)
+        if (own := files.get(f"{verdict.name}=={verdict.version}"))
         else verdict
         for verdict in verdicts
     )
@@ -253,10 +257,10 @@ def _with_files(verdict: Verdict, files: Sequence[Unparsed]) -> Verdict:
         parts.append(f"{count(len(needed), 'Python file')} that its import runs not read whole")
     if len(files) > len(needed):
         parts.append(f"{count(len(files) - len(needed), 'other Python file')} not read whole")
-    said = replace(
-        verdict, open="; ".join(one for one in (verdict.open, " and ".join(parts)) if one)
+    noted = replace(
+        verdict, open="; ".join(part for part in (verdict.open, " and ".join(parts)) if part)
     )
     # What is unfit by anything else may prove to be broken as well, and stays unfit.
     if not needed or verdict.verdict in UNFIT:
-        return said
-    return replace(said, certain=False, may_be="broken")
+        return noted
+    return replace(noted, certain=False, may_be="broken")

@@ -59,8 +59,8 @@ def _default_build(
 
 
 def _other(subject: Subject, match: DistributionMatch) -> str:
-    known = subject.backend in match.replace
-    return f"; there is a build for {subject.backend}" if known else ""
+    has_build = subject.backend in match.replace
+    return f"; there is a build for {subject.backend}" if has_build else ""
 
 
 def _brings(subject: Subject, asker: Present) -> bool:

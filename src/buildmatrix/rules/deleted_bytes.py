@@ -30,12 +30,12 @@ def check(image: ImageSubject) -> Iterator[Finding]:
     for (layer, by, vendor), group in groupby(
         judged, key=lambda item: (item[1].layer, item[1].by, _vendor(item[0]))
     ):
-        found = list(group)
+        pairs = list(group)
         groups = sorted(
-            (buried for _, buried in found), key=lambda buried: (-buried.size, buried.path)
+            (buried for _, buried in pairs), key=lambda buried: (-buried.size, buried.path)
         )
         total = sum(buried.size for buried in groups)
-        evidence = tuple(item for items, _ in found for item in items)
+        evidence = tuple(item for items, _ in pairs for item in items)
         if vendor or total > image.policy.bloat_threshold:
             yield _finding(image, groups, total, layer, by, evidence)
 
@@ -48,19 +48,19 @@ def _finding(
     by: int,
     evidence: tuple[Evidence, ...],
 ) -> Finding:
-    what = f"{size(total)} in {listing(buried.path or '/' for buried in groups)}"
+    content = f"{size(total)} in {listing(buried.path or '/' for buried in groups)}"
     if evidence:
         names = listing(dict.fromkeys(item.detail for item in evidence))
-        what = f"{title(evidence[0].backend, image.catalogue)} ({names}), {what},"
+        content = f"{title(evidence[0].backend, image.catalogue)} ({names}), {content},"
     verb = "replaced" if all(buried.replaced for buried in groups) else "deleted"
     layers = image.inventory.layers
     is_base = by < len(layers) and layers[by].is_base
-    whose = f" Both are layers of the base image {image.target.base.final}." if is_base else ""
+    origin = f". Both are layers of the base image {image.target.base.final}." if is_base else ""
     return finding(
         "BM604",
         image,
-        f"{what} came with {layer_name(image, layer)} and was {verb} by {layer_name(image, by)}: "
-        f"no container sees it, and every pull still carries it{'.' if whose else ''}{whose}",
+        f"{content} came with {layer_name(image, layer)} and was {verb} by "
+        f"{layer_name(image, by)}: no container sees it, and every pull still carries it{origin}",
         severity="error" if evidence else "note" if is_base else "warning",
         vendor=evidence[0].vendor if evidence else None,
         path=groups[0].path,
@@ -100,12 +100,12 @@ def _vendor(evidence: tuple[Evidence, ...]) -> str:
 def _foreign(image: ImageSubject, buried: Buried) -> tuple[Evidence, ...]:
     """What the names of hidden files say of another vendor; nothing for what says nothing."""
     last = buried.path.rpartition("/")[2]
-    found: list[Evidence] = []
+    evidence: list[Evidence] = []
     if last.endswith(_METADATA):
         name, _, rest = last.rpartition(".")[0].partition("-")
         match = distribution(name, rest, image.catalogue)
         if match is not None and match.vendor is not None and match.weight == "strong":
-            found.append(
+            evidence.append(
                 Evidence(
                     kind="declared",
                     vendor=match.vendor,
@@ -121,7 +121,7 @@ def _foreign(image: ImageSubject, buried: Buried) -> tuple[Evidence, ...]:
     for name in buried.names:
         for owned in library(name, f"{buried.path}/{name}", image.catalogue):
             if owned.weight == "strong" and owned.owned.vendor is not None:
-                found.append(
+                evidence.append(
                     Evidence(
                         kind="bundled",
                         vendor=owned.owned.vendor,
@@ -135,6 +135,6 @@ def _foreign(image: ImageSubject, buried: Buried) -> tuple[Evidence, ...]:
                         size=buried.size,
                     )
                 )
-    foreign = [item for item in found if image.is_foreign(item)]
+    foreign = [item for item in evidence if image.is_foreign(item)]
     # Groups that hold several vendors' files are told of as the first one's: its files are largest.
     return tuple(item for item in foreign if item.vendor == foreign[0].vendor)

@@ -19,15 +19,15 @@ _METADATA = ".dist-info"
 
 def check(image: ImageSubject) -> Iterator[Finding]:
     """One finding per name: for what an interpreter sees twice, else for what a layer replaced."""
-    told: set[str] = set()
+    reported: set[str] = set()
     for path, copies in _seen_twice(image):
         name = copies[0].name
-        if name not in told and _matters(image, copies):
-            told.add(name)
+        if name not in reported and _matters(image, copies):
+            reported.add(name)
             yield _shadowed(image, path, copies)
     for name, version, place in _replaced(image):
-        if name not in told:
-            told.add(name)
+        if name not in reported:
+            reported.add(name)
             yield from _exchanged(image, name, version, place)
 
 
@@ -51,15 +51,15 @@ def _by_folder(everything: Sequence[Distribution]) -> Iterator[list[Distribution
     folders: dict[str, list[Distribution]] = {}
     for item in everything:
         folders.setdefault(posixpath.dirname(item.path), []).append(item)
-    for _, those in sorted(folders.items()):
-        for _, copies in sorted(_by_name(those).items()):
+    for _, neighbors in sorted(folders.items()):
+        for _, copies in sorted(_by_name(neighbors).items()):
             if len(copies) > 1:
                 yield copies
 
 
-def _by_name(those: Iterable[Distribution]) -> Mapping[str, list[Distribution]]:
+def _by_name(distributions: Iterable[Distribution]) -> Mapping[str, list[Distribution]]:
     names: dict[str, list[Distribution]] = {}
-    for item in sorted(those, key=lambda one: one.path):
+    for item in sorted(distributions, key=lambda item: item.path):
         names.setdefault(item.name, []).append(item)
     return names
 
@@ -81,20 +81,21 @@ def _shadowed(
     folders = {posixpath.dirname(copy.path) for copy in copies}
     places = listing(f"{copy.version} in {posixpath.dirname(copy.path)}" for copy in copies)
     if len(folders) == 1:
-        said = (
+        message = (
             f"{first.name} is recorded as {' and '.join(copy.version for copy in copies)} in "
             f"{folders.pop()}: one was unpacked over the other, and which files are whose is open"
         )
     else:
         interpreter = "an interpreter" if path is None else path.interpreter
         hidden = sum(other.size for other in others)
-        said = f"{interpreter} finds {first.name} twice ({places}): it imports {first.version}" + (
-            f", and {size(hidden)} are never used" if hidden else ""
+        message = (
+            f"{interpreter} finds {first.name} twice ({places}): it imports {first.version}"
+            + (f", and {size(hidden)} are never used" if hidden else "")
         )
     return finding(
         "BM205",
         image,
-        said,
+        message,
         severity=_severity(image, copies),
         vendor=_vendor(image, copies),
         owner=f"{first.name}=={first.version}",

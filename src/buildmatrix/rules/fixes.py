@@ -60,10 +60,11 @@ def index_fix(subject: Subject, name: str) -> Fix:
             f"name {name} in a requirement file, so that `torch = {quoted(route)}` covers it, and "
             "lock again",
         )
-    here = "" if subject.target.project else f"take uv's `--torch-backend {route}`, or "
+    alternative = "" if subject.target.project else f"take uv's `--torch-backend {route}`, or "
     return Fix(
         "index",
-        f"{here}write `torch = {quoted(route)}` under [backend.{subject.backend}], and lock again",
+        f"{alternative}write `torch = {quoted(route)}` under [backend.{subject.backend}], and lock "
+        "again",
         f"[backend.{subject.backend}]\ntorch = {quoted(route)}\n",
         (SpecChange("torch", "torch", route),),
     )
@@ -121,10 +122,10 @@ def _line_twin(subject: Subject, name: str, version: str, line: str) -> str | No
     twin = name.replace(match.toolkit, line)
     # NVIDIA left the line out of some names, and keeps empty projects under the old kind of name.
     bare = name.removesuffix(f"-cu{match.toolkit}")
-    for known in (twin, bare):
-        other = distribution(known, "", subject.catalogue)
-        if other is not None and other.entry == known:
-            return known
+    for candidate in (twin, bare):
+        other = distribution(candidate, "", subject.catalogue)
+        if other is not None and other.entry == candidate:
+            return candidate
     other = distribution(twin, "", subject.catalogue)
     return twin if other is not None and other.toolkit == line else None
 
@@ -185,9 +186,9 @@ def _replace(
 ) -> Fix:
     target = order.target or ""
     text, patch = _entry(subject, f"replace = {{ {name} = {quoted(target)} }}")
-    here = "" if subject.target.project else f"ask for {target} in place of {name}, or "
+    alternative = "" if subject.target.project else f"ask for {target} in place of {name}, or "
     changes = (SpecChange("replace", name, target), *instead)
-    return Fix("replace", here + text + _aside(order), patch, changes)
+    return Fix("replace", alternative + text + _aside(order), patch, changes)
 
 
 def _remove(subject: Subject, name: str, order: Replacement) -> Fix:

@@ -50,7 +50,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
             f"{holder(owner)} links {listing(item.detail for item in items)} of "
             f"{title(first.backend, image.catalogue)}"
             + (
-                f", and {image.here} does not have {listing(item.detail for item in absent)}: "
+                f", and {image.noun} does not have {listing(item.detail for item in absent)}: "
                 f"{first.path} cannot be loaded" + (", and no import needs it" if harmless else "")
                 if absent
                 else f"; {first.path} loads it where {image.backend} should be alone"
@@ -67,9 +67,9 @@ def check(image: ImageSubject) -> Iterator[Finding]:
 
 def _fix(image: ImageSubject, name: str, version: str | None, harmless: bool) -> Fix | None:
     """What the catalogue knows to do; a build of one's own is too much for a file nobody needs."""
-    known = fix(image, name, version, "BM301")
-    if not harmless or known is None or known.kind != "rebuild":
-        return known
+    usual = fix(image, name, version, "BM301")
+    if not harmless or usual is None or usual.kind != "rebuild":
+        return usual
     return Fix(
         "waive",
         f"nothing has to be done as long as nobody asks {name} for that file; accept it with a "

@@ -27,20 +27,20 @@ def check(image: ImageSubject) -> Iterator[Finding]:
             if name not in image.tree.installed
         ]
         for vendor in sorted({match.vendor for _, match in required if match.vendor is not None}):
-            those = [(name, match) for name, match in required if match.vendor == vendor]
+            of_vendor = [(name, match) for name, match in required if match.vendor == vendor]
             owner = f"{item.name}=={item.version}"
             yield finding(
                 "BM110",
                 image,
-                f"{item.name} {item.version} requires {listing(name for name, _ in those)}, which "
-                f"is for {title(those[0][1].backend, image.catalogue)} and of no use on "
+                f"{item.name} {item.version} requires {listing(name for name, _ in of_vendor)}, "
+                f"which is for {title(of_vendor[0][1].backend, image.catalogue)} and of no use on "
                 f"{image.backend}",
                 vendor=vendor,
                 owner=owner,
                 path=item.path,
                 chain=(
                     *(image.chain_to(item.name) or (f"{item.name} {item.version}",)),
-                    those[0][0],
+                    of_vendor[0][0],
                 ),
                 fix=fix(image, item.name, item.version, "BM110"),
             )

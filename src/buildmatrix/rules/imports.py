@@ -37,12 +37,12 @@ def imported(
     statements: Sequence[PythonImport], installed: Mapping[str, str], catalogue: Catalogue
 ) -> Mapping[str, tuple[Imported, ...]]:
     """By `name==version` of the importer, what it imports that the catalogue knows."""
-    found: dict[str, list[Imported]] = {}
+    by_importer: dict[str, list[Imported]] = {}
     for python_import in statements:
         match = _match(python_import, installed, catalogue)
         if match is not None:
-            found.setdefault(python_import.owner, []).append(Imported(python_import, match))
-    return {owner: tuple(those) for owner, those in found.items()}
+            by_importer.setdefault(python_import.owner, []).append(Imported(python_import, match))
+    return {owner: tuple(imports) for owner, imports in by_importer.items()}
 
 
 def _match(

@@ -30,8 +30,8 @@ def check(image: ImageSubject) -> Iterator[Finding]:
     for owner, vendor, items in by_owner(code):
         if any(not item.architectures or item.path in image.partial for item in items):
             continue  # Code that could not be named, or was not read, may be for any architecture.
-        there = sorted({arch for item in items for arch in item.architectures})
-        served = {arch: support(arch, there) for arch in image.target.archs}
+        present = sorted({arch for item in items for arch in item.architectures})
+        served = {arch: support(arch, present) for arch in image.target.archs}
         missing = [arch for arch, how in served.items() if how == "none"]
         late = [arch for arch, how in served.items() if how == "jit"]
         if not missing and not late:
@@ -41,7 +41,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
             "BM402",
             image,
             f"{holder(owner)} has no device code for {listing(missing)}: kernels fail there with "
-            f"`no kernel image`; it has {listing(there, 8)}"
+            f"`no kernel image`; it has {listing(present, 8)}"
             if missing
             else f"{holder(owner)} has no binary code for {listing(late)}: the driver compiles its "
             "portable code at the first start, which can take minutes",

@@ -45,7 +45,7 @@ def _unknown(subject: Subject, present: Present, unchecked: Unchecked, service: 
 def _failed(subject: Subject, failed: list[tuple[Present, Unchecked]], service: str) -> Finding:
     names = [present.name for present, _ in failed]
     reasons = listing((unchecked.why for _, unchecked in failed), 2)
-    what = (
+    outcome = (
         f"none of {count(len(failed), 'distribution')} could"
         if len(failed) == len(subject.present)
         else f"{listing(names)} could not"
@@ -53,7 +53,7 @@ def _failed(subject: Subject, failed: list[tuple[Present, Unchecked]], service: 
     return finding(
         "BM802",
         subject,
-        f"{what} be checked for known vulnerabilities by {service}: {reasons}",
+        f"{outcome} be checked for known vulnerabilities by {service}: {reasons}",
         fix=Fix(
             "waive",
             "run again when the service answers, name another one in [policy.vulnerabilities], or "

@@ -40,7 +40,8 @@ def _finding(image: ImageSubject, leftover: Leftover, foreign: tuple[Evidence, .
     return finding(
         "BM605",
         image,
-        f"{_said(leftover)}{holds}: nothing of it is installed, and every pull carries it{left_by}",
+        f"{_description(leftover)}{holds}: nothing of it is installed, and every pull "
+        f"carries it{left_by}",
         severity=_severity(leftover, foreign),
         vendor=foreign[0].vendor if foreign else None,
         path=leftover.path,
@@ -54,7 +55,7 @@ def _finding(image: ImageSubject, leftover: Leftover, foreign: tuple[Evidence, .
     )
 
 
-def _said(leftover: Leftover) -> str:
+def _description(leftover: Leftover) -> str:
     """`root/.cache/uv (1.2 GB, 340 files) is uv's cache`"""
     where = leftover.path or "/"
     if leftover.title:

@@ -27,10 +27,10 @@ def reach(
     Extension modules of a distribution whose Python code says nothing of any of its files are
     taken to be imported.
     """
-    told = {binary.owner for binary in inventory.binaries if binary.reach != "unknown"}
+    described = {binary.owner for binary in inventory.binaries if binary.reach != "unknown"}
     result: dict[str, Reach] = {
         binary.path: "import"
-        if binary.reach == "unknown" and binary.owner not in told and is_extension(binary.path)
+        if binary.reach == "unknown" and binary.owner not in described and is_extension(binary.path)
         else binary.reach
         for binary in inventory.binaries
     }
@@ -40,11 +40,11 @@ def reach(
             links.setdefault(item.binary, []).append(path)
     for path in _chosen(inventory, links, hopeless):
         result[path] = "import"
-    for path, known in result.items():
-        if known == "chosen":
+    for path, extent in result.items():
+        if extent == "chosen":
             result[path] = "guarded"
     for level in _ORDER[:-1]:
-        reached = [path for path, known in result.items() if known == level]
+        reached = [path for path, extent in result.items() if extent == level]
         for path in reached:  # grows while it is walked
             for further in links.get(path, ()):
                 # A file that was not opened is there, and nothing is known of its own links.
@@ -69,10 +69,10 @@ def _chosen(
 
 def _is_lost(path: str, links: Mapping[str, list[str]], hopeless: Collection[str]) -> bool:
     ahead, seen = [path], {path}
-    for one in ahead:  # grows while it is walked
-        if one in hopeless:
+    for file in ahead:  # grows while it is walked
+        if file in hopeless:
             return True
-        for further in links.get(one, ()):
+        for further in links.get(file, ()):
             if further not in seen:
                 seen.add(further)
                 ahead.append(further)

@@ -19,13 +19,13 @@ _FILES = ("BM201", "BM203", "BM301", "BM401", "BM501")
 
 def without_repeats(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings without those that repeat another one of the same target, in their order."""
-    them = tuple(findings)
+    ordered = tuple(findings)
     about: dict[tuple[str, str], list[Finding]] = {}
-    for finding in them:
+    for finding in ordered:
         for name in finding.distributions:
             about.setdefault((finding.target, name), []).append(finding)
     return tuple(
-        item for item in them if not any(_repeats(item, other) for other in _beside(item, about))
+        item for item in ordered if not any(_repeats(item, other) for other in _beside(item, about))
     )
 
 

@@ -16,15 +16,15 @@ def check(image: ImageSubject) -> Iterator[Finding]:
     """At most one finding, which names the largest distributions."""
     budgets = image.policy.max_size
     budget = budgets.get(image.backend, budgets.get("*"))
-    there = image.inventory.stats.bytes_total
-    if budget is None or there <= budget:
+    total = image.inventory.stats.bytes_total
+    if budget is None or total <= budget:
         return
     largest = sorted(image.inventory.distributions, key=lambda item: (-item.size, item.name))
     shown = ", ".join(f"{item.name} {size(item.size)}" for item in largest[:_SHOWN])
     yield finding(
         "BM603",
         image,
-        f"the image holds {size(there)}, and `max-size` allows {size(budget)}"
+        f"the image holds {size(total)}, and `max-size` allows {size(budget)}"
         + (f"; the largest distributions are {shown}" if shown else ""),
         fix=Fix(
             "remove",

@@ -28,7 +28,7 @@ def check(wheels: Wheels) -> Iterator[Finding]:
     """
     for name, why in sorted(wheels.without_wheel.items()):
         package = wheels.packages.get(name)
-        what = f"{name} {package.version if package is not None else ''}".rstrip()
+        label = f"{name} {package.version if package is not None else ''}".rstrip()
         is_own = package is not None and _is_own(package)
         is_built = package is not None and not package.unknown and _is_built(package)
         holds = (
@@ -49,10 +49,10 @@ def check(wheels: Wheels) -> Iterator[Finding]:
         yield finding(
             "BM107",
             wheels,
-            f"{what}: {why}; {holds}{requires}",
+            f"{label}: {why}; {holds}{requires}",
             severity="note" if is_own or name in wheels.target.no_binary else "warning",
             owner=f"{name}=={package.version if package is not None else ''}",
-            chain=wheels.chain_to(name) or (what,),
+            chain=wheels.chain_to(name) or (label,),
             fix=Fix("pin", advice, accept("BM107", distribution=name)),
         )
 

@@ -76,11 +76,11 @@ class Subject:
     @cached_property
     def matches(self) -> tuple[tuple[Present, DistributionMatch], ...]:
         """The distributions that the catalogue knows."""
-        found = (
+        pairs = (
             (present, distribution(present.name, present.version, self.catalogue))
             for present in self.present
         )
-        return tuple((present, match) for present, match in found if match is not None)
+        return tuple((present, match) for present, match in pairs if match is not None)
 
     @cached_property
     def line(self) -> str | None:
@@ -103,9 +103,9 @@ class Subject:
             if match.backend == self.backend and (line := _line(present, match)) is not None
         )
 
-    def is_foreign(self, thing: Evidence | DistributionMatch) -> bool:
+    def is_foreign(self, item: Evidence | DistributionMatch) -> bool:
         """Whether a thing belongs to another vendor than the target's backend does."""
-        return is_foreign(thing, self.backend, self.catalogue)
+        return is_foreign(item, self.backend, self.catalogue)
 
     @cached_property
     def askers(self) -> frozenset[str]:
@@ -151,7 +151,7 @@ class ImageSubject(Subject):
     leftovers: tuple[Leftover, ...] = field(default=(), kw_only=True)
 
     @property
-    def here(self) -> str:
+    def noun(self) -> str:
         """How a message names what was read."""
         return "the image"
 

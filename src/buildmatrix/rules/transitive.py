@@ -17,32 +17,32 @@ def through(lock: Lock, verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
     `Package.via` says who requires whom: markers and extras are decided there already. What is
     worst counts, and of equals the nearest.
     """
-    known = {verdict.name: verdict for verdict in verdicts}
+    by_name = {verdict.name: verdict for verdict in verdicts}
     requires = _requires(lock)
     return tuple(
-        verdict if verdict.verdict in _BAD else _through(verdict, known, requires)
-        for verdict in known.values()
+        verdict if verdict.verdict in _BAD else _through(verdict, by_name, requires)
+        for verdict in by_name.values()
     )
 
 
 def _requires(lock: Lock) -> Mapping[str, Sequence[str]]:
     names = {package.name for package in lock.packages}
-    found: dict[str, list[str]] = {}
+    by_asker: dict[str, list[str]] = {}
     for package in sorted(lock.packages, key=lambda package: package.name):
         for asker in package.via:
             if asker in names:
-                found.setdefault(asker, []).append(package.name)
-    return found
+                by_asker.setdefault(asker, []).append(package.name)
+    return by_asker
 
 
 def _through(
-    item: Verdict, known: Mapping[str, Verdict], requires: Mapping[str, Sequence[str]]
+    item: Verdict, by_name: Mapping[str, Verdict], requires: Mapping[str, Sequence[str]]
 ) -> Verdict:
     #: Who is reached, and the requirement of `one` that leads there.
     reached: dict[str, str] = {name: name for name in requires.get(item.name, ())}
     bad: dict[str, tuple[Verdict, str]] = {}
     for name, first in (queue := list(reached.items())):  # grows while it is walked
-        verdict = known.get(name)
+        verdict = by_name.get(name)
         if verdict is not None and verdict.verdict in _BAD:
             bad.setdefault(verdict.verdict, (verdict, first))
             continue

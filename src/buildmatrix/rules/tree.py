@@ -85,9 +85,9 @@ class TreeView:
     unread_python: frozenset[str | None]
     policy: Policy
 
-    def is_foreign(self, thing: Evidence | DistributionMatch) -> bool:
+    def is_foreign(self, item: Evidence | DistributionMatch) -> bool:
         """Whether a thing belongs to another vendor than the backend does."""
-        return is_foreign(thing, self.backend, self.catalogue)
+        return is_foreign(item, self.backend, self.catalogue)
 
     def holds(self, names: Iterable[str | None]) -> bool:
         """Whether one of `names` is that of a library in the tree; `libx.so*` is any version."""

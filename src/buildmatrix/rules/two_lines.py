@@ -31,7 +31,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     if expected not in lines:
         expected = max(lines, key=lambda line: (len(lines[line]), int(line)))
     odd = [item for line in sorted(lines) if line != expected for item in lines[line]]
-    present, match = min(odd, key=lambda one: (len(subject.chain_to(one[0].name)), one[0].name))
+    present, match = min(odd, key=lambda pair: (len(subject.chain_to(pair[0].name)), pair[0].name))
     name = title(subject.backend, subject.catalogue)
     yield finding(
         "BM109",

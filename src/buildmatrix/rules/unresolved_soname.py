@@ -45,7 +45,7 @@ def _finding(image: ImageSubject, owner: str | None, missing: list[Needed]) -> F
         "BM302",
         image,
         f"{holder(owner)} links {listing(needed.name for needed in missing)}, which exists nowhere "
-        f"in {image.here} and is not given by the host: {first.binary} cannot be loaded"
+        f"in {image.noun} and is not given by the host: {first.binary} cannot be loaded"
         f"{_use(image, first)}{_lines(image, first)}",
         severity=severity,
         owner=owner,
@@ -87,12 +87,12 @@ def _fix(image: ImageSubject, owner: str | None, item: Needed, missing: Sequence
         )
     names = sorted({needed.name for needed in missing})
     entry = f"allow-unresolved = {{ {image.backend} = [{', '.join(map(quoted, names))}] }}"
-    never, them = ("it is", "it") if len(names) == 1 else ("they are", "them")
+    subject, pronoun = ("it is", "it") if len(names) == 1 else ("they are", "them")
     return Fix(
         "rebuild",
         f"install what provides {', '.join(names)}"
         + (f", or take {name} in a build for this runtime" if name else "")
-        + f"; or, if {never} never loaded, allow {them}: `{entry}` under [policy]",
+        + f"; or, if {subject} never loaded, allow {pronoun}: `{entry}` under [policy]",
         f"[policy]\n{entry}\n",
     )
 
@@ -127,8 +127,8 @@ def _severity(image: ImageSubject, owner: str | None, needed: Needed) -> Severit
         return "error"
     # What was not read may survive it.
     is_open = verdict is not None and verdict.is_open
-    known = bool(library(needed.name, None, image.catalogue)) and not is_open
-    return "error" if known and image.reach.get(needed.binary) == "import" else "warning"
+    in_catalogue = bool(library(needed.name, None, image.catalogue)) and not is_open
+    return "error" if in_catalogue and image.reach.get(needed.binary) == "import" else "warning"
 
 
 def _expected(image: ImageSubject, needed: Needed) -> bool:

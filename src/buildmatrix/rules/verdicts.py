@@ -123,7 +123,9 @@ def _verdict(tree: TreeView, item: Distribution, evidence: Sequence[Evidence]) -
     elif foreign.heaviest > tree.policy.bloat_threshold and verdict not in UNFIT:
         # It comes in runs of some hundred pieces: where some was seen, there may well be more.
         may_be = "bloat"
-    vendors = {part.vendor for part in strong} | {one.vendor for _, one in foreign.required}
+    vendors = {part.vendor for part in strong} | {
+        requirement.vendor for _, requirement in foreign.required
+    }
     return Verdict(
         name=item.name,
         version=item.version,
@@ -240,7 +242,7 @@ def _requiring(
     tree: TreeView, verdicts: Sequence[Verdict], inventory: Inventory
 ) -> Iterator[Verdict]:
     """The verdicts, with that of a build for another backend passed on to what requires it."""
-    bad = {one.name for one in verdicts if one.verdict in ("bloat", "broken")}
+    bad = {verdict.name for verdict in verdicts if verdict.verdict in ("bloat", "broken")}
     items = {(item.name, item.version): item for item in inventory.distributions}
     for verdict in verdicts:
         builds = [
@@ -278,7 +280,7 @@ def _optional(
     if foreign.size:
         bound = "at least" if foreign.is_incomplete else "only"
         return "optional", f"{bound} {size(foreign.size)} of it are foreign"
-    asked = [
+    opened = [
         part.detail
         for part in evidence
         if tree.is_foreign(part)
@@ -286,8 +288,8 @@ def _optional(
         and part.role != _GRAPHICS
         and (part.weight == "strong" or part.confidence == "high")
     ]
-    if asked:
-        return "optional", f"it reaches for {listing(asked)} when asked to"
+    if opened:
+        return "optional", f"it reaches for {listing(opened)} when asked to"
     for used in tree.imports.get(f"{item.name}=={item.version}", ()) if dormant is None else ():
         # What the catalogue calls harmless may look for other parts of its own vendor.
         own = match is not None and match.vendor == used.match.vendor
@@ -303,8 +305,8 @@ def _optional(
 
 def _architectures(evidence: Sequence[Evidence]) -> Mapping[str, tuple[str, ...]]:
     """GPU architectures by vendor, of this backend's code and of others'."""
-    found: dict[str, set[str]] = {}
+    by_vendor: dict[str, set[str]] = {}
     for item in evidence:
         if item.architectures:
-            found.setdefault(item.vendor, set()).update(item.architectures)
-    return {vendor: tuple(sorted(archs)) for vendor, archs in sorted(found.items())}
+            by_vendor.setdefault(item.vendor, set()).update(item.architectures)
+    return {vendor: tuple(sorted(archs)) for vendor, archs in sorted(by_vendor.items())}

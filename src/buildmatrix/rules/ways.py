@@ -47,10 +47,10 @@ class LockWays:
 
 
 def _steps(
-    starts: Iterable[str], children: Mapping[str, list[str]], known: Mapping[str, int]
+    starts: Iterable[str], children: Mapping[str, list[str]], settled: Mapping[str, int]
 ) -> dict[str, int]:
-    """Name → steps from the nearest start; names that are `known` keep theirs."""
-    steps = dict(known)
+    """Name → steps from the nearest start; names that are `settled` keep theirs."""
+    steps = dict(settled)
     queue = list(starts)
     steps |= dict.fromkeys(queue, 0)
     for name in queue:  # grows while it is walked: breadth first

@@ -26,8 +26,8 @@ class Wheels(ImageSubject):
     without_wheel: Mapping[str, str]
 
     @property
-    def here(self) -> str:
-        """See `ImageSubject.here`."""
+    def noun(self) -> str:
+        """See `ImageSubject.noun`."""
         return "this lock"
 
 
@@ -75,8 +75,8 @@ def resolved(inventory: Inventory) -> Resolution:
     closed: dict[str, list[str]] = {}
     for file in inventory.closed:
         name = file.path.rpartition("/")[2]
-        for known in {name, demangle(name)} & wanted:
-            closed.setdefault(known, []).append(file.path)
+        for wanted_name in {name, demangle(name)} & wanted:
+            closed.setdefault(wanted_name, []).append(file.path)
     return replace(
         resolution, needed=tuple(_with_closed(needed, closed) for needed in resolution.needed)
     )

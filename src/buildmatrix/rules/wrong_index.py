@@ -19,13 +19,13 @@ from buildmatrix.rules.subject import Present, Subject
 
 def check(subject: Subject) -> Iterator[Finding]:
     """Members of a routed family that did not take the route."""
-    said = {
+    reported = {
         item.distribution
         for rule in (foreign_local_version.check, default_build.check)
         for item in rule(subject)
     }
     for present, match in subject.matches:
-        if present.name in said:
+        if present.name in reported:
             continue
         strayed = _off_the_index(present, subject) or _off_the_route(present, match, subject)
         if strayed is None:

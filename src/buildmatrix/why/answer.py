@@ -23,14 +23,14 @@ def answer(
     with `every`, the `most` shortest.
     """
     ways = Ways(graph)
-    asked = question.nodes if every else _each_first(question.nodes)
-    nodes = asked[: min(subjects, MOST_SUBJECTS)]
+    candidates = question.nodes if every else _each_first(question.nodes)
+    nodes = candidates[: min(subjects, MOST_SUBJECTS)]
     return Answer(
         source,
         question,
         tuple(_subject(graph, ways, node, most if every else 1) for node in nodes),
         graph,
-        left_out=asked[len(nodes) :],
+        left_out=candidates[len(nodes) :],
         notes=graph.notes,
     )
 
@@ -104,11 +104,11 @@ def _hold(edge: Edge) -> bool:
     return edge.kind == "holds"
 
 
-def _brought(ways: Ways, node: Node, found: Chains) -> Chain | None:
+def _brought(ways: Ways, node: Node, shown: Chains) -> Chain | None:
     """How the file came to be there, where that is not what the chains say anyway."""
     if node.kind != "file" or node.owner is None:
         return None
-    if found.chains and found.chains[0].edges and found.chains[0].edges[-1].kind == "holds":
+    if shown.chains and shown.chains[0].edges and shown.chains[0].edges[-1].kind == "holds":
         return None
     chains = ways.to(
         node.id, last=lambda edge: edge.kind == "holds" and edge.source == node.owner, most=1

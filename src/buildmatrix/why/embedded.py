@@ -23,7 +23,7 @@ def embedded(
     for item in evidence:
         if item.kind not in ("static", "device-code"):
             continue
-        name, marks = _told(item)
+        name, marks = _name_and_marks(item)
         id = f"embedded:{item.backend}:{name}:{item.path}"
         if id in nodes:
             continue
@@ -54,7 +54,7 @@ def embedded(
     return list(nodes.values()), edges
 
 
-def _told(item: Evidence) -> tuple[str, tuple[str, ...]]:
+def _name_and_marks(item: Evidence) -> tuple[str, tuple[str, ...]]:
     """Name and marks, which evidence has as one text: `cudart (mark, mark)`."""
     if item.kind == "static":
         name, _, marks = item.detail.partition(" (")

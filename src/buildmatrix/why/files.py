@@ -55,7 +55,7 @@ def files(inventory: Inventory, resolution: Resolution, packages: Iterable[Edge]
     `packages` has the edges between distributions: what a distribution does not bring with it, its
     processes need not have.
     """
-    return _Builder(inventory, resolution, _Brings(packages)).build()
+    return _FileGraphBuilder(inventory, resolution, _Brings(packages)).build()
 
 
 class _Brings:
@@ -66,23 +66,23 @@ class _Brings:
         for edge in edges:
             if edge.kind in ("requires", "imports"):
                 self._out.setdefault(edge.source, []).append(edge.target)
-        self._known: dict[str, frozenset[str]] = {}
+        self._reachable: dict[str, frozenset[str]] = {}
 
     def __call__(self, owner: str | None, other: str | None) -> bool:
         if owner is None or other is None or owner == other:
             return True
-        if owner not in self._known:
+        if owner not in self._reachable:
             ahead = [owner]
             seen = {owner}
             for id in ahead:  # grows while it is walked
                 new = [target for target in self._out.get(id, ()) if target not in seen]
                 seen.update(new)
                 ahead += new
-            self._known[owner] = frozenset(seen)
-        return other in self._known[owner]
+            self._reachable[owner] = frozenset(seen)
+        return other in self._reachable[owner]
 
 
-class _Builder:
+class _FileGraphBuilder:
     def __init__(self, inventory: Inventory, resolution: Resolution, brings: _Brings) -> None:
         self._inventory = inventory
         self._brings = brings
@@ -213,19 +213,19 @@ class _Builder:
     def _opens(self, binary: Binary) -> Iterator[Edge]:
         """Names in the data of a file, but those that it needs anyway and its own."""
         source = file_id(binary.path)
-        known = {*binary.elf.needed, *self._names.get(binary.path, ())}
+        excluded = {*binary.elf.needed, *self._names.get(binary.path, ())}
         for note in binary.elf.dlopen_notes:
             for name in note.sonames:
-                if name not in known:
-                    known.add(name)
+                if name not in excluded:
+                    excluded.add(name)
                     for target in self._targets(name):
                         text = f"{name} ({note.priority})"
                         yield Edge("dlopen-note", source, target, text, certain=False)
         for literal in sorted(binary.elf.literals, key=lambda item: not item.exact):
             name = literal.text.rpartition("/")[2]
-            if name in known or not name:
+            if name in excluded or not name:
                 continue
-            known.add(name)
+            excluded.add(name)
             for target in self._targets(name):
                 if target != source:
                     text = literal.text if literal.exact else f"{literal.text} (inside other text)"
@@ -267,9 +267,11 @@ class _Builder:
         if "*" not in text:
             if "/" in text:
                 path = text.lstrip("./")
-                found = [item for item in self._names if item == path or item.endswith(f"/{path}")]
-                if found:
-                    return [file_id(one) for one in found[:MOST_MEANT]]
+                fitting = [
+                    item for item in self._names if item == path or item.endswith(f"/{path}")
+                ]
+                if fitting:
+                    return [file_id(path) for path in fitting[:MOST_MEANT]]
             if name in self._having:
                 return self._targets(name)
             return [self._library(name)] if ".so" in name else ()
@@ -281,7 +283,7 @@ class _Builder:
         # Most patterns fit nothing, and most names do not hold a pattern's longest piece.
         piece = max(re.split(r"[*?]|\[[^\]]*\]", name), key=len)
         pattern = "*/" + text.lstrip("*/")
-        found = [
+        fitting = [
             path
             for path in self._names
             if piece in path and fnmatch.fnmatchcase(f"/{path}", pattern)
@@ -291,7 +293,7 @@ class _Builder:
             if piece in other and fnmatch.fnmatchcase(other, name)
             for path in paths
         ]
-        return [file_id(path) for path in found[:MOST_MEANT]] or [self._library(name)]
+        return [file_id(path) for path in fitting[:MOST_MEANT]] or [self._library(name)]
 
 
 def _names(inventory: Inventory) -> dict[str, dict[str, bool]]:
@@ -300,11 +302,11 @@ def _names(inventory: Inventory) -> dict[str, dict[str, bool]]:
     True for the names that it has; False for what it was called before a wheel builder put a hash
     into its name: people mean it by that, and no loader finds it so.
     """
-    found: dict[str, dict[str, bool]] = {}
+    by_path: dict[str, dict[str, bool]] = {}
 
     def add(path: str, name: str | None) -> None:
         if name:
-            names = found.setdefault(path, {})
+            names = by_path.setdefault(path, {})
             names[name] = True
             # Twice: what is bundled may itself come from a wheel that bundles.
             names.setdefault(demangle(name), False)
@@ -314,20 +316,20 @@ def _names(inventory: Inventory) -> dict[str, dict[str, bool]]:
         if binary.container is not None:
             # People mean it by its name, and no loader finds it so.
             names = (binary.path.rpartition("/")[2], binary.elf.soname)
-            found[binary.path] = dict.fromkeys(filter(None, names), False)
+            by_path[binary.path] = dict.fromkeys(filter(None, names), False)
             continue
         add(binary.path, binary.path.rpartition("/")[2])
         add(binary.path, binary.elf.soname)
     for closed in inventory.closed:
         add(closed.path, closed.path.rpartition("/")[2])
-    paths = LinkedPaths(found, {link.path: link.target for link in inventory.links})
+    paths = LinkedPaths(by_path, {link.path: link.target for link in inventory.links})
     for link in inventory.links:
         target = paths.file(link.path)
         if target is not None:
             add(target, link.path.rpartition("/")[2])
             # Who asks by a path means it by this one, too.
-            found[target].setdefault(link.path, False)
-    return found
+            by_path[target].setdefault(link.path, False)
+    return by_path
 
 
 def _packaged(inventory: Inventory, path: str) -> str:

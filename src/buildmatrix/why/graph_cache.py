@@ -25,7 +25,7 @@ Stamp = tuple[str, int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class SourceGraph:
     """A source as a graph, with what the catalogue says of it."""
 
     source: str
@@ -36,7 +36,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _StampedEntry:
     stamps: tuple[Stamp | None, ...]
     #: All files that it was made from.
     files: tuple[str, ...]
@@ -44,7 +44,7 @@ class _Entry:
     made: msgspec.Raw
 
 
-_ENTRY = msgspec.msgpack.Decoder(_Entry)
+_ENTRY = msgspec.msgpack.Decoder(_StampedEntry)
 
 
 def kept(
@@ -62,13 +62,15 @@ def kept(
     What `fits` refuses is made anew.
     """
     before = tuple(files)
-    found = unchanged(store, key, before, kind)
-    if found is not None and fits(found):
-        return found
+    present = unchanged(store, key, before, kind)
+    if present is not None and fits(present):
+        return present
     made, further = make()
     names = tuple(dict.fromkeys(map(str, (*before, *further))))
     with suppress(UnicodeEncodeError):
-        store.save(key, _Entry(_stamps(names), names, msgspec.Raw(msgspec.msgpack.encode(made))))
+        store.save(
+            key, _StampedEntry(_stamps(names), names, msgspec.Raw(msgspec.msgpack.encode(made)))
+        )
     return made
 
 

@@ -50,13 +50,13 @@ def join(
     between = (*half.edges, *imports(inventory.python_imports, half.edges))
     rest = files(inventory, resolution, between)
     nodes = {node.id: node for node in (*half.nodes, *rest.nodes)}
-    known = tuple(evidence)
-    for id in {library_id(item.detail) for item in known if item.where == "host"} & nodes.keys():
+    items = tuple(evidence)
+    for id in {library_id(item.detail) for item in items if item.where == "host"} & nodes.keys():
         nodes[id] = replace(nodes[id], text=OF_THE_HOST)
-    found = (*between, *rest.edges)
-    edges = [edge for edge in found if edge.source in nodes and edge.target in nodes]
+    all_edges = (*between, *rest.edges)
+    edges = [edge for edge in all_edges if edge.source in nodes and edge.target in nodes]
     if catalogue is not None:
-        copies, embeds = embedded(known, catalogue, inventory)
+        copies, embeds = embedded(items, catalogue, inventory)
         nodes.update((node.id, node) for node in copies)
         edges += [edge for edge in embeds if edge.source in nodes]
     roots = (*half.roots, rest.loose)
@@ -93,7 +93,7 @@ def _markers(inventory: Inventory) -> dict[str, str]:
     version = next((python_path.version for python_path in inventory.python_paths), None)
     if version is None:
         paths = (distribution.path for distribution in inventory.distributions)
-        version = next((found[1] for path in paths if (found := _PYTHON.search(path))), "3.11")
+        version = next((match[1] for path in paths if (match := _PYTHON.search(path))), "3.11")
     machines: dict[str, int] = {}
     for binary in inventory.binaries:
         machines[binary.elf.machine] = machines.get(binary.elf.machine, 0) + 1

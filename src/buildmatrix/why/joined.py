@@ -12,7 +12,7 @@ from buildmatrix.reports.why.model import Answer
 from buildmatrix.sources.model import Facts, ReadingOptions, Source
 from buildmatrix.sources.report import SavedReport
 from buildmatrix.why.answer import answer
-from buildmatrix.why.graph_cache import Joined, kept
+from buildmatrix.why.graph_cache import SourceGraph, kept
 from buildmatrix.why.question import ask, vendors
 
 #: Keys of a target's graph: with its layers, and without them.
@@ -21,7 +21,7 @@ GRAPH, BARE_GRAPH = "graph", "graph-bare"
 MOST_UNREAD = 5
 
 
-def joined(source: Source, options: ReadingOptions) -> Joined:
+def joined(source: Source, options: ReadingOptions) -> SourceGraph:
     """The graph of `source`; of a target that was built the one that is kept, if it fits."""
     if isinstance(source, SavedReport):
         return from_report(source.path, options.data_files())
@@ -33,12 +33,12 @@ def joined(source: Source, options: ReadingOptions) -> Joined:
         GRAPH if options.layers else BARE_GRAPH,
         beside.files,
         lambda: _join(source, options),
-        Joined,
+        SourceGraph,
         fits=lambda graph: not options.again or bool(graph.graph.layers),
     )
 
 
-def _join(source: Source, options: ReadingOptions) -> tuple[Joined, tuple[Path, ...]]:
+def _join(source: Source, options: ReadingOptions) -> tuple[SourceGraph, tuple[Path, ...]]:
     """The graph, and the files that were found to be needed for it."""
     from buildmatrix.catalogue.leftovers import apart
     from buildmatrix.catalogue.load import load
@@ -49,11 +49,11 @@ def _join(source: Source, options: ReadingOptions) -> tuple[Joined, tuple[Path, 
     facts = source.facts(options)
     catalogue = load(facts.catalogue)
     parted = apart(facts.inventory, catalogue)
-    found = evidence(parted.whole, catalogue)
+    items = evidence(parted.whole, catalogue)
     graph = join(
         parted.whole,
         resolved(parted.installed),
-        found,
+        items,
         catalogue,
         facts.lock,
         facts.lines,
@@ -62,7 +62,7 @@ def _join(source: Source, options: ReadingOptions) -> tuple[Joined, tuple[Path, 
     unread = facts.inventory.unread
     notes = (*graph.notes, *facts.notes, *_unread(unread))
     graph = replace(graph, notes=notes, places=_places(facts, graph))
-    whole = Joined(facts.label, graph, found, vendors(catalogue), unread)
+    whole = SourceGraph(facts.label, graph, items, vendors(catalogue), unread)
     return whole, (*facts.files, *facts.catalogue)
 
 
@@ -90,7 +90,7 @@ def _unread(unread: Sequence[Unread]) -> Iterator[str]:
         yield f"{len(reasons) - MOST_UNREAD} more could not be read"
 
 
-def from_report(path: Path, data_files: Sequence[Path] = ()) -> Joined:
+def from_report(path: Path, data_files: Sequence[Path] = ()) -> SourceGraph:
     """What a saved report says. Raises `UsageError` for a file that is none.
 
     `data_files` add to the catalogue, which says what a backend or a vendor is called.
@@ -100,16 +100,20 @@ def from_report(path: Path, data_files: Sequence[Path] = ()) -> Joined:
     from buildmatrix.why.saved import from_findings
 
     report = read(path)
-    graph, found = from_findings(report.findings)
+    graph, items = from_findings(report.findings)
     names = ", ".join(target.id for target in report.targets)
     if len(report.targets) > 1:
         note = f"the report is about {names}: what is told is in one of them or more"
         graph = replace(graph, notes=(*graph.notes, note))
     source = f"report:{path} ({report.subject})"
-    return Joined(source, graph, found, vendors(load(tuple(data_files))), report.unread)
+    return SourceGraph(source, graph, items, vendors(load(tuple(data_files))), report.unread)
 
 
-def why(it: Joined, library: str, *, every: bool, subjects: int, most: int) -> Answer:
-    """Everything that `it` says of `library`, without the symbols; see `answer`."""
-    question = ask(it.graph, library, it.evidence, it.vendors)
-    return answer(it.source, it.graph, question, every=every, subjects=subjects, most=most)
+def why(
+    source_graph: SourceGraph, library: str, *, every: bool, subjects: int, most: int
+) -> Answer:
+    """Everything that `source_graph` says of `library`, without the symbols; see `answer`."""
+    question = ask(source_graph.graph, library, source_graph.evidence, source_graph.vendors)
+    return answer(
+        source_graph.source, source_graph.graph, question, every=every, subjects=subjects, most=most
+    )

@@ -69,21 +69,24 @@ def packages(
                 f"the lock has {package.name} {package.version}, installed is {child.label}"
             )
         locked[package.name] = package
-    asked = {
-        name: [asker for asker in one.via if asker not in locked] for name, one in locked.items()
+    lines_naming = {
+        name: [asker for asker in package.via if asker not in locked]
+        for name, package in locked.items()
     }
     requires = {
         name: tuple(requirements(lines_of, nodes, environment))
         for name, lines_of in metadata_of(installed).items()
     }
-    extras = extras_asked(requires, asked, lines)
+    extras = extras_asked(requires, lines_naming, lines)
     edges = [
-        *_line_edges(asked, lines),
-        *requirement_edges(requires, extras, {name: one.via for name, one in locked.items()}),
+        *_line_edges(lines_naming, lines),
+        *requirement_edges(
+            requires, extras, {name: package.via for name, package in locked.items()}
+        ),
     ]
     line_nodes = [
         Node(f"line:{line}", "line", line, text=lines.get(line, ""))
-        for line in sorted({line for names in asked.values() for line in names})
+        for line in sorted({line for names in lines_naming.values() for line in names})
     ]
     return Packages(
         (*line_nodes, *(nodes[name] for name in sorted(nodes))),
@@ -137,27 +140,27 @@ def _system_package(
     return None
 
 
-def imports(found: Iterable[PythonImport], known: Iterable[Edge]) -> Iterator[Edge]:
-    """Imports of another distribution's modules, where no requirement of `known` says so."""
-    told = {(edge.source, edge.target) for edge in known if edge.kind == "requires"}
-    for imported in found:
+def imports(statements: Iterable[PythonImport], edges: Iterable[Edge]) -> Iterator[Edge]:
+    """Imports of another distribution's modules, where no requirement in `edges` says so."""
+    seen = {(edge.source, edge.target) for edge in edges if edge.kind == "requires"}
+    for imported in statements:
         if imported.provider is None:
             continue
         ends = (
             node_id(imported.owner.partition("==")[0]),
             node_id(imported.provider.partition("==")[0]),
         )
-        if ends[0] == ends[1] or ends in told:
+        if ends[0] == ends[1] or ends in seen:
             continue
-        told.add(ends)
+        seen.add(ends)
         # It says what is loaded together, and not why anything was installed.
         yield Edge(
             "imports", *ends, imported.module, at=f"{imported.path}:{imported.line}", certain=False
         )
 
 
-def _line_edges(asked: Mapping[str, list[str]], lines: Mapping[str, str]) -> Iterator[Edge]:
-    for name, askers in asked.items():
+def _line_edges(lines_naming: Mapping[str, list[str]], lines: Mapping[str, str]) -> Iterator[Edge]:
+    for name, askers in lines_naming.items():
         for line in askers:
             yield Edge("asks", f"line:{line}", node_id(name), text=lines.get(line, ""))
 
@@ -177,17 +180,17 @@ def _tops(
     groups: dict[str | None, list[Distribution]] = {}
     for distribution in installed:
         groups.setdefault(distribution.installer, []).append(distribution)
-    asked = {node_id(item.name) for item in installed if item.direct_url}
+    requested = {node_id(item.name) for item in installed if item.direct_url}
     brought = set[str]()
     for group in groups.values():
         marked = {node_id(item.name) for item in group if item.requested}
         others = {node_id(item.name) for item in group} - marked
-        if marked and (others or not any(one in required for one in marked)):
-            asked |= marked
+        if marked and (others or not any(id in required for id in marked)):
+            requested |= marked
             brought |= others
     free = {
         id
         for id in map(node_id, nodes)
         if not required.get(id, False) and not (id in required and id in brought)
     }
-    return tuple(sorted(asked)), tuple(sorted(free))
+    return tuple(sorted(requested)), tuple(sorted(free))

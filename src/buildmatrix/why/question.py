@@ -35,10 +35,10 @@ _VERSION = re.compile(r"-[0-9][0-9.]*\.so\b")
 _ORDER = ("file", "library", "embedded", "distribution", "python", "line")
 
 
-def ask(graph: Graph, text: str, evidence: Iterable[Evidence], known: Vendors) -> Question:
+def ask(graph: Graph, text: str, evidence: Iterable[Evidence], words: Vendors) -> Question:
     """The nodes that `text` means; what is a backend's or a vendor's is told by `evidence`."""
     word = text.strip()
-    owner = known.get(word.lower())
+    owner = words.get(word.lower())
     if owner is not None:
         kind, backends = owner
         return Question(word, kind, _ordered(graph, _theirs(graph, evidence, backends)))
@@ -63,8 +63,8 @@ def vendors(catalogue: Catalogue) -> Vendors:
     words: dict[str, tuple[str, tuple[str, ...]]] = {}
     for name, entry in catalogue.backends.items():
         if entry.vendor is not None:
-            kind, known = words.get(entry.vendor, ("vendor", ()))
-            words[entry.vendor] = kind, (*known, name)
+            kind, names = words.get(entry.vendor, ("vendor", ()))
+            words[entry.vendor] = kind, (*names, name)
     for name, entry in catalogue.backends.items():
         for word in (name, *entry.aliases):
             words[word] = "backend", (name,)
@@ -144,10 +144,10 @@ def _is(word: str, name: str) -> bool:
         return matches(word, name)
     stem = demangle(word)
     return any(
-        name == one
-        or (name.startswith(f"{one}.") and ".so" in name)
-        or (name.startswith(f"{one}-") and _VERSION.match(name, len(one)) is not None)
-        for one in (word, stem, f"lib{stem}")
+        name == form
+        or (name.startswith(f"{form}.") and ".so" in name)
+        or (name.startswith(f"{form}-") and _VERSION.match(name, len(form)) is not None)
+        for form in (word, stem, f"lib{stem}")
     )
 
 

@@ -14,7 +14,7 @@ def requirement_edges(
     via: Mapping[str, tuple[str, ...]],
 ) -> Iterator[Edge]:
     """Who requires whom: from metadata, and from the lock what metadata does not show."""
-    told: set[tuple[str, str]] = set()
+    seen: set[tuple[str, str]] = set()
     lines_of: dict[tuple[str, str], list[Requires]] = {}
     for name, needs in requires.items():
         for need in needs:
@@ -27,7 +27,7 @@ def requirement_edges(
         active = _active(need, extras.get(name, ())) or name in via.get(wanted, ())
         if name == wanted:
             continue  # `acme[all]` requires `acme[a,b]`: extras of its own.
-        told.add((name, wanted))
+        seen.add((name, wanted))
         condition = need.marker if need.extra is None else f"extra {need.extra}"
         yield Edge(
             "requires",
@@ -39,7 +39,7 @@ def requirement_edges(
         )
     for wanted, askers in via.items():
         for name in askers:
-            if name in via and (name, wanted) not in told:
+            if name in via and (name, wanted) not in seen:
                 yield Edge("requires", node_id(name), node_id(wanted), text="the lock says so")
 
 

@@ -28,15 +28,15 @@ _KINDS: dict[str, EdgeKind] = {"needed": "needs", "dlopen": "dlopen", "python-dl
 
 def from_findings(findings: Iterable[Finding]) -> tuple[Graph, tuple[Evidence, ...]]:
     """The graph of all findings together, and their evidence, each item once."""
-    told = tuple(findings)
-    everything = dict.fromkeys(item for one in told for item in one.evidence)
-    builder = _Builder(tuple(everything))
-    for finding in told:
+    all_findings = tuple(findings)
+    everything = dict.fromkeys(item for finding in all_findings for item in finding.evidence)
+    builder = _FindingGraphBuilder(tuple(everything))
+    for finding in all_findings:
         builder.chain(finding.chain)
     return builder.graph(), tuple(everything)
 
 
-class _Builder:
+class _FindingGraphBuilder:
     def __init__(self, evidence: tuple[Evidence, ...]) -> None:
         self._nodes: dict[str, Node] = {}
         self._edges: dict[tuple[str, str, str], Edge] = {}
@@ -68,13 +68,13 @@ class _Builder:
             if before is None and _LINE.fullmatch(part) and "/lib" not in part:
                 before = self._node(Node(f"line:{part}", "line", part))
                 continue
-            found = _DISTRIBUTION.fullmatch(part)
-            if found is None:
+            match = _DISTRIBUTION.fullmatch(part)
+            if match is None:
                 return
-            node = self._distribution(found[1], found[2])
+            node = self._distribution(match[1], match[2])
             if before is not None:
                 kind: EdgeKind = "asks" if before.kind == "line" else "requires"
-                self._edge(Edge(kind, before.id, node.id, text=found[1]))
+                self._edge(Edge(kind, before.id, node.id, text=match[1]))
             before = node
 
     def _evidence(self, item: Evidence) -> None:

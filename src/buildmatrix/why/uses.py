@@ -23,16 +23,16 @@ MOST_OTHERS = 8
 ALL_OTHERS = 200
 
 
-def with_symbols(found: Answer, open_tree: OpenTree, *, every: bool = False) -> Answer:
-    """`found`, with the symbols that make links to its libraries necessary.
+def with_symbols(answer: Answer, open_tree: OpenTree, *, every: bool = False) -> Answer:
+    """`answer`, with the symbols that make links to its libraries necessary.
 
     Looked at is the last link of each shortest chain; then other links to the same libraries, and
     with `every` more of them. What cannot be read is told as such.
     """
     try:
         with open_tree() as tree:
-            reader = _Reader(found.graph, tree)
-            subjects = tuple(replace(item, use=reader.shortest(item)) for item in found.subjects)
+            reader = _SymbolReader(answer.graph, tree)
+            subjects = tuple(replace(item, use=reader.shortest(item)) for item in answer.subjects)
             left = ALL_OTHERS if every else MOST_OTHERS
             for number, subject in enumerate(subjects):
                 uses = tuple(reader.others(subject, left))
@@ -42,11 +42,11 @@ def with_symbols(found: Answer, open_tree: OpenTree, *, every: bool = False) -> 
                     replace(subject, uses=uses),
                     *subjects[number + 1 :],
                 )
-            return replace(found, subjects=_readable(subjects))
+            return replace(answer, subjects=_readable(subjects))
     except (OSError, BuildmatrixError) as error:
         why = reason(error) if isinstance(error, OSError) else str(error)
         note = f"which symbols make links necessary: the files cannot be opened again ({why})"
-        return replace(found, notes=(*found.notes, note))
+        return replace(answer, notes=(*answer.notes, note))
 
 
 def _readable(subjects: Sequence[AnsweredNode]) -> tuple[AnsweredNode, ...]:
@@ -57,11 +57,15 @@ def _readable(subjects: Sequence[AnsweredNode]) -> tuple[AnsweredNode, ...]:
     ordered = sorted(names)
     readable = dict(zip(ordered, demangled(ordered), strict=True))
 
-    def told(use: Use) -> Use:
+    def readable_use(use: Use) -> Use:
         return replace(use, symbols=tuple(readable[name] for name in use.symbols))
 
     return tuple(
-        replace(subject, use=subject.use and told(subject.use), uses=tuple(map(told, subject.uses)))
+        replace(
+            subject,
+            use=subject.use and readable_use(subject.use),
+            uses=tuple(map(readable_use, subject.uses)),
+        )
         for subject in subjects
     )
 
@@ -70,13 +74,13 @@ def _uses(subject: AnsweredNode) -> Iterable[Use]:
     return (*((subject.use,) if subject.use is not None else ()), *subject.uses)
 
 
-class _Reader:
+class _SymbolReader:
     """Reads each file once."""
 
     def __init__(self, graph: Graph, tree: Tree) -> None:
         self._graph = graph
         self._tree = tree
-        self._known: dict[str, Symbols | None] = {}
+        self._symbols_by_id: dict[str, Symbols | None] = {}
         self._defined: dict[str, frozenset[str]] = {}
 
     def shortest(self, subject: AnsweredNode) -> Use | None:
@@ -131,11 +135,11 @@ class _Reader:
         return Use(binary, edge.text, tuple(ordered[:MOST_SYMBOLS]), len(ordered))
 
     def _symbols(self, id: str) -> Symbols | None:
-        if id not in self._known:
+        if id not in self._symbols_by_id:
             node = self._graph.nodes[id]
             with self._tree.open(node.label) as source:
-                self._known[id] = read_symbols(source, node.size)
-        return self._known[id]
+                self._symbols_by_id[id] = read_symbols(source, node.size)
+        return self._symbols_by_id[id]
 
     def _names(self, id: str, symbols: Symbols) -> frozenset[str]:
         if id not in self._defined:

@@ -12,7 +12,7 @@ from comparison_cases import lock as locked
 
 from buildmatrix.diff.compare import compare
 from buildmatrix.diff.image import HIDDEN
-from buildmatrix.diff.model import Held, Side
+from buildmatrix.diff.model import HeldDistribution, Side
 from buildmatrix.diff.sides import with_lock
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import ClosedFile, Inventory, Layer
@@ -149,7 +149,7 @@ def test_a_distribution_that_is_there_twice_now_is_a_change() -> None:
 
 def test_locks_are_compared_by_hash_wheel_and_index() -> None:
     def of(sha256: str, wheel: str, index: str) -> Side:
-        held = Held("x", "1.0", wheel=wheel, sha256=sha256, index=index)
+        held = HeldDistribution("x", "1.0", wheel=wheel, sha256=sha256, index=index)
         return Side("lock:a", "lock", held=(held,))
 
     plain = of("a" * 64, "x-1.0-py3-none-any.whl", "https://one.example.com")

@@ -46,7 +46,7 @@ def _left_out(drifts: Drifts) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _versions(drift: Drift, width: int, every: bool) -> Iterator[str]:
-    wide = max(len(it.version) for it in drift.pinned)
+    wide = max(len(pinned.version) for pinned in drift.pinned)
     for pinned in drift.pinned:
         targets = listing(pinned.targets, len(pinned.targets) if every else MOST_TARGETS)
         yield f"  {printable(pinned.version.ljust(wide))}  {printable(targets)}"
@@ -84,7 +84,7 @@ def render_markdown(drifts: Drifts, *, every: bool = False) -> str:
     if meant:
         lines += ["", f"<details><summary>{len(meant)} different for a reason</summary>", ""]
         for drift in meant:
-            versions = plain(listing((it.version for it in drift.pinned), 99))
+            versions = plain(listing((pinned.version for pinned in drift.pinned), 99))
             lines.append(f"- {plain(drift.name)} ({versions}): {plain(drift.reason)}")
         lines += ["", "</details>"]
     for title, texts in _left_out(drifts):

@@ -72,7 +72,7 @@ def _block(block: Block) -> Iterator[str]:
     yield "| | | | |"
     yield "|---|---|---|---|"
     for row in block.rows:
-        name = f"**{plain(row.what)}**" if row.is_loud else plain(row.what)
+        name = f"**{plain(row.subject)}**" if row.is_loud else plain(row.subject)
         yield f"| {plain(row.sign)} | {name} | {plain(row.change)} | {plain(row.more)} |"
     if block.left_out:
         yield f"| | and {block.left_out} more; `--all` lists them | | |"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from buildmatrix.reports.diff.model import Comparison, FindingChange
-from buildmatrix.reports.diff.words import Block, Row, blocks, end, summary
+from buildmatrix.reports.diff.words import Block, ChangeRow, blocks, end, summary
 from buildmatrix.reports.terminal import Painter, Style, wrapped
 from buildmatrix.rules.model import Finding
 from buildmatrix.text import printable
@@ -77,17 +77,17 @@ def _finding(change: FindingChange, width: int, paint: Painter) -> list[str]:
 
 
 def _severity(change: FindingChange) -> str:
-    def told(finding: Finding) -> str:
+    def state(finding: Finding) -> str:
         return "accepted" if finding.waived is not None else finding.severity
 
     if change.before is not None and change.after is not None:
-        return f"{told(change.before)} -> {told(change.after)}"
-    return told(change.finding)
+        return f"{state(change.before)} -> {state(change.after)}"
+    return state(change.finding)
 
 
 def _block(block: Block, width: int, paint: Painter) -> list[str]:
     lines = [paint(printable(block.title), "bold")]
-    names = max((len(printable(row.what)) for row in block.rows), default=0)
+    names = max((len(printable(row.subject)) for row in block.rows), default=0)
     for row in block.rows:
         lines += _row(row, min(names, 40), width, paint)
     if block.left_out:
@@ -95,13 +95,13 @@ def _block(block: Block, width: int, paint: Painter) -> list[str]:
     return lines
 
 
-def _row(row: Row, names: int, width: int, paint: Painter) -> list[str]:
+def _row(row: ChangeRow, names: int, width: int, paint: Painter) -> list[str]:
     sign = paint(row.sign, SIGN_STYLES[row.sign])
-    what = printable(row.what)
+    subject = printable(row.subject)
     change = printable(row.change)
-    first = f"  {sign} {paint(what, 'bold') if row.is_loud else what}"
-    first += " " * (max(0, names - len(what)) + 2) + change
-    plain = 4 + max(names, len(what)) + 2 + len(change)
+    first = f"  {sign} {paint(subject, 'bold') if row.is_loud else subject}"
+    first += " " * (max(0, names - len(subject)) + 2) + change
+    plain = 4 + max(names, len(subject)) + 2 + len(change)
     more = printable(row.more)
     if not more:
         return [first.rstrip()]

@@ -27,11 +27,11 @@ _LONGEST = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ChangeRow:
     """One difference: what it is about, what changed, and what else there is to say."""
 
     sign: str
-    what: str
+    subject: str
     change: str = ""
     more: str = ""
     #: Bytes that it stands for; the largest are told where not all are.
@@ -46,43 +46,48 @@ class Block:
     """All differences of one kind."""
 
     title: str
-    rows: tuple[Row, ...]
+    rows: tuple[ChangeRow, ...]
     #: How many were left out.
     left_out: int = 0
 
 
 def blocks(comparison: Comparison, *, every: bool) -> Iterator[Block]:
     """The differences beside findings, by kind; kinds without a difference do not appear."""
-    it = comparison
     for title, rows in (
-        ("targets", _targets(it)),
-        ("verdicts", [_verdict(verdict) for verdict in it.verdicts or ()]),
-        (_distributions_title(it), [_distribution(change) for change in it.distributions.changes]),
-        ("libraries of vendors", list(_libraries(it.libraries or ()))),
+        ("targets", _targets(comparison)),
+        ("verdicts", [_verdict(verdict) for verdict in comparison.verdicts or ()]),
+        (
+            _distributions_title(comparison),
+            [_distribution(change) for change in comparison.distributions.changes],
+        ),
+        ("libraries of vendors", list(_libraries(comparison.libraries or ()))),
         (
             "architectures of device code",
-            [_architecture(architecture) for architecture in it.architectures or ()],
+            [_architecture(architecture) for architecture in comparison.architectures or ()],
         ),
-        ("bytes", list(_bytes(it))),
+        ("bytes", list(_bytes(comparison))),
         (
-            _layers_title(it.layers),
-            [_layer(change) for change in it.layers.changes] if it.layers else [],
+            _layers_title(comparison.layers),
+            [_layer(change) for change in comparison.layers.changes] if comparison.layers else [],
         ),
-        ("base image", list(_base(it))),
-        ("environment", [_variable(variable_change) for variable_change in it.environment or ()]),
+        ("base image", list(_base(comparison))),
+        (
+            "environment",
+            [_variable(variable_change) for variable_change in comparison.environment or ()],
+        ),
     ):
         if rows:
             yield _block(title, rows, every)
 
 
-def _block(title: str, rows: Sequence[Row], every: bool) -> Block:
+def _block(title: str, rows: Sequence[ChangeRow], every: bool) -> Block:
     if every or len(rows) <= MOST:
         return Block(title, tuple(rows))
     order = sorted(range(len(rows)), key=lambda n: _rank(rows[n], n))
     return Block(title, tuple(rows[n] for n in sorted(order[:MOST])), len(rows) - MOST)
 
 
-def _rank(row: Row, place: int) -> tuple[bool, bool, int, int]:
+def _rank(row: ChangeRow, place: int) -> tuple[bool, bool, int, int]:
     return not row.is_loud, row.is_quiet, -row.weight, place
 
 
@@ -99,22 +104,25 @@ def end(item: ComparedSide) -> str:
 
 def summary(comparison: Comparison) -> str:
     """One sentence about the whole."""
-    it = comparison
     parts = []
-    if it.findings is not None:
-        new, gone = len(it.findings.new), len(it.findings.gone)
-        parts.append(f"{count(new, 'finding')} new, {gone} gone, {it.findings.same} as before")
+    if comparison.findings is not None:
+        new, gone = len(comparison.findings.new), len(comparison.findings.gone)
+        parts.append(
+            f"{count(new, 'finding')} new, {gone} gone, {comparison.findings.same} as before"
+        )
     kinds: tuple[tuple[Change, str], ...] = (
         ("added", "added"), ("removed", "removed"), ("changed", "changed"),
     )  # fmt: skip
     numbers = [
-        f"{sum(change.change == kind for change in it.distributions.changes)} {word}"
+        f"{sum(change.change == kind for change in comparison.distributions.changes)} {word}"
         for kind, word in kinds
     ]
-    parts.append(f"distributions: {', '.join(numbers)}, {it.distributions.same} the same")
-    if it.before.size is not None and it.after.size is not None:
-        more = it.after.size - it.before.size
-        parts.append(f"{signed(more)} in all" if more else f"{size(it.after.size)} as before")
+    parts.append(f"distributions: {', '.join(numbers)}, {comparison.distributions.same} the same")
+    if comparison.before.size is not None and comparison.after.size is not None:
+        more = comparison.after.size - comparison.before.size
+        parts.append(
+            f"{signed(more)} in all" if more else f"{size(comparison.after.size)} as before"
+        )
     return "; ".join(parts)
 
 
@@ -126,17 +134,17 @@ def signed(number: int) -> str:
 # Kinds
 
 
-def _targets(comparison: Comparison) -> list[Row]:
+def _targets(comparison: Comparison) -> list[ChangeRow]:
     return [
-        *(Row("+", id) for id in comparison.targets.added),
-        *(Row("-", id) for id in comparison.targets.removed),
+        *(ChangeRow("+", id) for id in comparison.targets.added),
+        *(ChangeRow("-", id) for id in comparison.targets.removed),
     ]
 
 
-def _verdict(verdict_change: VerdictChange) -> Row:
+def _verdict(verdict_change: VerdictChange) -> ChangeRow:
     where = f" on {verdict_change.backend}" if verdict_change.backend else ""
     sign = "+" if verdict_change.before is None else "-" if verdict_change.after is None else "~"
-    return Row(
+    return ChangeRow(
         sign,
         f"{verdict_change.name}{where}",
         _arrow(verdict_change.before or "", verdict_change.after or ""),
@@ -154,7 +162,7 @@ def _all(comparison: Comparison) -> int:
     return len(comparison.distributions.changes) + comparison.distributions.same
 
 
-def _distribution(distribution_change: DistributionChange) -> Row:
+def _distribution(distribution_change: DistributionChange) -> ChangeRow:
     before, after = listing(distribution_change.before), listing(distribution_change.after)
     versions = before if before == after else _arrow(before, after)
     if distribution_change.is_downgrade:
@@ -179,7 +187,7 @@ def _distribution(distribution_change: DistributionChange) -> Row:
     more += [f"does not require {line} any more" for line in distribution_change.requires_removed]
     where = f" on {distribution_change.backend}" if distribution_change.backend else ""
     weight = abs((distribution_change.size_after or 0) - (distribution_change.size_before or 0))
-    return Row(
+    return ChangeRow(
         SIGNS[distribution_change.change],
         f"{distribution_change.name}{where}",
         versions,
@@ -196,7 +204,7 @@ def _sizes(before: int, after: int) -> str:
     return signed(after - before) if shown[0] == shown[1] else f"{shown[0]} -> {shown[1]}"
 
 
-def _libraries(changes: Iterable[LibraryChange]) -> Iterator[Row]:
+def _libraries(changes: Iterable[LibraryChange]) -> Iterator[ChangeRow]:
     """Libraries of one distribution that changed alike are one line."""
     groups: dict[tuple[object, ...], list[LibraryChange]] = {}
     for change in changes:
@@ -226,7 +234,7 @@ def _libraries(changes: Iterable[LibraryChange]) -> Iterator[Row]:
             more.append(_sizes(bytes_before, bytes_after))
         elif bytes_before != bytes_after:
             more.append(size(bytes_before or bytes_after))
-        yield Row(
+        yield ChangeRow(
             SIGNS[first.change],
             listing((library_change.name for library_change in same), 3),
             text,
@@ -245,7 +253,7 @@ def _shows(library_change: LibraryChange) -> bool:
     return library_change.major == f"{before} -> {after}"
 
 
-def _architecture(architecture_change: ArchitectureChange) -> Row:
+def _architecture(architecture_change: ArchitectureChange) -> ChangeRow:
     name = {None: "everything", "": "files of no distribution"}.get(
         architecture_change.distribution, architecture_change.distribution or ""
     )
@@ -253,7 +261,7 @@ def _architecture(architecture_change: ArchitectureChange) -> Row:
         *([f"gained {' '.join(architecture_change.gained)}"] if architecture_change.gained else []),
         *([f"lost {' '.join(architecture_change.lost)}"] if architecture_change.lost else []),
     ]
-    return Row(
+    return ChangeRow(
         "~",
         f"{name} ({architecture_change.vendor})",
         ", ".join(parts),
@@ -261,7 +269,7 @@ def _architecture(architecture_change: ArchitectureChange) -> Row:
     )
 
 
-def _bytes(comparison: Comparison) -> Iterator[Row]:
+def _bytes(comparison: Comparison) -> Iterator[ChangeRow]:
     for vendor in comparison.vendors or ():
         if vendor.before != vendor.after:
             yield _bytes_of(f"{vendor.vendor} ({vendor.backend})", vendor.before, vendor.after)
@@ -270,8 +278,8 @@ def _bytes(comparison: Comparison) -> Iterator[Row]:
         yield _bytes_of("everything", before, after)
 
 
-def _bytes_of(name: str, before: int, after: int) -> Row:
-    return Row(
+def _bytes_of(name: str, before: int, after: int) -> ChangeRow:
+    return ChangeRow(
         "~",
         name,
         f"{size(before)} -> {size(after)}",
@@ -291,11 +299,13 @@ def _layers_title(layers: LayersChange | None) -> str:
     return f"layers ({layers.before} -> {layers.after}, {same}{hidden})"
 
 
-def _layer(layer_change: LayerChange) -> Row:
+def _layer(layer_change: LayerChange) -> ChangeRow:
     sizes = [
-        size(it) for it in (layer_change.size_before, layer_change.size_after) if it is not None
+        size(layer_size)
+        for layer_size in (layer_change.size_before, layer_change.size_after)
+        if layer_size is not None
     ]
-    return Row(
+    return ChangeRow(
         SIGNS[layer_change.change],
         f"layer {layer_change.index + 1}",
         " -> ".join(dict.fromkeys(sizes)),
@@ -304,19 +314,19 @@ def _layer(layer_change: LayerChange) -> Row:
     )
 
 
-def _base(comparison: Comparison) -> Iterator[Row]:
+def _base(comparison: Comparison) -> Iterator[ChangeRow]:
     before, after = comparison.before.base, comparison.after.base
     if before is not None and after is not None and before != after:
-        yield Row("~", "base", f"{before} -> {after}", is_loud=True)
+        yield ChangeRow("~", "base", f"{before} -> {after}", is_loud=True)
 
 
-def _variable(variable_change: VariableChange) -> Row:
+def _variable(variable_change: VariableChange) -> ChangeRow:
     before, after = (
         _cut(value) if value is not None else ""
         for value in (variable_change.before, variable_change.after)
     )
     text = f"is another value {after}" if before == after else _arrow(before, after)
-    return Row(SIGNS[variable_change.change], variable_change.name, text)
+    return ChangeRow(SIGNS[variable_change.change], variable_change.name, text)
 
 
 def _arrow(before: str, after: str) -> str:

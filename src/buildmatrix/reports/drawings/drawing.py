@@ -61,17 +61,17 @@ def of_answer(answer: Answer) -> Drawing:
         chains += subject.chains
         if subject.brought is not None:
             chains.append(subject.brought)
-    asked = {subject.node.id for subject in answer.subjects}
-    ids = dict.fromkeys([*(id for chain in chains for id in chain.ids), *asked])
+    subject_ids = {subject.node.id for subject in answer.subjects}
+    ids = dict.fromkeys([*(id for chain in chains for id in chain.ids), *subject_ids])
     drawn = list(ids)[:MOST_BOXES]
     edges = dict.fromkeys(edge for chain in chains for edge in chain.edges)
-    boxes = [_box(graph.nodes[id], id in asked) for id in drawn]
+    boxes = [_box(graph.nodes[id], id in subject_ids) for id in drawn]
     arrows = [_arrow(edge) for edge in edges if edge.source in ids and edge.target in ids]
     layers: dict[int, Box] = {}
     for id in drawn:
         index = graph.nodes[id].layer
         text = words.layer(graph, graph.nodes[id])
-        if index is not None and text is not None and id in asked:
+        if index is not None and text is not None and id in subject_ids:
             layers[index] = Box(f"layer:{index}", "layer", (f"layer {index + 1}",), text)
             arrows.append(Arrow(id, f"layer:{index}", "put there by", text))
     title = f"why {answer.question.text} in {answer.source}"
@@ -90,7 +90,7 @@ def known_arrows(arrows: Iterable[Arrow], boxes: Iterable[Box]) -> list[Arrow]:
     return [arrow for arrow in arrows if arrow.source in ids and arrow.target in ids]
 
 
-def _box(node: Node, asked: bool) -> Box:
+def _box(node: Node, is_subject: bool) -> Box:
     label = node.label
     if node.kind in ("file", "python"):
         folder, _, name = label.rpartition("/")
@@ -101,7 +101,7 @@ def _box(node: Node, asked: bool) -> Box:
         lines = (label, f"in {node.embedded.path.rpartition('/')[2]}")
     else:
         lines = (label,)
-    return Box(node.id, node.kind, lines, label, asked)
+    return Box(node.id, node.kind, lines, label, is_subject)
 
 
 def _tail(folder: str) -> str:

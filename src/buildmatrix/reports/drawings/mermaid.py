@@ -24,10 +24,10 @@ def render(drawing: Drawing) -> str:
         lines.append(
             f"  classDef {kind} fill:{FILLS.get(kind, '#ffffff')},stroke:#495057,color:#000"
         )
-    asked = [names[box.id] for box in drawing.boxes if box.asked]
-    if asked:
-        lines.append(f"  style {asked[0]} stroke-width:3px")
-        lines += [f"  style {name} stroke-width:3px" for name in asked[1:]]
+    subjects = [names[box.id] for box in drawing.boxes if box.asked]
+    if subjects:
+        lines.append(f"  style {subjects[0]} stroke-width:3px")
+        lines += [f"  style {name} stroke-width:3px" for name in subjects[1:]]
     return "\n".join([*lines, ""])
 
 

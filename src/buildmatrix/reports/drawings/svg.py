@@ -93,8 +93,8 @@ def _document(drawing: Drawing) -> Iterator[str]:
 def _box(box: Box, placed: Placed, number: int) -> Iterator[str]:
     x, y = placed.corners[number]
     width, height = _size(box)
-    asked = " asked" if box.asked else ""
-    yield f'<g id="b{number}" class="box{asked}"><title>{_text(box.title)}</title>'
+    mark = " asked" if box.asked else ""
+    yield f'<g id="b{number}" class="box{mark}"><title>{_text(box.title)}</title>'
     yield (
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="5" '
         f'fill="{FILLS.get(box.kind, OTHER)}"/>'

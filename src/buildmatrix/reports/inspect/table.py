@@ -29,16 +29,16 @@ _FLAGS = {0x1: "NOW", 0x8: "NODELETE", 0x20: "NOOPEN", 0x80: "ORIGIN", 0x800: "N
 
 def render(inspections: Inspections, *, width: int, color: bool) -> str:
     """The inspections one after the other, wrapped at `width` columns."""
-    writer = _Writer(max(width, 40), Painter(color))
-    return "\n".join("\n".join(writer.told(inspection)) + "\n" for inspection in inspections.files)
+    writer = _InspectionWriter(max(width, 40), Painter(color))
+    return "\n".join("\n".join(writer.lines(inspection)) + "\n" for inspection in inspections.files)
 
 
-class _Writer:
+class _InspectionWriter:
     def __init__(self, width: int, paint: Painter) -> None:
         self._width = width
         self._paint = paint
 
-    def told(self, inspection: Inspection) -> Iterator[str]:
+    def lines(self, inspection: Inspection) -> Iterator[str]:
         head = f"{self._paint(printable(inspection.path), 'bold')}  {size(inspection.size)}"
         if inspection.kind == "elf":
             elf = inspection.binaries[0].elf
@@ -136,7 +136,7 @@ class _Writer:
         if inspection.kind in ("wheel", "archive"):
             lines = _together(inspection.evidence)
         else:
-            lines = [_said(item) for item in inspection.evidence]
+            lines = [_evidence_line(item) for item in inspection.evidence]
         nothing = ["nothing in it belongs to a vendor"]
         yield from self._list("the catalogue's opinion", lines or nothing, most=None)
 
@@ -189,19 +189,19 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + more
 
 
-def _said(item: Evidence) -> str:
+def _evidence_line(item: Evidence) -> str:
     return (
         f"{item.vendor} ({item.backend}) {item.role}, {item.kind}: {item.detail} "
         f"[{item.weight}, confidence {item.confidence}]"
     )
 
 
-def _together(found: Sequence[Evidence]) -> list[str]:
+def _together(evidence: Sequence[Evidence]) -> list[str]:
     """Evidence that many files give is told once."""
     groups: dict[str, list[str]] = {}
-    for item in found:
-        groups.setdefault(_said(item), []).append(item.path)
+    for item in evidence:
+        groups.setdefault(_evidence_line(item), []).append(item.path)
     return [
-        f"{said} {paths[0]}" + (f" and {count(len(paths) - 1, 'more file')}" if paths[1:] else "")
-        for said, paths in groups.items()
+        f"{line} {paths[0]}" + (f" and {count(len(paths) - 1, 'more file')}" if paths[1:] else "")
+        for line, paths in groups.items()
     ]

@@ -15,19 +15,19 @@ from buildmatrix.spec.model import Waiver
 def accept(
     report: Report,
     accepted: Sequence[Waiver],
-    known: Collection[str],
+    fingerprints: Collection[str],
     today: date,
     fail_on: FailOn,
 ) -> Report:
-    """The report with `accepted` and the fingerprints `known` applied to what is still open.
+    """The report with `accepted` and a baseline's `fingerprints` applied to what is still open.
 
     Gates that only open findings had held back are passed then. A gate behind them that did not
     run has still not run.
     """
-    if not accepted and not known:
+    if not accepted and not fingerprints:
         return report
     open_before = [finding for finding in report.findings if finding.waived is None]
-    settled = iter(baseline.apply(waivers.apply(open_before, accepted, today), known))
+    settled = iter(baseline.apply(waivers.apply(open_before, accepted, today), fingerprints))
     findings = tuple(
         finding if finding.waived is not None else next(settled) for finding in report.findings
     )

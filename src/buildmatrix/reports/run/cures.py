@@ -32,23 +32,23 @@ def cures(
     `targets` are all targets of the report, in its order.
     """
     order = {target: place for place, target in enumerate(targets)}
-    found: dict[str, list[Finding]] = {}
+    by_key: dict[str, list[Finding]] = {}
     for finding in sorted(findings, key=lambda item: order.get(item.target, len(order))):
         if finding.waived is None and _is_cure(finding):
-            found.setdefault(cure_key(finding), []).append(finding)
-    made = (_cure(key, alike, audited) for key, alike in found.items())
-    return tuple(sorted(made, key=lambda cure: -cure.findings))
+            by_key.setdefault(cure_key(finding), []).append(finding)
+    merged = (_cure(key, alike, audited) for key, alike in by_key.items())
+    return tuple(sorted(merged, key=lambda cure: -cure.findings))
 
 
-def headline(known: Sequence[Cure], findings: int) -> str:
+def headline(offered: Sequence[Cure], findings: int) -> str:
     """`2 lines cure 27 of 29 findings`: of all open ones; `should` where one was not tried."""
-    cured = sum(cure.findings for cure in known)
-    of_lines = all(cure.lines for cure in known)
-    number = sum(cure.lines for cure in known) if of_lines else len(known)
-    what = count(number, "line" if of_lines else "step")
-    tried = all(cure.works for cure in known)
+    cured = sum(cure.findings for cure in offered)
+    of_lines = all(cure.lines for cure in offered)
+    number = sum(cure.lines for cure in offered) if of_lines else len(offered)
+    steps = count(number, "line" if of_lines else "step")
+    tried = all(cure.works for cure in offered)
     verb = ("cures" if number == 1 else "cure") if tried else "should cure"
-    return f"{what} {verb} {cured} of {count(findings, 'finding')}"
+    return f"{steps} {verb} {cured} of {count(findings, 'finding')}"
 
 
 def _is_cure(finding: Finding) -> bool:

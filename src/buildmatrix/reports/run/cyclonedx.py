@@ -70,13 +70,13 @@ def _serial_number(report: Report) -> uuid.UUID:
 
 
 def _components(report: Report) -> list[Component]:
-    found: dict[tuple[str, str], list[Verdict]] = {}
+    by_name: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in report.distributions:
-        found.setdefault((verdict.name, verdict.version), []).append(verdict)
+        by_name.setdefault((verdict.name, verdict.version), []).append(verdict)
     for finding in report.findings:
         if finding.advisories and finding.distribution and finding.version:
-            found.setdefault((finding.distribution, finding.version), [])
-    return [_component(*key, verdicts) for key, verdicts in sorted(found.items())]
+            by_name.setdefault((finding.distribution, finding.version), [])
+    return [_component(*key, verdicts) for key, verdicts in sorted(by_name.items())]
 
 
 def _component(name: str, version: str, verdicts: Iterable[Verdict]) -> Component:
@@ -85,16 +85,16 @@ def _component(name: str, version: str, verdicts: Iterable[Verdict]) -> Componen
     from packageurl import PackageURL
 
     verdicts = list(verdicts)
-    said: dict[str, str] = {}
+    properties: dict[str, str] = {}
     if verdicts:
         ordered = sorted(verdicts, key=lambda verdict: VERDICT_RANK[verdict.verdict])
         worst = ordered[-1]
-        said["verdict"] = worst.verdict
-        said["reason"] = worst.reason
-        said["foreign-bytes"] = str(max(verdict.foreign_bytes for verdict in verdicts))
+        properties["verdict"] = worst.verdict
+        properties["reason"] = worst.reason
+        properties["foreign-bytes"] = str(max(verdict.foreign_bytes for verdict in verdicts))
         if any(verdict.foreign_at_least for verdict in verdicts):
-            said["foreign-bytes-are"] = "at least"
-        said |= {f"verdict:{verdict.backend}": verdict.verdict for verdict in ordered}
+            properties["foreign-bytes-are"] = "at least"
+        properties |= {f"verdict:{verdict.backend}": verdict.verdict for verdict in ordered}
     return Component(
         type=ComponentType.LIBRARY,
         name=printable(name),
@@ -108,16 +108,16 @@ def _component(name: str, version: str, verdicts: Iterable[Verdict]) -> Componen
             HashType(alg=HashAlgorithm.SHA_256, content=digest)
             for digest in sorted({verdict.sha256 for verdict in verdicts if verdict.sha256})
         ],
-        properties=_properties(said),
+        properties=_properties(properties),
     )
 
 
 def _vulnerabilities(findings: Iterable[Finding]) -> list[Vulnerability]:
-    found: dict[str, tuple[Advisory, list[Finding]]] = {}
+    by_identity: dict[str, tuple[Advisory, list[Finding]]] = {}
     for finding in findings:
         for advisory in finding.advisories:
-            found.setdefault(advisory.identity, (advisory, []))[1].append(finding)
-    return [_vulnerability(*found[name]) for name in sorted(found)]
+            by_identity.setdefault(advisory.identity, (advisory, []))[1].append(finding)
+    return [_vulnerability(*by_identity[name]) for name in sorted(by_identity)]
 
 
 def _vulnerability(advisory: Advisory, findings: Iterable[Finding]) -> Vulnerability:
@@ -174,10 +174,10 @@ def _reference(name: str, version: str) -> str:
     return printable(f"pypi:{name}@{version}")
 
 
-def _properties(said: dict[str, str]) -> list[Property]:
+def _properties(values: dict[str, str]) -> list[Property]:
     from cyclonedx.model import Property
 
     return [
         Property(name=f"{TOOL}:{name}", value=printable(value))
-        for name, value in sorted(said.items())
+        for name, value in sorted(values.items())
     ]

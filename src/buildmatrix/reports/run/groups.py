@@ -41,7 +41,7 @@ class SharedText:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class FindingGroup:
     """Findings with one cause, and with one cure on each target."""
 
     #: The one that stands for the others: what weighs most.
@@ -82,7 +82,7 @@ class Group:
         return _nameless(text, finding).replace(_NAME, "any of these")
 
 
-def groups(findings: Iterable[Finding], targets: Sequence[str] = ()) -> tuple[Group, ...]:
+def groups(findings: Iterable[Finding], targets: Sequence[str] = ()) -> tuple[FindingGroup, ...]:
     """The findings, grouped; the worst first, accepted ones last.
 
     Among equally severe ones those with one cure stand together, and what weighs most comes first.
@@ -91,20 +91,20 @@ def groups(findings: Iterable[Finding], targets: Sequence[str] = ()) -> tuple[Gr
     of_targets: dict[tuple[object, ...], list[Finding]] = {}
     for finding in findings:
         of_targets.setdefault((finding.target, *_cause(finding)), []).append(finding)
-    found: dict[tuple[object, ...], list[Finding]] = {}
+    by_cause: dict[tuple[object, ...], list[Finding]] = {}
     for alike in of_targets.values():
-        found.setdefault(_about(alike), []).extend(alike)
-    made = [_group(tuple(alike), targets) for alike in found.values()]
+        by_cause.setdefault(_about(alike), []).extend(alike)
+    made_groups = [_group(tuple(alike), targets) for alike in by_cause.values()]
     weights: dict[object, int] = {}
-    for group in made:
+    for group in made_groups:
         weights[_place(group)] = weights.get(_place(group), 0) + group.bytes
 
-    def order(group: Group) -> tuple[object, ...]:
+    def order(group: FindingGroup) -> tuple[object, ...]:
         first, place = group.first, _place(group)
         about = (first.distribution or "", first.rule, first.path or "")
         return (*place[:2], -weights[place], place[2], -group.bytes, *about, group.targets)
 
-    return tuple(sorted(made, key=order))
+    return tuple(sorted(made_groups, key=order))
 
 
 def cure_key(finding: Finding) -> str:
@@ -162,19 +162,19 @@ def whereabouts(report: Report) -> Callable[[Verdict], tuple[str, ...]]:
 
 
 def verdicts(
-    them: Iterable[Verdict], where: Callable[[Verdict], tuple[str, ...]]
+    verdicts: Iterable[Verdict], where: Callable[[Verdict], tuple[str, ...]]
 ) -> Iterator[tuple[Verdict, SharedText]]:
     """Verdicts that say the same in several places: the first of them, and the reason."""
-    found: dict[tuple[str, str, str, str], list[Verdict]] = {}
-    for verdict in them:
+    by_reason: dict[tuple[str, str, str, str], list[Verdict]] = {}
+    for verdict in verdicts:
         key = (
             verdict.name,
             verdict.version,
             verdict.verdict,
             _neutral(verdict.reason, verdict.backend),
         )
-        found.setdefault(key, []).append(verdict)
-    for (_, _, _, reason), alike in found.items():
+        by_reason.setdefault(key, []).append(verdict)
+    for (_, _, _, reason), alike in by_reason.items():
         backends = dict.fromkeys(verdict.backend for verdict in alike)
         places = dict.fromkeys(place for verdict in alike for place in where(verdict))
         yield alike[0], SharedText(tuple(places), _filled(reason, backends))
@@ -212,13 +212,13 @@ def _identity(finding: Finding) -> str:
     return fingerprint(finding.rule, "", finding.distribution, finding.path, finding.vendor)
 
 
-def _group(alike: tuple[Finding, ...], known: Sequence[str]) -> Group:
+def _group(alike: tuple[Finding, ...], report_targets: Sequence[str]) -> FindingGroup:
     ordered = tuple(sorted(alike, key=_heaviest))
-    order = {target: place for place, target in enumerate(known)}
-    there = dict.fromkeys(
+    order = {target: place for place, target in enumerate(report_targets)}
+    affected = dict.fromkeys(
         target for finding in ordered for target in (finding.target, *finding.also)
     )
-    targets = tuple(sorted(there, key=lambda target: order.get(target, len(order))))
+    targets = tuple(sorted(affected, key=lambda target: order.get(target, len(order))))
     variants: dict[tuple[str, str], tuple[list[str], dict[str, None]]] = {}
     for first, about in _heads(ordered, targets):
         of_them = [finding for finding in ordered if finding.target == first.target]
@@ -229,7 +229,7 @@ def _group(alike: tuple[Finding, ...], known: Sequence[str]) -> Group:
     first = ordered[0]
     others = dict.fromkeys(filter(None, (who(finding) or finding.path for finding in ordered)))
     others.pop(who(first) or first.path or "", None)
-    return Group(
+    return FindingGroup(
         first,
         ordered,
         targets,
@@ -238,7 +238,7 @@ def _group(alike: tuple[Finding, ...], known: Sequence[str]) -> Group:
             for (text, more), (names, backends) in variants.items()
         ),
         tuple(others),
-        max((_bytes(ordered, target) for target in there), default=0),
+        max((_bytes(ordered, target) for target in affected), default=0),
     )
 
 
@@ -246,11 +246,11 @@ def _heads(
     ordered: Sequence[Finding], targets: Sequence[str]
 ) -> Iterator[tuple[Finding, tuple[str, ...]]]:
     """The first finding of each target, and the targets that it is about."""
-    told: set[str] = set()
+    covered: set[str] = set()
     place = {target: at for at, target in enumerate(targets)}
     for finding in sorted(ordered, key=lambda item: place[item.target]):
-        if finding.target not in told:
-            told.update((finding.target, *finding.also))
+        if finding.target not in covered:
+            covered.update((finding.target, *finding.also))
             yield finding, (finding.target, *finding.also)
 
 
@@ -277,7 +277,7 @@ def _heaviest(finding: Finding) -> tuple[int, int, str, str]:
     return -_weight(finding), len(finding.chain), finding.distribution or "", finding.path or ""
 
 
-def _place(group: Group) -> tuple[bool, int, str]:
+def _place(group: FindingGroup) -> tuple[bool, int, str]:
     cures = sorted({cure_key(finding) for finding in group.findings})
     return group.first.waived is not None, -SEVERITY_RANK[group.first.severity], "\n".join(cures)
 
@@ -287,14 +287,14 @@ def _place(group: Group) -> tuple[bool, int, str]:
 
 def _by_text(texts: Iterable[tuple[Sequence[str], str, str]]) -> tuple[SharedText, ...]:
     """Targets, their backend and a text; texts that differ in the backend's name are one."""
-    found: dict[str, tuple[list[str], dict[str, None]]] = {}
+    variants: dict[str, tuple[list[str], dict[str, None]]] = {}
     for targets, backend, text in texts:
-        names, backends = found.setdefault(_neutral(text, backend), ([], {}))
+        names, backends = variants.setdefault(_neutral(text, backend), ([], {}))
         names.extend(targets)
         backends[backend] = None
     return tuple(
         SharedText(tuple(names), _filled(text, backends))
-        for text, (names, backends) in found.items()
+        for text, (names, backends) in variants.items()
     )
 
 

@@ -14,7 +14,7 @@ from importlib import resources
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.phrases import count, size
-from buildmatrix.reports.run.groups import Group, groups, named, whereabouts, who
+from buildmatrix.reports.run.groups import FindingGroup, groups, named, whereabouts, who
 from buildmatrix.reports.run.model import Report, state_of, steps, targets_in
 from buildmatrix.rules.baseline import is_from_baseline
 from buildmatrix.rules.model import Finding, GateState, TargetResult
@@ -32,13 +32,13 @@ _KINDS = {"error": "errors", "warning": "warnings", "note": "notes", "accepted":
 
 
 @dataclass(frozen=True, slots=True)
-class _Section:
+class _TargetsSection:
     """What is said of the same targets."""
 
     name: str
     #: The target, where it failed for a reason that is no finding.
     failed: TargetResult | None
-    groups: Sequence[Group]
+    groups: Sequence[FindingGroup]
 
 
 def render(report: Report) -> str:
@@ -105,13 +105,13 @@ def _kind(finding: Finding) -> str:
     return finding.severity if finding.waived is None else "accepted"
 
 
-def _sections(report: Report) -> list[_Section]:
+def _sections(report: Report) -> list[_TargetsSection]:
     """Groups about the same targets stand together, those about most of them first."""
     ids = [target.id for target in report.targets]
     errors: dict[tuple[str, ...], TargetResult] = {
         (result.id,): result for result in report.targets if result.error
     }
-    about: dict[tuple[str, ...], list[Group]] = {targets: [] for targets in errors}
+    about: dict[tuple[str, ...], list[FindingGroup]] = {targets: [] for targets in errors}
     for group in groups(report.findings, ids):
         about.setdefault(group.targets, []).append(group)
 
@@ -119,12 +119,12 @@ def _sections(report: Report) -> list[_Section]:
         return -len(targets), ids.index(targets[0]) if targets[0] in ids else len(ids)
 
     return [
-        _Section(named(targets, ids) or "this run", errors.get(targets), about[targets])
+        _TargetsSection(named(targets, ids) or "this run", errors.get(targets), about[targets])
         for targets in sorted(about, key=place)
     ]
 
 
-def _patches(group: Group) -> Iterable[str]:
+def _patches(group: FindingGroup) -> Iterable[str]:
     """What to write, each text once."""
     fixes = (
         finding.fix
@@ -134,12 +134,12 @@ def _patches(group: Group) -> Iterable[str]:
     return dict.fromkeys(fix.patch for fix in fixes if fix.patch)
 
 
-def _evidence(group: Group) -> Sequence[Evidence]:
+def _evidence(group: FindingGroup) -> Sequence[Evidence]:
     """What findings of several targets rest on is there once."""
     return list(dict.fromkeys(item for finding in group.findings for item in finding.evidence))
 
 
-def _advisories(group: Group) -> Sequence[Advisory]:
+def _advisories(group: FindingGroup) -> Sequence[Advisory]:
     return list(dict.fromkeys(item for finding in group.findings for item in finding.advisories))
 
 
@@ -152,9 +152,9 @@ def _totals(report: Report) -> str:
         parts.append(f"{count(len(report.targets), 'target')}, {bad} failed")
         if unknown:
             parts.append(f"{unknown} undecided")
-    known = sum(is_from_baseline(finding) for finding in report.findings)
-    if known:
-        parts.append(f"{count(known, 'finding')} of the baseline")
+    in_baseline = sum(is_from_baseline(finding) for finding in report.findings)
+    if in_baseline:
+        parts.append(f"{count(in_baseline, 'finding')} of the baseline")
     if report.unread:
         parts.append(f"{len(report.unread)} not read")
     return ", ".join(parts)

@@ -41,8 +41,8 @@ def render(report: Report) -> str:
         ]
         findings = [finding for finding in report.findings if finding.is_about(target.id)]
         root.append(_suite(target.id, _target(target, verdicts, findings), target.seconds))
-    known = {target.id for target in report.targets}
-    rest = [*_rest(report, known)]
+    ids = {target.id for target in report.targets}
+    rest = [*_rest(report, ids)]
     if rest:
         root.append(_suite(_RUN, rest, 0.0))
     _count(root, ("tests", "failures", "errors"))

@@ -11,7 +11,7 @@ from buildmatrix.phrases import bounded, count, size
 from buildmatrix.reports.markdown import end, fold, plain, rich
 from buildmatrix.reports.run.cures import Cure, cures, headline
 from buildmatrix.reports.run.fix_words import saved
-from buildmatrix.reports.run.groups import Group, SharedText, by_text, groups, named
+from buildmatrix.reports.run.groups import FindingGroup, SharedText, by_text, groups, named
 from buildmatrix.reports.run.markdown_group import group_lines
 from buildmatrix.reports.run.model import FixesTried, Report, left_out, state_of, steps
 from buildmatrix.reports.run.summary import summary, unsettled
@@ -47,14 +47,14 @@ def _body(report: Report) -> Iterator[str]:
         yield from revision_markdown.body(report)
         return
     ids = [target.id for target in report.targets]
-    known = groups(report.findings, ids)
+    finding_groups = groups(report.findings, ids)
     audited = any(target.audit is not None for target in report.targets)
-    found = cures(report.findings, ids, audited=audited)
-    number = {cure.key: place for place, cure in enumerate(found[:_CURES], 1)}
-    start = [f"**{summary(report, known)}**", "", *_to_do(report, found)]
+    offered = cures(report.findings, ids, audited=audited)
+    number = {cure.key: place for place, cure in enumerate(offered[:_CURES], 1)}
+    start = [f"**{summary(report, finding_groups)}**", "", *_to_do(report, offered)]
     yield from start
     table = list(_targets(report))
-    items = [list(lines) for lines in _items(report, known, number)]
+    items = [list(lines) for lines in _items(report, finding_groups, number)]
     room = _OPEN - len(start) - _TAIL
     shown = min(len(table), _ROWS) if len(table) > _ROWS else len(table)
     yield from table[:shown]
@@ -79,22 +79,22 @@ def _body(report: Report) -> Iterator[str]:
         yield from _fixes(report.fixes)
 
 
-def _to_do(report: Report, known: Sequence[Cure]) -> Iterator[str]:
+def _to_do(report: Report, offered: Sequence[Cure]) -> Iterator[str]:
     """What to write first: a sentence, then the fixes, numbered."""
-    if not known:
+    if not offered:
         return
-    untried = any(not cure.works for cure in known) and report.fixes is None
+    untried = any(not cure.works for cure in offered) and report.fixes is None
     audited = any(target.audit is not None for target in report.targets)
     hint = "; `audit --fix --dry-run` tries the fixes" if untried and audited else ""
     ids = [target.id for target in report.targets]
-    yield f"**{headline(known, len(unsettled(report)))}**{hint}"
+    yield f"**{headline(offered, len(unsettled(report)))}**{hint}"
     yield ""
-    for place, cure in enumerate(known[:_CURES], 1):
+    for place, cure in enumerate(offered[:_CURES], 1):
         where = f": {plain(named(cure.targets, ids))}" if len(ids) > 1 else ""
         yield f"{place}. {rich(cure.text)} ({count(cure.findings, 'finding')}{where})"
     yield ""
-    if len(known) > _CURES:
-        yield f"and {len(known) - _CURES} more, each beside its finding"
+    if len(offered) > _CURES:
+        yield f"and {len(offered) - _CURES} more, each beside its finding"
         yield ""
 
 
@@ -107,8 +107,8 @@ def _targets(report: Report) -> Iterator[str]:
         yield "|---" * (len(columns) + 2) + "|"
         for result in _failed_first(report.targets):
             gates = " | ".join(_STATES[state_of(result, step)] for step in columns)
-            there = size(result.size) if result.size is not None else ""
-            yield f"| {plain(result.id)} | {gates} | {there} |"
+            image_size = size(result.size) if result.size is not None else ""
+            yield f"| {plain(result.id)} | {gates} | {image_size} |"
 
 
 def _failed_first(targets: Sequence[TargetResult]) -> list[TargetResult]:
@@ -122,7 +122,7 @@ def _failed_first(targets: Sequence[TargetResult]) -> list[TargetResult]:
 
 
 def _items(
-    report: Report, known: Sequence[Group], number: Mapping[str, int]
+    report: Report, finding_groups: Sequence[FindingGroup], number: Mapping[str, int]
 ) -> Iterator[Iterable[str]]:
     """Everything below the table, one item of the list at a time, the worst first."""
     audited = any(target.audit is not None for target in report.targets)
@@ -130,31 +130,31 @@ def _items(
     errors = by_text(
         (target.id, target.error) for target in report.targets if target.error is not None
     )
-    for said in errors:
-        yield _error(said, ids, _ERROR)
-    for group in known:
+    for shared in errors:
+        yield _error(shared, ids, _ERROR)
+    for group in finding_groups:
         yield group_lines(group, ids, audited=audited, number=number)
-    for said in in_vain(report) if audited else ():
-        yield (f"- {plain(named(said.targets, ids))}: {plain(said.text)}",)
+    for shared in in_vain(report) if audited else ():
+        yield (f"- {plain(named(shared.targets, ids))}: {plain(shared.text)}",)
     for item in report.unread:
         yield (f"- not read: {plain(item.path)}: {plain(item.why)}",)
     for text in left_out(report):
         yield (f"- {plain(text)}",)
     for text in uncertain_words(report, plain):
         yield (f"- {text}",)
-    for said in errors:
-        if said.text.count("\n") > _ERROR:
-            yield _error(said, ids, None)
+    for shared in errors:
+        if shared.text.count("\n") > _ERROR:
+            yield _error(shared, ids, None)
 
 
-def _error(said: SharedText, targets: Sequence[str], most: int | None) -> list[str]:
+def _error(shared: SharedText, targets: Sequence[str], most: int | None) -> list[str]:
     """Why targets failed, with the last lines of what a command printed."""
-    first, *rest = (line.strip() for line in said.text.split("\n"))
+    first, *rest = (line.strip() for line in shared.text.split("\n"))
     rest = [line for line in rest if line]
     left_over = len(rest) - most if most is not None and len(rest) > most else 0
     note = f" (the last {most} of {len(rest)} lines; all of them stand below)" if left_over else ""
     return [
-        f"- {plain(named(said.targets, targets))}: {plain(first)}{note}",
+        f"- {plain(named(shared.targets, targets))}: {plain(first)}{note}",
         *(f"  <br>{plain(line)}" for line in rest[left_over:]),
     ]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from buildmatrix.reports.markdown import plain, rich
-from buildmatrix.reports.run.groups import Group, SharedText, cure_key, enumerated, named
+from buildmatrix.reports.run.groups import FindingGroup, SharedText, cure_key, enumerated, named
 
 
 def group_lines(
-    group: Group,
+    group: FindingGroup,
     targets: Sequence[str],
     *,
     audited: bool,
@@ -22,16 +22,18 @@ def group_lines(
     item = group.first
     word = "waived" if item.waived is not None else item.severity
     where = f" in {plain(named(group.targets, targets))}"
-    is_said = not any(group.targets) or (len(targets) == 1 and set(targets) == set(group.targets))
+    is_redundant = not any(group.targets) or (
+        len(targets) == 1 and set(targets) == set(group.targets)
+    )
     head = f"- **{word} {plain(item.rule)}** {plain(item.name)}"
-    yield f"{head}{'' if is_said else where}" + (
+    yield f"{head}{'' if is_redundant else where}" + (
         f": {rich(group.messages[0].text)}" if len(group.messages) == 1 else ""
     )
-    for said in group.messages:
+    for shared in group.messages:
         if len(group.messages) > 1:
-            yield f"  <br>{_of(said, targets)}{rich(said.text)}"
-        if said.more:
-            yield f"  <br>{plain(said.more)}"
+            yield f"  <br>{_of(shared, targets)}{rich(shared.text)}"
+        if shared.more:
+            yield f"  <br>{plain(shared.more)}"
     if item.chain:
         yield f"  <br>{' &rarr; '.join(plain(link) for link in item.chain)}"
     if item.waived is not None:
@@ -42,9 +44,9 @@ def group_lines(
         yield f"  <br>fix: {enumerated([*map(str, above)])} above"
         return
     texts = group.cures(audited=audited, numbers=number)
-    for said in texts:
-        yield f"  <br>{_of(said, targets) if len(texts) > 1 else ''}{rich(said.text)}"
+    for shared in texts:
+        yield f"  <br>{_of(shared, targets) if len(texts) > 1 else ''}{rich(shared.text)}"
 
 
-def _of(said: SharedText, targets: Sequence[str]) -> str:
-    return f"{plain(named(said.targets, targets))}: "
+def _of(shared: SharedText, targets: Sequence[str]) -> str:
+    return f"{plain(named(shared.targets, targets))}: "

@@ -153,8 +153,8 @@ def state_of(target: TargetResult, step: Step) -> GateState:
 
 def requirement_line(finding: Finding) -> tuple[str, int] | None:
     """File and line of the requirement that brought it; None where its chain begins elsewhere."""
-    found = _LINE.fullmatch(finding.chain[0]) if finding.chain else None
-    return (found["file"], int(found["line"])) if found is not None else None
+    match = _LINE.fullmatch(finding.chain[0]) if finding.chain else None
+    return (match["file"], int(match["line"])) if match is not None else None
 
 
 def left_out(report: Report) -> tuple[str, ...]:
@@ -229,8 +229,8 @@ def is_undecided(report: Report) -> bool:
 
 def unread(report: Report) -> tuple[Unread, ...]:
     """What could not be read and has no finding that says so."""
-    told = {finding.path for finding in report.findings if is_unread(finding)}
-    return tuple(item for item in report.unread if item.path not in told)
+    covered = {finding.path for finding in report.findings if is_unread(finding)}
+    return tuple(item for item in report.unread if item.path not in covered)
 
 
 def is_unread(finding: Finding) -> bool:
@@ -251,23 +251,23 @@ def _rows(verdicts: Iterable[Verdict], targets: Sequence[str]) -> tuple[Verdict,
             keep_worst(worst, key, verdict)
     place = {target: number for number, target in enumerate(targets)}
     rows: dict[tuple[str, str, str, str], list[str]] = {}
-    found: dict[tuple[str, str, str, str], Verdict] = {}
+    verdict_of: dict[tuple[str, str, str, str], Verdict] = {}
     for key in sorted(worst, key=lambda key: (*key[:3], place.get(key[3], len(place)), key[3])):
         target = key[3]
         verdict = replace(worst[key], targets=())
         # What an earlier version did not tell the target of is told of no target now.
         row = (*key[:3], repr(verdict) if target else "")
-        found.setdefault(row, verdict)
+        verdict_of.setdefault(row, verdict)
         rows.setdefault(row, []).extend([target] if target else [])
-    return tuple(replace(found[row], targets=tuple(ids)) for row, ids in rows.items())
+    return tuple(replace(verdict_of[row], targets=tuple(ids)) for row, ids in rows.items())
 
 
 def _once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     kept: dict[tuple[str, str], Finding] = {}
     for finding in in_order(findings):
         key = (finding.target, finding.fingerprint)
-        known = kept.get(key)
-        if known is None or len(finding.evidence) > len(known.evidence):
+        present = kept.get(key)
+        if present is None or len(finding.evidence) > len(present.evidence):
             kept[key] = finding
     return in_order(kept.values())
 

@@ -31,11 +31,13 @@ def body(report: Report) -> Iterator[str]:
         if result.error is not None:
             yield f"- {plain(result.id)}: {plain(result.error.splitlines()[0])}"
     ids = [target.id for target in difference.targets]
-    known = groups(report.findings, ids)
-    loud = [g for g in known if g.first.waived is None and g.first.severity != "note"][:_OPEN]
+    finding_groups = groups(report.findings, ids)
+    loud = [g for g in finding_groups if g.first.waived is None and g.first.severity != "note"][
+        :_OPEN
+    ]
     for group in loud:
         yield from group_lines(group, ids, audited=True)
-    rest = [group for group in known if group not in loud]
+    rest = [group for group in finding_groups if group not in loud]
     if rest:
         yield from fold(f"{len(rest)} more")
         for group in rest:
@@ -47,7 +49,7 @@ def body(report: Report) -> Iterator[str]:
         yield "| | | | |"
         yield "|---|---|---|---|"
         for line in block.rows:
-            cells = (line.sign, line.what, line.change, line.more)
+            cells = (line.sign, line.subject, line.change, line.more)
             yield f"| {' | '.join(plain(cell) for cell in cells)} |"
         if block.left_out:
             yield f"| | and {block.left_out} more | | |"
@@ -56,11 +58,11 @@ def body(report: Report) -> Iterator[str]:
     if lost:
         yield from fold(f"{count(len(lost), 'finding')} gone")
         for group in lost:
-            for said in group.messages:
-                where = plain(listing(said.targets, 8))
-                yield f"- {group.first.rule} {group.first.name}: {rich(said.text)} ({where})"
-                if said.more:
-                    yield f"  <br>{plain(said.more)}"
+            for shared in group.messages:
+                where = plain(listing(shared.targets, 8))
+                yield f"- {group.first.rule} {group.first.name}: {rich(shared.text)} ({where})"
+                if shared.more:
+                    yield f"  <br>{plain(shared.more)}"
         yield from end()
     for item in report.unread:
         yield f"- not read: {plain(item.path)}: {plain(item.why)}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from buildmatrix.phrases import listing
 from buildmatrix.reports.diff.table import SIGN_STYLES
-from buildmatrix.reports.run.groups import Group
+from buildmatrix.reports.run.groups import FindingGroup
 from buildmatrix.reports.run.model import Difference
 from buildmatrix.reports.run.revision_words import COLUMNS, alike, gone, row, summary
 from buildmatrix.reports.run.table_states import STATES
@@ -38,7 +38,7 @@ def changes(difference: Difference, width: int, paint: Painter) -> Iterator[list
         names = listing(group.targets, 8)
         lines = [paint(printable(f"{group.block.title}: {names}"), "bold")]
         for item in group.block.rows:
-            text = "  ".join(part for part in (item.what, item.change) if part)
+            text = "  ".join(part for part in (item.subject, item.change) if part)
             more = f"  ({item.more})" if item.more else ""
             lines.append(f"  {paint(item.sign, SIGN_STYLES[item.sign])} {printable(text + more)}")
         if group.block.left_out:
@@ -48,7 +48,7 @@ def changes(difference: Difference, width: int, paint: Painter) -> Iterator[list
     if lost:
         yield [
             paint("gone", "bold"),
-            *(line for one in lost for line in wrapped(_gone(one), width, "  ", "    ")),
+            *(line for group in lost for line in wrapped(_gone(group), width, "  ", "    ")),
         ]
     if difference.notes:
         yield [
@@ -58,9 +58,9 @@ def changes(difference: Difference, width: int, paint: Painter) -> Iterator[list
     yield [paint(printable(f"since {difference.ref}: {summary(difference)}"), "bold")]
 
 
-def _gone(group: Group) -> str:
+def _gone(group: FindingGroup) -> str:
     others = f", and with it {listing(group.others)}" if group.others else ""
     return "; ".join(
-        f"{group.first.rule} {said.text}{others} ({listing(said.targets, 8)})"
-        for said in group.messages
+        f"{group.first.rule} {shared.text}{others} ({listing(shared.targets, 8)})"
+        for shared in group.messages
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from buildmatrix.phrases import count, size
 from buildmatrix.reports.diff.model import ComparedSide, Comparison
 from buildmatrix.reports.diff.words import Block, blocks, signed
-from buildmatrix.reports.run.groups import Group, groups
+from buildmatrix.reports.run.groups import FindingGroup, groups
 from buildmatrix.reports.run.model import Difference, TargetDifference
 from buildmatrix.rules.model import AuditTotals, Finding
 from buildmatrix.rules.repeats import without_repeats
@@ -58,11 +58,11 @@ def row(target_difference: TargetDifference) -> tuple[str, ...]:
 COLUMNS = ("new", "gone", "distributions", "download", "installed")
 
 
-def _bytes(target_difference: TargetDifference, what: str) -> str:
+def _bytes(target_difference: TargetDifference, total: str) -> str:
     if target_difference.after is None:
         return ""
-    before: int = getattr(target_difference.before or AuditTotals(), what)
-    after: int = getattr(target_difference.after, what)
+    before: int = getattr(target_difference.before or AuditTotals(), total)
+    after: int = getattr(target_difference.after, total)
     return signed(after - before) if after != before else "the same"
 
 
@@ -104,7 +104,7 @@ def _gone(target: TargetDifference) -> tuple[Finding, ...]:
     return without_repeats(target.findings.gone) if target.findings is not None else ()
 
 
-def gone(difference: Difference) -> tuple[Group, ...]:
+def gone(difference: Difference) -> tuple[FindingGroup, ...]:
     """Findings that are gone."""
     findings = [finding for target in difference.targets for finding in _gone(target)]
     return groups(findings, [target.id for target in difference.targets])

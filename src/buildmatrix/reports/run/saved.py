@@ -64,7 +64,7 @@ def merge(reports: Sequence[Report]) -> Report:
     """
     if len(reports) == 1:
         return reports[0]
-    seen = Counter((target.id, target.backend) for one in reports for target in one.targets)
+    seen = Counter((target.id, target.backend) for report in reports for target in report.targets)
     for (id, backend), count in seen.items():
         if count > 1:
             raise UsageError(
@@ -75,7 +75,7 @@ def merge(reports: Sequence[Report]) -> Report:
         _with_backends(report, {id for id, count in backends.items() if count > 1})
         for report in reports
     ]
-    item = assemble(
+    merged = assemble(
         _joined(report.subject for report in reports),
         _joined(report.tool.catalogue for report in reports),
         targets=[target for report in reports for target in report.targets],
@@ -83,8 +83,8 @@ def merge(reports: Sequence[Report]) -> Report:
         verdicts=[verdict for report in reports for verdict in report.distributions],
         inventories=[Inventory(unread=r.unread, stats=r.stats) for r in reports],
     )
-    tool = replace(item.tool, version=_joined(report.tool.version for report in reports))
-    return replace(item, tool=tool, diff=_merged(reports))
+    tool = replace(merged.tool, version=_joined(report.tool.version for report in reports))
+    return replace(merged, tool=tool, diff=_merged(reports))
 
 
 def _with_backends(report: Report, ids: Collection[str]) -> Report:
@@ -119,11 +119,11 @@ def _merged(reports: Sequence[Report]) -> Difference | None:
 
     Raises `UsageError` when they were not compared with the same commit.
     """
-    found = [report.diff for report in reports]
-    differences = [difference for difference in found if difference is not None]
+    diffs = [report.diff for report in reports]
+    differences = [difference for difference in diffs if difference is not None]
     if not differences:
         return None
-    if len(differences) < len(found) or len({difference.commit for difference in differences}) > 1:
+    if len(differences) < len(diffs) or len({difference.commit for difference in differences}) > 1:
         raise UsageError(
             "not all of these reports tell what is new since the same commit; merge only reports "
             "of one run"

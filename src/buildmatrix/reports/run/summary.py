@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from buildmatrix.phrases import count
-from buildmatrix.reports.run.groups import Group
+from buildmatrix.reports.run.groups import FindingGroup
 from buildmatrix.reports.run.model import Report, targets_in
 from buildmatrix.rules.baseline import is_from_baseline
 from buildmatrix.rules.model import Finding, Severity
@@ -18,19 +18,19 @@ def unsettled(report: Report) -> tuple[Finding, ...]:
     return tuple(finding for finding in report.findings if finding.waived is None)
 
 
-def summary(report: Report, groups: Sequence[Group]) -> str:
+def summary(report: Report, groups: Sequence[FindingGroup]) -> str:
     """Targets and findings by number; `groups` are those that the format shows."""
     left = unsettled(report)
     parts = [
         count(sum(finding.severity == severity for finding in left), severity)
         for severity in _SEVERITIES
     ]
-    known = sum(is_from_baseline(finding) for finding in report.findings)
-    waived = len(report.findings) - len(left) - known
+    in_baseline = sum(is_from_baseline(finding) for finding in report.findings)
+    waived = len(report.findings) - len(left) - in_baseline
     if waived:
         parts.append(f"{waived} waived")
-    if known:
-        parts.append(f"{known} in the baseline")
+    if in_baseline:
+        parts.append(f"{in_baseline} in the baseline")
     if report.unread:
         parts.append(f"{len(report.unread)} not read")
     text = ", ".join(parts)

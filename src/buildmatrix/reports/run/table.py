@@ -8,7 +8,7 @@ from itertools import zip_longest
 from buildmatrix.phrases import size
 from buildmatrix.reports.run import revision_table, table_audit, table_fixes
 from buildmatrix.reports.run.groups import (
-    Group,
+    FindingGroup,
     SharedText,
     groups,
     named,
@@ -35,17 +35,17 @@ _SHOWN_UNREAD = 10
 def render(report: Report, *, width: int, color: bool) -> str:
     """The report as text, wrapped at `width` columns; chains and names are never cut."""
     paint = Painter(color)
-    known = groups(report.findings, [target.id for target in report.targets])
+    finding_groups = groups(report.findings, [target.id for target in report.targets])
     blocks = [
         *([_targets(report, paint)] if report.targets else []),
-        *_findings(report, known, max(width, 40), paint),
+        *_findings(report, finding_groups, max(width, 40), paint),
         *_bad_distributions(report, max(width, 40), paint),
         *_unread(report, paint),
         _smoke_not_run(report, max(width, 40), paint),
         wrapped(table_audit.not_certain(report), max(width, 40)),
         [line for text in left_out(report) for line in wrapped(text, max(width, 40))],
         *table_fixes.fixes(report, max(width, 40), paint),
-        [_summary(report, known, paint)],
+        [_summary(report, finding_groups, paint)],
         *(
             revision_table.changes(report.diff, max(width, 40), paint)
             if report.diff is not None
@@ -91,7 +91,7 @@ def _seconds(seconds: float) -> str:
 
 
 def _findings(
-    report: Report, known: Sequence[Group], width: int, paint: Painter
+    report: Report, finding_groups: Sequence[FindingGroup], width: int, paint: Painter
 ) -> Iterator[list[str]]:
     """What is said of the same targets stands together, what is about most of them first."""
     audited = any(result.audit is not None for result in report.targets)
@@ -102,8 +102,8 @@ def _findings(
     for target in report.targets:
         if target.error is not None:
             about.setdefault((target.id,), []).extend(_error(target, width, paint))
-    blocks: dict[tuple[str, ...], list[Group]] = {}
-    for group in known:
+    blocks: dict[tuple[str, ...], list[FindingGroup]] = {}
+    for group in finding_groups:
         blocks.setdefault(group.targets, []).append(group)
     for targets, same in blocks.items():
         lines = about.setdefault(targets, [])
@@ -132,8 +132,8 @@ def _error_line(line: str, width: int) -> list[str]:
 
 
 def _block(
-    group: Group,
-    after: Group | None,
+    group: FindingGroup,
+    after: FindingGroup | None,
     ids: Sequence[str],
     width: int,
     paint: Painter,
@@ -147,9 +147,9 @@ def _block(
     style: Style = "dim" if first.waived is not None else _SEVERITIES[first.severity]
     title = f"{_INDENT}{paint(word, style, 'bold')} {first.rule} {paint(first.name, 'bold')}"
     lines = [f"{title}  {printable(who(first))}".rstrip()]
-    for said in group.messages:
-        lines += wrapped(_of(said, group.messages, ids) + said.text, width, inner)
-        lines += wrapped(said.more, width, inner)
+    for shared in group.messages:
+        lines += wrapped(_of(shared, group.messages, ids) + shared.text, width, inner)
+        lines += wrapped(shared.more, width, inner)
     if first.severity == "note" and first.waived is None:
         return lines
     if first.chain:
@@ -158,17 +158,17 @@ def _block(
         lines += wrapped(f"accepted: {first.waived}", width, inner)
     elif not (after and _is_same_cure(group, after)):
         cures = group.cures(audited=audited)
-        for said in cures:
-            lines += wrapped(_of(said, cures, ids) + said.text, width, inner)
+        for shared in cures:
+            lines += wrapped(_of(shared, cures, ids) + shared.text, width, inner)
     return lines
 
 
-def _of(said: SharedText, texts: Sequence[SharedText], ids: Sequence[str]) -> str:
+def _of(shared: SharedText, texts: Sequence[SharedText], ids: Sequence[str]) -> str:
     """Where targets differ: which of them a text is about."""
-    return f"{named(said.targets, ids)}: " if len(texts) > 1 else ""
+    return f"{named(shared.targets, ids)}: " if len(texts) > 1 else ""
 
 
-def _is_same_cure(group: Group, after: Group) -> bool:
+def _is_same_cure(group: FindingGroup, after: FindingGroup) -> bool:
     if after.first.waived is not None or after.first.severity == "note":
         return False
     return group.cures(audited=True) == after.cures(audited=True)
@@ -193,7 +193,7 @@ def _bad_distributions(report: Report, width: int, paint: Painter) -> Iterator[l
 
     Where an audit has a finding about a distribution, that says the same.
     """
-    told = {
+    with_findings = {
         (finding.distribution, finding.version, finding.backend, target)
         for finding in report.findings
         if finding.severity != "note"
@@ -207,7 +207,7 @@ def _bad_distributions(report: Report, width: int, paint: Painter) -> Iterator[l
         and not (
             audited
             and all(
-                (verdict.name, verdict.version, verdict.backend, target) in told
+                (verdict.name, verdict.version, verdict.backend, target) in with_findings
                 for target in verdict.targets or ("",)
             )
         )
@@ -262,6 +262,6 @@ def _smoke_not_run(report: Report, width: int, paint: Painter) -> list[str]:
     ]
 
 
-def _summary(report: Report, known: Sequence[Group], paint: Painter) -> str:
+def _summary(report: Report, finding_groups: Sequence[FindingGroup], paint: Painter) -> str:
     failed = any(finding.severity == "error" for finding in unsettled(report))
-    return paint(summary(report, known), "red" if failed else "green", "bold")
+    return paint(summary(report, finding_groups), "red" if failed else "green", "bold")

@@ -47,18 +47,18 @@ def brought(report: Report, target: str) -> tuple[Brought, ...]:
             first, *rest = finding.chain
             asker = rest[0] if rest and ":" in first else first
             lines.setdefault((first, asker), {})[verdict.name] = verdict
-    lots = [
+    rows = [
         Brought(
             line,
             asker,
-            len(there),
-            sum(item.foreign_download or 0 for item in there.values()),
-            sum(item.foreign_bytes for item in there.values()),
-            any(item.foreign_at_least for item in there.values()),
+            len(foreign),
+            sum(item.foreign_download or 0 for item in foreign.values()),
+            sum(item.foreign_bytes for item in foreign.values()),
+            any(item.foreign_at_least for item in foreign.values()),
         )
-        for (line, asker), there in lines.items()
+        for (line, asker), foreign in lines.items()
     ]
-    return tuple(sorted(lots, key=lambda item: (-item.download, -item.installed, item.line)))
+    return tuple(sorted(rows, key=lambda item: (-item.download, -item.installed, item.line)))
 
 
 def in_vain(report: Report) -> tuple[SharedText, ...]:
@@ -96,10 +96,10 @@ def uncertain_words(report: Report, shown: Callable[[str], str]) -> Iterator[str
     left: dict[bool, list[str]] = {False: [], True: []}
     for verdict in uncertain(report):
         left[is_scan or verdict.depth == "whole"].append(shown(f"{verdict.name} {verdict.version}"))
-    for is_read, what, remedy in (
+    for is_read, basis, remedy in (
         (False, "judged by a part of their files", "`audit --deep` reads the rest"),
         (True, "judged without Python files that could not be parsed", "look at those files"),
     ):
         if left[is_read]:
             names = listing(left[is_read], 12)
-            yield f"{what}: {names}. That can still change these verdicts; {remedy}"
+            yield f"{basis}: {names}. That can still change these verdicts; {remedy}"

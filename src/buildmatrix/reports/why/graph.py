@@ -148,10 +148,10 @@ class Graph:
 
 
 def _grouped(edges: tuple[Edge, ...], *, by_source: bool) -> Mapping[str, tuple[Edge, ...]]:
-    found: dict[str, list[Edge]] = {}
+    grouped: dict[str, list[Edge]] = {}
     for edge in edges:
-        found.setdefault(edge.source if by_source else edge.target, []).append(edge)
-    return {key: tuple(value) for key, value in found.items()}
+        grouped.setdefault(edge.source if by_source else edge.target, []).append(edge)
+    return {key: tuple(value) for key, value in grouped.items()}
 
 
 def node_id(name: str) -> str:

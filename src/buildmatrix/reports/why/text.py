@@ -33,10 +33,10 @@ _KINDS = {
 
 def render(answer: Answer, *, width: int, color: bool) -> str:
     """The answer, wrapped at `width` columns."""
-    return "\n".join(_Writer(answer, max(width, 40), Painter(color)).lines()) + "\n"
+    return "\n".join(_AnswerWriter(answer, max(width, 40), Painter(color)).lines()) + "\n"
 
 
-class _Writer:
+class _AnswerWriter:
     def __init__(self, answer: Answer, width: int, paint: Painter) -> None:
         self._answer = answer
         self._graph = answer.graph
@@ -84,19 +84,19 @@ class _Writer:
                 "copy inside of a file": "copies inside of files",
             }.get(noun, f"{noun}s")
             parts.append(f"{number} {noun if number == 1 else plural}")
-        what = _KINDS[question.kind]
-        return f"{question.text} ({what}) in {self._answer.source}: {', '.join(parts)}"
+        meaning = _KINDS[question.kind]
+        return f"{question.text} ({meaning}) in {self._answer.source}: {', '.join(parts)}"
 
     def _nothing(self) -> Iterator[str]:
         answer = self._answer
         text, source = answer.question.text, answer.source
         if answer.graph.is_partial:
-            said = f"No finding of {source} is about {text}."
+            sentence = f"No finding of {source} is about {text}."
         elif answer.question.kind in ("backend", "vendor"):
-            said = f"Nothing in {source} belongs to {text}."
+            sentence = f"Nothing in {source} belongs to {text}."
         else:
-            said = f"Nothing in {source} is called {text}, and nothing links or opens it."
-        yield from self._wrapped(said, "")
+            sentence = f"Nothing in {source} is called {text}, and nothing links or opens it."
+        yield from self._wrapped(sentence, "")
         if answer.question.near:
             yield from self._wrapped(f"Nearly: {', '.join(answer.question.near)}", "")
 
@@ -174,12 +174,12 @@ class _Writer:
             case "absent" if self._graph.is_partial:
                 return f"no finding links it; {count(opens, 'file')} may open it:"
             case "absent":
-                it = (
+                no_file = (
                     f"no file has this name (it is {node.text})"
                     if node.text
                     else "no file has this name"
                 )
-                return f"{it}, nothing links it; {count(opens, 'file')} may open it:"
+                return f"{no_file}, nothing links it; {count(opens, 'file')} may open it:"
             case "embedded":
                 return "a copy inside of a file, which no loader sees:"
             case "installed":
@@ -197,11 +197,11 @@ class _Writer:
 
     def _linkers(self, subject: AnsweredNode) -> Iterator[str]:
         """The other files that link it; first those that take the most from it."""
-        told = {id for chain in subject.chains for id in chain.ids}
+        in_chains = {id for chain in subject.chains for id in chain.ids}
         names = {
             self._graph.nodes[edge.source].label: None
             for edge in subject.links
-            if edge.source not in told and (edge.certain or subject.state == "unfound")
+            if edge.source not in in_chains and (edge.certain or subject.state == "unfound")
         }
         uses = {use.binary: use for use in subject.uses if use.binary in names}
         ordered = sorted(names, key=lambda name: -uses[name].count if name in uses else 0)
@@ -227,8 +227,8 @@ class _Writer:
         for depth, edge in enumerate(chain.edges, 1):
             node = self._graph.nodes[edge.target]
             # What a copy is stands below the chain, and a line is told with its text.
-            said = edge.kind == "embeds" or (chain.start.text and edge.kind == "asks")
-            why = "" if said else words.reason(edge)
+            is_redundant = edge.kind == "embeds" or (chain.start.text and edge.kind == "asks")
+            why = "" if is_redundant else words.reason(edge)
             yield from self._hop(depth, node.label, why)
 
     def _hop(self, depth: int, label: str, why: str) -> Iterator[str]:

@@ -42,7 +42,7 @@ def reason(edge: Edge) -> str:
             at = f", {edge.at}" if edge.at else ""
             return f"{edge.text}{at}"
         case "needs":
-            return f"NEEDED {edge.text}, {_found(edge)}"
+            return f"NEEDED {edge.text}, {_link_resolution(edge)}"
         case "preloads":
             return f"LD_PRELOAD or ld.so.preload: {edge.text}"
         case "dlopen":
@@ -59,7 +59,7 @@ def reason(edge: Edge) -> str:
             return f"holds {edge.text}"
 
 
-def _found(edge: Edge) -> str:
+def _link_resolution(edge: Edge) -> str:
     if edge.rule == "names":
         return "as the names in its dynamic section say; its search path was not read"
     if edge.rule == "report":
@@ -77,9 +77,9 @@ def _found(edge: Edge) -> str:
         )
     if edge.by == edge_path(edge):
         rule = f"its {rule}"
-    whose = f" of {edge.by}" if edge.by not in (None, edge_path(edge)) else ""
+    origin = f" of {edge.by}" if edge.by not in (None, edge_path(edge)) else ""
     where = f" in {posixpath.normpath(edge.folder)}" if edge.folder else ""
-    return f"found by {rule}{whose}{where}"
+    return f"found by {rule}{origin}{where}"
 
 
 def edge_path(edge: Edge) -> str:
@@ -127,8 +127,8 @@ def layer(graph: Graph, node: Node) -> str | None:
 
 def _instruction(graph: Graph, layer: int) -> str:
     """`layer 6 of 9: RUN pip install ...`"""
-    known = graph.layers[layer].instruction if layer < len(graph.layers) else ""
-    text = " ".join(known.split()) or "an instruction that the image does not tell"
+    instruction = graph.layers[layer].instruction if layer < len(graph.layers) else ""
+    text = " ".join(instruction.split()) or "an instruction that the image does not tell"
     if len(text) > LONGEST_INSTRUCTION:
         text = text[: LONGEST_INSTRUCTION - 4] + " ..."
     return f"layer {layer + 1} of {len(graph.layers)}: {text}"
