@@ -7,16 +7,13 @@ changed since.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import msgspec
-
-from buildmatrix import store
-from buildmatrix.audit.run import look
 from buildmatrix.build import smoke
 from buildmatrix.build.committed import outdated
+from buildmatrix.build.image_gates import ImageGates
+from buildmatrix.build.lock_gate import LockGate
 from buildmatrix.build.options import Options
 from buildmatrix.build.work import BuildWork
 from buildmatrix.engines.disk import writing
@@ -29,21 +26,17 @@ from buildmatrix.errors import (
     UndecidedError,
     most_severe,
 )
-from buildmatrix.inventory.model import Inventory
 from buildmatrix.judge import Judge
 from buildmatrix.progress import Progress
 from buildmatrix.reports.run.model import Report, assemble, exit_code
 from buildmatrix.rules import generated_file
-from buildmatrix.rules.model import Finding, Gate, TargetResult
-from buildmatrix.sources.resolution.resolved import Resolved
+from buildmatrix.rules.model import Finding, TargetResult
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.spec.paths import check_copied
 from buildmatrix.state import journal
 from buildmatrix.state.folder import FOLDER, State
 from buildmatrix.state.journal import BuildRecord
-from buildmatrix.state.target_layers import with_layers
 from buildmatrix.threads import Crew
-from buildmatrix.vulnerabilities.advisories import ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +76,8 @@ def build(
 
 
 class _BuildRun:
+    """The order of the gates, and what the targets of one run share."""
+
     def __init__(
         self,
         spec: Spec,
@@ -105,12 +100,13 @@ class _BuildRun:
         """All steps, in order."""
         if self.options.push:
             self.registries()
-        self.locks()
+        lock_gate = LockGate(self.spec, self.options, self.judge, self.progress)
+        lock_gate.locks(self.works)
         ready = [work for work in self.works if work.gates["lock"] == "passed"]
         if not (self.options.fail_fast and len(ready) < len(self.works)):
             self.render()
             self.recall(ready)
-            self.audit([work for work in ready if work.record is None])
+            lock_gate.audit([work for work in ready if work.record is None])
             ready = [work for work in ready if work.gates["lock"] == "passed"]
         if not (self.options.fail_fast and len(ready) < len(self.works)):
             self.side_by_side(ready)
@@ -128,55 +124,6 @@ class _BuildRun:
                 f"the registry of {reference} cannot be reached, so nothing was built: {why}; see "
                 "that it answers, or build without --push"
             )
-
-    # Lock
-
-    def locks(self) -> None:
-        """Bring the locks up to date, and judge them before anything is downloaded."""
-        from buildmatrix.locks.resolve import lock_targets
-        from buildmatrix.locks.status import staleness
-
-        fresh: list[BuildWork] = []
-        for work in self.works:
-            if self.options.locked and (why := staleness(self.spec, work.target)):
-                work.gates["lock"] = "failed"
-                work.errors.append(f"the lock is not current: {why}; run `buildmatrix lock`")
-            else:
-                fresh.append(work)
-        locks = lock_targets(
-            self.spec,
-            [work.target for work in fresh],
-            upgrade=False,
-            offline=self.options.offline,
-            progress=self.progress,
-            jobs=self.options.jobs,
-        )
-        for work in fresh:
-            lock = locks[work.target.id]
-            if isinstance(lock, BuildmatrixError):
-                work.fail("lock", lock)
-                continue
-            work.lock = lock
-            work.findings = self.judge.lock(work.target, lock)
-        self.advisories()
-        for work in self.works:
-            if work.lock is not None:
-                work.gates["lock"] = self.judge.gate(work.findings)
-        for work in self.works:
-            if work.gates["lock"] != "passed":
-                self.progress.done(work.target.id, work.outcome(), ok=False)
-
-    def advisories(self) -> None:
-        """Ask once what is known against everything that is locked."""
-        if self.options.asking is None:
-            return
-        locks = [work.lock for work in self.works if work.lock is not None]
-        advisories = ask(locks, self.spec.policy, self.options.asking, self.progress)
-        for work in self.works:
-            if work.lock is not None:
-                work.findings += self.judge.advisories(work.target, work.lock, advisories)
-
-    # Render
 
     def render(self) -> None:
         """Write the generated files, and say for each target what is to be built from what."""
@@ -217,162 +164,13 @@ class _BuildRun:
         if any(work.record is None for work in works):
             self.engine.check(self.options.surroundings.builder)
 
-    # Audit
-
-    def audit(self, works: Sequence[BuildWork]) -> None:
-        """Read the wheels of what is about to be built, as far as an index gives parts of them.
-
-        What fails here is reported without a build of some gigabytes. The rest is judged again,
-        by all of its bytes, when it is installed: so nothing that could not be read here counts.
-        """
-        if self.options.reader is None or not works:
-            return
-        works_by_target = {work.target.id: work for work in works if work.lock is not None}
-        looked = look(
-            [
-                Resolved(work.target, work.lock, None, work.target.lock)
-                for work in works_by_target.values()
-                if work.lock is not None
-            ],
-            self.options.reader,
-            self.judge,
-            self.progress,
-        )
-        for audited_lock in looked:
-            work = works_by_target[audited_lock.resolved.target.id]
-            findings = tuple(self.installed(item, work.target) for item in audited_lock.findings)
-            if self.judge.gate(findings) == "failed":
-                work.findings += findings
-                work.verdicts = audited_lock.verdicts
-                work.gates["lock"] = "failed"
-                self.progress.done(work.target.id, work.outcome(), ok=False)
-
-    def installed(self, finding: Finding, target: Target) -> Finding:
-        """A finding about a wheel; a waiver may name the path that its file has in the image."""
-        from buildmatrix.render.names import site_folders
-
-        if finding.path is None or finding.waived is not None:
-            return finding
-        for folder in site_folders(target.python):
-            evidence = tuple(
-                replace(item, path=f"{folder}/{item.path}") for item in finding.evidence
-            )
-            moved = replace(finding, path=f"{folder}/{finding.path}", evidence=evidence)
-            for settled in self.judge.settled([moved]):
-                if settled.waived is not None:
-                    return replace(finding, waived=settled.waived)
-        return finding
-
-    # Build, scan, smoke
-
     def side_by_side(self, works: Sequence[BuildWork]) -> None:
         """Build, scan, judge and smoke-test, `jobs` targets at a time."""
-        crew = Crew(self.build_one_target, self.options.jobs, "target", stop=self.engine.cancel)
+        gates = ImageGates(self.spec, self.options, self.engine, self.judge, self.progress)
+        crew = Crew(gates.pass_all, self.options.jobs, "target", stop=self.engine.cancel)
         for _ in crew.answers(works):
             if self.options.fail_fast and any(work.red for work in works):
                 crew.send_home()
-
-    def build_one_target(self, work: BuildWork) -> None:
-        """One target from build to smoke."""
-        try:
-            if self.through("build", work, self.image):
-                # An export takes as long as smoke commands do, and needs nothing of them.
-                with ThreadPoolExecutor(1, thread_name_prefix="layers") as aside:
-                    scanned = aside.submit(self.scanned, work)
-                    self.through("smoke", work, self.smoke)
-                    self.through("scan", work, lambda work: self.scan(work, scanned.result()))
-        except Interrupted:
-            work.errors.append("stopped before it was done")
-        if work.green and not work.errors:
-            self.through("build", work, self.release)
-        ok = work.green and not work.errors
-        self.progress.done(work.target.id, work.outcome(), ok)
-
-    def through(self, gate: Gate, work: BuildWork, step: Callable[[BuildWork], None]) -> bool:
-        """Take `work` through one gate; False where it could not be tried. Raises `Interrupted`."""
-        try:
-            step(work)
-        except Interrupted:
-            raise
-        except BuildmatrixError as error:
-            work.fail(gate, error)
-            return False
-        return True
-
-    def image(self, work: BuildWork) -> None:
-        """Build and scan what the journal does not have."""
-        if work.record is None:
-            assert work.job is not None
-            outcome = self.engine.build(work.job, self.options.surroundings, self.progress)
-            # The layers cannot say what the image's configuration does.
-            inventory = replace(store.read(outcome.inventory), environment=outcome.environment)
-            store.write(work.files.inventory, inventory)
-            record = BuildRecord(
-                key=work.key,
-                digest=outcome.digest,
-                config=outcome.config,
-                loaded=outcome.loaded,
-                tags=(work.job.staged,) if outcome.loaded else (),
-                inventory=journal.sha256_of(work.files.inventory),
-                seconds=round(outcome.seconds, 3),
-                bases=dict(outcome.bases),
-            )
-            journal.write(work.files, record)
-            work.record = record
-        work.gates["build"] = "passed"
-
-    def scanned(self, work: BuildWork) -> Inventory:
-        """What lies in the image, and what its layers hide."""
-        inventory, unknown = with_layers(
-            work.files,
-            store.read(work.files.inventory),
-            lambda: self.engine,
-            lambda text: self.progress.step(work.target.id, text),
-            self.spec.root / self.spec.output / work.target.id / "Dockerfile",
-        )
-        if unknown:
-            self.progress.note(f"{work.target.id}: what its layers hide is not judged: {unknown}")
-        return inventory
-
-    def scan(self, work: BuildWork, inventory: Inventory) -> None:
-        """Judge what lies in the image."""
-        work.scanned = Inventory(unread=inventory.unread, stats=inventory.stats)
-        findings, work.verdicts = self.judge.image(work.target, inventory, work.lock)
-        work.findings += findings
-        work.gates["scan"] = self.judge.gate(findings)
-
-    def smoke(self, work: BuildWork) -> None:
-        """Run what can run here, in the image that was scanned."""
-        record = work.record
-        if not self.options.smoke or record is None or not record.loaded or not record.tags:
-            return
-        outcome = smoke.run(
-            work.target,
-            self.judge.has_device(work.target.backend),
-            record.tags[0],
-            record.config or record.digest,
-            record.smoke,
-            self.engine,
-            self.progress,
-        )
-        work.gates["smoke"] = outcome.state
-        if outcome.error is not None:
-            work.errors.append(outcome.error)
-        if outcome.passed != record.smoke:
-            work.record = msgspec.structs.replace(record, smoke=outcome.passed)
-            journal.write(work.files, work.record)
-
-    def release(self, work: BuildWork) -> None:
-        """Move the target's tags on this machine to its image: all gates have passed."""
-        record, job = work.record, work.job
-        if record is None or job is None or not record.loaded:
-            return
-        if record.tags == (job.staged,) and job.tags:
-            self.engine.release(job.staged, job.tags)
-            work.record = msgspec.structs.replace(record, tags=job.tags)
-            journal.write(work.files, work.record)
-
-    # Push
 
     def push(self) -> None:
         """Publish everything, or nothing when one target is not green."""
@@ -402,8 +200,6 @@ class _BuildRun:
             # What the builder has is not what was scanned: no record can be relied upon.
             for work in self.works:
                 journal.forget(work.files)
-
-    # Result
 
     def interrupted(self) -> Result:
         """What the run came to until the user stopped it."""
