@@ -1,14 +1,15 @@
 """`python -m buildmatrix.symbols.lief_worker FILE`: imported symbols of an ELF file, as JSON.
 
 A process of its own, because LIEF is native code and the bytes it parses are hostile: what goes
-wrong in here ends this process and nothing else. The parent sets the time limit.
+wrong in here ends only this process. The parent sets the time limit.
 """
 
 from __future__ import annotations
 
 import json
-import resource
 import sys
+
+from buildmatrix.symbols.limits import limit_process
 
 #: Bytes of address space. LIEF reads the whole file; 434 MB of libtorch take 0.7 GB.
 MEMORY = 6 << 30
@@ -22,15 +23,7 @@ _UNDEFINED = 0
 
 def main(path: str) -> None:
     """Print `{"imports": [[library or null, [symbol, ...]], ...]}`."""
-    for what, limit in (
-        (resource.RLIMIT_AS, MEMORY),
-        (resource.RLIMIT_CPU, SECONDS),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, ANSWER),
-    ):
-        hard = resource.getrlimit(what)[1]
-        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-        resource.setrlimit(what, (limit, limit))
+    limit_process(memory=MEMORY, seconds=SECONDS, file_size=ANSWER)
     import lief
 
     lief.logging.disable()
@@ -48,16 +41,17 @@ def main(path: str) -> None:
         for need in binary.symbols_version_requirement
         for version in need.get_auxiliary_symbols()
     }
-    found: dict[str | None, set[str]] = {}
+    symbols: dict[str | None, set[str]] = {}
     for symbol in binary.dynamic_symbols:
         # Not `symbol.imported`, which leaves out symbols without a type: most are.
         if symbol.shndx != _UNDEFINED or not symbol.name:
             continue
         version = symbol.symbol_version
         library = owners.get(version.value & 0x7FFF) if version is not None else None
-        found.setdefault(library, set()).add(str(symbol.demangled_name or symbol.name))
+        symbols.setdefault(library, set()).add(str(symbol.demangled_name or symbol.name))
     rows = [
-        [library, sorted(found[library])] for library in sorted(found, key=lambda name: name or "~")
+        [library, sorted(symbols[library])]
+        for library in sorted(symbols, key=lambda name: name or "~")
     ]
     json.dump({"imports": rows}, sys.stdout)
 
