@@ -88,15 +88,15 @@ def _check_blocks(environment: ImmutableSandboxedEnvironment, template: str) -> 
         chain[name] = environment.parse(source, name, path)
         extends = chain[name].find(nodes.Extends)
         if extends is not None and not isinstance(extends.template, nodes.Const):
-            return  # Which template it is, only rendering tells.
+            return  # Which template it is shows only when it is rendered.
         name = str(extends.template.as_const()) if extends is not None else None
-    known: set[str] = set()
+    defined: set[str] = set()
     for child in list(chain)[:0:-1]:
-        known |= {block.name for block in chain[child].find_all(nodes.Block)}
+        defined |= {block.name for block in chain[child].find_all(nodes.Block)}
         user = list(chain)[list(chain).index(child) - 1]
         for block in _outer_blocks(chain[user]):
-            if block.name not in known:
-                near = difflib.get_close_matches(block.name, sorted(known), n=1)
+            if block.name not in defined:
+                near = difflib.get_close_matches(block.name, sorted(defined), n=1)
                 hint = f"did you mean `{near[0]}`?" if near else "see docs/templates.md"
                 message = f"`{child}` has no block `{block.name}`"
                 raise _error(message, user, line=block.lineno, hint=hint)

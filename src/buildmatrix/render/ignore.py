@@ -82,22 +82,22 @@ def _rule(line: str) -> tuple[re.Pattern[str], bool] | None:
 
 
 def _regex(pattern: str) -> str:
-    found = ""
+    regex = ""
     rest = pattern
     while rest:
         if match := re.match(r"\*\*/?", rest):
-            found += "(.*/)?" if rest != match[0] else ".*"
+            regex += "(.*/)?" if rest != match[0] else ".*"
         elif match := re.match(r"\*", rest):
-            found += "[^/]*"
+            regex += "[^/]*"
         elif match := re.match(r"\?", rest):
-            found += "[^/]"
+            regex += "[^/]"
         elif match := re.match(r"\[\^?(?:\\.|[^\]\\])+\]", rest, re.DOTALL):
-            found += match[0].replace("[", r"\[").replace(r"\[", "[", 1)
+            regex += match[0].replace("[", r"\[").replace(r"\[", "[", 1)
         elif match := re.match(r"\\(.)", rest, re.DOTALL):
-            found += re.escape(match[1])
+            regex += re.escape(match[1])
         else:
             match = re.match(r".", rest, re.DOTALL)
             assert match is not None
-            found += re.escape(match[0])
+            regex += re.escape(match[0])
         rest = rest[match.end() :]
-    return found
+    return regex

@@ -43,8 +43,10 @@ class ImageArchive(Installed):
 
             def scan() -> Inventory:
                 tree = image.tree()
-                found = collect(tree, configuration.environment)
-                return with_layers(found, tree, configuration.digests, configuration.instructions)
+                contents = collect(tree, configuration.environment)
+                return with_layers(
+                    contents, tree, configuration.digests, configuration.instructions
+                )
 
             # A layout names its blobs by digests, which its writer may have made up.
             if cache is None or path.is_dir():

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from buildmatrix.sources.model import Argument, Source
 
-#: Names of libraries and device code: nobody calls an image so.
+#: Names of libraries and device code: no image has such a name.
 _LIBRARY = re.compile(r"\.so(\.[0-9.]+)?$|\.(cubin|fatbin|ptx|bc|hsaco|spv|kpack|a|o)$")
 
 
 class SingleBinary(Source):
-    """A file that holds code; it is told of, and no facts of a tree are made of it."""
+    """A file that holds code: it is described, and is no tree with facts."""
 
     prefix = ""
     commands = frozenset({"inspect"})

@@ -84,12 +84,12 @@ class DeclaredFile(Declared):
                 text = file.read(_LARGEST).decode(errors="replace")
         except (OSError, ValueError):
             return ""  # Whoever needs the file says so.
-        wanted = self.python_in(text)
-        return f"=={wanted}.*" if re.fullmatch(r"3\.\d+", wanted) else wanted
+        version = self.python_in(text)
+        return f"=={version}.*" if re.fullmatch(r"3\.\d+", version) else version
 
     def python_in(self, text: str) -> str:
         """The Python that `text`, the contents of the file, says it is for."""
-        pythons = [found[1] or found[2] for found in _PYTHON.finditer(text)]
+        pythons = [match[1] or match[2] for match in _PYTHON.finditer(text)]
         # Poetry says it at the end, behind what each distribution says of itself.
         return pythons[-1 if self.name.endswith("poetry.lock") else 0] if pythons else ""
 
@@ -106,8 +106,8 @@ def is_lock_of_conda(name: str) -> bool:
 
 def parts(text: str, root: Path) -> tuple[str, str, str]:
     """Path, extras and groups."""
-    if not (root / text).is_file() and (found := _PARTS.fullmatch(text)):
-        return found["path"], found["extras"] or "", found["groups"] or ""
+    if not (root / text).is_file() and (match := _PARTS.fullmatch(text)):
+        return match["path"], match["extras"] or "", match["groups"] or ""
     return text, "", ""
 
 

@@ -126,7 +126,7 @@ class DockerImage(Installed):
 
 
 def _with_log(error: BuildmatrixError) -> BuildmatrixError:
-    """`error` with the end of its log, which nobody can read once its folder is gone."""
+    """`error` with the end of its log, whose folder is removed before it could be read."""
     if error.log is None:
         return error
     try:
@@ -135,5 +135,7 @@ def _with_log(error: BuildmatrixError) -> BuildmatrixError:
             lines = log.read().decode("utf-8", "replace").splitlines()[-_LOG_LINES:]
     except OSError:
         lines = []
-    told = "".join(f"\n  {printable(shown(line))}" for line in lines)
-    return type(error)(error.message + (f"\nThe log ends with:{told}" if told else ""))
+    shown_lines = "".join(f"\n  {printable(shown(line))}" for line in lines)
+    return type(error)(
+        error.message + (f"\nThe log ends with:{shown_lines}" if shown_lines else "")
+    )

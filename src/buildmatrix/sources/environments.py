@@ -66,8 +66,8 @@ def _version(settings: Mapping[str, str], environment: Path) -> str | None:
     """`3.12`; None when neither the configuration (venv; virtualenv, uv) nor a folder says."""
     folders = [path.name.removeprefix("python") for path in environment.glob("lib/python3.*")]
     for text in (settings.get("version"), settings.get("version_info"), *folders):
-        if text and (found := re.match(r"3\.\d+", text)):
-            return found[0]
+        if text and (match := re.match(r"3\.\d+", text)):
+            return match[0]
     return None
 
 

@@ -3,7 +3,7 @@
 A kind of SOURCE is one class in a module of its own, named in `sources.table`. It belongs to a
 family: `Installed` lies somewhere and is read, `Declared` says what would be installed and is
 resolved and read on the package index, and a saved report has findings in place of facts
-(`sources.report`). Commands tell the families apart, and never the kinds.
+(`sources.report`). Commands distinguish the families, and never the kinds.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class OnlineIndex:
 
     reader: Reader
     progress: Progress
-    #: Has what was resolved in the last minutes; None asks again.
+    #: Keeps what was resolved in the last minutes; None resolves again.
     cache: Cache | None = None
     offline: bool = False
     #: Read whole wheels.
@@ -140,7 +140,7 @@ class Facts:
 def with_lines(facts: Facts, lock: Lock | None, root: Path) -> Facts:
     """`facts` with the requirement lines that `lock` names, where their files are still there.
 
-    A lock may be somebody else's: only files below `root` are opened.
+    A lock may come from another user: only files below `root` are opened.
     """
     lines, files = requirement_lines(lock, root)
     return replace(facts, lock=lock, lines=lines, files=(*facts.files, *files))

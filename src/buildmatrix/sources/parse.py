@@ -11,18 +11,18 @@ from buildmatrix.text import shown
 from buildmatrix.urls import remember
 
 #: What an empty SOURCE should have been.
-_WHAT = {
+_EXPECTED = {
     "audit": "a requirements file, a lock or pypi:NAME==VERSION",
     "scan": "a folder, a wheel, a saved image or an image",
 }
-_WHATEVER = "an image, a folder, a wheel, a lock or a report"
+_EXPECTED_OTHERWISE = "an image, a folder, a wheel, a lock or a report"
 
 
 def parse(argument: Argument) -> Source:
     """The SOURCE that `argument` means to its command. Raises `UsageError`."""
     text, command = argument.text, argument.command
     if not text.strip():
-        raise UsageError(f"SOURCE is empty; name {_WHAT.get(command, _WHATEVER)}")
+        raise UsageError(f"SOURCE is empty; name {_EXPECTED.get(command, _EXPECTED_OTHERWISE)}")
     remember(text)
     prefix, colon, name = text.partition(":")
     for kind in table.SOURCES:

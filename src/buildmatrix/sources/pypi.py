@@ -40,9 +40,9 @@ class PackageRequirement(Declared):
         try:
             requirement = parse_requirement(name)
         except InvalidRequirement as error:
-            why = str(error).splitlines()[0]
+            cause = str(error).splitlines()[0]
             raise UsageError(
-                f"pypi:{name} is no requirement: {why}; write pypi:NAME==VERSION"
+                f"pypi:{name} is no requirement: {cause}; write pypi:NAME==VERSION"
             ) from error
         if requirement.url is not None:
             raise UsageError(

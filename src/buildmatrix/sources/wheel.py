@@ -132,8 +132,8 @@ class DeclaredWheel(Declared):
 
     def add_to(self, wanted: Wanted, ask: Ask, root: Path) -> None:
         """See `Declared.add_to`."""
-        where = str(ask.path.absolute()) if self.is_file else self.name
-        add_line(wanted, where, str(self), 0, root)
+        place = str(ask.path.absolute()) if self.is_file else self.name
+        add_line(wanted, place, str(self), 0, root)
 
     def pythons(self, root: Path) -> str:
         """See `Declared.pythons`: as the tags of its name say."""
@@ -143,6 +143,6 @@ class DeclaredWheel(Declared):
         except (InvalidWheelFilename, InvalidVersion):
             return ""
         for tag in sorted(tags, key=str):
-            if found := re.fullmatch(r"cp3(\d+)", tag.interpreter):
-                return f">=3.{found[1]}" if tag.abi in ("abi3", "none") else f"==3.{found[1]}.*"
+            if match := re.fullmatch(r"cp3(\d+)", tag.interpreter):
+                return f">=3.{match[1]}" if tag.abi in ("abi3", "none") else f"==3.{match[1]}.*"
         return ""

@@ -44,15 +44,15 @@ def facts_of(source: Declared, options: ReadingOptions) -> Facts:
     spec, index = options.spec(), options.index()
     select = options.select or (None if options.backend else own_target(source, spec))
     backends = [options.backend] if options.backend else []
-    found = resolved_for(source, spec, index, backends, [select] if select else [])
-    resolved = same_for_all(source.text, found)
+    resolutions = resolved_for(source, spec, index, backends, [select] if select else [])
+    resolved = same_for_all(source.text, resolutions)
     target = resolved.target
     inventory = read_wheels(resolved, index.reader, index.deep, index.progress)
     environment = marker_environment(target)
     lock = with_askers(resolved.lock, inventory.distributions, environment)
-    whose = f"{source.text}, for {_whose(resolved, found)}"
+    named = f"{source.text}, for {_target_names(resolved, resolutions)}"
     facts = Facts(
-        shown(whose if target.id not in source.text else source.text),
+        shown(named if target.id not in source.text else source.text),
         inventory,
         environment=environment,
         notes=() if index.deep or not _is_shallow(inventory) else (SHALLOW,),
@@ -88,21 +88,21 @@ def own_target(source: Declared, spec: Spec | None) -> str | None:
     return id if spec is not None and any(target.id == id for target in spec.targets) else None
 
 
-def _whose(resolved: Resolved, found: Sequence[Resolved | BuildmatrixError]) -> str:
-    """The target, and how many others get the same."""
-    others = len(found) - 1
+def _target_names(resolved: Resolved, resolutions: Sequence[Resolved | BuildmatrixError]) -> str:
+    """The target, and how many other targets get the same wheels."""
+    others = len(resolutions) - 1
     return f"{resolved.target.id}" + (
         f" and {count(others, 'other target')} alike" if others else ""
     )
 
 
-def same_for_all(text: str, found: Sequence[Resolved | BuildmatrixError]) -> Resolved:
+def same_for_all(text: str, resolutions: Sequence[Resolved | BuildmatrixError]) -> Resolved:
     """What `text` comes to, where that is the same for all targets that it was resolved for.
 
     Raises `UsageError` where it is not, and what resolving raised where nothing was found.
     """
-    resolved = [item for item in found if isinstance(item, Resolved)]
-    errors = [error for error in found if isinstance(error, BuildmatrixError)]
+    resolved = [item for item in resolutions if isinstance(item, Resolved)]
+    errors = [error for error in resolutions if isinstance(error, BuildmatrixError)]
     if not resolved:
         raise errors[0] if errors else UndecidedError(f"{text} comes to nothing")
     wheels = {tuple(sorted(map(key, chosen_wheels(item).wheels.values()))) for item in resolved}

@@ -22,7 +22,7 @@ def demangled(names: Sequence[str]) -> tuple[str, ...]:
         return tuple(names)
     command = [sys.executable, "-I", "-m", "buildmatrix.symbols.demangle_worker"]
     try:
-        done = subprocess.run(
+        worker = subprocess.run(
             command,
             check=True,
             input=json.dumps(mangled),
@@ -30,10 +30,10 @@ def demangled(names: Sequence[str]) -> tuple[str, ...]:
             text=True,
             timeout=PATIENCE,
         )
-        told = json.loads(done.stdout)
+        answer = json.loads(worker.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return tuple(names)
-    if not isinstance(told, list) or len(told) != len(mangled):
+    if not isinstance(answer, list) or len(answer) != len(mangled):
         return tuple(names)
-    known = dict(zip(mangled, map(str, told), strict=True))
-    return tuple(known.get(name, name) for name in names)
+    readable = dict(zip(mangled, map(str, answer), strict=True))
+    return tuple(readable.get(name, name) for name in names)

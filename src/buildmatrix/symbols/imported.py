@@ -22,7 +22,7 @@ class SymbolsUnread(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _WorkerAnswer:
     imports: tuple[tuple[str | None, tuple[str, ...]], ...]
 
 
@@ -53,7 +53,7 @@ def imports(path: Path, patience: float = PATIENCE) -> tuple[Imports, ...]:
         answer.seek(0)
         data = answer.read()
     try:
-        rows = msgspec.json.decode(data, type=_Answer).imports
+        rows = msgspec.json.decode(data, type=_WorkerAnswer).imports
     except msgspec.DecodeError as error:
         raise SymbolsUnread(f"LIEF gave no answer: {error}") from error
     return tuple(Imports(library, symbols) for library, symbols in rows)
