@@ -77,9 +77,9 @@ def prepare(name: str, folder: Path) -> tuple[list[bytes], Callable[[bytes], Non
     if name == "lock":
         from lock_cases import CPU
 
-        from buildmatrix.locks.ask import Ask
+        from buildmatrix.locks.selection import LockSelection
 
-        ask = Ask(folder / "lock", "lock", CPU)
+        ask = LockSelection(folder / "lock", "lock", CPU)
         return honest.locks(), lambda data: promises.lock(data, ask)
     if name == "tree":
         from elf_seeds import seeds as binaries

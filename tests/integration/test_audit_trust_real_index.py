@@ -12,8 +12,8 @@ from buildmatrix import cli
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.client import Client
 from buildmatrix.index.wheels import WheelReader
+from buildmatrix.locks.machine_indexes import default_indexes
 from buildmatrix.locks.model import Wheel
-from buildmatrix.locks.where import default_indexes
 from buildmatrix.store.cache import Cache
 
 pytestmark = pytest.mark.network

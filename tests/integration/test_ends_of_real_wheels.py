@@ -11,7 +11,7 @@ from conftest import Buildmatrix
 from buildmatrix.index.client import Client
 from buildmatrix.index.depth import read_parts
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.locks.where import default_indexes
+from buildmatrix.locks.machine_indexes import default_indexes
 
 pytestmark = pytest.mark.network
 

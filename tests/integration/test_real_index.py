@@ -9,7 +9,7 @@ import pytest
 
 from buildmatrix.index.client import Client
 from buildmatrix.index.remote import RemoteFile
-from buildmatrix.locks.where import default_indexes
+from buildmatrix.locks.machine_indexes import default_indexes
 
 pytestmark = pytest.mark.network
 

@@ -16,7 +16,7 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.locks.amend import CannotAmend, amended
 from buildmatrix.locks.environment import is_environment
 from buildmatrix.locks.projects import read_project
-from buildmatrix.locks.requirement_files import read_wanted
+from buildmatrix.locks.requirement_files import read_requirements
 from buildmatrix.locks.rewrite import (
     CannotRewrite,
     renamed_item,
@@ -192,7 +192,7 @@ def _in_requirement(
 def _in_requirements(
     draft: Draft, path: Path, label: str, change: SpecChange, only: str | None
 ) -> None:
-    wanted = read_wanted(path, label)
+    wanted = read_requirements(path, label)
     places = {file: path.parent / _from(label, file) for file in wanted.files}
     draft.beside |= {*places.values()}
     lines = [line for line in wanted.lines if line.name == change.name and line.requirement]
@@ -230,7 +230,7 @@ def _in_project(
     parts = {"", *parsed.extras, *(f":{group}" for group in parsed.groups)}
     mine = [
         item
-        for item in read_project(path, label).said
+        for item in read_project(path, label).requirements
         if item.name == change.name and item.part in parts
     ]
     for said in {(item.line, item.text): item for item in mine}.values():
@@ -240,7 +240,7 @@ def _in_project(
             anew = renamed_string(body, said.line, said.text, change.name, change.value, only)
         except CannotRewrite as error:
             raise CannotWrite(f"{label}:{said.line} is not changed: {error}") from error
-        draft.ranges.add(str(said.requirement.specifier))
+        draft.ranges.add(str(said.parsed.specifier))
         draft.put(text, head + anew)
     if not mine:
         raise CannotWrite(f"no line of {label} names {change.name}")

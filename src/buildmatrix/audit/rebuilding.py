@@ -15,8 +15,8 @@ from packaging.version import InvalidVersion
 
 from buildmatrix.audit.session import Found
 from buildmatrix.errors import UndecidedError
+from buildmatrix.locks.machine_indexes import configured
 from buildmatrix.locks.model import Package
-from buildmatrix.locks.where import configured
 from buildmatrix.parsing import parse_sdist_name, parse_version
 from buildmatrix.rules.model import Finding, Fix, Trial
 from buildmatrix.sources.resolution.nearest import Listing

@@ -13,7 +13,7 @@ from buildmatrix.audit.patches import Draft
 from buildmatrix.audit.session import AuditInputs, Found, Session, common_python, target_of
 from buildmatrix.errors import BuildmatrixError, UsageError
 from buildmatrix.inventory.model import Unread
-from buildmatrix.locks.explain import NoSolution
+from buildmatrix.locks.uv_errors import NoSolution
 from buildmatrix.reports.run.model import Report
 from buildmatrix.rules.model import AuditTotals
 from buildmatrix.sources.parse import declared

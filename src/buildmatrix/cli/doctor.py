@@ -32,7 +32,7 @@ def _lines(settings: CommandSettings, builder: str | None, offline: bool) -> Ite
     from buildmatrix.doctor import examine
     from buildmatrix.doctor.checks import DoctorLine
     from buildmatrix.doctor.machine import MachineFiles
-    from buildmatrix.locks.where import default_indexes
+    from buildmatrix.locks.machine_indexes import default_indexes
     from buildmatrix.spec.paths import read_data_files
 
     line, facilities = examine.engine_line(engine(), builder)

@@ -33,7 +33,7 @@ def command(
 
     The same specification and locks give the same bytes.
     """
-    from buildmatrix.locks.read import read_lock
+    from buildmatrix.locks.pylock_reader import read_lock
     from buildmatrix.render.generate import differences, generate, write
 
     spec, targets = load_targets(settings, globs, subset)

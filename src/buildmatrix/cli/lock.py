@@ -96,7 +96,7 @@ def _check_locked(spec: Spec, targets: Sequence[Target], names: Sequence[str]) -
     """Raise `UsageError` for names that no lock of `targets` has: they are spelled wrong."""
     from packaging.utils import canonicalize_name
 
-    from buildmatrix.locks.read import read_lock
+    from buildmatrix.locks.pylock_reader import read_lock
 
     if not names:
         return

@@ -13,7 +13,7 @@ from buildmatrix.index.credentials import Credentials
 from buildmatrix.index.pages import IndexFile
 from buildmatrix.index.remote import RemoteFile
 from buildmatrix.index.simple import Simple
-from buildmatrix.locks.where import configured_trust, servers
+from buildmatrix.locks.machine_indexes import configured_trust, servers
 from buildmatrix.store.cache import Cache
 from buildmatrix.trees.base import Closing
 

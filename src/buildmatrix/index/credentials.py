@@ -18,7 +18,7 @@ from pathlib import Path
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.addresses import HttpAddress, Origin, parse
 from buildmatrix.http.logins import Login
-from buildmatrix.locks.where import Index
+from buildmatrix.locks.machine_indexes import Index
 from buildmatrix.urls import remembered
 
 

@@ -18,19 +18,19 @@ class CannotAmend(ValueError):
     """The file says it in a way that cannot be added to; the message says which."""
 
 
-def amended(text: str, wanted: Tree) -> str:
-    """`text` with `wanted` in it: tables are merged, lists are added to, texts are set.
+def amended(text: str, additions: Tree) -> str:
+    """`text` with `additions` in it: tables are merged, lists are added to, texts are set.
 
     Raises `CannotAmend` where the outcome would not say exactly what the file said before and what
-    is wanted now.
+    is added now.
     """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
     try:
-        expected = _merged(toml.loads(text), wanted)
+        expected = _merged(toml.loads(text), additions)
         document = tomlkit.parse(text)
-        _add(document, wanted)
+        _add(document, additions)
         result = tomlkit.dumps(document)
         if toml.loads(result) == expected:
             return result
@@ -39,32 +39,32 @@ def amended(text: str, wanted: Tree) -> str:
     raise CannotAmend("its tables are spread so that a program cannot add to them safely")
 
 
-def _merged(known: Any, wanted: Any) -> Any:
-    if isinstance(wanted, Mapping):
-        if known is not None and not isinstance(known, dict):
+def _merged(present: Any, additions: Any) -> Any:
+    if isinstance(additions, Mapping):
+        if present is not None and not isinstance(present, dict):
             raise TypeError("what has to be a table is none")
-        found = deepcopy(known) if known is not None else {}
-        for key, value in wanted.items():
-            found[key] = _merged(found.get(key), value)
-        return found
-    if isinstance(wanted, list | tuple):
-        if known is not None and not isinstance(known, list):
+        merged = deepcopy(present) if present is not None else {}
+        for key, value in additions.items():
+            merged[key] = _merged(merged.get(key), value)
+        return merged
+    if isinstance(additions, list | tuple):
+        if present is not None and not isinstance(present, list):
             raise TypeError("what has to be an array is none")
-        here = list(known or ())
-        return [*here, *(one for one in wanted if one not in here)]
-    return wanted
+        items = list(present or ())
+        return [*items, *(item for item in additions if item not in items)]
+    return additions
 
 
-def _add(node: Any, wanted: Tree) -> None:
-    for key, value in wanted.items():
+def _add(node: Any, additions: Tree) -> None:
+    for key, value in additions.items():
         if key not in node:
             _append(node, key, value)
         elif isinstance(value, Mapping):
             _add(node[key], value)
         elif isinstance(value, list | tuple):
-            for one in value:
-                if one not in node[key]:
-                    node[key].append(one)
+            for item in value:
+                if item not in node[key]:
+                    node[key].append(item)
         else:
             node[key] = value
 
@@ -79,8 +79,8 @@ def _append(node: Any, key: str, value: Any) -> None:
         return
     tail = _tail(node)
     node.add(key, item)
-    for one in tail:
-        node.add(one)
+    for entry in tail:
+        node.add(entry)
 
 
 def _tail(table: Table) -> list[Any]:
@@ -107,11 +107,13 @@ def _item(value: Any, *, inside: bool) -> Any:
         return tomlkit.item(list(value) if isinstance(value, tuple) else value)
     if inside:
         entries = (
-            f"{SingleKey(name).as_string()} = {_item(one, inside=True).as_string()}"
-            for name, one in value.items()
+            f"{SingleKey(name).as_string()} = {_item(content, inside=True).as_string()}"
+            for name, content in value.items()
         )
         return tomlkit.value(f"{{ {', '.join(entries)} }}")
-    table = tomlkit.table(is_super_table=all(isinstance(one, Mapping) for one in value.values()))
-    for name, one in value.items():
-        table.add(name, _item(one, inside=not isinstance(one, Mapping)))
+    table = tomlkit.table(
+        is_super_table=all(isinstance(content, Mapping) for content in value.values())
+    )
+    for name, content in value.items():
+        table.add(name, _item(content, inside=not isinstance(content, Mapping)))
     return table

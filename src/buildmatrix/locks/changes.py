@@ -7,7 +7,7 @@ from pathlib import Path
 
 from buildmatrix.errors import SpecError
 from buildmatrix.locks.model import Lock
-from buildmatrix.locks.read import read_lock
+from buildmatrix.locks.pylock_reader import read_lock
 
 #: Name → version.
 Versions = Mapping[str, str]
@@ -33,16 +33,16 @@ def changes(
 
     `before` and `after` are by target. A target that had no lock has no changes.
     """
-    there = {id: now for id, now in after.items() if before.get(id) is not None}
-    found: dict[tuple[str, str], list[str]] = {}
-    for id, now in there.items():
+    locked_before = {id: now for id, now in after.items() if before.get(id) is not None}
+    ids_of: dict[tuple[str, str], list[str]] = {}
+    for id, now in locked_before.items():
         was = before[id] or {}
         for name in sorted({*was, *now}):
             if was.get(name) != now.get(name):
-                found.setdefault((name, _words(name, was, now)), []).append(id)
+                ids_of.setdefault((name, _words(name, was, now)), []).append(id)
     return tuple(
-        f"  {words}" + (f"  ({', '.join(ids)})" if len(ids) < len(there) else "")
-        for (_, words), ids in sorted(found.items())
+        f"  {words}" + (f"  ({', '.join(ids)})" if len(ids) < len(locked_before) else "")
+        for (_, words), ids in sorted(ids_of.items())
     )
 
 

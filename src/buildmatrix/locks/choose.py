@@ -28,7 +28,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class NearestWheel:
-    """The version of a distribution nearest to a wanted one that has a build for a target."""
+    """The version of a distribution nearest to a requested one that has a build for a target."""
 
     version: str
     filename: str
@@ -64,12 +64,12 @@ def is_of(wheel: Wheel, package: Package) -> bool:
     """
     try:
         name, version, _, _ = parse_wheel_name(wheel.filename)
-        wanted = parse_version(package.version) if package.version else version
+        pinned = parse_version(package.version) if package.version else version
     except (InvalidWheelFilename, InvalidVersion):
         return False
     if name != canonicalize_name(package.name):
         return False
-    return version == wanted or (wanted.local is None and parse_version(version.public) == wanted)
+    return version == pinned or (pinned.local is None and parse_version(version.public) == pinned)
 
 
 def refusal(package: Package, target: Target) -> str | None:
@@ -80,32 +80,32 @@ def refusal(package: Package, target: Target) -> str | None:
         return package.unknown
     if package.source:
         return f"it is built from {package.source}"
-    where = f"{target.platform} with Python {target.python}"
+    platform = f"{target.platform} with Python {target.python}"
     if package.source_only:
         # A resolver leaves out the wheels of other platforms: there may be some.
-        return f"there is only its source code, and no wheel for {where}"
+        return f"there is only its source code, and no wheel for {platform}"
     if not package.wheels:
         return "its lock names no file of it"
-    return f"it has no wheel for {where}; the nearest is for {_shown(package.wheels, target)}"
+    return f"it has no wheel for {platform}; the nearest is for {_shown(package.wheels, target)}"
 
 
 def nearest_build(
-    wanted: str, target: Target, files: Iterable[str], marks: Sequence[str]
+    requested: str, target: Target, files: Iterable[str], marks: Sequence[str]
 ) -> NearestWheel | None:
-    """The version nearest to `wanted` that has a wheel for the target's platform and a mark.
+    """The version nearest to `requested` that has a wheel for the target's platform and a mark.
 
     Args:
-        wanted: version that was asked for, PEP 440; its local part is not looked at.
+        requested: version that was asked for, PEP 440; its local part is not looked at.
         target: gives Python and platform.
         files: names of all files of the distribution on an index.
         marks: starts of local versions that stand for the target's backend (`rocm6.4`, `rocm`),
             the best first. A wheel of a version that no mark stands in is no build for it.
 
     A better mark wins over a nearer version only at the same release: of the versions with any
-    mark, the newest that is not newer than `wanted` is the nearest, else the oldest newer one.
+    mark, the newest that is not newer than `requested` is the nearest, else the oldest newer one.
     """
     ranks = _ranks(target.python, machine(target), glibc_minor(target))
-    found: list[tuple[Version, int, str]] = []
+    builds: list[tuple[Version, int, str]] = []
     for name in files:
         try:
             _, version, _, tags = parse_wheel_name(name)
@@ -114,14 +114,17 @@ def nearest_build(
         local = version.local or ""
         mark = next((n for n, mark in enumerate(marks) if _begins(local, mark)), None)
         if mark is not None and any(tag in ranks for tag in tags):
-            found.append((version, mark, name))
-    if not found:
+            builds.append((version, mark, name))
+    if not builds:
         return None
-    limit = _release(parse_version(wanted))
-    older = [one for one in found if _release(one[0]) <= limit]
-    near = max(_release(v) for v, _, _ in older) if older else min(_release(v) for v, _, _ in found)
+    limit = _release(parse_version(requested))
+    older = [build for build in builds if _release(build[0]) <= limit]
+    near = (
+        max(_release(v) for v, _, _ in older) if older else min(_release(v) for v, _, _ in builds)
+    )
     version, _, name = min(
-        (one for one in found if _release(one[0]) == near), key=lambda one: (one[1], one[2])
+        (build for build in builds if _release(build[0]) == near),
+        key=lambda build: (build[1], build[2]),
     )
     return NearestWheel(str(version), name)
 

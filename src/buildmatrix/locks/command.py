@@ -16,9 +16,9 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import SpecError
-from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.projects import find_project, places, read_project
-from buildmatrix.locks.requirement_files import read_wanted
+from buildmatrix.locks.requirement_files import read_requirements
+from buildmatrix.locks.selection import LockSelection
 
 _COMMAND = re.compile(
     r"#\s+(uv pip compile|uv export|pip-compile|python -m piptools compile)\b(.*)"
@@ -41,22 +41,22 @@ class Command:
 
     #: As seen from where the tool ran.
     files: tuple[str, ...]
-    #: Parts of a project (`Said.part`); empty where all of what the lock holds may be meant.
+    #: Parts of a project (`ProjectRequirement.part`); empty where the command does not name them.
     parts: frozenset[str] = frozenset()
 
 
 def command_of(text: str) -> Command | None:
     """The command in the header of a file; None where there is none."""
     for line in text.split("\n", _HEADER)[:_HEADER]:
-        found = _COMMAND.match(line)
-        if found is None:
+        match = _COMMAND.match(line)
+        if match is None:
             continue
         try:
-            words = shlex.split(found[2])
+            words = shlex.split(match[2])
         except ValueError:
             return None
         files, options = _sorted_out(words)
-        if found[1] == "uv export":
+        if match[1] == "uv export":
             return Command(("pyproject.toml",), _parts(options))
         return Command(tuple(files) or ("requirements.in",), _parts(options))
     return None
@@ -66,15 +66,15 @@ def _sorted_out(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
     """The files of a command line, and its options with their values."""
     files: list[str] = []
     options: list[tuple[str, str]] = []
-    taken = False
+    expects_value = False
     for word in words:
         if word.startswith("-"):
             name, _, value = word.partition("=")
             options.append((name, value))
-            taken = _ALONE.fullmatch(word) is None
-        elif taken:
+            expects_value = _ALONE.fullmatch(word) is None
+        elif expects_value:
             options[-1] = options[-1][0], word
-            taken = False
+            expects_value = False
         else:
             files.append(word)
     return files, options
@@ -93,16 +93,16 @@ def _parts(options: list[tuple[str, str]]) -> frozenset[str]:
 class CommandInputs:
     """The lines of the files that a lock was made from, each file read once."""
 
-    def __init__(self, ask: Ask, command: Command | None) -> None:
-        self._ask = ask
+    def __init__(self, selection: LockSelection, command: Command | None) -> None:
+        self._selection = selection
         self._command = command
-        self._known: dict[str, tuple[str, Mapping[str, str]]] = {}
+        self._labels_and_places: dict[str, tuple[str, Mapping[str, str]]] = {}
 
     @cached_property
     def project(self) -> str:
         """Normalised name of the project beside the lock; empty for none."""
-        found = input_file(self._ask, "pyproject.toml")
-        project = find_project(*found) if found is not None else None
+        location = input_file(self._selection, "pyproject.toml")
+        project = find_project(*location) if location is not None else None
         return project.name if project is not None else ""
 
     def place(self, file: str, name: str) -> str:
@@ -113,24 +113,24 @@ class CommandInputs:
     def places(self, name: str) -> set[str]:
         """`file:line` of what asks for a distribution, in all inputs."""
         files = self._command.files if self._command is not None else ("pyproject.toml",)
-        found = (self._file(file)[1].get(name) for file in files)
-        return {place for place in found if place is not None}
+        candidates = (self._file(file)[1].get(name) for file in files)
+        return {place for place in candidates if place is not None}
 
     def _file(self, file: str) -> tuple[str, Mapping[str, str]]:
-        if file not in self._known:
-            self._known[file] = self._read(file)
-        return self._known[file]
+        if file not in self._labels_and_places:
+            self._labels_and_places[file] = self._read(file)
+        return self._labels_and_places[file]
 
     def _read(self, file: str) -> tuple[str, Mapping[str, str]]:
         """What a file is called, and name → `file:line`."""
-        found = input_file(self._ask, file)
-        if found is None:
+        location = input_file(self._selection, file)
+        if location is None:
             return file, {}
-        path, label = found
+        path, label = location
         try:
             if path.name == "pyproject.toml":
                 return label, self._project_lines(path, label)
-            lines = read_wanted(path, label).lines
+            lines = read_requirements(path, label).lines
         except SpecError:
             return label, {}
         return label, {line.name: str(line) for line in reversed(lines)}
@@ -138,24 +138,24 @@ class CommandInputs:
     def _project_lines(self, path: Path, label: str) -> Mapping[str, str]:
         project = read_project(path, label)
         parts = self._command.parts if self._command is not None else frozenset[str]()
-        every = {"", *project.extras, *(f":{name}" for name in project.groups)}
+        all_parts = {"", *project.extras, *(f":{name}" for name in project.groups)}
         # What is always installed comes first, where an extra asks for the same.
-        return {**places(project, parts or every), **places(project, {""})}
+        return {**places(project, parts or all_parts), **places(project, {""})}
 
 
-def input_file(ask: Ask, file: str) -> tuple[Path, str] | None:
+def input_file(selection: LockSelection, file: str) -> tuple[Path, str] | None:
     """An input that a lock names, and what it is called; None where it is not there.
 
     Tools write the path as seen from where they ran: beside the lock or in a folder above it.
     """
-    folder, prefix = ask.path.parent, ask.label.rpartition("/")[0]
+    folder, prefix = selection.path.parent, selection.label.rpartition("/")[0]
     up = ""
     for _ in range(_ABOVE):
         path = folder / up / file
         if path.is_file():
             parts = [part for part in prefix.split("/") if part]
             above = up.count("..")
-            kept = parts[: len(parts) - above] if above <= len(parts) else [".."] * above
-            return path, "/".join([*kept, file])
+            names = parts[: len(parts) - above] if above <= len(parts) else [".."] * above
+            return path, "/".join([*names, file])
         up = f"../{up}"
     return None

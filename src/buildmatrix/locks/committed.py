@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from buildmatrix.errors import UsageError
-from buildmatrix.locks import fresh, pinned, pipfilelock, poetrylock, pylock, uvlock
-from buildmatrix.locks.ask import Ask
+from buildmatrix.locks import committed_staleness, pinned, pipfilelock, poetrylock, pylock, uvlock
 from buildmatrix.locks.lock_file import open_lock
 from buildmatrix.locks.lookup import Pins
 from buildmatrix.locks.model import Lock, Staleness, Wheel
+from buildmatrix.locks.selection import LockSelection
 
 #: PEP 751: `pylock.toml`, or `pylock.` and a name.
 _PYLOCK = re.compile(r"pylock(\.[^.]+)*\.toml")
@@ -23,44 +23,44 @@ def is_lock(name: str) -> bool:
     return bool(_PYLOCK.fullmatch(name)) or name in _READERS
 
 
-def read_committed(ask: Ask) -> tuple[Pins, Staleness | None]:
+def read_committed(selection: LockSelection) -> tuple[Pins, Staleness | None]:
     """What a lock holds for a target, and why it is older than its inputs, where it is.
 
     Raises `SpecError` for a lock that is broken or is for other targets, `UsageError` for a file
     that is no lock by its name.
     """
-    name = ask.path.name
+    name = selection.path.name
     if _PYLOCK.fullmatch(name):
-        pins, stale = Pins(pylock.read(open_lock(ask, "")), {}), None
+        pins, stale = Pins(pylock.read(open_lock(selection, "")), {}), None
     elif name in _READERS:
-        pins, stale = _READERS[name](ask)
+        pins, stale = _READERS[name](selection)
     elif name.endswith((".txt", ".in")):
-        pins, command = pinned.read(ask)
-        stale = fresh.pinned_staleness(ask, pins.lock, command)
+        pins, command = pinned.read(selection)
+        stale = committed_staleness.pinned_staleness(selection, pins.lock, command)
     else:
-        known = ", ".join(["pylock.toml", *_READERS, "a pinned requirements file (*.txt)"])
-        raise UsageError(f"{ask.label} is no lock that can be read; those are {known}")
-    return replace(pins, lock=_rooted(pins.lock, ask.path.parent)), stale
+        readable = ", ".join(["pylock.toml", *_READERS, "a pinned requirements file (*.txt)"])
+        raise UsageError(f"{selection.label} is no lock that can be read; those are {readable}")
+    return replace(pins, lock=_rooted(pins.lock, selection.path.parent)), stale
 
 
-def _uv(ask: Ask) -> tuple[Pins, Staleness | None]:
-    file = open_lock(ask, "uv lock")
+def _uv(selection: LockSelection) -> tuple[Pins, Staleness | None]:
+    file = open_lock(selection, "uv lock")
     lock = uvlock.read(file)
-    return Pins(lock, {}), fresh.uv_staleness(file, lock)
+    return Pins(lock, {}), committed_staleness.uv_staleness(file, lock)
 
 
-def _poetry(ask: Ask) -> tuple[Pins, Staleness | None]:
-    file = open_lock(ask, "poetry lock")
-    return Pins(poetrylock.read(file), {}), fresh.poetry_staleness(file)
+def _poetry(selection: LockSelection) -> tuple[Pins, Staleness | None]:
+    file = open_lock(selection, "poetry lock")
+    return Pins(poetrylock.read(file), {}), committed_staleness.poetry_staleness(file)
 
 
-def _pipenv(ask: Ask) -> tuple[Pins, Staleness | None]:
-    file = open_lock(ask, "pipenv lock")
+def _pipenv(selection: LockSelection) -> tuple[Pins, Staleness | None]:
+    file = open_lock(selection, "pipenv lock")
     lock, hashes = pipfilelock.read(file)
-    return Pins(lock, hashes), fresh.pipenv_staleness(file)
+    return Pins(lock, hashes), committed_staleness.pipenv_staleness(file)
 
 
-_READERS: Mapping[str, Callable[[Ask], tuple[Pins, Staleness | None]]] = {
+_READERS: Mapping[str, Callable[[LockSelection], tuple[Pins, Staleness | None]]] = {
     "uv.lock": _uv,
     "poetry.lock": _poetry,
     "Pipfile.lock": _pipenv,

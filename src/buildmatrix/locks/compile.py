@@ -7,11 +7,11 @@ from pathlib import Path
 
 from buildmatrix import toml
 from buildmatrix.errors import UndecidedError
-from buildmatrix.locks.explain import explain
 from buildmatrix.locks.graph import ResolvedNode, read_graph
-from buildmatrix.locks.plan import PROJECT, UvPlan
+from buildmatrix.locks.plan import INDEX_PROJECT, UvPlan
 from buildmatrix.locks.platform import python_platform
 from buildmatrix.locks.uv import Uv
+from buildmatrix.locks.uv_errors import explain
 from buildmatrix.locks.uvsettings import project_text
 from buildmatrix.spec.model import Target
 
@@ -42,15 +42,15 @@ class Compiler:
         self._options = tuple(options)
 
     def graph(
-        self, plan: UvPlan, kept: Mapping[str, str], *, explore: bool = False
+        self, plan: UvPlan, preferred: Mapping[str, str], *, explore: bool = False
     ) -> Mapping[str, ResolvedNode]:
-        """Resolve, preferring the versions in `kept`; raises `UndecidedError` when uv cannot.
+        """Resolve, with `preferred` versions where they fit; raises `UndecidedError` if uv cannot.
 
         `explore` opens the target's explicit indexes to all distributions and searches them first.
         """
         indexes = sorted(set(self._target.index.values())) if explore else []
         # uv prefers the versions that it finds in the file that it is about to write.
-        resolved = self._file("resolved.txt", _pins(kept))
+        resolved = self._file("resolved.txt", _pins(preferred))
         self._run(
             plan,
             "--format=requirements.txt",
@@ -106,17 +106,19 @@ class Compiler:
             sources.append(target.pyproject)
         if plan.bound:
             sources.append(str(self._file("pyproject.toml", [_project(plan.bound)])))
-        done = self._uv.run([*arguments, "--", *sources], self._root, self._options)
-        if done.returncode != 0:
-            raise explain(target, done.stderr)
+        process = self._uv.run([*arguments, "--", *sources], self._root, self._options)
+        if process.returncode != 0:
+            raise explain(target, process.stderr)
 
     def _file(self, name: str, lines: Sequence[str]) -> Path:
         path = self._folder / name
         try:
             path.write_text("".join(f"{line}\n" for line in lines))
         except OSError as error:
-            why = (error.strerror or str(error)).lower()
-            raise UndecidedError(f"{self._target.id}: {path} cannot be written: {why}.") from error
+            reason = (error.strerror or str(error)).lower()
+            raise UndecidedError(
+                f"{self._target.id}: {path} cannot be written: {reason}."
+            ) from error
         return path
 
 
@@ -129,4 +131,4 @@ def _project(bound: Mapping[str, str]) -> str:
     names = {url: f"index-{number}" for number, url in enumerate(sorted(set(bound.values())))}
     indexes = [{"name": name, "url": url, "explicit": True} for url, name in names.items()]
     sources = {name: names[url] for name, url in bound.items()}
-    return project_text(sources, {"index": indexes}, sorted(bound), PROJECT)
+    return project_text(sources, {"index": indexes}, sorted(bound), INDEX_PROJECT)

@@ -19,9 +19,9 @@ def allows(constraint: str, version: str) -> bool:
     For telling entries of one name apart, where a wrong yes is harmless.
     """
     try:
-        found = parse_version(version)
+        parsed = parse_version(version)
         return any(
-            _specifier(part).contains(found, prereleases=True)
+            _specifier(part).contains(parsed, prereleases=True)
             for part in re.split(r"\s*\|\|?\s*", constraint.strip() or "*")
         )
     except (InvalidVersion, InvalidSpecifier):
@@ -35,7 +35,9 @@ def marker(constraint: str) -> str:
     except (InvalidVersion, InvalidSpecifier):
         return ""
     texts = [
-        " and ".join(f"python_full_version {one.operator} '{one.version}'" for one in part)
+        " and ".join(
+            f"python_full_version {specifier.operator} '{specifier.version}'" for specifier in part
+        )
         for part in parts
     ]
     return "" if "" in texts else " or ".join(f"({text})" for text in texts)

@@ -66,11 +66,11 @@ class CondaEnvironment:
             return ()
         shown = [without_login(item.text)[:_LONGEST] for item in self.conda]
         more = f" and {len(shown) - _NAMED} more" if len(shown) > _NAMED else ""
-        why = (
+        reason = (
             f"conda installs {', '.join(shown[:_NAMED])}{more} from channels, which audit does not "
             "read; create the environment and run `buildmatrix scan dir:PREFIX`"
         )
-        return (Unread(f"{label}:{self.conda[0].line}", why),)
+        return (Unread(f"{label}:{self.conda[0].line}", reason),)
 
     def pip_lines(self) -> Iterator[Item]:
         """The lines of the requirements file that conda hands to pip."""
@@ -88,8 +88,8 @@ class CondaEnvironment:
 
     def _specifications(self) -> Iterator[tuple[str, str, int]]:
         for item in self.conda:
-            if found := _NAME.match(item.text):
-                yield found[1].lower(), found[2].strip(), item.line
+            if match := _NAME.match(item.text):
+                yield match[1].lower(), match[2].strip(), item.line
 
 
 def is_environment(name: str) -> bool:
@@ -110,11 +110,11 @@ def read_environment(text: str, label: str) -> CondaEnvironment:
         if not isinstance(node, yaml.MappingNode):
             conda.append(_item(node, label))
         for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-            asked = _sequence(value, label, "pip") if key.value == "pip" else ()
-            mentioned += 1 + len(asked)
+            nodes = _sequence(value, label, "pip") if key.value == "pip" else ()
+            mentioned += 1 + len(nodes)
             if mentioned > MOST_LINES:
                 break
-            pip += [_item(one, label) for one in asked]
+            pip += [_item(element, label) for element in nodes]
             if key.value != "pip":
                 conda.append(_item(key, label))
         if mentioned + len(conda) > MOST_LINES:
@@ -131,16 +131,16 @@ def _root(text: str, label: str) -> yaml.Node:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else None
         column = mark.column + 1 if mark is not None else None
-        why = f"this is no YAML: {error.problem or error.context}"
-        raise SpecError([Problem(why, label, line, column, hint)]) from error
+        message = f"this is no YAML: {error.problem or error.context}"
+        raise SpecError([Problem(message, label, line, column, hint)]) from error
     except RecursionError as error:
         raise SpecError(
             [Problem("this is no environment: it is nested too deeply", label)]
         ) from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # Characters that YAML does not have, and numbers in escapes and in `%YAML`.
-        why = str(error).splitlines()[0]
-        raise SpecError([Problem(f"this is no YAML: {why}", label, hint=hint)]) from error
+        message = str(error).splitlines()[0]
+        raise SpecError([Problem(f"this is no YAML: {message}", label, hint=hint)]) from error
     if not isinstance(root, yaml.MappingNode) or _value(root, "dependencies") is None:
         problem = "this is no environment of conda: it has no `dependencies`"
         raise SpecError([Problem(problem, label, hint=hint)])
@@ -149,11 +149,11 @@ def _root(text: str, label: str) -> yaml.Node:
 
 def _value(node: yaml.Node, name: str) -> yaml.Node | None:
     """The value of a key; the last one, as conda takes it."""
-    found = None
+    last = None
     for key, value in node.value:
         if key.value == name:
-            found = value
-    return found
+            last = value
+    return last
 
 
 def _sequence(node: yaml.Node | None, label: str, name: str) -> Sequence[yaml.Node]:
@@ -174,14 +174,14 @@ def _item(node: yaml.Node, label: str) -> Item:
 
 def _pin(version: str) -> str:
     """The version in `=1.2`, `==1.2` and `=1.2=build`; empty for a range."""
-    found = re.match(r"={1,2}\s*([0-9][A-Za-z0-9.!+_]*)(?:$|=)", version)
-    return found[1] if found else ""
+    match = re.match(r"={1,2}\s*([0-9][A-Za-z0-9.!+_]*)(?:$|=)", version)
+    return match[1] if match else ""
 
 
 def _pythons(version: str) -> str:
-    if found := _PYTHON.fullmatch(version):
-        exact = found[1] == "==" and not found[3]
-        return f"=={found[2]}" if exact else f"=={found[2]}.*"
+    if match := _PYTHON.fullmatch(version):
+        exact = match[1] == "==" and not match[3]
+        return f"=={match[2]}" if exact else f"=={match[2]}.*"
     try:
         return str(parse_specifiers(version))
     except InvalidSpecifier:

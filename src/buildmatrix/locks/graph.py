@@ -45,9 +45,9 @@ def read_graph(text: str) -> Mapping[str, ResolvedNode]:
 
     for line in text.splitlines():
         comment = line.strip()
-        if not line.startswith((" ", "#")) and (found := _PACKAGE.match(line)):
+        if not line.startswith((" ", "#")) and (match := _PACKAGE.match(line)):
             close()
-            name, version, index, via = canonicalize_name(found.group(1)), found.group(2), None, []
+            name, version, index, via = canonicalize_name(match.group(1)), match.group(2), None, []
         elif comment.startswith("# from "):
             index = comment.removeprefix("# from ")
         elif comment.startswith("# via "):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from buildmatrix import toml
 from buildmatrix.locks.platform import python_platform
-from buildmatrix.locks.wanted import Wanted
+from buildmatrix.locks.requirement_set import RequirementSet
 from buildmatrix.spec.model import Target
 from buildmatrix.text import without_login
 
@@ -21,9 +21,9 @@ from buildmatrix.text import without_login
 FILE = "file "
 
 
-def input_values(root: Path, target: Target, wanted: Wanted) -> dict[str, str]:
+def input_values(root: Path, target: Target, requirements: RequirementSet) -> dict[str, str]:
     """Name → value of every input: files as `file <path>` with their sha256, and target values."""
-    values = {FILE + file: _sha256(data) for file, data in wanted.files.items()}
+    values = {FILE + file: _sha256(data) for file, data in requirements.files.items()}
     values |= _uv_settings(root)
     values |= {
         "python": target.python,

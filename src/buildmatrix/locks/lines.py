@@ -89,17 +89,17 @@ class LocatedRequirement:
     name: str
     #: As written, sorted.
     extras: tuple[str, ...]
-    where: str
+    address: str
     #: As written; perhaps no marker at all. Empty for none.
     marker: str
 
     def __str__(self) -> str:
-        where = (
-            f"{self.name}{self.bracket} @ {self.where}"
+        text = (
+            f"{self.name}{self.bracket} @ {self.address}"
             if self.name
-            else (f"{self.where}{self.bracket}")
+            else (f"{self.address}{self.bracket}")
         )
-        return f"{where} ; {self.marker}" if self.marker else where
+        return f"{text} ; {self.marker}" if self.marker else text
 
     @property
     def bracket(self) -> str:
@@ -109,10 +109,10 @@ class LocatedRequirement:
 
 def option_in(line: str) -> tuple[str, str]:
     """The long name of an option and its value; a line that is no option is its own name."""
-    found = _OPTION.fullmatch(line)
-    if found is None:
+    match = _OPTION.fullmatch(line)
+    if match is None:
         return line, ""
-    return _LONG.get(found[1], found[1]), found[2].strip("\"' ")
+    return _LONG.get(match[1], match[1]), match[2].strip("\"' ")
 
 
 def logical_lines(text: str) -> Iterator[tuple[int, str, bool]]:
@@ -150,35 +150,35 @@ def expand_variables(text: str) -> str:
 
     Addresses of servers keep theirs until they are asked: the values are often secrets.
     """
-    return _VARIABLE.sub(lambda found: os.environ.get(found[1]) or found[0], text)
+    return _VARIABLE.sub(lambda match: os.environ.get(match[1]) or match[0], text)
 
 
 def parse_requirement(text: str) -> Requirement:
     """A requirement as pip and uv read it. Raises `InvalidRequirement`."""
-    address = named_address(text)
-    if address is None:
+    located = named_address(text)
+    if located is None:
         return parsing.parse_requirement(text)
-    where = re.sub(r"\s", "%20", address.where)
-    return parsing.parse_requirement(str(replace(address, where=where)))
+    quoted = re.sub(r"\s", "%20", located.address)
+    return parsing.parse_requirement(str(replace(located, address=quoted)))
 
 
 def named_address(text: str) -> LocatedRequirement | None:
     """What `name[extras] @ where; marker` says; None for every other requirement."""
-    found = _NAMED.fullmatch(text)
-    if found is None:
+    match = _NAMED.fullmatch(text)
+    if match is None:
         return None
-    where, marker = _split_marker(found[3])
-    return LocatedRequirement(found[1], _names(found[2]), where, marker)
+    address, marker = _split_marker(match[3])
+    return LocatedRequirement(match[1], _names(match[2]), address, marker)
 
 
 def bare_address(text: str) -> LocatedRequirement:
     """What `where[extras]; marker` says, which has no name."""
-    where, marker = _split_marker(text)
-    found = _EXTRAS.fullmatch(where)
+    address, marker = _split_marker(text)
+    match = _EXTRAS.fullmatch(address)
     return (
-        LocatedRequirement("", _names(found[2]), found[1], marker)
-        if found
-        else LocatedRequirement("", (), where, marker)
+        LocatedRequirement("", _names(match[2]), match[1], marker)
+        if match
+        else LocatedRequirement("", (), address, marker)
     )
 
 
@@ -189,14 +189,14 @@ def _names(text: str | None) -> tuple[str, ...]:
 def _split_marker(text: str) -> tuple[str, str]:
     """An address, and the marker behind it: a semicolon can also be part of the address."""
     spaced = None
-    for number, found in enumerate(_SEMICOLON.finditer(text)):
-        address, marker = text[: found.start()], text[found.end() :].strip()
+    for number, separator in enumerate(_SEMICOLON.finditer(text)):
+        address, marker = text[: separator.start()], text[separator.end() :].strip()
         if number >= _MOST_SEMICOLONS:
             break
         try:
             parse_marker(marker)
         except InvalidMarker:
-            if spaced is None and len(found[0]) > 1:
+            if spaced is None and len(separator[0]) > 1:
                 spaced = address, marker  # Whoever reads the marker says what is wrong with it.
             continue
         return address.strip(), marker

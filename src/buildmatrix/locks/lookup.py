@@ -16,14 +16,14 @@ from hashlib import sha256
 from pathlib import Path
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.locks.explain import NoSolution, explain
-from buildmatrix.locks.local import local_state
+from buildmatrix.locks.local_state import local_state
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.locks.plan import TORCH_FAMILY, index_of
 from buildmatrix.locks.platform import installed_environment, python_platform
-from buildmatrix.locks.read import entries_of
+from buildmatrix.locks.pylock_reader import entries_of
 from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.uv import Uv
+from buildmatrix.locks.uv_errors import NoSolution, explain
 from buildmatrix.locks.uvsettings import project_text
 from buildmatrix.scratch import scratch
 from buildmatrix.spec.model import Target
@@ -61,14 +61,14 @@ def find_files(
     A version that the index does not have is no error: its `unknown` says so. Nor is one of several
     indexes that does not answer.
     """
-    wanted = [package for package in pins.lock.packages if lacks_files(package)]
-    if not wanted:
+    incomplete = [package for package in pins.lock.packages if lacks_files(package)]
+    if not incomplete:
         return pins.lock
-    found = _Lookup(uv, target, pins.options, recent, offline, jobs).all(wanted)
+    entries = _Lookup(uv, target, pins.options, recent, offline, jobs).all(incomplete)
     return replace(
         pins.lock,
         packages=tuple(
-            _filled(package, found.get(package.name), pins.hashes.get(package.name, frozenset()))
+            _filled(package, entries.get(package.name), pins.hashes.get(package.name, frozenset()))
             if lacks_files(package)
             else package
             for package in pins.lock.packages
@@ -87,71 +87,71 @@ class _Lookup:
     offline: bool
     jobs: int
 
-    def all(self, wanted: Sequence[Package]) -> Mapping[str, Package | str]:
+    def all(self, packages: Sequence[Package]) -> Mapping[str, Package | str]:
         """Name → its entry, or why none is known; nothing for what the index does not have."""
         torch = None if self.options or "torch" in self.target.index else self.target.torch
-        torch = torch or (_torch(wanted) if not self.options else None)
+        torch = torch or (_torch(packages) if not self.options else None)
         groups: dict[tuple[str | None, str | None], list[Package]] = {}
-        for package in wanted:
+        for package in packages:
             backend = torch if package.name in TORCH_FAMILY else None
             groups.setdefault((backend, _index(package, self.target)), []).append(package)
-        found: dict[str, Package | str] = {}
+        entries: dict[str, Package | str] = {}
         failures: list[UndecidedError] = []
         for (backend, index), group in groups.items():
             try:
-                found |= self._group(group, backend, index)
+                entries |= self._group(group, backend, index)
             except UndecidedError as error:
                 failures.append(error)
-                found |= {item.name: error.message.partition(": ")[2] for item in group}
+                entries |= {item.name: error.message.partition(": ")[2] for item in group}
         if len(failures) == len(groups):
             raise failures[0]
-        return found
+        return entries
 
     def _group(
-        self, wanted: Sequence[Package], torch: str | None, index: str | None
+        self, group: Sequence[Package], torch: str | None, index: str | None
     ) -> Mapping[str, Package]:
         """All in one call; one by one where the index lacks one of them."""
-        packages = self._ask(wanted, torch, index)
-        if packages is not None:
-            return packages
-        if len(wanted) == 1:
+        found_packages = self._ask(group, torch, index)
+        if found_packages is not None:
+            return found_packages
+        if len(group) == 1:
             return {}
         with ThreadPoolExecutor(max_workers=max(1, self.jobs)) as pool:
-            each = pool.map(lambda one: self._ask([one], torch, index) or {}, wanted)
-            return {name: package for some in each for name, package in some.items()}
+            each = pool.map(lambda pin: self._ask([pin], torch, index) or {}, group)
+            return {name: package for entries in each for name, package in entries.items()}
 
     def _ask(
-        self, wanted: Sequence[Package], torch: str | None, index: str | None
+        self, packages: Sequence[Package], torch: str | None, index: str | None
     ) -> Mapping[str, Package] | None:
         """Name → its entry; None where the index lacks one of them."""
-        arguments, texts = self._question(wanted, torch, index)
+        arguments, texts = self._question(packages, torch, index)
         machine = local_state(os.environ, {}, self.options, [index] if index else [])
         key = sha256(
             repr(("lookup", self.uv.version, arguments, texts, machine)).encode()
         ).hexdigest()
-        kept = self.recent.get(key)
-        if kept is None:
+        answer = self.recent.get(key)
+        if answer is None:
             with scratch("audit") as folder:
                 for file, text in texts.items():
                     (folder / file).write_text(text)
-                done = self.uv.run([*arguments, "--", *texts], folder, self.options)
-            kept = without_login(done.stdout).encode()
-            if done.returncode != 0:
-                error = explain(self.target, done.stderr)
+                process = self.uv.run([*arguments, "--", *texts], folder, self.options)
+            answer = without_login(process.stdout).encode()
+            if process.returncode != 0:
+                error = explain(self.target, process.stderr)
                 if not isinstance(error, NoSolution) or self.offline:
                     raise error
-                kept = b""
-            self.recent.put(key, kept)
-        if not kept:
+                answer = b""
+            self.recent.put(key, answer)
+        if not answer:
             return None
-        lock, _ = entries_of(kept, Path("pylock.toml"), "the index's answer", lambda _: True)
+        lock, _ = entries_of(answer, Path("pylock.toml"), "the index's answer", lambda _: True)
         return {package.name: package for package in lock.packages}
 
     def _question(
-        self, wanted: Sequence[Package], torch: str | None, index: str | None
+        self, packages: Sequence[Package], torch: str | None, index: str | None
     ) -> tuple[Sequence[str], Mapping[str, str]]:
         """Uv's arguments, and the files that they name."""
-        pins = [f"{package.name}=={package.version}" for package in wanted]
+        pins = [f"{package.name}=={package.version}" for package in packages]
         arguments = [
             *("pip", "compile", "--no-deps", "--no-header", "--quiet", "--format=pylock.toml"),
             # Of a version for late patches alone, uv would say that the index does not have it.
@@ -163,7 +163,7 @@ class _Lookup:
             *(["--index-strategy=unsafe-best-match"] if self.options else []),
         ]
         settings = {"index": [{"name": "only", "url": index, "explicit": True}]} if index else {}
-        bound = {package.name: "only" for package in wanted} if index else {}
+        bound = {package.name: "only" for package in packages} if index else {}
         lines = [*self.options, *([] if index else pins)]
         return arguments, {
             "pins.in": "".join(f"{line}\n" for line in lines),
@@ -178,36 +178,36 @@ def _index(package: Package, target: Target) -> str | None:
     return index_of(package.name, target)
 
 
-def _torch(wanted: Sequence[Package]) -> str | None:
+def _torch(packages: Sequence[Package]) -> str | None:
     """Uv's name for the torch builds that a lock pins by their local versions, if it says so."""
-    pins = (_TORCH.search(package.version) for package in wanted if package.name in TORCH_FAMILY)
+    pins = (_TORCH.search(package.version) for package in packages if package.name in TORCH_FAMILY)
     return next((pin[1] for pin in pins if pin), None)
 
 
-def _filled(package: Package, found: Package | str | None, hashes: frozenset[str]) -> Package:
-    what = f"{package.name} {package.version}"
-    if found is None:
-        return replace(package, wheels=(), unknown=f"the index has no {what}")
-    if isinstance(found, str):
-        return replace(package, wheels=(), unknown=found)
-    index = package.index or found.index
-    other = f"the index has {what} with other hashes than the lock"
+def _filled(package: Package, entry: Package | str | None, hashes: frozenset[str]) -> Package:
+    pin = f"{package.name} {package.version}"
+    if entry is None:
+        return replace(package, wheels=(), unknown=f"the index has no {pin}")
+    if isinstance(entry, str):
+        return replace(package, wheels=(), unknown=entry)
+    index = package.index or entry.index
+    mismatch = f"the index has {pin} with other hashes than the lock"
     if package.wheels:
-        by_hash = {wheel.sha256: wheel for wheel in found.wheels}
+        by_hash = {wheel.sha256: wheel for wheel in entry.wheels}
         wheels = tuple(_placed(wheel, by_hash) for wheel in package.wheels)
-        if found.wheels and not any(wheel.url for wheel in wheels):
-            return replace(package, index=index, wheels=(), unknown=other)
+        if entry.wheels and not any(wheel.url for wheel in wheels):
+            return replace(package, index=index, wheels=(), unknown=mismatch)
         return replace(package, index=index, wheels=wheels)
-    if not found.wheels:
+    if not entry.wheels:
         return replace(package, index=index, source_only=True)
-    wheels = tuple(wheel for wheel in found.wheels if not hashes or wheel.sha256 in hashes)
+    wheels = tuple(wheel for wheel in entry.wheels if not hashes or wheel.sha256 in hashes)
     if not wheels:
-        return replace(package, index=index, wheels=(), unknown=other)
+        return replace(package, index=index, wheels=(), unknown=mismatch)
     return replace(package, index=index, wheels=wheels)
 
 
 def _placed(wheel: Wheel, by_hash: Mapping[str, Wheel]) -> Wheel:
-    known = by_hash.get(wheel.sha256)
-    if known is None:
+    listed = by_hash.get(wheel.sha256)
+    if listed is None:
         return wheel
-    return replace(wheel, url=known.url, size=known.size)
+    return replace(wheel, url=listed.url, size=listed.size)

@@ -50,14 +50,14 @@ def holds(
     if len(marker) > _LONGEST:
         raise BrokenMarker("it is too long")
 
-    def extra(found: re.Match[str]) -> str:
-        name = canonicalize_name(found[2] or found[3] or found[4] or found[5] or "")
-        return _TRUE if (name in extras) == ((found[1] or found[6]) == "==") else _FALSE
+    def extra(match: re.Match[str]) -> str:
+        name = canonicalize_name(match[2] or match[3] or match[4] or match[5] or "")
+        return _TRUE if (name in extras) == ((match[1] or match[6]) == "==") else _FALSE
 
-    def member(found: re.Match[str]) -> str:
-        name = canonicalize_name(found[1] or found[2] or "")
-        among = extras if found[4] == "extras" else groups
-        return _TRUE if (name in among) == (found[3] == "in") else _FALSE
+    def member(match: re.Match[str]) -> str:
+        name = canonicalize_name(match[1] or match[2] or "")
+        among = extras if match[4] == "extras" else groups
+        return _TRUE if (name in among) == (match[3] == "in") else _FALSE
 
     try:
         return evaluate(_parse(_EXTRA.sub(extra, _MEMBER.sub(member, marker))), environment)

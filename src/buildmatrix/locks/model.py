@@ -79,9 +79,9 @@ class Lock:
 class Staleness:
     """Why a lock does not fit its inputs."""
 
-    why: str
+    reason: str
     #: False where only the tool that made the lock can tell for sure.
     is_proven: bool = True
 
     def __str__(self) -> str:
-        return self.why
+        return self.reason

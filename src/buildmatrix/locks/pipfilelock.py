@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
-from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.lock_file import LockFile
 from buildmatrix.locks.markers import BrokenMarker
 from buildmatrix.locks.model import Lock, Package
 from buildmatrix.locks.projects import line_of_key
+from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import (
     check_count,
     decode,
@@ -43,51 +43,53 @@ def read(file: LockFile) -> tuple[Lock, Mapping[str, frozenset[str]]]:
 
     Raises `SpecError`.
     """
-    ask, document = file.ask, file.document
+    selection, document = file.selection, file.document
     meta = mapping(document.get("_meta"))
     if not meta or "default" not in document:
-        raise SpecError([Problem("it has no `_meta` or no `default`", ask.label, hint=_HINT)])
+        raise SpecError([Problem("it has no `_meta` or no `default`", selection.label, hint=_HINT)])
     categories = [name for name in document if name not in ("_meta", "default")]
-    ask.check((), {*categories, *(_DEV if "develop" in categories else ())})
+    selection.check((), {*categories, *(_DEV if "develop" in categories else ())})
     sections = ["default"] + [
         name
         for name in categories
-        if canonicalize_name(name) in ask.groups
-        or (name == "develop" and not ask.groups.isdisjoint(_DEV))
+        if canonicalize_name(name) in selection.groups
+        or (name == "develop" and not selection.groups.isdisjoint(_DEV))
     ]
-    check_count(sum(len(mapping(document.get(section))) for section in sections), ask.label)
+    check_count(sum(len(mapping(document.get(section))) for section in sections), selection.label)
     packages: dict[str, Package] = {}
     hashes: dict[str, frozenset[str]] = {}
     lines = _lines(file.text)
     for section in sections:
-        asked = _asked(ask, _SECTIONS.get(section, section))
+        places = _requested_places(selection, _SECTIONS.get(section, section))
         sources = {
             string(source.get("name")): string(source.get("url")) for source in _sources(meta)
         }
         for name, item in mapping(document.get(section)).items():
             line = lines.get((section, name))
-            package = _package(ask, name, mapping(item), line, sources, asked)
+            package = _package(selection, name, mapping(item), line, sources, places)
             if package is not None and package.name not in packages:
                 packages[package.name] = package
-                hashes[package.name] = _hashes(ask, name, mapping(item), line)
+                hashes[package.name] = _hashes(selection, name, mapping(item), line)
     empty = {name for name in categories if not document[name]}
-    left_out = ask.left_out((), {*categories} - {*sections} - empty)
+    left_out = selection.left_out((), {*categories} - {*sections} - empty)
     return file.lock((packages[name] for name in sorted(packages)), left_out), hashes
 
 
-def _hashes(ask: Ask, name: str, item: Mapping[str, object], line: int | None) -> frozenset[str]:
+def _hashes(
+    selection: LockSelection, name: str, item: Mapping[str, object], line: int | None
+) -> frozenset[str]:
     """The sha256 hashes of an entry, in hex; none where it allows every file.
 
     Raises `SpecError` for hashes that cannot be told: they must not allow every file either.
     """
-    said = item.get("hashes")
-    if said is None or said == []:
+    listed = item.get("hashes")
+    if listed is None or listed == []:
         return frozenset()
-    found = frozenset(filter(None, map(sha256_of, strings(said))))
-    if not found:
+    digests = frozenset(filter(None, map(sha256_of, strings(listed))))
+    if not digests:
         problem = f"package `{name}`: none of its `hashes` is a `sha256:` with 64 hex digits"
-        raise SpecError([Problem(problem, ask.label, line, hint=_HINT)])
-    return found
+        raise SpecError([Problem(problem, selection.label, line, hint=_HINT)])
+    return digests
 
 
 def _sources(meta: Mapping[str, object]) -> list[Mapping[str, object]]:
@@ -95,34 +97,34 @@ def _sources(meta: Mapping[str, object]) -> list[Mapping[str, object]]:
 
 
 def _package(
-    ask: Ask,
+    selection: LockSelection,
     key: str,
     item: Mapping[str, object],
     line: int | None,
     sources: Mapping[str, str],
-    asked: Mapping[str, str],
+    places: Mapping[str, str],
 ) -> Package | None:
     name = canonicalize_name(key)
     try:
-        if not ask.fits(string(item.get("markers")) or None):
+        if not selection.fits(string(item.get("markers")) or None):
             return None
     except BrokenMarker as error:
         problem = f"package `{name}`: its `markers` are none: {error}"
-        raise SpecError([Problem(problem, ask.label, line)]) from error
+        raise SpecError([Problem(problem, selection.label, line)]) from error
     pin = string(item.get("version"))
     origin = _origin(item)
     if not pin.startswith("==") and not origin:
         problem = f"package `{name}`: `version` is {pin!r}, and must be one version, `==1.2`"
-        raise SpecError([Problem(problem, ask.label, line, hint=_HINT)])
+        raise SpecError([Problem(problem, selection.label, line, hint=_HINT)])
     index = sources.get(string(item.get("index")))
     return Package(
         name=name,
-        version=ask.check_version(pin.removeprefix("=="), name, line),
+        version=selection.check_version(pin.removeprefix("=="), name, line),
         index=without_login(index) if index else None,
         wheels=(),
         source_only=bool(origin),
-        via=(asked[name],) if name in asked else (),
-        place=f"{ask.label}:{line}" if line else "",
+        via=(places[name],) if name in places else (),
+        place=f"{selection.label}:{line}" if line else "",
         source=without_login(origin),
     )
 
@@ -134,9 +136,9 @@ def _origin(item: Mapping[str, object]) -> str:
     return string(item.get("path")) or string(item.get("file"))
 
 
-def _asked(ask: Ask, section: str) -> Mapping[str, str]:
+def _requested_places(selection: LockSelection, section: str) -> Mapping[str, str]:
     """Name → `Pipfile:line` of what the `Pipfile` asks for; empty where there is none."""
-    path, label = ask.beside("Pipfile")
+    path, label = selection.beside("Pipfile")
     try:
         text = decode(read_bytes(path, label, None), label)
         names = mapping(load_toml(text, label, None).get(section))
@@ -152,9 +154,9 @@ def _lines(text: str) -> Mapping[tuple[str, str], int]:
     lines: dict[tuple[str, str], int] = {}
     section = ""
     for number, line in enumerate(text.split("\n"), 1):
-        if found := _KEY.match(line):
-            if len(found[1]) == 4:
-                section = found[2]
+        if match := _KEY.match(line):
+            if len(match[1]) == 4:
+                section = match[2]
             else:
-                lines.setdefault((section, found[2]), number)
+                lines.setdefault((section, match[2]), number)
     return lines

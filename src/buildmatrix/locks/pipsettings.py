@@ -1,8 +1,8 @@
 """What pip was told on this machine about where packages are, read as pip reads it.
 
 The only place that does. Many machines are configured for pip alone: where uv was told nothing,
-these settings count for the uv that resolves and for everything that asks an index (`locks.where`).
-Else names of a private index would be looked for on the public one.
+these settings count for the uv that resolves and for everything that asks an index
+(`locks.machine_indexes`). Else names of a private index would be looked for on the public one.
 
 Files, variables and their order: https://pip.pypa.io/en/stable/topics/configuration/, and
 `pip/_internal/configuration.py` and `pip/_internal/cli/parser.py` of pip 23.2.1 (read 2026-11).
@@ -44,15 +44,15 @@ class PipSettings:
 
 def pip_settings(environment: Mapping[str, str]) -> PipSettings:
     """The settings of pip in an environment."""
-    found: dict[tuple[str, str], str] = {}
+    values: dict[tuple[str, str], str] = {}
     unread: list[str] = []
     for path in _files(environment):
         try:
-            found |= _of_file(path)
+            values |= _of_file(path)
         except (ValueError, configparser.Error):
             unread.append(f"{path} is no settings file of pip")
-    settings = {key: value for section in _SECTIONS for (one, key), value in found.items()
-                if one == section and value}  # fmt: skip
+    settings = {key: value for section in _SECTIONS for (origin, key), value in values.items()
+                if origin == section and value}  # fmt: skip
     for name, value in environment.items():
         if name.startswith("PIP_") and value.strip():
             settings[_key(name.removeprefix("PIP_"))] = value.strip()

@@ -58,7 +58,7 @@ TORCH_FAMILY = frozenset(
 )
 
 #: Name of the generated project; uv writes it into its annotations and messages.
-PROJECT = "buildmatrix-index"
+INDEX_PROJECT = "buildmatrix-index"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,8 @@ def index_of(name: str, target: Target) -> str | None:
 
 def comes_from_its_index(node: ResolvedNode, target: Target) -> bool:
     """Whether a node that has an explicit index was really taken from it."""
-    wanted = index_of(node.name, target) or ""
-    return without_login(node.index or "").rstrip("/") == without_login(wanted).rstrip("/")
+    prescribed = index_of(node.name, target) or ""
+    return without_login(node.index or "").rstrip("/") == without_login(prescribed).rstrip("/")
 
 
 def first_plan(target: Target, lines: Sequence[RequirementLine]) -> UvPlan:
@@ -115,11 +115,11 @@ def first_plan(target: Target, lines: Sequence[RequirementLine]) -> UvPlan:
 def refine(plan: UvPlan, graph: Mapping[str, ResolvedNode], target: Target) -> UvPlan:
     """The next plan, given what `plan` resolved to; `plan` itself when nothing is left to do."""
     replaced = _replacements(target)
-    wanted = [node for name, node in graph.items() if name in replaced]
+    originals = [node for name, node in graph.items() if name in replaced]
     twins = tuple(
-        Twin(replaced[node.name], replaced[node.name], node.via, node.version) for node in wanted
+        Twin(replaced[node.name], replaced[node.name], node.via, node.version) for node in originals
     )
-    excluded = plan.excluded | {node.name for node in wanted}
+    excluded = plan.excluded | {node.name for node in originals}
     released = plan.released | {name for name in plan.bound if _is_orphan(graph.get(name))}
     names = {*plan.bound, *_loose(plan, graph, target), *(twin.name for twin in twins)}
     return UvPlan(
@@ -128,7 +128,7 @@ def refine(plan: UvPlan, graph: Mapping[str, ResolvedNode], target: Target) -> U
 
 
 def _is_orphan(node: ResolvedNode | None) -> bool:
-    return node is not None and all(asker.startswith(PROJECT) for asker in node.via)
+    return node is not None and all(asker.startswith(INDEX_PROJECT) for asker in node.via)
 
 
 def _loose(plan: UvPlan, graph: Mapping[str, ResolvedNode], target: Target) -> set[str]:

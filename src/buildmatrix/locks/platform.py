@@ -37,10 +37,10 @@ def python_platform(target: Target) -> str:
     Raises `UndecidedError` for a platform that uv cannot resolve for.
     """
     if target.platform not in PLATFORMS:
-        known = " and ".join(PLATFORMS)
+        platforms = " and ".join(PLATFORMS)
         raise UndecidedError(
             f"{target.id}: no wheels can be locked for platform `{target.platform}`; "
-            f"the platforms that can be are {known}."
+            f"the platforms that can be are {platforms}."
         )
     return f"{machine(target)}-manylinux_2_{glibc_minor(target)}"
 

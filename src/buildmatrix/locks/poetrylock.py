@@ -16,11 +16,11 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks import constraints
-from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.lock_file import LockFile
 from buildmatrix.locks.markers import BrokenMarker
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.locks.projects import Project, expand, find_project, line_of_key
+from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import (
     check_count,
     mapping,
@@ -29,7 +29,7 @@ from buildmatrix.locks.text import (
     table_lines,
     tables,
 )
-from buildmatrix.locks.walk import Astray, LockEdge, LockEntry, Wish, walk
+from buildmatrix.locks.walk import InconsistentLock, LockEdge, LockEntry, LockRoot, walk
 from buildmatrix.parsing import parse_requirement
 from buildmatrix.text import without_login
 
@@ -40,33 +40,38 @@ _MAIN = "main"
 
 def read(file: LockFile) -> Lock:
     """The packages that a target gets; raises `SpecError`."""
-    ask, document = file.ask, file.document
+    selection, document = file.selection, file.document
     metadata = mapping(document.get("metadata"))
     version = string(metadata.get("lock-version")) or "1.0"
     if version.split(".")[0] not in ("1", "2"):
         problem = f"its `lock-version` is {version!r}, and only 1.x and 2.x can be read"
-        raise SpecError([Problem(problem, ask.label)])
+        raise SpecError([Problem(problem, selection.label)])
     raw = tables(document.get("package"))
-    check_count(len(raw), ask.label)
+    check_count(len(raw), selection.label)
     lines = table_lines(file.text, "package", len(raw))
     entries = [
-        _entry(item, ask.check_version(string(item.get("version")), string(item.get("name")), line))
+        _entry(
+            item,
+            selection.check_version(string(item.get("version")), string(item.get("name")), line),
+        )
         for item, line in zip(raw, lines, strict=True)
     ]
-    project = find_project(*ask.beside("pyproject.toml"))
+    project = find_project(*selection.beside("pyproject.toml"))
     if project is not None:
-        known = {*_poetry_groups(project), *project.groups} - {_MAIN}
-        ask.check(_extras(project), known)
-        ask = ask.with_defaults(known - _optional_groups(project))
-        left_out = ask.left_out(_extras(project), known)
+        groups = {*_poetry_groups(project), *project.groups} - {_MAIN}
+        selection.check(_extras(project), groups)
+        selection = selection.with_defaults(groups - _optional_groups(project))
+        left_out = selection.left_out(_extras(project), groups)
     else:
-        held = {group for item in raw for group in strings(item.get("groups"))} - {_MAIN}
-        ask.check(mapping(document.get("extras")), held or ask.groups | ask.without)
-        left_out = ask.left_out(mapping(document.get("extras")), held)
+        locked_groups = {group for item in raw for group in strings(item.get("groups"))} - {_MAIN}
+        selection.check(
+            mapping(document.get("extras")), locked_groups or selection.groups | selection.without
+        )
+        left_out = selection.left_out(mapping(document.get("extras")), locked_groups)
     try:
-        askers = _askers(ask, document, raw, entries, project)
-    except (Astray, BrokenMarker) as error:
-        raise SpecError([Problem(str(error), ask.label, hint=_HINT)]) from error
+        askers = _askers(selection, document, raw, entries, project)
+    except (InconsistentLock, BrokenMarker) as error:
+        raise SpecError([Problem(str(error), selection.label, hint=_HINT)]) from error
     files = mapping(metadata.get("files"))
     return file.lock(
         (
@@ -75,7 +80,7 @@ def read(file: LockFile) -> Lock:
                 entries[number],
                 files.get(string(raw[number].get("name"))),
                 tuple(sorted(askers[number])),
-                f"{ask.label}:{line}" if (line := lines[number]) else "",
+                f"{selection.label}:{line}" if (line := lines[number]) else "",
             )
             for number in sorted(askers, key=lambda n: (entries[n].name, entries[n].version))
         ),
@@ -99,47 +104,47 @@ def _optional_groups(project: Project) -> set[str]:
 
 
 def _askers(
-    ask: Ask,
+    selection: LockSelection,
     document: Mapping[str, object],
     raw: Sequence[Mapping[str, object]],
     entries: Sequence[LockEntry],
     project: Project | None,
 ) -> Mapping[int, set[str]]:
     def fits(marker: str | None, extras: frozenset[str]) -> bool:
-        return ask.fits(marker, extras)
+        return selection.fits(marker, extras)
 
     def allows(edge: LockEdge, entry: LockEntry) -> bool:
         return constraints.allows(edge.allows, entry.version)
 
     if project is not None:
-        wishes = _wishes(ask, project, _poetry_groups(project))
-        return walk(wishes, entries, fits, allows, ask.extras)
-    wanted = {_MAIN, *ask.groups}
+        roots = _roots(selection, project, _poetry_groups(project))
+        return walk(roots, entries, fits, allows, selection.extras)
+    groups = {_MAIN, *selection.groups}
     listed = {
         canonicalize_name(name)
         for extra, names in mapping(document.get("extras")).items()
-        if canonicalize_name(extra) in ask.extras
+        if canonicalize_name(extra) in selection.extras
         for name in strings(names)
     }
-    found: dict[int, set[str]] = {}
+    askers: dict[int, set[str]] = {}
     for number, item in enumerate(raw):
         groups_of = strings(item.get("groups")) or [string(item.get("category")) or _MAIN]
         optional = item.get("optional") is True and entries[number].name not in listed
-        markers = _markers(item, wanted)
+        markers = _markers(item, groups)
         if "markers" in item:
             optional = False  # Since 2.1 the markers say which extras an entry is for.
-        if wanted.isdisjoint(groups_of) or optional:
+        if groups.isdisjoint(groups_of) or optional:
             continue
-        if not markers or any(ask.fits(marker, ask.extras) for marker in markers):
-            found[number] = set()
+        if not markers or any(selection.fits(marker, selection.extras) for marker in markers):
+            askers[number] = set()
     by_name: dict[str, list[int]] = {}
-    for number in found:
+    for number in askers:
         by_name.setdefault(entries[number].name, []).append(number)
-    for number in found:
-        for edge in entries[number].wishes[""]:
-            for other in by_name.get(edge.name, ()):
-                found[other].add(entries[number].name)
-    return found
+    for number in askers:
+        for edge in entries[number].dependencies[""]:
+            for required in by_name.get(edge.name, ()):
+                askers[required].add(entries[number].name)
+    return askers
 
 
 def _markers(item: Mapping[str, object], groups: set[str]) -> list[str]:
@@ -149,28 +154,30 @@ def _markers(item: Mapping[str, object], groups: set[str]) -> list[str]:
     return [string(text) for group, text in mapping(markers).items() if group in groups]
 
 
-def _wishes(
-    ask: Ask, project: Project, groups: Mapping[str, Mapping[str, object]]
-) -> Iterator[Wish]:
+def _roots(
+    selection: LockSelection, project: Project, groups: Mapping[str, Mapping[str, object]]
+) -> Iterator[LockRoot]:
     """What the project asks for, in `[project]` and in `[tool.poetry]`."""
     poetry = mapping(mapping(project.document.get("tool")).get("poetry"))
-    for said in expand(project, {"", *ask.extras, *(f":{group}" for group in ask.groups)}):
-        marker = str(said.requirement.marker) if said.requirement.marker else None
-        extras = frozenset(map(canonicalize_name, said.requirement.extras))
-        edge = LockEdge(said.name, extras, marker, allows=str(said.requirement.specifier))
-        yield Wish(project.place(said), edge)
-    named = {said.name for said in project.said if not said.part}
+    for requirement in expand(
+        project, {"", *selection.extras, *(f":{group}" for group in selection.groups)}
+    ):
+        marker = str(requirement.parsed.marker) if requirement.parsed.marker else None
+        extras = frozenset(map(canonicalize_name, requirement.parsed.extras))
+        edge = LockEdge(requirement.name, extras, marker, allows=str(requirement.parsed.specifier))
+        yield LockRoot(project.place(requirement), edge)
+    named = {requirement.name for requirement in project.requirements if not requirement.part}
     listed = {
         canonicalize_name(name)
         for extra, names in mapping(poetry.get("extras")).items()
-        if canonicalize_name(extra) in ask.extras
+        if canonicalize_name(extra) in selection.extras
         for name in strings(names)
     }
-    for group, wishes in groups.items():
-        if group != _MAIN and group not in ask.groups:
+    for group, dependencies in groups.items():
+        if group != _MAIN and group not in selection.groups:
             continue
         table = "tool.poetry.dependencies" if group == _MAIN else f"tool.poetry.group.{group}"
-        for name, value in wishes.items():
+        for name, value in dependencies.items():
             key = canonicalize_name(name)
             # Beside `[project]`, the table only says where its distributions come from.
             if key == "python" or (group == _MAIN and key in named):
@@ -178,7 +185,7 @@ def _wishes(
             for edge, optional in _edges(name, value):
                 if not optional or key in listed:
                     place = f"{project.label}:{line_of_key(project.text, name, table)}"
-                    yield Wish(place, edge)
+                    yield LockRoot(place, edge)
 
 
 def _poetry_groups(project: Project) -> dict[str, Mapping[str, object]]:
@@ -199,14 +206,14 @@ def _entry(item: Mapping[str, object], version: str) -> LockEntry:
         # Without a marker that says for which extra, the table of extras does.
         if not optional or edge.marker
     ]
-    wishes = {"": tuple(edges)}
+    dependencies = {"": tuple(edges)}
     for extra, names in mapping(item.get("extras")).items():
-        wishes[canonicalize_name(extra)] = tuple(_of_extra(names, item))
+        dependencies[canonicalize_name(extra)] = tuple(_of_extra(names, item))
     return LockEntry(
         name=canonicalize_name(string(item.get("name"))),
         version=version,
         source=item.get("source"),
-        wishes=wishes,
+        dependencies=dependencies,
         forks=_forks(item.get("markers")),
     )
 

@@ -23,19 +23,19 @@ from packaging.utils import canonicalize_name
 from buildmatrix import toml
 from buildmatrix.errors import UndecidedError
 from buildmatrix.locks.compile import Compiler
-from buildmatrix.locks.explain import NeedsBuilding, NoSolution
 from buildmatrix.locks.graph import ResolvedNode
 from buildmatrix.locks.lines import RequirementLine, expand_variables
-from buildmatrix.locks.local import local_state
+from buildmatrix.locks.local_state import local_state
 from buildmatrix.locks.plan import Twin, UvPlan, first_plan, index_of
 from buildmatrix.locks.platform import marker_environment, python_platform
-from buildmatrix.locks.read import entries_of
+from buildmatrix.locks.pylock_reader import entries_of
 from buildmatrix.locks.recent import Recent
+from buildmatrix.locks.requirement_set import RequirementSet, applies
 from buildmatrix.locks.resolve import check_indexes, settle
 from buildmatrix.locks.text import mapping, string, tables
 from buildmatrix.locks.uv import Uv
+from buildmatrix.locks.uv_errors import NeedsBuilding, NoSolution
 from buildmatrix.locks.uvsettings import project_text
-from buildmatrix.locks.wanted import Wanted, applies
 from buildmatrix.parsing import parse_requirement, parse_version
 from buildmatrix.progress import Progress
 from buildmatrix.scratch import scratch
@@ -45,7 +45,7 @@ from buildmatrix.text import without_login
 #: Format of the kept resolutions.
 _SCHEMA = 2
 #: The generated file with what is asked for.
-ASKED_FILE = "asked.in"
+REQUEST_FILE = "asked.in"
 #: Distributions of one resolution that exist as source code only, at most.
 _MOST_SOURCES = 30
 
@@ -99,10 +99,10 @@ class PreviewedResolution:
 _RESOLUTION = msgspec.json.Decoder(PreviewedResolution)
 
 
-def request_of(target: Target, wanted: Wanted) -> Request:
+def request_of(target: Target, requirements: RequirementSet) -> Request:
     """The request that `target` makes of a resolver. Raises what `first_plan` does."""
     environment = marker_environment(target)
-    lines = [line for line in wanted.lines if applies(line, environment)]
+    lines = [line for line in requirements.lines if applies(line, environment)]
     first_plan(target, lines)
     return Request(
         python=target.python,
@@ -113,19 +113,23 @@ def request_of(target: Target, wanted: Wanted) -> Request:
         drop=tuple(sorted(target.drop)),
         lines=_texts(lines),
         constraints=_texts(
-            [constraint for constraint in wanted.constraints if applies(constraint, environment)]
+            [
+                constraint
+                for constraint in requirements.constraints
+                if applies(constraint, environment)
+            ]
         ),
-        options=tuple(dict.fromkeys(wanted.options)),
-        bound=tuple(sorted(wanted.bound.items())),
-        settings=project_text({}, wanted.settings, []),
-        prerelease=wanted.prerelease,
+        options=tuple(dict.fromkeys(requirements.options)),
+        bound=tuple(sorted(requirements.bound.items())),
+        settings=project_text({}, requirements.settings, []),
+        prerelease=requirements.prerelease,
     )
 
 
 def resolve(
     uv: Uv,
     target: Target,
-    wanted: Wanted,
+    requirements: RequirementSet,
     recent: Recent,
     progress: Progress,
     *,
@@ -135,16 +139,16 @@ def resolve(
 
     Raises `UndecidedError` where uv cannot, with uv's reason said in terms of the target.
     """
-    request = request_of(target, wanted)
+    request = request_of(target, requirements)
     key = request.key(uv)
-    kept = recent.get(key)
-    if kept is not None:
+    answer = recent.get(key)
+    if answer is not None:
         try:
-            return _RESOLUTION.decode(kept)
+            return _RESOLUTION.decode(answer)
         except (msgspec.DecodeError, UnicodeDecodeError):
             pass
     with scratch("audit") as folder:
-        resolution = _resolve(uv, target, wanted, request, folder, progress, offline=offline)
+        resolution = _resolve(uv, target, requirements, request, folder, progress, offline=offline)
     recent.put(key, msgspec.json.encode(resolution))
     return resolution
 
@@ -152,14 +156,14 @@ def resolve(
 def _resolve(
     uv: Uv,
     target: Target,
-    wanted: Wanted,
+    requirements: RequirementSet,
     request: Request,
     folder: Path,
     progress: Progress,
     *,
     offline: bool,
 ) -> PreviewedResolution:
-    session = _Session(uv, target, wanted, request, folder, offline)
+    session = _Session(uv, target, requirements, request, folder, offline)
     #: Distribution → the older version that has a wheel, where there is one.
     unbuilt: dict[str, str | None] = {}
     doubted, cleared = "", set[str]()
@@ -206,15 +210,21 @@ class _Session:
     """One resolution in a folder of its own."""
 
     def __init__(
-        self, uv: Uv, target: Target, wanted: Wanted, request: Request, folder: Path, offline: bool
+        self,
+        uv: Uv,
+        target: Target,
+        requirement_set: RequirementSet,
+        request: Request,
+        folder: Path,
+        offline: bool,
     ) -> None:
         self._uv = uv
-        self._wanted = wanted
+        self._requirement_set = requirement_set
         self._request = request
         self._folder = folder
         requirements = [parse_requirement(text) for text in request.lines]
         self._lines = [
-            RequirementLine(ASKED_FILE, 0, canonicalize_name(requirement.name), requirement)
+            RequirementLine(REQUEST_FILE, 0, canonicalize_name(requirement.name), requirement)
             for requirement in requirements
         ]
         self._flags = [
@@ -225,7 +235,7 @@ class _Session:
         # uv resolves for what is handed over here; the rest of the target plays no part.
         self.target = dataclasses.replace(
             target,
-            requirements=(str(folder / ASKED_FILE),),
+            requirements=(str(folder / REQUEST_FILE),),
             pyproject=str(folder / "pyproject.toml"),
             extras=(),
             no_binary=(),
@@ -237,9 +247,9 @@ class _Session:
         self, unbuilt: Collection[str], progress: Progress
     ) -> tuple[Compiler, UvPlan, Mapping[str, ResolvedNode]]:
         """Resolve with wheels alone, but for `unbuilt`: those count as requiring nothing."""
-        bound = [line for line in self._lines if line.name in self._wanted.bound]
+        bound = [line for line in self._lines if line.name in self._requirement_set.bound]
         free = [str(line.requirement) for line in self._lines if line not in bound]
-        _write(self._folder / ASKED_FILE, [*self._request.options, *free])
+        _write(self._folder / REQUEST_FILE, [*self._request.options, *free])
         self._write_project(self._folder, [str(line.requirement) for line in bound], unbuilt)
         flags = [
             *self._flags,
@@ -260,7 +270,7 @@ class _Session:
         return compiler, plan, graph
 
     def newer_sources(
-        self, graph: Mapping[str, ResolvedNode], known: Collection[str]
+        self, graph: Mapping[str, ResolvedNode], settled: Collection[str]
     ) -> dict[str, str]:
         """Distributions whose newest release has no wheel, and the older version that was chosen.
 
@@ -270,32 +280,32 @@ class _Session:
         names = [
             name
             for name, node in graph.items()
-            if node.version is not None and name not in known and not index_of(name, self.target)
+            if node.version is not None and name not in settled and not index_of(name, self.target)
         ]
-        said = {line.name for line in self._lines if line.name in names}
-        wishes = [str(line.requirement) for line in self._lines if line.name in said]
+        named = {line.name for line in self._lines if line.name in names}
+        requested = [str(line.requirement) for line in self._lines if line.name in named]
         folder = self._folder / "newest"
         folder.mkdir(exist_ok=True)
-        plain = [name for name in names if name not in said]
-        _write(folder / ASKED_FILE, [*self._request.options, *wishes, *plain])
+        plain = [name for name in names if name not in named]
+        _write(folder / REQUEST_FILE, [*self._request.options, *requested, *plain])
         self._write_project(folder, [], ())
         torch = self._request.torch
-        done = self._uv.run(
+        process = self._uv.run(
             [
                 *("pip", "compile", "--no-deps", "--no-header", "--quiet", "--format=pylock.toml"),
                 f"--python-version={self.target.python}",
                 f"--python-platform={self._request.platform}",
                 *([f"--torch-backend={torch}"] if torch else []),
                 *self._flags,
-                *("--", ASKED_FILE, "pyproject.toml"),
+                *("--", REQUEST_FILE, "pyproject.toml"),
             ],
             folder,
             self._request.options,
         )
-        if done.returncode != 0:
+        if process.returncode != 0:
             return {}  # The index changed meanwhile; collecting the hashes says so.
-        lock, _ = entries_of(done.stdout.encode(), folder, "uv's answer", lambda _: True)
-        found: dict[str, str] = {}
+        lock, _ = entries_of(process.stdout.encode(), folder, "uv's answer", lambda _: True)
+        older: dict[str, str] = {}
         for package in lock.packages:
             chosen = graph[package.name].version if package.name in graph else None
             if (
@@ -303,19 +313,19 @@ class _Session:
                 and chosen
                 and parse_version(package.version) > parse_version(chosen)
             ):
-                found[package.name] = chosen
-        return found
+                older[package.name] = chosen
+        return older
 
     def _write_project(self, folder: Path, lines: list[str], unbuilt: Collection[str]) -> None:
-        settings = dict(self._wanted.settings)
+        settings = dict(self._requirement_set.settings)
         metadata = tables(settings.get("dependency-metadata"))
-        given = {canonicalize_name(string(one.get("name"))) for one in metadata}
+        described = {canonicalize_name(string(entry.get("name"))) for entry in metadata}
         nothing = [
-            {"name": name, "requires-dist": []} for name in sorted(unbuilt) if name not in given
+            {"name": name, "requires-dist": []} for name in sorted(unbuilt) if name not in described
         ]
         if nothing:
             settings["dependency-metadata"] = [*metadata, *nothing]
-        text = project_text(self._wanted.bound, settings, lines)
+        text = project_text(self._requirement_set.bound, settings, lines)
         _write(folder / "pyproject.toml", [text.rstrip("\n")])
 
 
@@ -325,13 +335,13 @@ def _texts(lines: Sequence[RequirementLine]) -> tuple[str, ...]:
 
 def _bare(requirement: Requirement) -> str:
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
-    where = f" @ {requirement.url}" if requirement.url else str(requirement.specifier)
-    return f"{requirement.name}{extras}{where}"
+    version = f" @ {requirement.url}" if requirement.url else str(requirement.specifier)
+    return f"{requirement.name}{extras}{version}"
 
 
 def _write(path: Path, lines: Sequence[str]) -> None:
     try:
         path.write_text("".join(f"{line}\n" for line in lines))
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise UndecidedError(f"{path} cannot be written: {why}.") from error
+        reason = (error.strerror or str(error)).lower()
+        raise UndecidedError(f"{path} cannot be written: {reason}.") from error

@@ -10,30 +10,30 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from buildmatrix.locks.compile import TWINS
-from buildmatrix.locks.explain import ASKED
 from buildmatrix.locks.graph import ResolvedNode
 from buildmatrix.locks.lines import RequirementLine
 from buildmatrix.locks.model import Package
-from buildmatrix.locks.plan import PROJECT
+from buildmatrix.locks.plan import INDEX_PROJECT
 from buildmatrix.locks.platform import marker_environment
-from buildmatrix.locks.preview import ASKED_FILE, PreviewedResolution
-from buildmatrix.locks.read import entries_of
-from buildmatrix.locks.wanted import Wanted, applies
+from buildmatrix.locks.preview import REQUEST_FILE, PreviewedResolution
+from buildmatrix.locks.pylock_reader import entries_of
+from buildmatrix.locks.requirement_set import RequirementSet, applies
+from buildmatrix.locks.uv_errors import REQUEST_PROJECT
 from buildmatrix.spec.model import Target
 from buildmatrix.text import without_login
 
 
 def packages_of(
-    resolution: PreviewedResolution, target: Target, wanted: Wanted
+    resolution: PreviewedResolution, target: Target, requirements: RequirementSet
 ) -> tuple[Package, ...]:
     """The packages of a resolution, with the lines that asked for them; sorted by name."""
     environment = marker_environment(target)
-    lines = [line for line in wanted.lines if applies(line, environment)]
+    lines = [line for line in requirements.lines if applies(line, environment)]
     hashes: dict[str, set[str]] = {}
-    for line in (*lines, *wanted.constraints):
+    for line in (*lines, *requirements.constraints):
         if line.hashes:
             hashes.setdefault(line.name, set()).update(line.hashes)
-    built = {*target.no_binary, *wanted.no_binary}
+    built = {*target.no_binary, *requirements.no_binary}
     packages: dict[str, Package] = {}
     for package in _read(resolution.body):
         node = resolution.nodes.get(package.name)
@@ -46,7 +46,7 @@ def packages_of(
             package = dataclasses.replace(package, wheels=(), source_only=True)
         packages[package.name] = _allowed(package, hashes.get(package.name))
     dropped = set(map(canonicalize_name, target.drop))
-    for unbuilt in wanted.unbuilt:
+    for unbuilt in requirements.unbuilt:
         if unbuilt.name not in dropped and applies(unbuilt, environment):
             packages[unbuilt.name] = Package(
                 unbuilt.name, "", None, (), True, (unbuilt.place,), source=unbuilt.source
@@ -61,8 +61,8 @@ def _allowed(package: Package, hashes: set[str] | None) -> Package:
     wheels = tuple(wheel for wheel in package.wheels if wheel.sha256 in hashes)
     if wheels:
         return dataclasses.replace(package, wheels=wheels)
-    what = f"{package.name} {package.version}"
-    unknown = f"the index has {what} with other hashes than the requirement allows"
+    pin = f"{package.name} {package.version}"
+    unknown = f"the index has {pin} with other hashes than the requirement allows"
     return dataclasses.replace(package, wheels=(), unknown=unknown)
 
 
@@ -76,7 +76,7 @@ def _askers(
 
     def expand(askers: Sequence[str], names: Collection[str]) -> Iterator[str]:
         for asker in askers:
-            if asker.startswith((PROJECT, "-c ")):
+            if asker.startswith((INDEX_PROJECT, "-c ")):
                 continue
             if asker.startswith("-r ") and posixpath.basename(asker) == TWINS:
                 originals = {
@@ -87,7 +87,7 @@ def _askers(
                 for twin in resolution.twins:
                     if twin.name in names:
                         yield from expand(twin.asked_by, originals)
-            elif asker == ASKED_FILE or asker.startswith(("-r ", ASKED)):
+            elif asker == REQUEST_FILE or asker.startswith(("-r ", REQUEST_PROJECT)):
                 yield from (str(line) for line in lines if line.name in names)
             else:
                 yield asker

@@ -40,13 +40,13 @@ class ProjectRequirement:
     part: str
     #: As written.
     text: str
-    requirement: Requirement
+    parsed: Requirement
     line: int
 
     @property
     def name(self) -> str:
         """Normalised name of the distribution."""
-        return canonicalize_name(self.requirement.name)
+        return canonicalize_name(self.parsed.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Project:
     data: bytes
     text: str
     document: Mapping[str, object]
-    said: tuple[ProjectRequirement, ...] = ()
+    requirements: tuple[ProjectRequirement, ...] = ()
     extras: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     #: Normalised; empty where the file does not say it.
@@ -69,13 +69,13 @@ class Project:
     def by_part(self) -> Mapping[str, Sequence[ProjectRequirement]]:
         """What each part asks for."""
         by_part: dict[str, list[ProjectRequirement]] = {}
-        for said in self.said:
-            by_part.setdefault(said.part, []).append(said)
+        for requirement in self.requirements:
+            by_part.setdefault(requirement.part, []).append(requirement)
         return by_part
 
-    def place(self, said: ProjectRequirement) -> str:
+    def place(self, requirement: ProjectRequirement) -> str:
         """`pyproject.toml:7`."""
-        return f"{self.label}:{said.line}"
+        return f"{self.label}:{requirement.line}"
 
 
 def read_project(path: Path, label: str) -> Project:
@@ -84,8 +84,8 @@ def read_project(path: Path, label: str) -> Project:
     text = decode(data, label)
     document = load_toml(text, label, None)
     problems: list[Problem] = []
-    said = tuple(islice(_said(document, text, label, problems), _MOST + 1))
-    if len(said) > _MOST:
+    requirements = tuple(islice(_requirements(document, text, label, problems), _MOST + 1))
+    if len(requirements) > _MOST:
         raise SpecError([Problem(f"it asks for more than {_MOST} distributions", label)])
     project = mapping(document.get("project"))
     return Project(
@@ -93,7 +93,7 @@ def read_project(path: Path, label: str) -> Project:
         data=data,
         text=text,
         document=document,
-        said=said,
+        requirements=requirements,
         extras=frozenset(map(canonicalize_name, mapping(project.get("optional-dependencies")))),
         groups=frozenset(map(canonicalize_name, _groups(document))),
         name=canonicalize_name(string(project.get("name"))),
@@ -108,16 +108,16 @@ def expand(project: Project, parts: Collection[str]) -> tuple[ProjectRequirement
     for under a marker is so in what it brings, too. An extra that the project does not have brings
     nothing. Raises `SpecError` where the extras ask for one another in too many ways.
     """
-    requirements: dict[tuple[str, str, int], ProjectRequirement] = {}
+    expanded: dict[tuple[str, str, int], ProjectRequirement] = {}
     by_part = project.by_part
     for part, conditions in _reach(project, parts):
-        for said in by_part.get(part, ()):
-            if said.name != project.name:
-                item = _under(said, conditions)
-                requirements.setdefault((item.part, item.text, item.line), item)
-        if len(requirements) > _MOST:
+        for requirement in by_part.get(part, ()):
+            if requirement.name != project.name:
+                item = _under(requirement, conditions)
+                expanded.setdefault((item.part, item.text, item.line), item)
+        if len(expanded) > _MOST:
             raise SpecError([Problem(_TOO_MANY, project.label)])
-    return tuple(requirements.values())
+    return tuple(expanded.values())
 
 
 def reached(project: Project, parts: Collection[str]) -> set[str]:
@@ -128,39 +128,39 @@ def reached(project: Project, parts: Collection[str]) -> set[str]:
 def _reach(project: Project, parts: Collection[str]) -> Sequence[tuple[str, frozenset[str]]]:
     """Each part that is reached, with the markers under which it is."""
     queue: list[tuple[str, frozenset[str]]] = [(part, frozenset()) for part in sorted(parts)]
-    seen = {part: [conditions] for part, conditions in queue}
+    reached = {part: [conditions] for part, conditions in queue}
     by_part = project.by_part
     for part, conditions in queue:  # grows while it is walked
         if len(queue) > _MOST_PARTS:
             raise SpecError([Problem(_TOO_MANY, project.label)])
-        for said in by_part.get(part, ()):
-            if said.name != project.name:
+        for requirement in by_part.get(part, ()):
+            if requirement.name != project.name:
                 continue
-            marker = said.requirement.marker
+            marker = requirement.parsed.marker
             inner = conditions | ({str(marker)} if marker is not None else set())
-            for extra in sorted(map(canonicalize_name, said.requirement.extras)):
-                before = seen.setdefault(extra, [])
-                if not any(known <= inner for known in before):
+            for extra in sorted(map(canonicalize_name, requirement.parsed.extras)):
+                before = reached.setdefault(extra, [])
+                if not any(conditions_before <= inner for conditions_before in before):
                     before.append(inner)
                     queue.append((extra, inner))
     return queue
 
 
-def _under(said: ProjectRequirement, conditions: Collection[str]) -> ProjectRequirement:
+def _under(requirement: ProjectRequirement, conditions: Collection[str]) -> ProjectRequirement:
     if not conditions:
-        return said
-    requirement = under(said.requirement, sorted(conditions))
-    return replace(said, text=str(requirement), requirement=requirement)
+        return requirement
+    narrowed = under(requirement.parsed, sorted(conditions))
+    return replace(requirement, text=str(narrowed), parsed=narrowed)
 
 
 def under(requirement: Requirement, markers: Collection[str]) -> Requirement:
     """A requirement that holds only where further markers do, too."""
     own = requirement.marker
-    both = [*markers, *([str(own)] if own is not None else [])]
+    texts = [*markers, *([str(own)] if own is not None else [])]
     # Both were read before, so that one more pair of brackets is no danger.
-    found = Requirement(str(requirement))
-    found.marker = Marker(" and ".join(f"({one})" for one in both))
-    return found
+    narrowed = Requirement(str(requirement))
+    narrowed.marker = Marker(" and ".join(f"({text})" for text in texts))
+    return narrowed
 
 
 def places(project: Project | None, parts: Collection[str]) -> Mapping[str, str]:
@@ -169,10 +169,10 @@ def places(project: Project | None, parts: Collection[str]) -> Mapping[str, str]
     The first of several lines counts, those of the parts themselves before those of other extras.
     """
     try:
-        said = expand(project, parts) if project is not None else ()
+        requirements = expand(project, parts) if project is not None else ()
     except SpecError:
         return {}
-    return {item.name: f"{project.label}:{item.line}" for item in reversed(said) if project}
+    return {item.name: f"{project.label}:{item.line}" for item in reversed(requirements) if project}
 
 
 def find_project(path: Path, label: str) -> Project | None:
@@ -201,14 +201,16 @@ def _key_lines(text: str) -> tuple[Mapping[str, int], Mapping[str, Sequence[int]
         if header := _HEADER.match(line):
             headers.setdefault(header[1], number)
             continue
-        said, equals, _ = line.partition("=")
-        said = said.strip()
-        for key in {said.strip("\"'"), said.rpartition(".")[2].strip(" \t\"'")} if equals else ():
+        left_side, equals, _ = line.partition("=")
+        left_side = left_side.strip()
+        for key in (
+            {left_side.strip("\"'"), left_side.rpartition(".")[2].strip(" \t\"'")} if equals else ()
+        ):
             keys.setdefault(key, []).append(number)
     return headers, keys
 
 
-def _said(
+def _requirements(
     document: Mapping[str, object], text: str, label: str, problems: list[Problem]
 ) -> Iterator[ProjectRequirement]:
     project = mapping(document.get("project"))
@@ -232,8 +234,8 @@ def _groups(document: Mapping[str, object]) -> Mapping[str, object]:
     old = mapping(mapping(document.get("tool")).get("uv")).get("dev-dependencies")
     if isinstance(old, list):
         name = next((group for group in groups if canonicalize_name(group) == "dev"), "dev")
-        mine = groups.get(name)
-        groups[name] = [*(mine if isinstance(mine, list) else []), *old]
+        listed = groups.get(name)
+        groups[name] = [*(listed if isinstance(listed, list) else []), *old]
     return groups
 
 
@@ -249,26 +251,28 @@ def _of_groups(
         raise SpecError([Problem(f"it has more than {_MOST_PARTS} groups", label)])
     names: dict[str, str] = {canonicalize_name(group): group for group in groups}
     lines = text.split("\n")
-    said: dict[str, list[ProjectRequirement]] = {}
+    listed: dict[str, list[ProjectRequirement]] = {}
     includes: dict[str, list[str]] = {}
     for name, group in names.items():
         items = groups[group]
         start = line_of_key(text, group, "dependency-groups")
-        said[name] = list(_list(f":{name}", items, lines, start, label, problems, strict=False))
+        listed[name] = list(_list(f":{name}", items, lines, start, label, problems, strict=False))
         inner = [string(mapping(table).get("include-group")) for table in tables(items)]
-        includes[name] = list(dict.fromkeys(canonicalize_name(one) for one in inner if one))
+        includes[name] = list(
+            dict.fromkeys(canonicalize_name(group_name) for group_name in inner if group_name)
+        )
         for include in includes[name]:
             if include not in names:
                 problem = f"the group `{group}` includes `{include}`: there is no such group"
                 problems.append(Problem(problem, label, start))
     for name, group in names.items():
         queue, reached = [name], {name}
-        for other in queue:  # grows while it is walked
-            yield from (replace(item, part=f":{name}") for item in said[other])
-            new = [item for item in includes[other] if item in names and item not in reached]
+        for included in queue:  # grows while it is walked
+            yield from (replace(item, part=f":{name}") for item in listed[included])
+            new = [item for item in includes[included] if item in names and item not in reached]
             reached.update(new)
             queue += new
-        if circle := next((other for other in queue if name in includes[other]), None):
+        if circle := next((included for included in queue if name in includes[included]), None):
             start = line_of_key(text, names[circle], "dependency-groups")
             problem = f"the group `{names[circle]}` includes `{group}`: a circle"
             problems.append(Problem(problem, label, start))
@@ -287,8 +291,8 @@ def _list(
     if items is not None and (
         not isinstance(items, list) or (strict and len(strings(items)) != len(items))
     ):
-        what = part or "dependencies"
-        problems.append(Problem(f"`{what}` is no array of strings", label, start))
+        name = part or "dependencies"
+        problems.append(Problem(f"`{name}` is no array of strings", label, start))
         return
     above = start
     for item in strings(items):
@@ -297,17 +301,19 @@ def _list(
         try:
             requirement = parse_requirement(item)
         except InvalidRequirement as error:
-            why = str(error).splitlines()[0]
-            problem = Problem(f"`{item}` is no requirement: {why}", label, line, hint="see PEP 508")
+            reason = str(error).splitlines()[0]
+            problem = Problem(
+                f"`{item}` is no requirement: {reason}", label, line, hint="see PEP 508"
+            )
             problems.append(problem)
             continue
         yield ProjectRequirement(part, item, requirement, line)
 
 
-def _line_of(wanted: str, lines: Sequence[str], start: int) -> int | None:
-    """The first line from `start` on that holds `wanted` as a TOML string."""
-    escaped = wanted.replace("\\", "\\\\").replace('"', '\\"')
-    forms = (f'"{escaped}"', f"'{wanted}'", f'"{wanted}"')
+def _line_of(requirement: str, lines: Sequence[str], start: int) -> int | None:
+    """The first line from `start` on that holds `requirement` as a TOML string."""
+    escaped = requirement.replace("\\", "\\\\").replace('"', '\\"')
+    forms = (f'"{escaped}"', f"'{requirement}'", f'"{requirement}"')
     for number in range(start, len(lines) + 1):
         if any(form in lines[number - 1] for form in forms):
             return number

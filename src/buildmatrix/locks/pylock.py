@@ -11,12 +11,12 @@ from dataclasses import replace
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
-from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.command import CommandInputs, command_of
 from buildmatrix.locks.lock_file import LockFile
 from buildmatrix.locks.markers import BrokenMarker
 from buildmatrix.locks.model import Lock
-from buildmatrix.locks.read import entries_in
+from buildmatrix.locks.pylock_reader import entries_in
+from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import string, strings, tables
 
 
@@ -25,36 +25,36 @@ def read(file: LockFile) -> Lock:
 
     Raises `SpecError` for a lock that is broken, or that is not for the target at all.
     """
-    ask, document = file.ask, file.document
+    selection, document = file.selection, file.document
     extras, groups = (
         set(map(canonicalize_name, strings(document.get(key))))
         for key in ("extras", "dependency-groups")
     )
     default = set(map(canonicalize_name, strings(document.get("default-groups"))))
     # A default group need not be one that can be asked for (PEP 751, `default-groups`).
-    ask.check(extras, groups | default)
-    here = ask.with_defaults(default)
-    _check_environment(document, here)
+    selection.check(extras, groups | default)
+    with_defaults = selection.with_defaults(default)
+    _check_environment(document, with_defaults)
     via: dict[str, set[str]] = {}
-    inputs = CommandInputs(ask, command_of(file.text))
+    inputs = CommandInputs(selection, command_of(file.text))
 
     def keep(item: Mapping[str, object]) -> bool:
         try:
-            meant = here.fits(string(item.get("marker")), here.extras)
+            fits = with_defaults.fits(string(item.get("marker")), with_defaults.extras)
         except BrokenMarker as error:
             name = item.get("name")
-            problem = Problem(f"package `{name}`: its `marker` is none: {error}", ask.label)
+            problem = Problem(f"package `{name}`: its `marker` is none: {error}", selection.label)
             raise SpecError([problem]) from error
-        if meant:
+        if fits:
             for dependency in tables(item.get("dependencies")):
                 via.setdefault(string(dependency.get("name")), set()).add(string(item.get("name")))
-        return meant
+        return fits
 
-    lock, _ = entries_in(file.text, document, ask.path, ask.label, keep)
+    lock, _ = entries_in(file.text, document, selection.path, selection.label, keep)
     return replace(
         lock,
         digest=file.digest,
-        left_out=here.left_out(extras, groups),
+        left_out=with_defaults.left_out(extras, groups),
         packages=tuple(
             replace(
                 package,
@@ -67,14 +67,16 @@ def read(file: LockFile) -> Lock:
     )
 
 
-def _check_environment(document: Mapping[str, object], ask: Ask) -> None:
-    target = ask.target
-    ask.check_python(string(document.get("requires-python")))
+def _check_environment(document: Mapping[str, object], selection: LockSelection) -> None:
+    target = selection.target
+    selection.check_python(string(document.get("requires-python")))
     environments = strings(document.get("environments"))
     try:
-        meant = not environments or any(ask.fits(marker) for marker in environments)
+        fits = not environments or any(selection.fits(marker) for marker in environments)
     except BrokenMarker as error:
-        raise SpecError([Problem(f"`environments` holds no marker: {error}", ask.label)]) from error
-    if not meant:
+        raise SpecError(
+            [Problem(f"`environments` holds no marker: {error}", selection.label)]
+        ) from error
+    if not fits:
         problem = f"none of its `environments` is {target.platform} with Python {target.python}"
-        raise SpecError([Problem(problem, ask.label)])
+        raise SpecError([Problem(problem, selection.label)])

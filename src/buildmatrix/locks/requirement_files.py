@@ -1,8 +1,8 @@
 """The one reader of requirements files and of what they include.
 
-An audit and a lock for an image read the same, and judge lines differently. An image is built from
-its lock alone, so what lies on this machine is a mistake there (`Wanted.for_image`); for an audit
-it stands for something that nobody knows before it is built.
+An audit and a lock for an image read the same lines and judge them differently. An image is built
+from its lock alone, so a path on this machine is a mistake there (`RequirementSet.for_image`). For
+an audit it names a distribution that is unknown until it is built.
 Format: https://pip.pypa.io/en/stable/reference/requirements-file-format/.
 """
 
@@ -40,8 +40,8 @@ from buildmatrix.locks.lines import (
 )
 from buildmatrix.locks.markers import BrokenMarker, holds
 from buildmatrix.locks.projects import Project, expand, read_project, under
+from buildmatrix.locks.requirement_set import RequirementSet, Unbuilt
 from buildmatrix.locks.text import decode, mapping, read_bytes, strings
-from buildmatrix.locks.wanted import Unbuilt, Wanted
 from buildmatrix.parsing import parse_wheel_name
 from buildmatrix.text import without_login
 from buildmatrix.urls import path_in
@@ -53,7 +53,7 @@ _DEEPEST = 30
 _MOST_FILES = 1000
 _EDITABLE = re.compile(r"(?:-e|--editable)(?:\s*=\s*|\s+)(\S.*)")
 #: Options that decide what is resolved, and that uv understands in a file.
-_KEPT = ("--index-url", "--extra-index-url", "--find-links", "--no-index")
+_INDEX_OPTIONS = ("--index-url", "--extra-index-url", "--find-links", "--no-index")
 #: Options that decide how it is downloaded and installed.
 _IGNORED = (
     "--trusted-host",
@@ -72,50 +72,50 @@ _PLACE = re.compile(r"[./~]|[A-Za-z][A-Za-z0-9+.-]*:|[^\s;@\[\]]+/")
 _CONDA = re.compile(r"@EXPLICIT|[A-Za-z0-9_][A-Za-z0-9_.-]*=[^=\s;@]+=[^=\s;@]+")
 
 
-def read_wanted(path: Path, label: str) -> Wanted:
+def read_requirements(path: Path, label: str) -> RequirementSet:
     """Read a requirements file and what it includes; raises `SpecError` with all problems."""
-    wanted = Wanted()
-    add_file(wanted, path, label)
-    check(wanted)
-    return wanted
+    requirements = RequirementSet()
+    add_file(requirements, path, label)
+    check(requirements)
+    return requirements
 
 
-def check(wanted: Wanted) -> None:
+def check(requirements: RequirementSet) -> None:
     """To be called when all was added. Raises `SpecError` with all problems, if there are any.
 
     Only now it is known which projects lie in local folders.
     """
-    _expand_local(wanted)
-    if wanted.problems:
-        raise SpecError(list(dict.fromkeys(wanted.problems)))
+    _expand_local(requirements)
+    if requirements.problems:
+        raise SpecError(list(dict.fromkeys(requirements.problems)))
 
 
-def add_file(wanted: Wanted, path: Path, label: str) -> None:
+def add_file(requirements: RequirementSet, path: Path, label: str) -> None:
     """One more requirements file, with what it includes.
 
     Raises `SpecError` for more than any real one holds.
     """
-    _read_file(path, label, wanted, False, ())
+    _read_file(path, label, requirements, False, ())
 
 
-def add_line(wanted: Wanted, text: str, file: str, number: int, folder: Path) -> None:
+def add_line(requirements: RequirementSet, text: str, file: str, number: int, folder: Path) -> None:
     """One requirement; `folder` is what a relative path in it starts from."""
-    _requirement(text, Place(file, number, folder), wanted)
+    _requirement(text, Place(file, number, folder), requirements)
 
 
 def _read_file(
     path: Path,
     label: str,
-    wanted: Wanted,
+    requirements: RequirementSet,
     constraint: bool,
     above: tuple[str, ...],
     number: int = 0,
 ) -> None:
     """`above` are the files that include this one, the last of them in line `number`."""
-    if (label, constraint) in wanted.begun:
+    if (label, constraint) in requirements.begun:
         return
-    wanted.begun.add((label, constraint))
-    if len(above) > _DEEPEST or len(wanted.begun) > _MOST_FILES:
+    requirements.begun.add((label, constraint))
+    if len(above) > _DEEPEST or len(requirements.begun) > _MOST_FILES:
         most = f"{_DEEPEST} files include one another"
         if len(above) <= _DEEPEST:
             most = f"{_MOST_FILES} files are included"
@@ -124,36 +124,40 @@ def _read_file(
         data = read_bytes(path, label, "check the path", _LARGEST)
         text = decode(data, label)
     except SpecError as error:
-        wanted.problems += [_included(one, label, above, number) for one in error.problems]
+        requirements.problems += [
+            _included(problem, label, above, number) for problem in error.problems
+        ]
         return
-    wanted.files[label] = data
+    requirements.files[label] = data
     # uv would not read one for an image, and what conda installs would be missing from it.
-    is_conda = not above and not wanted.for_image and is_environment(label)
-    for item in _of_environment(text, label, wanted) if is_conda else _of_requirements(text):
+    is_conda = not above and not requirements.for_image and is_environment(label)
+    for item in _of_environment(text, label, requirements) if is_conda else _of_requirements(text):
         number, line = item.line, item.text
         place = Place(label, number, path.parent, constraint, item.indent)
-        if wanted.for_image and (problem := _unfit(item, place)):
-            wanted.problems.append(problem)
+        if requirements.for_image and (unfit := _unfit(item, place)):
+            requirements.problems.append(unfit)
         elif include := INCLUDE.fullmatch(line):
             name = expand_variables(include[2].strip("\"' "))
             if "://" in name:
                 message = f"`{without_login(name)}` is read from the network"
-                wanted.problems.append(place.problem(message, hint="save it beside this file"))
+                requirements.problems.append(
+                    place.problem(message, hint="save it beside this file")
+                )
                 continue
             inner = posixpath.normpath(posixpath.join(posixpath.dirname(label), name))
             limits = constraint or include[1] in ("-c", "--constraint")
-            _read_file(path.parent / name, inner, wanted, limits, (*above, label), number)
+            _read_file(path.parent / name, inner, requirements, limits, (*above, label), number)
         elif editable := _EDITABLE.fullmatch(line):
-            _editable(editable[1], place, wanted)
+            _editable(editable[1], place, requirements)
         elif _CONDA.fullmatch(line):
             message = "this is conda's list of packages, which audit does not read"
             hint = "create the environment and run `buildmatrix scan dir:PREFIX`"
-            wanted.problems.append(place.problem(message, hint=hint))
+            requirements.problems.append(place.problem(message, hint=hint))
             return
         elif line.startswith("-"):
-            _option(line, place, wanted)
+            _option(line, place, requirements)
         else:
-            _requirement(line, place, wanted)
+            _requirement(line, place, requirements)
 
 
 def _of_requirements(text: str) -> Iterator[Item]:
@@ -164,11 +168,11 @@ def _of_requirements(text: str) -> Iterator[Item]:
         yield Item(line, number, len(first) - len(first.lstrip()), joined)
 
 
-def _of_environment(text: str, label: str, wanted: Wanted) -> Iterator[Item]:
+def _of_environment(text: str, label: str, requirements: RequirementSet) -> Iterator[Item]:
     """The lines that conda hands to pip; what conda installs itself is noted."""
     environment = read_environment(text, label)
-    wanted.unread += environment.unread(label)
-    wanted.conda += environment.packages(label)
+    requirements.unread += environment.unread(label)
+    requirements.conda += environment.packages(label)
     yield from environment.pip_lines()
 
 
@@ -198,144 +202,149 @@ def _included(problem: Problem, label: str, above: tuple[str, ...], number: int)
     return Problem(f"{label}: {problem.message}", above[-1], number, hint=problem.hint)
 
 
-def _option(line: str, place: Place, wanted: Wanted) -> None:
+def _option(line: str, place: Place, requirements: RequirementSet) -> None:
     name, value = option_in(line)
     if name == "--no-binary":
-        wanted.no_binary |= {
+        requirements.no_binary |= {
             part if part.startswith(":") else canonicalize_name(part)
             for part in re.split(r"[,\s]+", value)
             if part
         }
     elif name == "--pre":
-        wanted.prerelease = True
-    elif name in _KEPT:
+        requirements.prerelease = True
+    elif name in _INDEX_OPTIONS:
         if name == "--find-links" and "://" not in value:
             value = str((place.folder / expand_variables(value)).resolve())
-        wanted.options.append(f"{name} {value}".strip())
-    elif name not in _IGNORED and not wanted.for_image:
+        requirements.options.append(f"{name} {value}".strip())
+    elif name not in _IGNORED and not requirements.for_image:
         problem = f"`{line.split()[0]}` is no option of a requirements file"
-        wanted.problems.append(place.problem(problem, hint="see pip's documentation"))
+        requirements.problems.append(place.problem(problem, hint="see pip's documentation"))
 
 
-def _requirement(line: str, place: Place, wanted: Wanted) -> None:
+def _requirement(line: str, place: Place, requirements: RequirementSet) -> None:
     text = TRAILING_OPTIONS.sub("", line)
     options = line[len(text) :]
-    hashes = frozenset(one.lower() for one in SHA256.findall(options))
-    strict = wanted.for_image or "--hash" in options
+    hashes = frozenset(digest.lower() for digest in SHA256.findall(options))
+    strict = requirements.for_image or "--hash" in options
     if options and strict and not HASHES.fullmatch(options):
         problem = f"`{options.strip()}` is no option of a requirement"
-        hint = "only `--hash=sha256:...` can be here" if wanted.for_image else None
-        wanted.problems.append(place.problem(problem, hint=hint))
+        hint = "only `--hash=sha256:...` can be here" if requirements.for_image else None
+        requirements.problems.append(place.problem(problem, hint=hint))
         return
     if "--hash" in options and not hashes:
         unchecked = "the hashes of this line cannot be checked: none of them is a sha256"
         hint = "write `--hash=sha256:...`, with 64 hex digits"
-        wanted.problems.append(place.problem(unchecked, hint=hint))
+        requirements.problems.append(place.problem(unchecked, hint=hint))
         return
-    if address := named_address(text):
-        _address(address, place, wanted, hashes)
+    if located := named_address(text):
+        _address(located, place, requirements, hashes)
         return
     try:
         # A lock depends on the bytes of files, and not on variables of this machine.
-        requirement = parse_requirement(text if wanted.for_image else expand_variables(text))
+        requirement = parse_requirement(text if requirements.for_image else expand_variables(text))
     except InvalidRequirement as error:
-        address = bare_address(text)
-        if _PLACE.match(text) or ARCHIVE.search(address.where):
-            _address(address, place, wanted, hashes)
+        located = bare_address(text)
+        if _PLACE.match(text) or ARCHIVE.search(located.address):
+            _address(located, place, requirements, hashes)
             return
-        why = str(error).splitlines()[0]
-        message = f"`{without_login(text)}` is no requirement: {why}"
+        reason = str(error).splitlines()[0]
+        message = f"`{without_login(text)}` is no requirement: {reason}"
         column = _column(str(error))
         column = column + place.indent if column is not None else None
-        wanted.problems.append(place.problem(message, column, "see PEP 508"))
+        requirements.problems.append(place.problem(message, column, "see PEP 508"))
         return
-    _add(requirement, place, wanted, hashes)
+    _add(requirement, place, requirements, hashes)
 
 
 def _add(
-    requirement: Requirement, place: Place, wanted: Wanted, hashes: frozenset[str] = frozenset()
+    requirement: Requirement,
+    place: Place,
+    requirements: RequirementSet,
+    hashes: frozenset[str] = frozenset(),
 ) -> None:
-    if len(wanted.lines) + len(wanted.constraints) >= MOST_LINES:
+    if len(requirements.lines) + len(requirements.constraints) >= MOST_LINES:
         raise SpecError([too_many(place.label)])
     name = canonicalize_name(requirement.name)
-    said = RequirementLine(place.label, place.number, name, requirement, hashes)
-    (wanted.constraints if place.constraint else wanted.lines).append(said)
+    line = RequirementLine(place.label, place.number, name, requirement, hashes)
+    (requirements.constraints if place.constraint else requirements.lines).append(line)
 
 
 def _address(
-    address: LocatedRequirement, place: Place, wanted: Wanted, hashes: frozenset[str]
+    located: LocatedRequirement, place: Place, requirements: RequirementSet, hashes: frozenset[str]
 ) -> None:
     """A requirement that says where its file is: a wheel can be read there, else it is built."""
-    name, where = address.name, address.where
-    if wanted.for_image:
-        _address_for_image(address, place, wanted, hashes)
+    name, address = located.name, located.address
+    if requirements.for_image:
+        _address_for_image(located, place, requirements, hashes)
         return
-    meant = expand_variables(where)
-    if problem := _no_marker(address.marker):
-        wanted.problems.append(place.problem(problem, hint="see PEP 508"))
+    expanded = expand_variables(address)
+    if problem := _no_marker(located.marker):
+        requirements.problems.append(place.problem(problem, hint="see PEP 508"))
         return
-    filename = posixpath.basename(path_in(meant))
+    filename = posixpath.basename(path_in(expanded))
     if not filename.endswith(".whl"):
         if not place.constraint:
-            _unbuilt(address, place, wanted)
+            _unbuilt(located, place, requirements)
         return
     try:
         distribution = str(parse_wheel_name(filename)[0])
     except (InvalidWheelFilename, InvalidVersion) as error:
-        wanted.problems.append(place.problem(f"`{filename}` is no name of a wheel: {error}"))
+        requirements.problems.append(place.problem(f"`{filename}` is no name of a wheel: {error}"))
         return
-    if _is_local(meant):
-        path = place.folder / _local_path(meant)
-        if not path.is_file() and wanted.tolerant:
-            unbuilt = Unbuilt(canonicalize_name(distribution), where, str(place))
-            wanted.unbuilt.append(unbuilt)
+    if _is_local(expanded):
+        path = place.folder / _local_path(expanded)
+        if not path.is_file() and requirements.tolerant:
+            unbuilt = Unbuilt(canonicalize_name(distribution), address, str(place))
+            requirements.unbuilt.append(unbuilt)
             return
         if not path.is_file():
-            missing = f"there is no {where}"
-            wanted.problems.append(place.problem(missing, hint="check the path"))
+            missing = f"there is no {address}"
+            requirements.problems.append(place.problem(missing, hint="check the path"))
             return
-        where = path.resolve().as_uri()
-    if found := _FRAGMENT_HASH.search(meant):
-        hashes |= {found[1].lower()}
-    _add_at(replace(address, name=name or distribution, where=where), place, wanted, hashes)
+        address = path.resolve().as_uri()
+    if digest := _FRAGMENT_HASH.search(expanded):
+        hashes |= {digest[1].lower()}
+    _add_at(
+        replace(located, name=name or distribution, address=address), place, requirements, hashes
+    )
 
 
 def _address_for_image(
-    address: LocatedRequirement, place: Place, wanted: Wanted, hashes: frozenset[str]
+    located: LocatedRequirement, place: Place, requirements: RequirementSet, hashes: frozenset[str]
 ) -> None:
     """The same in a lock: uv takes what has no name here from the metadata behind the address."""
-    if _is_local(address.where):
-        wanted.problems.append(_on_this_machine(str(address), place))
-    elif address.name:
-        _add_at(address, place, wanted, hashes)
+    if _is_local(located.address):
+        requirements.problems.append(_on_this_machine(str(located), place))
+    elif located.name:
+        _add_at(located, place, requirements, hashes)
     elif hashes:
         problem = "the hashes of this line cannot be checked: it names no distribution"
-        wanted.problems.append(place.problem(problem, hint="write `NAME @ URL`"))
+        requirements.problems.append(place.problem(problem, hint="write `NAME @ URL`"))
 
 
 def _add_at(
-    address: LocatedRequirement, place: Place, wanted: Wanted, hashes: frozenset[str]
+    located: LocatedRequirement, place: Place, requirements: RequirementSet, hashes: frozenset[str]
 ) -> None:
     try:
-        requirement = parse_requirement(str(address))
+        requirement = parse_requirement(str(located))
     except InvalidRequirement as error:
-        why = str(error).splitlines()[0]
-        message = f"`{without_login(str(address))}` is no requirement: {why}"
-        wanted.problems.append(place.problem(message, hint="see PEP 508"))
+        reason = str(error).splitlines()[0]
+        message = f"`{without_login(str(located))}` is no requirement: {reason}"
+        requirements.problems.append(place.problem(message, hint="see PEP 508"))
         return
-    _add(requirement, place, wanted, hashes)
+    _add(requirement, place, requirements, hashes)
 
 
-def _editable(text: str, place: Place, wanted: Wanted) -> None:
+def _editable(text: str, place: Place, requirements: RequirementSet) -> None:
     """`-e ADDRESS`, where pip and uv allow a name, extras, a marker and quotes around all."""
     text = TRAILING_OPTIONS.sub("", text).strip()
     if text[:1] in ("'", '"') and text[-1:] == text[:1]:
         text = text[1:-1]
-    address = named_address(text) or bare_address(text)
-    if problem := _no_marker(address.marker):
-        wanted.problems.append(place.problem(problem, hint="see PEP 508"))
+    located = named_address(text) or bare_address(text)
+    if problem := _no_marker(located.marker):
+        requirements.problems.append(place.problem(problem, hint="see PEP 508"))
     elif not place.constraint:
-        _unbuilt(address, place, wanted)
+        _unbuilt(located, place, requirements)
 
 
 def _no_marker(text: str) -> str | None:
@@ -347,91 +356,95 @@ def _no_marker(text: str) -> str | None:
     return None
 
 
-def _is_local(where: str) -> bool:
+def _is_local(address: str) -> bool:
     """Whether an address is a path, or the URL of one."""
-    return "://" not in where or where.startswith("file:")
+    return "://" not in address or address.startswith("file:")
 
 
-def _local_path(where: str) -> str:
+def _local_path(address: str) -> str:
     """The path in `file:...`, of which a URL may have its percent signs; any other as it is."""
-    if not where.startswith("file:"):
-        return where.split("#", 1)[0]
-    return path_in(where)
+    if not address.startswith("file:"):
+        return address.split("#", 1)[0]
+    return path_in(address)
 
 
-def _unbuilt(address: LocatedRequirement, place: Place, wanted: Wanted) -> None:
-    where = without_login(address.where + address.bracket)
-    name = address.name or _egg(where)
-    meant = expand_variables(address.where)
-    if _is_local(meant):
-        project = _project_in(_local_path(meant), place, wanted)
+def _unbuilt(located: LocatedRequirement, place: Place, requirements: RequirementSet) -> None:
+    source = without_login(located.address + located.bracket)
+    name = located.name or _egg(source)
+    expanded = expand_variables(located.address)
+    if _is_local(expanded):
+        project = _project_in(_local_path(expanded), place, requirements)
         name = name or (project.name if project is not None else "")
         if project is not None:
-            folder = place.folder / _local_path(meant)
-            wanted.local[canonicalize_name(name)] = project, folder
-            extras = set(map(canonicalize_name, address.extras))
-            _add_parts(project, {"", *extras}, folder, address.marker, wanted)
-    path = path_in(where).split("@")[0]
+            folder = place.folder / _local_path(expanded)
+            requirements.local[canonicalize_name(name)] = project, folder
+            extras = set(map(canonicalize_name, located.extras))
+            _add_parts(project, {"", *extras}, folder, located.marker, requirements)
+    path = path_in(source).split("@")[0]
     guess = posixpath.basename(path.rstrip("/")).removesuffix(".git")
     guess = re.sub(r"(\[.*|\.(zip|tar\.gz|tar\.bz2|tgz)$)", "", guess).strip("._-")
     shown = canonicalize_name(name or guess or "local-project")
-    wanted.unbuilt.append(Unbuilt(shown, where, str(place), address.marker))
+    requirements.unbuilt.append(Unbuilt(shown, source, str(place), located.marker))
 
 
-def _egg(where: str) -> str:
-    found = _FRAGMENT.search(where)
-    return found[1] if found else ""
+def _egg(address: str) -> str:
+    match = _FRAGMENT.search(address)
+    return match[1] if match else ""
 
 
-def _project_in(where: str, place: Place, wanted: Wanted) -> Project | None:
+def _project_in(address: str, place: Place, requirements: RequirementSet) -> Project | None:
     """The project in a local folder; None where there is none."""
-    path = place.folder / where / "pyproject.toml"
+    path = place.folder / address / "pyproject.toml"
     if not path.is_file():
         return None
-    inside = posixpath.join(posixpath.dirname(place.label), where, "pyproject.toml")
+    inside = posixpath.join(posixpath.dirname(place.label), address, "pyproject.toml")
     project = read_project(path, posixpath.normpath(inside))
-    wanted.files[project.label] = project.data
-    wanted.problems += project.problems
+    requirements.files[project.label] = project.data
+    requirements.problems += project.problems
     return project
 
 
 def _add_parts(
-    project: Project, parts: Collection[str], folder: Path, marker: str, wanted: Wanted
+    project: Project,
+    parts: Collection[str],
+    folder: Path,
+    marker: str,
+    requirements: RequirementSet,
 ) -> None:
     """What a local project says that it requires; nothing where only its build would tell."""
     table = mapping(project.document.get("project"))
     if {"dependencies", "optional-dependencies"} & set(strings(table.get("dynamic"))):
         return
-    for said in expand(project, parts):
-        text = str(under(said.requirement, [marker])) if marker else said.text
-        add_line(wanted, text, project.label, said.line, folder)
+    for requirement in expand(project, parts):
+        text = str(under(requirement.parsed, [marker])) if marker else requirement.text
+        add_line(requirements, text, project.label, requirement.line, folder)
 
 
-def _expand_local(wanted: Wanted) -> None:
+def _expand_local(requirements: RequirementSet) -> None:
     """Requirements that name a project which is asked for as a folder, too: that one is meant.
 
     Its extras are expanded in it, as pip and uv do, and nothing of it is asked of an index.
     """
-    kept: list[RequirementLine] = []
-    queue = wanted.lines
+    remaining: list[RequirementLine] = []
+    queue = requirements.lines
     for _ in range(_DEEPEST):
-        wanted.lines = []
+        requirements.lines = []
         for line in queue:
-            if line.name not in wanted.local or line.requirement.url is not None:
-                kept.append(line)
+            if line.name not in requirements.local or line.requirement.url is not None:
+                remaining.append(line)
             elif line.requirement.extras:
-                project, folder = wanted.local[line.name]
+                project, folder = requirements.local[line.name]
                 extras = set(map(canonicalize_name, line.requirement.extras))
                 marker = str(line.requirement.marker or "")
-                _add_parts(project, extras, folder, marker, wanted)
-        queue = wanted.lines
+                _add_parts(project, extras, folder, marker, requirements)
+        queue = requirements.lines
         if not queue:
             break
     else:
-        wanted.problems.append(
+        requirements.problems.append(
             Problem("its extras ask for one another without end", queue[0].file, queue[0].line)
         )
-    wanted.lines = kept
+    requirements.lines = remaining
 
 
 def _column(error: str) -> int | None:

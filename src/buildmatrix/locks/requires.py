@@ -48,43 +48,43 @@ def requirements(
             continue
         if plain := _PLAIN.fullmatch(line):
             extras = (part.strip() for part in (plain[1] or "").split(","))
-            asked = frozenset(map(distribution_name, filter(None, extras)))
-            yield Requires(distribution_name(start[1]), asked, line, "", None)
+            extras_of = frozenset(map(distribution_name, filter(None, extras)))
+            yield Requires(distribution_name(start[1]), extras_of, line, "", None)
             continue
         try:
             requirement = parse_requirement(line)
         except InvalidRequirement:
             continue  # As installers do.
         name, marker = distribution_name(requirement.name), requirement.marker
-        wanted = frozenset(map(distribution_name, requirement.extras))
+        extra_names = frozenset(map(distribution_name, requirement.extras))
         if marker is None:
-            yield Requires(name, wanted, line, "", None)
+            yield Requires(name, extra_names, line, "", None)
             continue
         text = str(marker)
         named = set(re.findall(r"extra\s*==\s*[\"']([^\"']+)[\"']", text))
         try:
             if holds(marker, {**environment, "extra": ""}):
-                yield Requires(name, wanted, line, text, None)
+                yield Requires(name, extra_names, line, text, None)
                 continue
             for extra in sorted(named):
                 if holds(marker, {**environment, "extra": extra}):
-                    yield Requires(name, wanted, line, text, distribution_name(extra))
+                    yield Requires(name, extra_names, line, text, distribution_name(extra))
         except InvalidMarker:
-            yield Requires(name, wanted, line, text, None)
+            yield Requires(name, extra_names, line, text, None)
 
 
-def extras_asked(
+def requested_extras(
     requires: Mapping[str, tuple[Requires, ...]],
-    asked: Mapping[str, list[str]],
+    askers_of: Mapping[str, list[str]],
     lines: Mapping[str, str],
 ) -> dict[str, set[str]]:
     """The extras of each distribution that somebody asks for: a line, or another distribution."""
     extras: dict[str, set[str]] = {}
-    for name, askers in asked.items():
+    for name, askers in askers_of.items():
         for line in askers:
-            if found := re.match(r"\s*[A-Za-z0-9._-]+\s*\[([^\]]*)\]", lines.get(line, "")):
-                wanted = (distribution_name(part.strip()) for part in found[1].split(","))
-                extras.setdefault(name, set()).update(wanted)
+            if match := re.match(r"\s*[A-Za-z0-9._-]+\s*\[([^\]]*)\]", lines.get(line, "")):
+                names = (distribution_name(part.strip()) for part in match[1].split(","))
+                extras.setdefault(name, set()).update(names)
     for _ in range(_ROUNDS):
         before = sum(map(len, extras.values()))
         for name, needs in requires.items():
@@ -98,10 +98,10 @@ def extras_asked(
 
 def metadata_of(distributions: Iterable[Distribution]) -> dict[str, tuple[str, ...]]:
     """Name → `Requires-Dist` lines; a distribution that is there twice has those of both."""
-    found: dict[str, tuple[str, ...]] = {}
+    lines: dict[str, tuple[str, ...]] = {}
     for distribution in distributions:
-        found[distribution.name] = (*found.get(distribution.name, ()), *distribution.requires)
-    return found
+        lines[distribution.name] = (*lines.get(distribution.name, ()), *distribution.requires)
+    return lines
 
 
 def lacking(
@@ -138,7 +138,7 @@ def with_askers(
         for name, lines in metadata_of(distributions).items()
         if name in names
     }
-    extras = extras_asked(requires, {}, {})
+    extras = requested_extras(requires, {}, {})
     certain: dict[str, set[str]] = {}
     possible: dict[str, set[str]] = {}
     for name, needs in requires.items():

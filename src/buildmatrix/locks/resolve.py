@@ -14,13 +14,12 @@ from buildmatrix import toml
 from buildmatrix.errors import BuildmatrixError, SpecError, UndecidedError
 from buildmatrix.files import write_changed
 from buildmatrix.locks.compile import TWINS, Compiler
-from buildmatrix.locks.document import Origin, document
 from buildmatrix.locks.graph import ResolvedNode
 from buildmatrix.locks.inputs import input_values
 from buildmatrix.locks.lines import RequirementLine
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.plan import (
-    PROJECT,
+    INDEX_PROJECT,
     UvPlan,
     comes_from_its_index,
     first_plan,
@@ -28,11 +27,12 @@ from buildmatrix.locks.plan import (
     refine,
 )
 from buildmatrix.locks.platform import marker_environment
-from buildmatrix.locks.read import read_lock
+from buildmatrix.locks.pylock_reader import read_lock
+from buildmatrix.locks.pylock_writer import Origin, document
+from buildmatrix.locks.requirement_set import applies
 from buildmatrix.locks.status import staleness
+from buildmatrix.locks.target_requirements import read_target_requirements
 from buildmatrix.locks.uv import Uv, find_uv
-from buildmatrix.locks.wanted import applies
-from buildmatrix.locks.wanted_project import read_asked
 from buildmatrix.progress import Progress
 from buildmatrix.scratch import scratch
 from buildmatrix.spec.model import Spec, Target
@@ -66,7 +66,9 @@ def lock_targets(
             if not upgrade and staleness(spec, target) is None:
                 return read_lock(spec.root / target.lock)
             flags = _flags(upgrade, offline)
-            return _lock(find_uv(), spec, target, _kept(spec, target, upgrade), flags, progress)
+            return _lock(
+                find_uv(), spec, target, _kept_versions(spec, target, upgrade), flags, progress
+            )
         except BuildmatrixError as error:
             return error
 
@@ -78,18 +80,18 @@ def _lock(
     uv: Uv,
     spec: Spec,
     target: Target,
-    kept: Mapping[str, str],
+    preferred: Mapping[str, str],
     flags: Sequence[str],
     progress: Progress,
 ) -> Lock:
-    wanted = read_asked(spec.root, target)
-    inputs = input_values(spec.root, target, wanted)
+    requirements = read_target_requirements(spec.root, target)
+    inputs = input_values(spec.root, target, requirements)
     environment = marker_environment(target)
-    lines = [line for line in wanted.lines if applies(line, environment)]
-    limits = [line for line in wanted.constraints if applies(line, environment)]
+    lines = [line for line in requirements.lines if applies(line, environment)]
+    limits = [line for line in requirements.constraints if applies(line, environment)]
     with scratch("lock") as folder:
-        compiler = Compiler(uv, spec.root, target, folder, flags, wanted.options)
-        plan, graph = settle(compiler, target, first_plan(target, lines), kept, progress)
+        compiler = Compiler(uv, spec.root, target, folder, flags, requirements.options)
+        plan, graph = settle(compiler, target, first_plan(target, lines), preferred, progress)
         progress.step(target.id, "lock: collecting hashes")
         body = compiler.pylock(plan, graph)
     check_indexes(target, graph)
@@ -106,14 +108,18 @@ def _lock(
 
 
 def settle(
-    compiler: Compiler, target: Target, plan: UvPlan, kept: Mapping[str, str], progress: Progress
+    compiler: Compiler,
+    target: Target,
+    plan: UvPlan,
+    preferred: Mapping[str, str],
+    progress: Progress,
 ) -> tuple[UvPlan, Mapping[str, ResolvedNode]]:
     """Resolve, refine the plan, resolve again, until the plan holds."""
     for number in range(1, _ROUNDS + 1):
         progress.step(target.id, f"lock: resolving, round {number}")
         twins = {twin.name: twin.version for twin in plan.twins if twin.version is not None}
         explore = number == 1 and bool(target.index)
-        graph = compiler.graph(plan, {**twins, **kept}, explore=explore)
+        graph = compiler.graph(plan, {**twins, **preferred}, explore=explore)
         refined = refine(plan, graph, target)
         if refined == plan and not explore:
             return plan, graph
@@ -127,12 +133,12 @@ def settle(
 def check_indexes(target: Target, graph: Mapping[str, ResolvedNode]) -> None:
     """Hold the promise of `index` against the result: no member comes from elsewhere."""
     for name, node in graph.items():
-        wanted = index_of(name, target)
-        if wanted is None or node.version is None or comes_from_its_index(node, target):
+        prescribed = index_of(name, target)
+        if prescribed is None or node.version is None or comes_from_its_index(node, target):
             continue
         raise UndecidedError(
             f"{target.id}: {name} would come from {shown(node.index or 'elsewhere')} and not "
-            f"from {shown(wanted)}; name it in a requirement file."
+            f"from {shown(prescribed)}; name it in a requirement file."
         )
 
 
@@ -163,7 +169,7 @@ def _askers(
     """`askers` (see `ResolvedNode.via`) as `Package.via` has them: names, and `file:line`."""
     for asker in askers:
         project = _PROJECT_ASKER.fullmatch(asker)
-        if asker.startswith(("-c ", PROJECT)):
+        if asker.startswith(("-c ", INDEX_PROJECT)):
             continue
         if asker.startswith("-r ") and posixpath.basename(asker) == TWINS:
             for twin in plan.twins:
@@ -178,7 +184,7 @@ def _askers(
             yield asker
 
 
-def _kept(spec: Spec, target: Target, upgrade: bool | Sequence[str]) -> Mapping[str, str]:
+def _kept_versions(spec: Spec, target: Target, upgrade: bool | Sequence[str]) -> Mapping[str, str]:
     """Versions of the present lock that a new resolution should keep where it can."""
     if upgrade is True:
         return {}

@@ -54,46 +54,48 @@ def renamed_line(text: str, number: int, name: str, twin: str, only: str | None 
 
 
 def renamed_string(
-    text: str, number: int, said: str, name: str, twin: str, only: str | None = None
+    text: str, number: int, requirement: str, name: str, twin: str, only: str | None = None
 ) -> str:
-    """The same for a TOML file in which the line `number` holds the requirement `said`."""
+    """The same for a TOML file in which the line `number` holds `requirement`."""
     lines = text.split("\n")
     line = lines[number - 1]
     for quote in _QUOTES:
-        literal = f"{quote}{said}{quote}"
+        literal = f"{quote}{requirement}{quote}"
         if line.count(literal) == 1:
-            anew = _renamed(said, name, twin, only)
+            anew = _renamed(requirement, name, twin, only)
             lines[number - 1] = line.replace(literal, f"{quote}{anew}{quote}")
             return "\n".join(lines)
-    raise CannotRewrite(f"`{said}` does not stand there as one string")
+    raise CannotRewrite(f"`{requirement}` does not stand there as one string")
 
 
 def renamed_item(text: str, number: int, name: str, twin: str, only: str | None = None) -> str:
     """The same for an environment of conda, whose `pip:` has an item in the line `number`."""
     before = read_environment(text, "").pip
     lines = text.splitlines(keepends=True)
-    found = _ITEM.fullmatch(lines[number - 1])
-    if found is None:
+    match = _ITEM.fullmatch(lines[number - 1])
+    if match is None:
         raise CannotRewrite("it is no item of its own in one line")
-    anew = _renamed(found["said"], name, twin, only)
-    lines[number - 1] = found["lead"] + anew + found["rest"]
-    wanted = [replace(item, text=anew) if item.line == number else item for item in before]
+    anew = _renamed(match["said"], name, twin, only)
+    lines[number - 1] = match["lead"] + anew + match["rest"]
+    expected = [replace(item, text=anew) if item.line == number else item for item in before]
     after = "".join(lines)
     try:
-        same = [item.text for item in read_environment(after, "").pip] == [i.text for i in wanted]
+        is_same = [item.text for item in read_environment(after, "").pip] == [
+            i.text for i in expected
+        ]
     except SpecError:
-        same = False
-    if not same:
+        is_same = False
+    if not is_same:
         raise CannotRewrite(f"`{anew}` would not stand there as one item")
     return after
 
 
 def _renamed(line: str, name: str, twin: str, only: str | None) -> str:
-    found = _PARTS.fullmatch(line)
-    if found is None or canonicalize_name(found["name"]) != canonicalize_name(name):
+    match = _PARTS.fullmatch(line)
+    if match is None or canonicalize_name(match["name"]) != canonicalize_name(name):
         raise CannotRewrite(f"it says more than a name, a range and a marker: `{line.strip()}`")
-    ranged = found["range"] if only is None else only
-    anew = f"{found['lead']}{twin}{found['extras'] or ''}{ranged}{found['rest']}"
+    ranged = match["range"] if only is None else only
+    anew = f"{match['lead']}{twin}{match['extras'] or ''}{ranged}{match['rest']}"
     try:
         requirement = parse_requirement(re.sub(r"(^|\s)#.*$", "", anew).strip())
     except InvalidRequirement as error:

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 from buildmatrix.errors import SpecError
-from buildmatrix.locks.document import HEADER
 from buildmatrix.locks.inputs import difference, input_values
-from buildmatrix.locks.read import read_lock_and_record
-from buildmatrix.locks.wanted_project import read_asked
+from buildmatrix.locks.pylock_reader import read_lock_and_record
+from buildmatrix.locks.pylock_writer import HEADER
+from buildmatrix.locks.target_requirements import read_target_requirements
 from buildmatrix.spec.model import Spec, Target
 
 #: Bytes of a lock that are looked at, to tell whose it is.
@@ -25,7 +25,7 @@ def staleness(spec: Spec, target: Target) -> str | None:
     path = spec.root / target.lock
     if not path.exists():
         return f"there is no {target.lock} yet"
-    wanted = read_asked(spec.root, target)
+    requirements = read_target_requirements(spec.root, target)
     try:
         _, record = read_lock_and_record(path)
     except SpecError as error:
@@ -34,7 +34,7 @@ def staleness(spec: Spec, target: Target) -> str | None:
         return f"{target.lock} does not say what it was made from"
     if record.target != target.id:
         return f"{target.lock} was made for {record.target}"
-    return difference(record.inputs, input_values(spec.root, target, wanted))
+    return difference(record.inputs, input_values(spec.root, target, requirements))
 
 
 def leftovers(spec: Spec) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ def leftovers(spec: Spec) -> tuple[str, ...]:
     there, too: so nothing is removed.
     """
     locks = {target.lock for target in spec.targets}
-    found = {
+    made_for = {
         f"{folder}/{path.name}".removeprefix("./"): target
         for folder in {lock.rpartition("/")[0] or "." for lock in locks}
         for path in sorted((spec.root / folder).glob("*.toml"))
@@ -53,7 +53,7 @@ def leftovers(spec: Spec) -> tuple[str, ...]:
     return tuple(
         f"{name} was made for {target}, which is no target of {spec.path.name}; delete it where no "
         "other specification uses it"
-        for name, target in sorted(found.items())
+        for name, target in sorted(made_for.items())
         if name not in locks
     )
 
@@ -64,7 +64,7 @@ def _made_for(path: Path) -> str | None:
         with path.open("rb") as file:
             if file.read(len(HEADER)) != HEADER.encode():
                 return None
-            said = re.findall(rb'(?m)^target = "([a-z0-9._-]+)"$', file.read(_LARGEST))
+            names = re.findall(rb'(?m)^target = "([a-z0-9._-]+)"$', file.read(_LARGEST))
     except OSError:
         return None
-    return said[-1].decode() if said else None
+    return names[-1].decode() if names else None

@@ -25,8 +25,8 @@ def read_bytes(path: Path, label: str, hint: str | None, most: int = LARGEST) ->
         with path.open("rb") as file:
             data = file.read(most + 1)
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise SpecError([Problem(f"cannot be read: {why}", label, hint=hint)]) from error
+        reason = (error.strerror or str(error)).lower()
+        raise SpecError([Problem(f"cannot be read: {reason}", label, hint=hint)]) from error
     if len(data) > most:
         problem = Problem(f"this is no lock: it is larger than {most >> 20} MiB", label)
         raise SpecError([problem])
@@ -50,8 +50,8 @@ def load_toml(text: str, label: str, hint: str | None) -> dict[str, object]:
     try:
         return toml.loads(text)
     except toml.TomlError as error:
-        why = f"this is no TOML: {error.msg[:1].lower()}{error.msg[1:]}"
-        raise SpecError([Problem(why, label, error.lineno, error.colno, hint)]) from error
+        problem = f"this is no TOML: {error.msg[:1].lower()}{error.msg[1:]}"
+        raise SpecError([Problem(problem, label, error.lineno, error.colno, hint)]) from error
 
 
 def table_lines(text: str, name: str, count: int) -> Sequence[int | None]:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from buildmatrix import child
 from buildmatrix.errors import ComponentError
-from buildmatrix.locks.explain import TOO_LONG
+from buildmatrix.locks.machine_indexes import for_uv
+from buildmatrix.locks.uv_errors import TOO_LONG
 from buildmatrix.locks.uvsettings import settings_above
-from buildmatrix.locks.where import for_uv
 
 #: The first release with all of `--excludes`, PEP 751 output and per-package index annotations.
 MINIMUM = (0, 9, 8)
@@ -57,10 +57,10 @@ class Uv:
 
         Raises `UndecidedError` where only pip was told where packages are, and uv cannot follow.
         """
-        told = for_uv(os.environ, settings_above(folder), options)
+        forwarded = for_uv(os.environ, settings_above(folder), options)
         at = arguments.index("--") if "--" in arguments else len(arguments)
-        command = [str(self.path), *arguments[:at], *told.arguments, *arguments[at:]]
-        environment = {**_environment(), **told.variables}
+        command = [str(self.path), *arguments[:at], *forwarded.arguments, *arguments[at:]]
+        environment = {**_environment(), **forwarded.variables}
         try:
             return child.run(command, folder, environment, seconds=SECONDS, memory=MEMORY)
         except subprocess.TimeoutExpired:
@@ -86,24 +86,24 @@ def _find_uv() -> Uv:
     if path is None:
         raise ComponentError("uv was not found, and locking needs it; run `pip install uv`.")
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             [path, "--version"], capture_output=True, encoding="utf-8", check=False, timeout=30
         ).stdout
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:
         raise ComponentError(f"{path} does not run ({error}); run `pip install uv`.") from error
-    found = re.match(r"uv (\d+)\.(\d+)\.(\d+)", said)
-    if found is None:
+    match = re.match(r"uv (\d+)\.(\d+)\.(\d+)", output)
+    if match is None:
         raise ComponentError(
             f"{path} does not say which version of uv it is; run `pip install uv`."
         )
-    version = tuple(int(part) for part in found.groups())
+    version = tuple(int(part) for part in match.groups())
     if version < MINIMUM:
-        wanted = ".".join(map(str, MINIMUM))
+        minimum = ".".join(map(str, MINIMUM))
         raise ComponentError(
-            f"{path} is uv {'.'.join(found.groups())}, and locking needs {wanted} or newer; "
+            f"{path} is uv {'.'.join(match.groups())}, and locking needs {minimum} or newer; "
             "run `pip install --upgrade uv`."
         )
-    return Uv(Path(path), ".".join(found.groups()))
+    return Uv(Path(path), ".".join(match.groups()))
 
 
 def _locate() -> str | None:

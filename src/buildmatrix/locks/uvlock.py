@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
-from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.lock_file import LockFile
 from buildmatrix.locks.markers import BrokenMarker, holds
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.locks.projects import Project, find_project, places, reached
+from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import (
     check_count,
     mapping,
@@ -26,7 +26,7 @@ from buildmatrix.locks.text import (
     table_lines,
     tables,
 )
-from buildmatrix.locks.walk import Astray, LockEdge, LockEntry, Wish, walk
+from buildmatrix.locks.walk import InconsistentLock, LockEdge, LockEntry, LockRoot, walk
 from buildmatrix.text import without_login
 from buildmatrix.urls import path_in
 
@@ -40,38 +40,43 @@ def read(file: LockFile) -> Lock:
 
     Raises `SpecError`.
     """
-    ask, document = file.ask, file.document
+    selection, document = file.selection, file.document
     if document.get("version") != 1:
         problem = f"its `version` is {document.get('version')!r}, and only 1 can be read"
-        raise SpecError([Problem(problem, ask.label)])
+        raise SpecError([Problem(problem, selection.label)])
     raw = tables(document.get("package"))
-    check_count(len(raw), ask.label)
+    check_count(len(raw), selection.label)
     lines = table_lines(file.text, "package", len(raw))
-    ask.check_python(string(document.get("requires-python")))
+    selection.check_python(string(document.get("requires-python")))
     entries = [
-        _entry(item, ask.check_version(string(item.get("version")), string(item.get("name")), line))
+        _entry(
+            item,
+            selection.check_version(string(item.get("version")), string(item.get("name")), line),
+        )
         for item, line in zip(raw, lines, strict=True)
     ]
     roots = roots_of(document)
     extras, groups = _names(document, roots)
-    ask.check(extras, groups)
-    project = find_project(*ask.beside("pyproject.toml"))
-    ask = ask.with_defaults(groups & _default_groups(project, groups))
+    selection.check(extras, groups)
+    project = find_project(*selection.beside("pyproject.toml"))
+    selection = selection.with_defaults(groups & _default_groups(project, groups))
     conflicts = _conflicts(document, roots)
     if raw and not roots and not mapping(document.get("manifest")):
         problem = "it names no project, so nothing says which of its packages are installed"
-        raise SpecError([Problem(problem, ask.label, hint=_HINT)])
+        raise SpecError([Problem(problem, selection.label, hint=_HINT)])
     try:
-        askers = _walk(ask, document, raw, entries, roots, lines, conflicts)
-    except (Astray, BrokenMarker) as error:
-        raise SpecError([Problem(str(error), ask.label, hint=_HINT)]) from error
+        askers = _walk(selection, document, raw, entries, roots, lines, conflicts)
+    except (InconsistentLock, BrokenMarker) as error:
+        raise SpecError([Problem(str(error), selection.label, hint=_HINT)]) from error
     return file.lock(
         (
-            _package(raw[number], entries[number], sorted(askers[number]), _at(ask, lines[number]))
+            _package(
+                raw[number], entries[number], sorted(askers[number]), _at(selection, lines[number])
+            )
             for number in sorted(askers, key=lambda n: (entries[n].name, entries[n].version))
             if raw[number] not in roots
         ),
-        ask.left_out(extras - _indirect(project, ask), groups, conflicts),
+        selection.left_out(extras - _indirect(project, selection), groups, conflicts),
     )
 
 
@@ -94,7 +99,7 @@ def own_folder(root: Mapping[str, object]) -> str:
 
 
 def _walk(
-    ask: Ask,
+    selection: LockSelection,
     document: Mapping[str, object],
     raw: Sequence[Mapping[str, object]],
     entries: Sequence[LockEntry],
@@ -102,16 +107,16 @@ def _walk(
     lines: Sequence[int | None],
     conflicts: Sequence[frozenset[str]],
 ) -> dict[int, set[str]]:
-    environment = ask.environment
-    parts = [_parts(root, ask) for root in roots]
-    for root, some in zip(roots, parts, strict=True):
-        _check_conflicts(ask, string(root.get("name")), some, conflicts)
+    environment = selection.environment
+    parts = [_parts(root, selection) for root in roots]
+    for root, root_parts in zip(roots, parts, strict=True):
+        _check_conflicts(selection, string(root.get("name")), root_parts, conflicts)
     # uv's names for the extras and groups of projects that exclude one another.
     chosen = {
         f"{'group' if part.startswith(':') else 'extra'}-{len(name)}-{name}-{part.lstrip(':')}"
-        for root, some in zip(roots, parts, strict=True)
+        for root, root_parts in zip(roots, parts, strict=True)
         for name in [string(root.get("name"))]
-        for part in some
+        for part in root_parts
         if part
     } | {f"project-{len(name)}-{name}" for root in roots for name in [string(root.get("name"))]}
 
@@ -124,16 +129,16 @@ def _walk(
         )
 
     line_of = {id(item): line for item, line in zip(raw, lines, strict=True)}
-    wishes = [
-        wish
-        for root, some in zip(roots, parts, strict=True)
-        for wish in _wishes_of_root(root, ask, some, line_of[id(root)])
+    starts = [
+        root_edge
+        for root, root_parts in zip(roots, parts, strict=True)
+        for root_edge in _edges_of_root(root, selection, root_parts, line_of[id(root)])
     ]
     manifest = mapping(document.get("manifest"))
     groups = mapping(manifest.get("dependency-groups"))
-    extra = [manifest.get("requirements"), *(groups.get(name) for name in sorted(ask.groups))]
-    wishes += [Wish(ask.label, edge) for items in extra for edge in _edges(items)]
-    return walk(wishes, entries, fits, allows)
+    extra = [manifest.get("requirements"), *(groups.get(name) for name in sorted(selection.groups))]
+    starts += [LockRoot(selection.label, edge) for items in extra for edge in _edges(items)]
+    return walk(starts, entries, fits, allows)
 
 
 def _items(root: Mapping[str, object], part: str) -> list[LockEdge]:
@@ -152,36 +157,38 @@ def _items(root: Mapping[str, object], part: str) -> list[LockEdge]:
     ]
 
 
-def _parts(root: Mapping[str, object], ask: Ask) -> dict[str, str]:
+def _parts(root: Mapping[str, object], selection: LockSelection) -> dict[str, str]:
     """The parts of a project that are installed, each with the part that was asked for.
 
     A group may ask for extras of its own project: `dev = ["acme[docs]"]`.
     """
     own = canonicalize_name(string(root.get("name")))
-    asked = ["", *sorted(ask.extras), *(f":{name}" for name in sorted(ask.groups))]
-    parts = {part: part for part in asked}
+    requested = ["", *sorted(selection.extras), *(f":{name}" for name in sorted(selection.groups))]
+    parts = {part: part for part in requested}
     queue = list(parts)
     for part in queue:  # grows while it is walked
         for edge in _items(root, part):
-            if edge.name == own and holds(edge.marker, ask.environment, ask.extras):
+            if edge.name == own and holds(edge.marker, selection.environment, selection.extras):
                 new = sorted(edge.extras - {*parts})
                 parts.update(dict.fromkeys(new, parts[part]))
                 queue += new
     return parts
 
 
-def _wishes_of_root(
-    root: Mapping[str, object], ask: Ask, parts: Mapping[str, str], line: int | None
-) -> Iterator[Wish]:
-    path, label = ask.beside(posixpath.normpath(posixpath.join(own_folder(root), "pyproject.toml")))
+def _edges_of_root(
+    root: Mapping[str, object], selection: LockSelection, parts: Mapping[str, str], line: int | None
+) -> Iterator[LockRoot]:
+    path, label = selection.beside(
+        posixpath.normpath(posixpath.join(own_folder(root), "pyproject.toml"))
+    )
     own = canonicalize_name(string(root.get("name")))
     project = find_project(path, label)
     for part in parts:
-        known = places(project, {part})
+        place_of = places(project, {part})
         for edge in _items(root, part):
             if edge.name != own:
-                place = known.get(edge.name) or _at(ask, line) or ask.label
-                yield Wish(place, edge)
+                place = place_of.get(edge.name) or _at(selection, line) or selection.label
+                yield LockRoot(place, edge)
 
 
 def _names(
@@ -203,16 +210,16 @@ def _names(
 def _default_groups(project: Project | None, groups: Collection[str]) -> set[str]:
     """The groups that `uv sync` installs: `default-groups` of the project, else `dev`."""
     document = project.document if project is not None else {}
-    said = mapping(mapping(document.get("tool")).get("uv")).get("default-groups", ["dev"])
-    return set(groups) if said == "all" else set(map(canonicalize_name, strings(said)))
+    declared = mapping(mapping(document.get("tool")).get("uv")).get("default-groups", ["dev"])
+    return set(groups) if declared == "all" else set(map(canonicalize_name, strings(declared)))
 
 
-def _indirect(project: Project | None, ask: Ask) -> set[str]:
+def _indirect(project: Project | None, selection: LockSelection) -> set[str]:
     """The extras that are asked for by others: locks have only what they come to."""
     if project is None:
         return set()
     try:
-        return reached(project, ask.extras | {f":{group}" for group in ask.groups})
+        return reached(project, selection.extras | {f":{group}" for group in selection.groups})
     except SpecError:
         return set()
 
@@ -222,7 +229,7 @@ def _conflicts(
 ) -> list[frozenset[str]]:
     """Parts of the projects that exclude one another, as the lock declares them."""
     names = {string(root.get("name")) for root in roots}
-    found = []
+    conflicts = []
     declared = document.get("conflicts")
     for several in declared if isinstance(declared, list) else []:
         parts = {
@@ -230,37 +237,46 @@ def _conflicts(
             for item in tables(several)
             if string(item.get("package")) in names
         }
-        found.append(frozenset(parts - {":"}))
-    return found
+        conflicts.append(frozenset(parts - {":"}))
+    return conflicts
 
 
 def _check_conflicts(
-    ask: Ask, name: str, parts: Mapping[str, str], conflicts: Sequence[frozenset[str]]
+    selection: LockSelection,
+    name: str,
+    parts: Mapping[str, str],
+    conflicts: Sequence[frozenset[str]],
 ) -> None:
     """Raise `SpecError` for parts that cannot be installed together, as uv does."""
     for several in conflicts:
-        both = sorted(several & {*parts})
-        if len(both) > 1:
-            said = " and ".join(
-                f"the group `{one[1:]}`" if one.startswith(":") else f"the extra `{one}`"
-                for one in both[:2]
+        excluding = sorted(several & {*parts})
+        if len(excluding) > 1:
+            names = " and ".join(
+                f"the group `{part[1:]}`" if part.startswith(":") else f"the extra `{part}`"
+                for part in excluding[:2]
             )
-            default = [one[1:] for one in both if one[1:] in ask.groups and one.startswith(":")]
+            default = [
+                part[1:]
+                for part in excluding
+                if part[1:] in selection.groups and part.startswith(":")
+            ]
             hint = "ask for one of them"
             if default:
                 hint += f"; `:-{default[0]}` leaves a default group out"
-            raise SpecError([Problem(f"{said} of {name} exclude each other", ask.label, hint=hint)])
+            raise SpecError(
+                [Problem(f"{names} of {name} exclude each other", selection.label, hint=hint)]
+            )
 
 
 def _entry(item: Mapping[str, object], version: str) -> LockEntry:
-    wishes = {"": tuple(_edges(item.get("dependencies")))}
+    dependencies = {"": tuple(_edges(item.get("dependencies")))}
     for extra, items in mapping(item.get("optional-dependencies")).items():
-        wishes[canonicalize_name(extra)] = tuple(_edges(items))
+        dependencies[canonicalize_name(extra)] = tuple(_edges(items))
     return LockEntry(
         name=canonicalize_name(string(item.get("name"))),
         version=version,
         source=item.get("source"),
-        wishes=wishes,
+        dependencies=dependencies,
         forks=tuple(strings(item.get("resolution-markers"))),
     )
 
@@ -270,7 +286,8 @@ def _edges(items: object) -> Iterator[LockEdge]:
         yield LockEdge(
             name=canonicalize_name(string(item.get("name"))),
             extras=frozenset(
-                canonicalize_name(one) for one in strings(item.get("extra") or item.get("extras"))
+                canonicalize_name(extra)
+                for extra in strings(item.get("extra") or item.get("extras"))
             ),
             marker=string(item.get("marker")) or None,
             version=string(item.get("version")),
@@ -300,28 +317,28 @@ def _wheels(
 ) -> Iterator[Wheel]:
     """The wheels of an entry. Raises `SpecError` for a hash that cannot be told."""
     for wheel in tables(item.get("wheels")):
-        where = string(wheel.get("url")) or string(wheel.get("path"))
-        where = where or string(source.get("url")) or string(source.get("path"))
-        name = string(wheel.get("filename")) or posixpath.basename(path_in(where))
+        address = string(wheel.get("url")) or string(wheel.get("path"))
+        address = address or string(source.get("url")) or string(source.get("path"))
+        name = string(wheel.get("filename")) or posixpath.basename(path_in(address))
         if name.endswith(".whl"):
-            said = string(wheel.get("hash"))
-            if said.startswith("sha256:") and not sha256_of(said):
+            hash_text = string(wheel.get("hash"))
+            if hash_text.startswith("sha256:") and not sha256_of(hash_text):
                 file, _, line = place.partition(":")
                 problem = f"`{name}`: its hash is no `sha256:` with 64 hex digits"
                 raise SpecError([Problem(problem, file, int(line) if line else None, hint=_HINT)])
             size = wheel.get("size")
             yield Wheel(
                 filename=name,
-                url=without_login(where),
-                sha256=sha256_of(said),
+                url=without_login(address),
+                sha256=sha256_of(hash_text),
                 size=size if isinstance(size, int) and size >= 0 else None,
             )
 
 
 def sha256_of(text: str) -> str:
     """The hex digits of `sha256:...`; empty for anything else."""
-    found = re.fullmatch(r"sha256:([0-9a-f]{64})", text)
-    return found[1] if found else ""
+    match = re.fullmatch(r"sha256:([0-9a-f]{64})", text)
+    return match[1] if match else ""
 
 
 def _origin(source: Mapping[str, object]) -> str:
@@ -331,5 +348,5 @@ def _origin(source: Mapping[str, object]) -> str:
     return ""
 
 
-def _at(ask: Ask, line: int | None) -> str:
-    return f"{ask.label}:{line}" if line else ""
+def _at(selection: LockSelection, line: int | None) -> str:
+    return f"{selection.label}:{line}" if line else ""

@@ -13,13 +13,13 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import SpecError
-from buildmatrix.locks.ask import Ask
-from buildmatrix.locks.explain import ASKED
 from buildmatrix.locks.markers import BrokenMarker
+from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import decode, load_toml, mapping, read_bytes, string
+from buildmatrix.locks.uv_errors import REQUEST_PROJECT
 from buildmatrix.toml import written
 
-_KEPT = (
+_RESOLUTION_KEYS = (
     "index",
     "index-url",
     "extra-index-url",
@@ -46,7 +46,7 @@ def settings_of(folder: Path) -> Mapping[str, object]:
     there and no TOML.
     """
     table = _table(folder) or {}
-    return {key: _rooted(key, table[key], folder) for key in _KEPT if key in table}
+    return {key: _rooted(key, table[key], folder) for key in _RESOLUTION_KEYS if key in table}
 
 
 def settings_above(folder: Path) -> Mapping[str, object]:
@@ -74,7 +74,9 @@ def _table(folder: Path) -> Mapping[str, object] | None:
     return None
 
 
-def source_of(name: str, project: Mapping[str, object], ask: Ask) -> Mapping[str, object]:
+def source_of(
+    name: str, project: Mapping[str, object], selection: LockSelection
+) -> Mapping[str, object]:
     """The entry of `[tool.uv.sources]` that holds for a distribution; empty for none."""
     sources = mapping(mapping(mapping(project.get("tool")).get("uv")).get("sources"))
     for key, value in sources.items():
@@ -83,12 +85,12 @@ def source_of(name: str, project: Mapping[str, object], ask: Ask) -> Mapping[str
         for item in value if isinstance(value, list) else [value]:
             entry = mapping(item)
             extra, group = string(entry.get("extra")), string(entry.get("group"))
-            if extra and canonicalize_name(extra) not in ask.extras:
+            if extra and canonicalize_name(extra) not in selection.extras:
                 continue
-            if group and canonicalize_name(group) not in ask.groups:
+            if group and canonicalize_name(group) not in selection.groups:
                 continue
             try:
-                if ask.fits(string(entry.get("marker")) or None):
+                if selection.fits(string(entry.get("marker")) or None):
                     return entry
             except BrokenMarker:
                 continue  # uv reports it where it matters.
@@ -96,7 +98,10 @@ def source_of(name: str, project: Mapping[str, object], ask: Ask) -> Mapping[str
 
 
 def project_text(
-    bound: Mapping[str, str], settings: Mapping[str, object], lines: list[str], name: str = ASKED
+    bound: Mapping[str, str],
+    settings: Mapping[str, object],
+    lines: list[str],
+    name: str = REQUEST_PROJECT,
 ) -> str:
     """A `pyproject.toml` that asks for `lines`, with those settings and bindings."""
     sources = {distribution: {"index": index} for distribution, index in sorted(bound.items())}
@@ -111,13 +116,16 @@ def _rooted(key: str, value: object, folder: Path) -> object:
     if key == "index":
         items = value if isinstance(value, list) else []
         return [
-            {name: _place(one, folder) if name == "url" else one for name, one in item.items()}
+            {
+                name: _place(content, folder) if name == "url" else content
+                for name, content in item.items()
+            }
             for item in items
             if isinstance(item, dict)
         ]
     if key in _PLACES:
         return (
-            [_place(one, folder) for one in value]
+            [_place(content, folder) for content in value]
             if isinstance(value, list)
             else _place(value, folder)
         )

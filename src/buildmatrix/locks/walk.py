@@ -34,13 +34,13 @@ class LockEntry:
     version: str
     source: object
     #: Extra → what it asks for; the empty name for what is asked for always.
-    wishes: Mapping[str, tuple[LockEdge, ...]]
+    dependencies: Mapping[str, tuple[LockEdge, ...]]
     #: Markers, one of which must hold for the entry to be meant; none of them: always.
     forks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class LockRoot:
     """One thing that is asked for from outside the lock."""
 
     #: `file:line`.
@@ -48,12 +48,12 @@ class Wish:
     edge: LockEdge
 
 
-class Astray(ValueError):
+class InconsistentLock(ValueError):
     """A lock does not hold together; the message says where."""
 
 
 def walk(
-    wishes: Iterable[Wish],
+    roots: Iterable[LockRoot],
     entries: Sequence[LockEntry],
     fits: Callable[[str | None, frozenset[str]], bool],
     allows: Callable[[LockEdge, LockEntry], bool],
@@ -62,7 +62,7 @@ def walk(
     """Index of each entry that is reached → who asked for it: `file:line`, and names.
 
     Args:
-        wishes: where to start.
+        roots: where to start.
         entries: the whole lock.
         fits: whether a marker holds, given the extras of the entry that asks.
         allows: whether an entry may serve an edge that leads to its name.
@@ -81,37 +81,40 @@ def walk(
         return not entry.forks or any(fits(marker, chosen) for marker in entry.forks)
 
     def find(edge: LockEdge, asker: str) -> int:
-        found = by_name.get(edge.name, [])
-        meant = [number for number in found if allows(edge, entries[number])]
-        if len(meant) > 1:
-            meant = [n for n in meant if is_meant(entries[n])] or meant
-        if not meant:
-            raise Astray(f"{asker} asks for `{edge.name}`, which the lock does not hold")
-        return meant[0]
+        candidates = by_name.get(edge.name, [])
+        fitting = [number for number in candidates if allows(edge, entries[number])]
+        if len(fitting) > 1:
+            fitting = [n for n in fitting if is_meant(entries[n])] or fitting
+        if not fitting:
+            raise InconsistentLock(f"{asker} asks for `{edge.name}`, which the lock does not hold")
+        return fitting[0]
 
     queue: list[tuple[str, LockEdge, frozenset[str]]] = [
-        (w.place, w.edge, frozenset()) for w in wishes
+        (w.place, w.edge, frozenset()) for w in roots
     ]
-    for asker, edge, asked in queue:  # grows while it is walked
+    for asker, edge, active_extras in queue:  # grows while it is walked
         if len(queue) > _MOST:
-            raise Astray(f"more than {_MOST} dependencies lead out of it")
+            raise InconsistentLock(f"more than {_MOST} dependencies lead out of it")
         try:
-            if not fits(edge.marker, asked):
+            if not fits(edge.marker, active_extras):
                 continue
             number = find(edge, asker)
         except BrokenMarker as error:
-            raise Astray(f"the marker of `{edge.name}` for {asker} is none: {error}") from error
+            raise InconsistentLock(
+                f"the marker of `{edge.name}` for {asker} is none: {error}"
+            ) from error
         entry = entries[number]
         new = number not in askers
         askers.setdefault(number, set())
         if asker != entry.name:
             askers[number].add(asker)
-        known = extras.get(number, frozenset())
-        extras[number] = known | edge.extras
-        if new or extras[number] != known:
+        extras_before = extras.get(number, frozenset())
+        extras[number] = extras_before | edge.extras
+        if new or extras[number] != extras_before:
             # An extra can also open a wish that stands among the plain ones, behind a marker.
             for extra in ("", *sorted(extras[number])):
                 queue += [
-                    (entry.name, wish, extras[number]) for wish in entry.wishes.get(extra, ())
+                    (entry.name, dependency, extras[number])
+                    for dependency in entry.dependencies.get(extra, ())
                 ]
     return askers

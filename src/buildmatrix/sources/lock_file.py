@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.committed import is_lock
-from buildmatrix.locks.read import read_lock
-from buildmatrix.locks.wanted import Wanted
+from buildmatrix.locks.pylock_reader import read_lock
+from buildmatrix.locks.requirement_set import RequirementSet
+from buildmatrix.locks.selection import LockSelection
 from buildmatrix.sources.declared_file import DeclaredFile, lock_again
 
 
@@ -23,11 +23,11 @@ class LockSource(DeclaredFile):
         """See `DeclaredFile.is_named_so`."""
         return is_lock(name)
 
-    def is_locked(self, ask: Ask) -> bool:
+    def is_locked(self, ask: LockSelection) -> bool:
         """See `Declared.is_locked`."""
         return True
 
-    def add_to(self, wanted: Wanted, ask: Ask, root: Path) -> None:
+    def add_to(self, wanted: RequirementSet, ask: LockSelection, root: Path) -> None:
         """See `Declared.add_to`."""
         raise AssertionError(f"{self} asks for nothing more than it holds")
 

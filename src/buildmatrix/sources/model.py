@@ -20,10 +20,10 @@ from buildmatrix.engines.exports import OpenTree
 from buildmatrix.engines.model import Engine, Surroundings
 from buildmatrix.errors import UndecidedError
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.model import Lock
-from buildmatrix.locks.read import read_lock
-from buildmatrix.locks.wanted import Wanted
+from buildmatrix.locks.pylock_reader import read_lock
+from buildmatrix.locks.requirement_set import RequirementSet
+from buildmatrix.locks.selection import LockSelection
 from buildmatrix.progress import Progress
 from buildmatrix.sources.requirement_lines import requirement_lines, root_of
 from buildmatrix.spec.model import DEFAULT_TOOLS, Spec, Target
@@ -281,12 +281,12 @@ class Declared(Source):
 
         return facts_of(self, options)
 
-    def is_locked(self, ask: Ask) -> bool:
+    def is_locked(self, ask: LockSelection) -> bool:
         """Whether it names the version of everything already, and nothing is to be resolved."""
         return False
 
     @abstractmethod
-    def add_to(self, wanted: Wanted, ask: Ask, root: Path) -> None:
+    def add_to(self, wanted: RequirementSet, ask: LockSelection, root: Path) -> None:
         """Add what it asks for. Raises `SpecError` and `UsageError`."""
 
     def pythons(self, root: Path) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from buildmatrix.locks.ask import Ask
-from buildmatrix.locks.wanted import Wanted
-from buildmatrix.locks.wanted_project import add_project
+from buildmatrix.locks.requirement_set import RequirementSet
+from buildmatrix.locks.selection import LockSelection
+from buildmatrix.locks.target_requirements import add_project
 from buildmatrix.sources.declared_file import DeclaredFile
 
 
@@ -23,6 +23,6 @@ class ProjectFile(DeclaredFile):
         """See `DeclaredFile.is_named_so`."""
         return name == "pyproject.toml"
 
-    def add_to(self, wanted: Wanted, ask: Ask, root: Path) -> None:
+    def add_to(self, wanted: RequirementSet, ask: LockSelection, root: Path) -> None:
         """See `Declared.add_to`."""
         add_project(wanted, ask)

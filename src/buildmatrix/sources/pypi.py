@@ -10,9 +10,9 @@ from typing import Self
 from packaging.requirements import InvalidRequirement
 
 from buildmatrix.errors import UsageError
-from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.requirement_files import add_line
-from buildmatrix.locks.wanted import Wanted
+from buildmatrix.locks.requirement_set import RequirementSet
+from buildmatrix.locks.selection import LockSelection
 from buildmatrix.parsing import parse_requirement
 from buildmatrix.sources.model import Argument, Declared
 
@@ -58,7 +58,7 @@ class PackageRequirement(Declared):
             return None
         return cls.named(text, argument)
 
-    def add_to(self, wanted: Wanted, ask: Ask, root: Path) -> None:
+    def add_to(self, wanted: RequirementSet, ask: LockSelection, root: Path) -> None:
         """See `Declared.add_to`."""
         add_line(wanted, self.name, str(self), 0, root)
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from buildmatrix.errors import SpecError, UsageError
-from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.environment import is_environment, read_environment
 from buildmatrix.locks.pinned import is_pinned
 from buildmatrix.locks.requirement_files import add_file
-from buildmatrix.locks.wanted import Wanted
+from buildmatrix.locks.requirement_set import RequirementSet
+from buildmatrix.locks.selection import LockSelection
 from buildmatrix.sources.declared_file import DeclaredFile, is_lock_of_conda
 
 
@@ -32,11 +32,11 @@ class RequirementsFile(DeclaredFile):
                 f"{self.text}: extras and groups belong to a pyproject.toml or to a lock"
             )
 
-    def is_locked(self, ask: Ask) -> bool:
+    def is_locked(self, ask: LockSelection) -> bool:
         """See `Declared.is_locked`: other tools write locks as requirements."""
         return is_pinned(ask.path, ask.label)
 
-    def add_to(self, wanted: Wanted, ask: Ask, root: Path) -> None:
+    def add_to(self, wanted: RequirementSet, ask: LockSelection, root: Path) -> None:
         """See `Declared.add_to`."""
         add_file(wanted, ask.path, ask.label)
 

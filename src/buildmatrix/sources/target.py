@@ -12,7 +12,7 @@ from buildmatrix.engines.exports import OpenTree
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.platform import marker_environment
-from buildmatrix.locks.read import read_lock
+from buildmatrix.locks.pylock_reader import read_lock
 from buildmatrix.sources.model import (
     LOOKING,
     Argument,

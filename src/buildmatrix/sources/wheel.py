@@ -13,10 +13,10 @@ from packaging.version import InvalidVersion
 from buildmatrix.engines.exports import OpenTree
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.model import Wheel
 from buildmatrix.locks.requirement_files import add_line
-from buildmatrix.locks.wanted import Wanted
+from buildmatrix.locks.requirement_set import RequirementSet
+from buildmatrix.locks.selection import LockSelection
 from buildmatrix.parsing import parse_wheel_name
 from buildmatrix.sources.model import (
     READING,
@@ -130,7 +130,7 @@ class DeclaredWheel(Declared):
         """See `Source.named`."""
         return WheelFile.named(name, argument)
 
-    def add_to(self, wanted: Wanted, ask: Ask, root: Path) -> None:
+    def add_to(self, wanted: RequirementSet, ask: LockSelection, root: Path) -> None:
         """See `Declared.add_to`."""
         place = str(ask.path.absolute()) if self.is_file else self.name
         add_line(wanted, place, str(self), 0, root)

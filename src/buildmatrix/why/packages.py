@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from buildmatrix.inventory.model import Distribution, PythonImport, SystemPackage
 from buildmatrix.locks.model import Lock
-from buildmatrix.locks.requires import extras_asked, metadata_of, requirements
+from buildmatrix.locks.requires import metadata_of, requested_extras, requirements
 from buildmatrix.reports.why.graph import Edge, Node, node_id
 from buildmatrix.why.requires import requirement_edges
 
@@ -77,7 +77,7 @@ def packages(
         name: tuple(requirements(lines_of, nodes, environment))
         for name, lines_of in metadata_of(installed).items()
     }
-    extras = extras_asked(requires, lines_naming, lines)
+    extras = requested_extras(requires, lines_naming, lines)
     edges = [
         *_line_edges(lines_naming, lines),
         *requirement_edges(

@@ -13,7 +13,7 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.http.addresses import parse
 from buildmatrix.index.client import Client
 from buildmatrix.index.credentials import Credentials
-from buildmatrix.locks.where import Index
+from buildmatrix.locks.machine_indexes import Index
 from buildmatrix.store.cache import Cache
 
 LOGIN = ("me", "s3cret/word")

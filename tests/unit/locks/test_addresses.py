@@ -10,17 +10,17 @@ from lock_cases import spec_of, target
 from buildmatrix.errors import SpecError
 from buildmatrix.locks.lines import parse_requirement
 from buildmatrix.locks.pinned import is_pinned
-from buildmatrix.locks.requirement_files import read_wanted
-from buildmatrix.locks.wanted import Wanted
-from buildmatrix.locks.wanted_project import read_asked
+from buildmatrix.locks.requirement_files import read_requirements
+from buildmatrix.locks.requirement_set import RequirementSet
+from buildmatrix.locks.target_requirements import read_target_requirements
 
 URL = "https://example.com/whl/fast-1.0+cu128-py3-none-any.whl"
 HASH = "ab" * 32
 
 
-def read(folder: Path, text: str) -> Wanted:
+def read(folder: Path, text: str) -> RequirementSet:
     (folder / "requirements.in").write_text(text)
-    return read_wanted(folder / "requirements.in", "requirements.in")
+    return read_requirements(folder / "requirements.in", "requirements.in")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_variable_that_is_not_set_stays_as_it_is(
 
 def test_a_lock_reads_the_same_lines(tmp_path: Path) -> None:
     (tmp_path / "requirements.in").write_text(f"fast @ {URL}; sys_platform == 'linux'\n")
-    (said,) = read_asked(spec_of(tmp_path, target()).root, target()).lines
+    (said,) = read_target_requirements(spec_of(tmp_path, target()).root, target()).lines
     assert (said.requirement.url, str(said.requirement.marker)) == (URL, 'sys_platform == "linux"')
 
 

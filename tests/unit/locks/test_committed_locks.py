@@ -14,11 +14,11 @@ import pytest
 from lock_cases import target
 
 from buildmatrix.errors import BuildmatrixError, SpecError, UsageError
-from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.choose import choose
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.lookup import Pins, lacks_files
 from buildmatrix.locks.model import Package, Staleness
+from buildmatrix.locks.selection import LockSelection
 from buildmatrix.spec.model import Base
 
 DATA = Path(__file__).parent / "data"
@@ -30,9 +30,9 @@ def ask(
     groups: tuple[str, ...] = (),
     without: tuple[str, ...] = (),
     **changes: Any,
-) -> Ask:
+) -> LockSelection:
     parts = frozenset(extras), frozenset(groups), frozenset(without)
-    return Ask(path, path.name, target(**changes), *parts)
+    return LockSelection(path, path.name, target(**changes), *parts)
 
 
 def read(path: Path, *extras: str, **more: Any) -> dict[str, Package]:
@@ -437,7 +437,7 @@ def test_another_range_that_the_lock_still_meets_is_no_proof(tmp_path: Path) -> 
     _, found = read_committed(ask(folder / "uv.lock"))
     assert found is not None
     assert not found.is_proven
-    assert "asks for xgboost>=3.1, and uv.lock was made for xgboost>=3;" in found.why
+    assert "asks for xgboost>=3.1, and uv.lock was made for xgboost>=3;" in found.reason
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from buildmatrix.errors import SpecError
 from buildmatrix.locks.environment import LARGEST, read_environment
-from buildmatrix.locks.requirement_files import read_wanted
+from buildmatrix.locks.requirement_files import read_requirements
 from buildmatrix.locks.rewrite import CannotRewrite, renamed_item
 
 HEAD = "dependencies:\n"
@@ -85,7 +85,7 @@ def test_a_requirement_that_is_none_is_named_with_line_and_column(tmp_path: Path
     path = tmp_path / "e.yml"
     path.write_text(f"{HEAD}  - pip:\n    - a\n    - torch=2.1\n")
     with pytest.raises(SpecError, match=r"e\.yml:4:\d+: `torch=2\.1` is no requirement"):
-        read_wanted(path, "e.yml")
+        read_requirements(path, "e.yml")
 
 
 BOMB = "".join(

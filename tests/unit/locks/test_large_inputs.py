@@ -15,11 +15,11 @@ from lock_cases import target
 from buildmatrix.catalogue.load import load
 from buildmatrix.errors import SpecError
 from buildmatrix.locks import requirement_files
-from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.lines import MOST_LINES
 from buildmatrix.locks.model import Lock, Package
-from buildmatrix.locks.requirement_files import read_wanted
+from buildmatrix.locks.requirement_files import read_requirements
+from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import MOST_PACKAGES
 from buildmatrix.rules.subject import Subject, locked
 from buildmatrix.spec.model import Policy
@@ -40,7 +40,7 @@ def test_files_that_include_each_other_twice_are_read_once(
 
     monkeypatch.setattr(requirement_files, "read_bytes", counted)
     monkeypatch.setattr(requirement_files, "_DEEPEST", 100)
-    found = read_wanted(tmp_path / "0.txt", "0.txt")
+    found = read_requirements(tmp_path / "0.txt", "0.txt")
     assert len(found.lines) == 60
     assert len(found.constraints) == 1
     assert sorted(read) == sorted(set(read))
@@ -49,7 +49,7 @@ def test_files_that_include_each_other_twice_are_read_once(
 def test_a_file_that_is_both_included_and_a_constraint_is_both(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("-c b.txt\n-r b.txt\n-c b.txt\n")
     (tmp_path / "b.txt").write_text("numpy==2.0\n")
-    found = read_wanted(tmp_path / "a.txt", "a.txt")
+    found = read_requirements(tmp_path / "a.txt", "a.txt")
     assert (len(found.lines), len(found.constraints)) == (1, 1)
 
 
@@ -63,7 +63,7 @@ def test_more_files_than_any_real_source_has_are_refused(tmp_path: Path, deep: b
         lines = "".join(f"-r {number}.txt\n" for number in range(1, many))
         (tmp_path / "0.txt").write_text(lines)
     with pytest.raises(SpecError, match=r"more than (30|1000) files (are )?incl"):
-        read_wanted(tmp_path / "0.txt", "0.txt")
+        read_requirements(tmp_path / "0.txt", "0.txt")
 
 
 def test_more_lines_than_any_real_source_has_are_refused(
@@ -72,10 +72,10 @@ def test_more_lines_than_any_real_source_has_are_refused(
     monkeypatch.setattr(requirement_files, "MOST_LINES", 50)
     (tmp_path / "a.txt").write_text("-r b.txt\n" + "a\n" * 30)
     (tmp_path / "b.txt").write_text("b\n" * 20)
-    assert len(read_wanted(tmp_path / "a.txt", "a.txt").lines) == 50
+    assert len(read_requirements(tmp_path / "a.txt", "a.txt").lines) == 50
     (tmp_path / "b.txt").write_text("b\n" * 21)
     with pytest.raises(SpecError, match=rf"^a.txt: .* more than {MOST_LINES} requirements; split"):
-        read_wanted(tmp_path / "a.txt", "a.txt")
+        read_requirements(tmp_path / "a.txt", "a.txt")
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_more_packages_than_any_real_lock_has_are_refused(
 ) -> None:
     (tmp_path / name).write_text(head + entry * (MOST_PACKAGES + 1))
     with pytest.raises(SpecError, match=f"^{name}: it holds more than {MOST_PACKAGES} packages"):
-        read_committed(Ask(tmp_path / name, name, target()))
+        read_committed(LockSelection(tmp_path / name, name, target()))
 
 
 def test_a_pipfile_lock_has_the_same_bound(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_pipfile_lock_has_the_same_bound(tmp_path: Path) -> None:
     path = tmp_path / "Pipfile.lock"
     path.write_text(json.dumps({"_meta": {"hash": {}}, "default": default}))
     with pytest.raises(SpecError, match="it holds more than"):
-        read_committed(Ask(path, "Pipfile.lock", target()))
+        read_committed(LockSelection(path, "Pipfile.lock", target()))
 
 
 def subject(**via: tuple[str, ...]) -> Subject:

@@ -9,9 +9,9 @@ import pytest
 from lock_cases import target
 
 from buildmatrix.errors import SpecError
-from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.model import LeftOut, Lock
+from buildmatrix.locks.selection import LockSelection
 from buildmatrix.sources.parse import declared
 from buildmatrix.sources.resolution.left_out import parts_left_out
 
@@ -21,7 +21,7 @@ DATA = Path(__file__).parent / "data"
 def lock(path: Path, source: str = "") -> Lock:
     file = declared(f"lock:{path.name}{source}", path.parent)
     parts = file.extras, file.groups, file.without
-    return read_committed(Ask(path, path.name, target(), *parts))[0].lock
+    return read_committed(LockSelection(path, path.name, target(), *parts))[0].lock
 
 
 def names(path: Path, source: str = "") -> set[str]:

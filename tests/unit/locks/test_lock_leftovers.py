@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from buildmatrix.locks.document import HEADER
+from buildmatrix.locks.pylock_writer import HEADER
 from buildmatrix.locks.status import leftovers
 from buildmatrix.spec.load import load_spec
 

@@ -13,9 +13,9 @@ from pip_requirements_parser import RequirementsFile
 from buildmatrix import toml
 from buildmatrix.locks.lines import RequirementLine
 from buildmatrix.locks.projects import read_project
-from buildmatrix.locks.requirement_files import add_file, read_wanted
-from buildmatrix.locks.wanted import Wanted
-from buildmatrix.locks.wanted_project import add_target
+from buildmatrix.locks.requirement_files import add_file, read_requirements
+from buildmatrix.locks.requirement_set import RequirementSet
+from buildmatrix.locks.target_requirements import add_target
 
 PROJECTS = Path(__file__).parents[2] / "projects"
 #: Requirements files of public projects.
@@ -42,14 +42,16 @@ def test_real_requirements_files_say_what_the_parser_of_pip_reads(path: Path) ->
         for one in parsed.requirements
         if one.name
     }
-    ours = {said(line) for line in read_wanted(path, path.name).lines if line.file == path.name}
+    ours = {
+        said(line) for line in read_requirements(path, path.name).lines if line.file == path.name
+    }
     assert ours == theirs
     assert ours or parsed.options
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PROJECTS)))
 def test_an_audit_and_a_lock_for_an_image_read_the_same_lines(path: Path) -> None:
-    one, other = Wanted(), Wanted(for_image=True)
+    one, other = RequirementSet(), RequirementSet(for_image=True)
     for wanted in (one, other):
         add_file(wanted, path, path.name)
     assert list(map(said, one.lines)) == list(map(said, other.lines))
@@ -62,7 +64,7 @@ def test_an_unnamed_project_beside_a_file_has_a_name_that_can_be_read(
 ) -> None:
     (tmp_path / "requirements.txt").write_text("-e .[dev]\n-e ..\n./\n")
     (tmp_path / "pyproject.toml").write_text(project)
-    found = read_wanted(tmp_path / "requirements.txt", "requirements.txt").unbuilt
+    found = read_requirements(tmp_path / "requirements.txt", "requirements.txt").unbuilt
     assert [one.name for one in found] == ["local-project"] * 3
 
 
@@ -70,9 +72,9 @@ def groups_of(path: Path) -> dict[str, set[str]]:
     project = read_project(path, path.name)
     assert not project.problems
     found: dict[str, set[str]] = {group: set() for group in project.groups}
-    for one in project.said:
+    for one in project.requirements:
         if one.part.startswith(":"):
-            found[one.part[1:]].add(str(one.requirement))
+            found[one.part[1:]].add(str(one.parsed))
     return found
 
 
@@ -102,7 +104,7 @@ def test_a_group_that_is_included_twice_counts_once_and_keeps_its_line(tmp_path:
         'right = [{ include-group = "base" }, "attrs"]\n'
         'base = [\n  "numpy",\n]\n'
     )
-    said = [one for one in read_project(path, "p").said if one.part == ":all"]
+    said = [one for one in read_project(path, "p").requirements if one.part == ":all"]
     assert [(one.name, one.line) for one in said] == [("attrs", 4), ("numpy", 6)]
     table = toml.loads(path.read_text())["dependency-groups"]
     assert groups_of(path)["all"] == set(resolve_dependency_groups(table, "all"))
@@ -116,7 +118,7 @@ def test_groups_that_double_with_each_level_are_read_in_one_pass(tmp_path: Path)
         text += f"g{level} = [{inner}, {inner}]\n"
     path = tmp_path / "pyproject.toml"
     path.write_text(f'{text}g{levels} = ["numpy"]\n')
-    assert len(read_project(path, "p").said) == levels + 1
+    assert len(read_project(path, "p").requirements) == levels + 1
 
 
 def test_a_circle_of_groups_is_a_problem_here_and_for_packaging(tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def test_all_mistakes_of_a_target_are_told_at_once(tmp_path: Path) -> None:
 
     (tmp_path / "requirements.in").write_text("numpy ==\n-e .\n")
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 1\n")
-    wanted = Wanted(for_image=True)
+    wanted = RequirementSet(for_image=True)
     add_target(wanted, tmp_path, replace(CPU, pyproject="pyproject.toml"))
     places = [(one.file, one.line) for one in wanted.problems]
     assert places == [
@@ -156,7 +158,7 @@ def test_all_mistakes_of_a_target_are_told_at_once(tmp_path: Path) -> None:
 
 def test_no_lock_for_an_image_is_made_of_what_conda_would_install(tmp_path: Path) -> None:
     (tmp_path / "environment.yml").write_text("dependencies:\n  - numpy\n")
-    wanted = Wanted(for_image=True)
+    wanted = RequirementSet(for_image=True)
     add_file(wanted, tmp_path / "environment.yml", "environment.yml")
     assert [one.line for one in wanted.problems] == [1]
     assert not wanted.conda

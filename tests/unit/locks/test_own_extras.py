@@ -8,12 +8,12 @@ import pytest
 from lock_cases import spec_of, target
 
 from buildmatrix.errors import SpecError
-from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.projects import expand, read_project
 from buildmatrix.locks.requirement_files import add_file, check
-from buildmatrix.locks.wanted import Wanted
-from buildmatrix.locks.wanted_project import add_project, read_asked
+from buildmatrix.locks.requirement_set import RequirementSet
+from buildmatrix.locks.selection import LockSelection
+from buildmatrix.locks.target_requirements import add_project, read_target_requirements
 
 # As in `unstructured` (nested) and `sglang` (one extra per backend).
 PROJECT = """\
@@ -42,15 +42,17 @@ def write(folder: Path, text: str = PROJECT) -> Path:
     return path
 
 
-def wanted(folder: Path, *extras: str, groups: tuple[str, ...] = ()) -> Wanted:
-    found = Wanted()
+def wanted(folder: Path, *extras: str, groups: tuple[str, ...] = ()) -> RequirementSet:
+    found = RequirementSet()
     path = write(folder)
-    add_project(found, Ask(path, "pyproject.toml", target(), frozenset(extras), frozenset(groups)))
+    add_project(
+        found, LockSelection(path, "pyproject.toml", target(), frozenset(extras), frozenset(groups))
+    )
     check(found)
     return found
 
 
-def asked(found: Wanted) -> dict[str, str]:
+def asked(found: RequirementSet) -> dict[str, str]:
     return {str(line.requirement): str(line) for line in found.lines}
 
 
@@ -83,7 +85,7 @@ def test_a_folder_and_a_line_with_its_name_are_one_project(tmp_path: Path) -> No
     write(tmp_path / "svc")
     file = tmp_path / "requirements.in"
     file.write_text("inferno-engine[srt-hip] ; python_version > '3'\nnumpy\n-e ./svc[common]\n")
-    found = Wanted()
+    found = RequirementSet()
     add_file(found, file, "requirements.in")
     check(found)
     assert [one.name for one in found.unbuilt] == ["inferno-engine"]
@@ -96,7 +98,7 @@ def test_a_folder_and_a_line_with_its_name_are_one_project(tmp_path: Path) -> No
 def test_a_lock_of_a_target_knows_the_lines_behind_own_extras(tmp_path: Path) -> None:
     write(tmp_path)
     mine = target(requirements=(), pyproject="pyproject.toml", extras=("all",))
-    found = read_asked(spec_of(tmp_path, mine).root, mine)
+    found = read_target_requirements(spec_of(tmp_path, mine).root, mine)
     assert {line.name: line.line for line in found.lines} == {
         "six": 5, "transformers": 8, "h11": 8, "sgl-kernel": 9,
     }  # fmt: skip
@@ -168,11 +170,11 @@ def test_an_intact_uv_lock_is_fresh_however_uv_wrote_the_extras(
     write(tmp_path, "\n".join(line for line in lines if not line.startswith(drop)))
     lock = tmp_path / "uv.lock"
     lock.write_text(LOCK.format(requires))
-    pins, stale = read_committed(Ask(lock, "uv.lock", target()))
+    pins, stale = read_committed(LockSelection(lock, "uv.lock", target()))
     assert stale is None
     # The group of the project brings its extra, by the line of that extra.
     assert {one.name: one.via for one in pins.lock.packages} == {"h11": ("pyproject.toml:8",)}
     lock.write_text(LOCK.format(requires.replace("0.3.7", "0.3.6")))
-    stale = read_committed(Ask(lock, "uv.lock", target()))[1]
+    stale = read_committed(LockSelection(lock, "uv.lock", target()))[1]
     assert stale is not None
     assert "asks for sgl-kernel==0.3.7 in `srt`" in str(stale)

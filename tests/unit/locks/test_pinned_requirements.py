@@ -8,10 +8,10 @@ import pytest
 from lock_cases import target
 
 from buildmatrix.errors import SpecError
-from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.model import Package
 from buildmatrix.locks.pinned import is_pinned
+from buildmatrix.locks.selection import LockSelection
 
 #: The shape of text-generation-inference's lock for ROCm (docs/incidents.md, A7), cut short.
 EXPORTED = """\
@@ -49,7 +49,7 @@ def write(folder: Path, text: str, name: str = "requirements.txt") -> Path:
 
 
 def read(path: Path) -> tuple[dict[str, Package], str | None]:
-    pins, stale = read_committed(Ask(path, path.name, target()))
+    pins, stale = read_committed(LockSelection(path, path.name, target()))
     return {package.name: package for package in pins.lock.packages}, stale
 
 
@@ -91,7 +91,7 @@ def test_comments_of_the_tool_say_who_asked(tmp_path: Path) -> None:
 
 
 def test_hashes_and_index_options_go_along(tmp_path: Path) -> None:
-    pins, _ = read_committed(Ask(write(tmp_path, COMPILED), "requirements.txt", target()))
+    pins, _ = read_committed(LockSelection(write(tmp_path, COMPILED), "requirements.txt", target()))
     assert pins.hashes == {"anyio": frozenset({"ab" * 32})}
     assert pins.options == ("--extra-index-url https://example.com/cu128",)
 

@@ -12,8 +12,8 @@ import pytest
 from packaging.pylock import Pylock
 
 from buildmatrix import toml
-from buildmatrix.locks.document import Origin, document
-from buildmatrix.locks.read import read_lock
+from buildmatrix.locks.pylock_reader import read_lock
+from buildmatrix.locks.pylock_writer import Origin, document
 
 TESTS = Path(__file__).parents[2]
 REAL = [

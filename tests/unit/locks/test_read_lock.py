@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.errors import SpecError
-from buildmatrix.locks.document import Origin, document
 from buildmatrix.locks.inputs import inputs_digest
 from buildmatrix.locks.model import Wheel
-from buildmatrix.locks.read import read_lock
+from buildmatrix.locks.pylock_reader import read_lock
+from buildmatrix.locks.pylock_writer import Origin, document
 
 HASH = "ab" * 32
 PIP_STYLE = f"""\

@@ -10,10 +10,10 @@ import pytest
 from lock_cases import CPU, spec_of
 
 from buildmatrix.errors import SpecError
-from buildmatrix.locks.document import document
 from buildmatrix.locks.inputs import input_values, inputs_digest
+from buildmatrix.locks.pylock_writer import document
 from buildmatrix.locks.status import staleness
-from buildmatrix.locks.wanted_project import read_asked
+from buildmatrix.locks.target_requirements import read_target_requirements
 from buildmatrix.spec.model import Base, Target
 
 BODY = 'lock-version = "1.0"\ncreated-by = "uv"\npackages = []\n'
@@ -24,7 +24,7 @@ def root(tmp_path: Path) -> Path:
     """A folder with a current lock for the CPU target."""
     (tmp_path / "requirements.in").write_text("-r more.in\nnumpy\n")
     (tmp_path / "more.in").write_text("onnx\n")
-    values = input_values(tmp_path, CPU, read_asked(tmp_path, CPU))
+    values = input_values(tmp_path, CPU, read_target_requirements(tmp_path, CPU))
     (tmp_path / "locks").mkdir()
     (tmp_path / CPU.lock).write_text(document(BODY, CPU.id, "0.13.8", values, {}))
     return tmp_path

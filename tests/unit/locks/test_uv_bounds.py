@@ -16,7 +16,7 @@ from lock_cases import target
 from buildmatrix import child
 from buildmatrix.errors import BuildmatrixError
 from buildmatrix.locks import uv
-from buildmatrix.locks.explain import explain
+from buildmatrix.locks.uv_errors import explain
 
 #: Bytes that the page of the bomb unpacks to.
 BOMB = 1 << 30

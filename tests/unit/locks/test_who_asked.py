@@ -10,11 +10,11 @@ from lock_cases import target
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.inventory.model import Distribution
-from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.platform import marker_environment
 from buildmatrix.locks.requires import with_askers
+from buildmatrix.locks.selection import LockSelection
 from buildmatrix.rules.subject import locked
 from buildmatrix.sources.requirement_lines import requirement_lines
 from buildmatrix.spec.model import Policy
@@ -48,7 +48,7 @@ web = ["numpy"]
 
 
 def lock_of(path: Path) -> Lock:
-    lock = read_committed(Ask(path, path.name, target()))[0].lock
+    lock = read_committed(LockSelection(path, path.name, target()))[0].lock
     return with_askers(lock, WHEELS, marker_environment(target()))
 
 

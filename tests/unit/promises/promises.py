@@ -17,11 +17,11 @@ from buildmatrix.index.pages import read_page
 from buildmatrix.inventory.codec import encode
 from buildmatrix.inventory.collect import collect
 from buildmatrix.loader.resolver import resolve
-from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.lines import logical_lines
 from buildmatrix.locks.lock_file import open_lock
 from buildmatrix.locks.poetrylock import read as read_poetry
-from buildmatrix.locks.read import entries_of
+from buildmatrix.locks.pylock_reader import entries_of
+from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.uvlock import read as read_uv
 from buildmatrix.store.inventories import decode
 from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble
@@ -142,7 +142,7 @@ def page(data: bytes) -> None:
             assert file.url.startswith(("https:", "http:"))
 
 
-def lock(data: bytes, ask: Ask) -> None:
+def lock(data: bytes, ask: LockSelection) -> None:
     """A lock: it is refused with words, or read. `ask.path` is a file that may be written."""
     with suppress(BuildmatrixError):
         entries_of(data, ask.path, "pylock.toml", lambda item: True)

@@ -10,7 +10,7 @@ import pytest
 import seeds
 from lock_cases import CPU
 
-from buildmatrix.locks.ask import Ask
+from buildmatrix.locks.selection import LockSelection
 
 CASES = Path(__file__).parent / "cases"
 
@@ -45,7 +45,7 @@ def test_a_page_of_an_index_is_refused_or_names_files(data: bytes) -> None:
 @pytest.mark.parametrize("data", inputs("lock", seeds.locks()))
 def test_a_lock_is_refused_with_words_or_read(data: bytes, tmp_path: Path) -> None:
     for piece in pieces(data):
-        promises.lock(piece, Ask(tmp_path / "lock", "lock", CPU))
+        promises.lock(piece, LockSelection(tmp_path / "lock", "lock", CPU))
 
 
 @pytest.mark.parametrize("data", inputs("tree", seeds.trees(b"\x7fELF\x02\x01\x01" + bytes(60))))

@@ -18,7 +18,7 @@ from buildmatrix.index.reading import CachingReader
 from buildmatrix.index.wheels import WheelReader
 from buildmatrix.locks.environment import read_environment
 from buildmatrix.locks.model import Lock
-from buildmatrix.locks.requirement_files import read_wanted
+from buildmatrix.locks.requirement_files import read_requirements
 from buildmatrix.progress import Silent
 from buildmatrix.reports.run.model import Report, exit_code
 from buildmatrix.sources.model import Argument, Declared, OnlineIndex, ReadingOptions
@@ -69,7 +69,7 @@ def test_locks_of_conda_and_pixi_are_refused_with_what_to_do(tmp_path: Path, tex
 def test_what_conda_list_writes_is_one_problem(tmp_path: Path, text: str) -> None:
     (tmp_path / "explicit.txt").write_text(text)
     with pytest.raises(SpecError) as caught:
-        read_wanted(tmp_path / "explicit.txt", "explicit.txt")
+        read_requirements(tmp_path / "explicit.txt", "explicit.txt")
     said = "explicit.txt:2: this is conda's list of packages, which audit does not read; create the"
     assert caught.value.message.startswith(said)
     assert len(caught.value.problems) == 1

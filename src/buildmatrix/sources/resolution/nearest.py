@@ -13,7 +13,7 @@ from buildmatrix.locks.choose import nearest_build
 from buildmatrix.locks.lines import RequirementLine
 from buildmatrix.locks.plan import TORCH_FAMILY, index_of
 from buildmatrix.locks.platform import marker_environment
-from buildmatrix.locks.wanted import applies
+from buildmatrix.locks.requirement_set import applies
 from buildmatrix.spec.bare import ANY
 from buildmatrix.spec.model import Target
 from buildmatrix.text import shown

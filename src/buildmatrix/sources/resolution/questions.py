@@ -12,20 +12,20 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.committed import is_lock, read_committed
-from buildmatrix.locks.explain import NoSolution
 from buildmatrix.locks.lookup import Pins, find_files, lacks_files
 from buildmatrix.locks.model import LeftOut, Lock, Staleness
 from buildmatrix.locks.preview import PreviewedResolution, request_of, resolve
 from buildmatrix.locks.previewed import packages_of
 from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.requirement_files import check
+from buildmatrix.locks.requirement_set import RequirementSet
+from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.status import staleness
+from buildmatrix.locks.target_requirements import add_target
 from buildmatrix.locks.uv import Uv
+from buildmatrix.locks.uv_errors import NoSolution
 from buildmatrix.locks.uvsettings import settings_of
-from buildmatrix.locks.wanted import Wanted
-from buildmatrix.locks.wanted_project import add_target
 from buildmatrix.phrases import listing
 from buildmatrix.progress import Progress
 from buildmatrix.sources.model import Declared
@@ -68,10 +68,10 @@ class Questions:
         assert self.spec is not None
         root = self.spec.root
         if not self.relock and (root / target.lock).exists():
-            ask = Ask(root / target.lock, target.lock, target)
+            ask = LockSelection(root / target.lock, target.lock, target)
             pins, _ = read_committed(ask)
             return self._locked(target, pins, self._staleness(target), target.lock)
-        wanted = Wanted(settings=settings_of(root), tolerant=self.missing_ok)
+        wanted = RequirementSet(settings=settings_of(root), tolerant=self.missing_ok)
         add_target(wanted, root, target)
         wanted.left_out = LeftOut()  # The specification says which parts a target gets.
         return self._unlocked(target, wanted, f"resolved from {', '.join(wanted.files)}")
@@ -79,16 +79,16 @@ class Questions:
     def of_source(self, target: Target, source: Declared) -> IndexQuestion:
         """A SOURCE, for a target that asks for nothing else. Raises `SpecError`, `UsageError`."""
         path, label = self.root / source.name, source.label(self.root)
-        wanted = Wanted(settings=settings_of(self.root), tolerant=self.missing_ok)
-        ask = Ask(path, label, target, source.extras, source.groups, source.without)
+        wanted = RequirementSet(settings=settings_of(self.root), tolerant=self.missing_ok)
+        ask = LockSelection(path, label, target, source.extras, source.groups, source.without)
         if source.is_file and self.missing_ok and not path.exists():
-            return self._unlocked(target, Wanted(), f"nothing: {label} is not there")
+            return self._unlocked(target, RequirementSet(), f"nothing: {label} is not there")
         if source.is_locked(ask):
             return self._committed(ask)
         source.add_to(wanted, ask, self.root)
         return self._unlocked(target, wanted, f"resolved from {label}")
 
-    def _committed(self, ask: Ask) -> IndexQuestion:
+    def _committed(self, ask: LockSelection) -> IndexQuestion:
         pins, stale = read_committed(ask)
         owner = self._owner(ask)
         if owner is not None:
@@ -100,7 +100,7 @@ class Questions:
         why = staleness(self.spec, target)
         return Staleness(why) if why else None
 
-    def _owner(self, ask: Ask) -> Target | None:
+    def _owner(self, ask: LockSelection) -> Target | None:
         """The target whose lock a file is."""
         if self.spec is None or not is_lock(ask.path.name):
             return None
@@ -132,7 +132,7 @@ class Questions:
 
         return IndexQuestion(target, key, ask, finish, stale, label)
 
-    def _present(self, wanted: Wanted) -> set[str]:
+    def _present(self, wanted: RequirementSet) -> set[str]:
         """What pip finds installed by conda: it takes that from an index only where a line says so.
 
         What the conda packages require is unknown, and so is whether pip would find that, too.
@@ -143,7 +143,7 @@ class Questions:
         names = {known.get(package.name, package.name) for package in wanted.conda}
         return names.difference(line.name for line in wanted.lines)
 
-    def _unlocked(self, target: Target, wanted: Wanted, origin: str) -> IndexQuestion:
+    def _unlocked(self, target: Target, wanted: RequirementSet, origin: str) -> IndexQuestion:
         check(wanted)
         target = replace(target, drop=(*target.drop, *sorted(self._present(wanted))))
         key = request_of(target, wanted).key(self.uv)
@@ -178,7 +178,7 @@ class Questions:
         return IndexQuestion(target, key, ask, finish, None, origin)
 
 
-def _asked_in(wanted: Wanted, message: str) -> str:
+def _asked_in(wanted: RequirementSet, message: str) -> str:
     """The lines that a conflict is about, as a sentence."""
     names = {canonicalize_name(name) for name in _REQUIRED.findall(message)}
     places = [

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError
-from buildmatrix.locks.explain import NoSolution
 from buildmatrix.locks.model import Lock, Staleness
 from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.uv import find_uv
+from buildmatrix.locks.uv_errors import NoSolution
 from buildmatrix.progress import Progress
 from buildmatrix.sources.model import Declared
 from buildmatrix.sources.parse import declared

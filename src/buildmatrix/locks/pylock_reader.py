@@ -80,14 +80,14 @@ def entries_in(
     keep: Callable[[Mapping[str, object]], bool],
 ) -> tuple[Lock, LockRecord]:
     """`entries_of` a document that is `text`; the lock has no digest yet."""
-    reader = _Reader(label)
+    reader = _PylockReader(label)
     lock = reader.lock(path, text, document, keep)
     if reader.problems:
         raise SpecError(reader.problems)
     return lock, reader.record
 
 
-class _Reader:
+class _PylockReader:
     """Walks one document and collects what is wrong with it."""
 
     def __init__(self, file: str) -> None:
@@ -131,29 +131,29 @@ class _Reader:
             digest="",
         )
 
-    def package(self, item: object, where: str, line: int | None) -> Package:
+    def package(self, item: object, place: str, line: int | None) -> Package:
         if not isinstance(item, dict):
-            self.problem(f"{where} is no table")
+            self.problem(f"{place} is no table")
             item = {}
         name = item.get("name")
         if not isinstance(name, str) or not name or canonicalize_name(name) != name:
-            self.problem(f"{where}: `name` is {name!r}, and must be a normalised name (PEP 503)")
+            self.problem(f"{place}: `name` is {name!r}, and must be a normalised name (PEP 503)")
             name = "unknown"
-        where = f"package `{name}`"
+        place = f"package `{name}`"
         origin = self.record.packages.get(name, _MISSING_ENTRY)
         index = item.get("index", origin.get("index"))
         via = origin.get("via")
         wheels = item.get("wheels", [])
         if not isinstance(wheels, list):
-            self.problem(f"{where}: `wheels` is no array")
+            self.problem(f"{place}: `wheels` is no array")
             wheels = []
         archive = mapping(item.get("archive"))
-        files = [wheel for entry in wheels if (wheel := self.wheel(entry, where))]
+        files = [wheel for entry in wheels if (wheel := self.wheel(entry, place))]
         if _is_wheel(archive):
             files.append(_archived(archive))
         return Package(
             name=name,
-            version=self.version(item.get("version"), where),
+            version=self.version(item.get("version"), place),
             index=without_login(index) if isinstance(index, str) else None,
             wheels=tuple(files),
             source_only=not wheels and "archive" not in item,
@@ -165,34 +165,34 @@ class _Reader:
             unknown="" if any(map(item.get, _FILES)) else "its lock names no file of it",
         )
 
-    def version(self, value: object, where: str) -> str:
+    def version(self, value: object, place: str) -> str:
         if value is None:
             return ""  # Allowed for directories and repositories.
         try:
             return (
                 str(parse_version(value))
                 if isinstance(value, str)
-                else self.bad_version(value, where)
+                else self.bad_version(value, place)
             )
         except InvalidVersion:
-            return self.bad_version(value, where)
+            return self.bad_version(value, place)
 
-    def bad_version(self, value: object, where: str) -> str:
-        self.problem(f"{where}: `version` is {value!r}, and must be a version (PEP 440)")
+    def bad_version(self, value: object, place: str) -> str:
+        self.problem(f"{place}: `version` is {value!r}, and must be a version (PEP 440)")
         return ""
 
-    def wheel(self, item: object, where: str) -> Wheel | None:
+    def wheel(self, item: object, place: str) -> Wheel | None:
         entry = mapping(item)
         url = entry.get("url", entry.get("path"))
         if not isinstance(url, str):
-            self.problem(f"{where}: a wheel has neither `url` nor `path`")
+            self.problem(f"{place}: a wheel has neither `url` nor `path`")
             return None
         filename = string(entry.get("name")) or posixpath.basename(path_in(url))
         if not filename.endswith(".whl") or "/" in filename:
-            self.problem(f"{where}: `{filename}` is no name of a wheel")
+            self.problem(f"{place}: `{filename}` is no name of a wheel")
         sha256 = mapping(entry.get("hashes")).get("sha256")
         if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
-            self.problem(f"{where}: `{filename}` has no sha256 hash", hint="lock it with hashes")
+            self.problem(f"{place}: `{filename}` has no sha256 hash", hint="lock it with hashes")
             return None
         size = entry.get("size")
         return Wheel(
@@ -207,18 +207,18 @@ class _Reader:
 
 
 def _is_wheel(archive: Mapping[str, object]) -> bool:
-    where = string(archive.get("url")) or string(archive.get("path"))
-    return path_in(where).endswith(".whl")
+    address = string(archive.get("url")) or string(archive.get("path"))
+    return path_in(address).endswith(".whl")
 
 
 def _archived(archive: Mapping[str, object]) -> Wheel:
     """A wheel that was asked for by its address; older tools gave such ones no hash."""
-    where = string(archive.get("url")) or string(archive.get("path"))
+    address = string(archive.get("url")) or string(archive.get("path"))
     sha256 = string(mapping(archive.get("hashes")).get("sha256"))
     size = archive.get("size")
     return Wheel(
-        filename=posixpath.basename(path_in(where)),
-        url=without_login(where),
+        filename=posixpath.basename(path_in(address)),
+        url=without_login(address),
         sha256=sha256 if _SHA256.fullmatch(sha256) else "",
         size=size if isinstance(size, int) and size >= 0 else None,
     )
@@ -228,10 +228,10 @@ def _source(item: Mapping[str, object]) -> str:
     """What an entry without wheels is built from, where that is no file of an index."""
     repository = mapping(item.get("vcs"))
     if repository:
-        where = string(repository.get("url")) or string(repository.get("path"))
-        return f"{string(repository.get('type'))}+{where}@{string(repository.get('commit-id'))}"
+        address = string(repository.get("url")) or string(repository.get("path"))
+        return f"{string(repository.get('type'))}+{address}@{string(repository.get('commit-id'))}"
     for key in ("directory", "archive"):
-        place = mapping(item.get(key))
-        if place:
-            return string(place.get("url")) or string(place.get("path"))
+        location = mapping(item.get(key))
+        if location:
+            return string(location.get("url")) or string(location.get("path"))
     return ""

@@ -11,7 +11,7 @@ import re
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import BuildmatrixError, Problem, SpecError, UndecidedError
-from buildmatrix.locks.plan import PROJECT
+from buildmatrix.locks.plan import INDEX_PROJECT
 from buildmatrix.spec.model import Target
 from buildmatrix.text import shown
 
@@ -23,7 +23,7 @@ _UNPARSED = re.compile(r"((?:Unexpected|Expected) .*): (\S[^:]*):(\d+):(\d+)")
 #: What uv says when nothing but source code is published, and building is switched off.
 _SOURCE_ONLY = re.compile(r"Wheels are required for `([^`]+)` because building from source")
 #: Name of the project that an audit generates beside `PROJECT`.
-ASKED = "buildmatrix-asked"
+REQUEST_PROJECT = "buildmatrix-asked"
 #: What uv says of a distribution that is for newer Pythons than the target's.
 _TOO_OLD = re.compile(r"Python>=(3\.\d+)")
 #: What is put in the place of uv's account where it was ended for taking too long.
@@ -56,10 +56,10 @@ def explain(target: Target, stderr: str) -> BuildmatrixError:
     lines = [_LEAD.sub("", line).strip() for line in shown(stderr).splitlines()]
     lines = [line for line in lines if line and not line.startswith("warning:")]
     for line in lines:
-        if wrong := _UNPARSED.fullmatch(line):
-            what, file, number, column = wrong.groups()
+        if unparsed := _UNPARSED.fullmatch(line):
+            reason, file, number, column = unparsed.groups()
             hint = "write it as uv reads it"
-            return SpecError([Problem(_cut(what), file, int(number), int(column), hint)])
+            return SpecError([Problem(_cut(reason), file, int(number), int(column), hint)])
     message = f"{target.id}: {_sentence(target, lines)}"
     if lines and lines[0].startswith("No solution found") and not _SOURCE_ONLY.search(stderr):
         pythons = _TOO_OLD.findall(stderr) if "requested Python version" in stderr else []
@@ -106,8 +106,8 @@ def _sentence(target: Target, lines: list[str]) -> str:
     if lines and lines[0].startswith("No solution found"):
         reasons = [line for line in lines[1:] if not line.startswith("hint:")]
         hints = [line.removeprefix("hint: ") for line in lines[1:] if line.startswith("hint:")]
-        reason = " ".join(reasons).replace(f"{PROJECT} depends on", "you require")
-        reason = reason.replace(f"{ASKED} depends on", "you require")
+        reason = " ".join(reasons).replace(f"{INDEX_PROJECT} depends on", "you require")
+        reason = reason.replace(f"{REQUEST_PROJECT} depends on", "you require")
         bound = "".join(
             f" The {family} family is taken from {shown(url)} only."
             for family, url in target.index.items()

@@ -9,8 +9,8 @@ from lock_cases import target
 
 from buildmatrix.errors import SpecError
 from buildmatrix.locks.platform import marker_environment
-from buildmatrix.locks.requirement_files import read_wanted
-from buildmatrix.locks.wanted import Wanted, applies
+from buildmatrix.locks.requirement_files import read_requirements
+from buildmatrix.locks.requirement_set import RequirementSet, applies
 
 
 def write(folder: Path, text: str, name: str = "requirements.in") -> Path:
@@ -20,11 +20,11 @@ def write(folder: Path, text: str, name: str = "requirements.in") -> Path:
     return path
 
 
-def read(folder: Path, text: str) -> Wanted:
-    return read_wanted(write(folder, text), "requirements.in")
+def read(folder: Path, text: str) -> RequirementSet:
+    return read_requirements(write(folder, text), "requirements.in")
 
 
-def lines(wanted: Wanted) -> dict[str, str]:
+def lines(wanted: RequirementSet) -> dict[str, str]:
     return {str(line): str(line.requirement) for line in wanted.lines}
 
 

@@ -29,7 +29,7 @@ class Unbuilt:
 
 
 @dataclass(slots=True)
-class Wanted:
+class RequirementSet:
     """Everything that sources ask for."""
 
     #: Label → bytes of every file that was read.

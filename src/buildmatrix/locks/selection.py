@@ -23,7 +23,7 @@ _NAME = re.compile(r"[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9._-]{0,200}[A-Za-z0-9]")
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class LockSelection:
     """What is read out of a lock."""
 
     path: Path
@@ -33,7 +33,7 @@ class Ask:
     #: Normalised names.
     extras: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
-    #: Groups that are a default of the project, and not wanted here.
+    #: Groups that are a default of the project, and are not selected here.
     without: frozenset[str] = frozenset()
 
     @property
@@ -56,18 +56,18 @@ class Ask:
             Problem(
                 f"there is no {kind} `{name}`",
                 self.label,
-                hint=f"{kind}s here: {', '.join(sorted(known)) or 'none'}",
+                hint=f"{kind}s here: {', '.join(sorted(present)) or 'none'}",
             )
-            for kind, asked, known in (
+            for kind, requested, present in (
                 ("extra", self.extras, extras),
                 ("group", self.groups | self.without, groups),
             )
-            for name in sorted(asked - {canonicalize_name(one) for one in known})
+            for name in sorted(requested - {canonicalize_name(part) for part in present})
         ]
         if problems:
             raise SpecError(problems)
 
-    def with_defaults(self, groups: Iterable[str]) -> Ask:
+    def with_defaults(self, groups: Iterable[str]) -> LockSelection:
         """The same with the groups that the project installs where nobody says anything else."""
         return replace(self, groups=self.groups | (frozenset(groups) - self.without))
 
@@ -94,18 +94,20 @@ class Ask:
             more_groups=tuple(sorted(part[1:] for part in together if part.startswith(":"))),
         )
 
-    def check_python(self, wanted: str) -> None:
+    def check_python(self, requires_python: str) -> None:
         """Raise `SpecError` where a lock is not for the target's Python at all."""
         target = self.target
         try:
             # A minor version is meant, and tools write `>=3.12.3` where they ran on that.
-            pythons = parse_specifiers(wanted)
+            pythons = parse_specifiers(requires_python)
             reached = any(pythons.contains(f"{target.python}.{patch}") for patch in range(100))
         except InvalidSpecifier as error:
-            problem = f"the lock is for Python {wanted!r}, which is no range of versions"
+            problem = f"the lock is for Python {requires_python!r}, which is no range of versions"
             raise SpecError([Problem(problem, self.label)]) from error
         if not reached:
-            problem = f"the lock is for Python {wanted}, and {target.id} has {target.python}"
+            problem = (
+                f"the lock is for Python {requires_python}, and {target.id} has {target.python}"
+            )
             raise SpecError([Problem(problem, self.label)])
 
     def check_version(self, version: str, name: str, line: int | None) -> str:

@@ -21,7 +21,6 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
 from buildmatrix.errors import SpecError
-from buildmatrix.locks.ask import Ask
 from buildmatrix.locks.command import Command, input_file
 from buildmatrix.locks.lines import RequirementLine
 from buildmatrix.locks.lock_file import LockFile
@@ -33,14 +32,15 @@ from buildmatrix.locks.projects import (
     find_project,
     read_project,
 )
-from buildmatrix.locks.requirement_files import read_wanted
+from buildmatrix.locks.requirement_files import read_requirements
+from buildmatrix.locks.requirement_set import applies
+from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import decode, load_toml, mapping, read_bytes, string, strings, tables
 from buildmatrix.locks.uvlock import own_folder, roots_of
-from buildmatrix.locks.wanted import applies
 from buildmatrix.parsing import parse_specifiers, parse_version
 
 #: Part of a project and a name → the extras and ranges that are asked for.
-_Wishes = dict[tuple[str, str], set[tuple[frozenset[str], SpecifierSet | str]]]
+_Requests = dict[tuple[str, str], set[tuple[frozenset[str], SpecifierSet | str]]]
 _EXTRA = re.compile(r"""extra == ['"]([^'"]+)['"]""")
 #: Keys of what uv takes from an address.
 _ADDRESSES = ("url", "git", "path", "directory", "editable", "virtual")
@@ -48,19 +48,19 @@ _ADDRESSES = ("url", "git", "path", "directory", "editable", "virtual")
 
 def uv_staleness(file: LockFile, lock: Lock) -> Staleness | None:
     """Why `uv.lock` does not fit the projects that it locks; None when it does, or none is here."""
-    ask = file.ask
+    selection = file.selection
     seeming: Staleness | None = None
     for root in roots_of(file.document):
         folder = own_folder(root)
         place = posixpath.normpath(posixpath.join(folder, "pyproject.toml"))
-        project = find_project(*ask.beside(place))
+        project = find_project(*selection.beside(place))
         metadata = root.get("metadata")
         if project is None or not isinstance(metadata, dict):
             continue
-        now = _asked(project)
-        then, elsewhere = _recorded(metadata, project.name)
-        if why := _other_names(project, now, then, file.label):
-            return Staleness(why)
+        requested = _requested(project)
+        recorded, elsewhere = _recorded(metadata, project.name)
+        if reason := _other_names(project, requested, recorded, file.label):
+            return Staleness(reason)
         # What uv was told to take in spite of the project's ranges.
         settled = elsewhere | _names(mapping(file.document.get("manifest")).get("overrides"))
         pins = {
@@ -68,11 +68,13 @@ def uv_staleness(file: LockFile, lock: Lock) -> Staleness | None:
             for package in lock.packages
             if package.name not in settled
         }
-        lines = (_line(project, said) for said in expand(project, {"", *ask.extras}))
-        if why := _unmet((line for line in lines if line.name in pins), pins, ask):
-            return Staleness(why)
-        if why := _other_ranges(project, now, then, elsewhere, file.label):
-            seeming = seeming or Staleness(f"{why}; `uv lock --check` decides", is_proven=False)
+        lines = (
+            _line(project, requirement) for requirement in expand(project, {"", *selection.extras})
+        )
+        if reason := _unmet((line for line in lines if line.name in pins), pins, selection):
+            return Staleness(reason)
+        if reason := _other_ranges(project, requested, recorded, elsewhere, file.label):
+            seeming = seeming or Staleness(f"{reason}; `uv lock --check` decides", is_proven=False)
     return seeming
 
 
@@ -81,7 +83,7 @@ def poetry_staleness(file: LockFile) -> Staleness | None:
 
     What the project asks for and the lock does not hold is found when the lock is read.
     """
-    project = find_project(*file.ask.beside("pyproject.toml"))
+    project = find_project(*file.selection.beside("pyproject.toml"))
     recorded = string(mapping(file.document.get("metadata")).get("content-hash"))
     if project is None or not recorded or recorded in _poetry_hashes(project.document):
         return None
@@ -90,7 +92,7 @@ def poetry_staleness(file: LockFile) -> Staleness | None:
 
 def pipenv_staleness(file: LockFile) -> Staleness | None:
     """Why `Pipfile.lock` does not fit the `Pipfile`, or seems not to."""
-    path, label = file.ask.beside("Pipfile")
+    path, label = file.selection.beside("Pipfile")
     try:
         document = load_toml(decode(read_bytes(path, label, None), label), label, None)
     except SpecError:
@@ -106,77 +108,89 @@ def pipenv_staleness(file: LockFile) -> Staleness | None:
     return _seems(label, file.label, "pipenv verify")
 
 
-def pinned_staleness(ask: Ask, lock: Lock, command: Command | None) -> Staleness | None:
+def pinned_staleness(
+    selection: LockSelection, lock: Lock, command: Command | None
+) -> Staleness | None:
     """Why pinned requirements do not fit the inputs that their header names."""
     pins = {package.name: package.version for package in lock.packages}
-    here = {package.place.partition(":")[0] for package in lock.packages}
-    asked: set[str] = set()
+    own_files = {package.place.partition(":")[0] for package in lock.packages}
+    requested: set[str] = set()
     inputs: list[str] = []
     for file in command.files if command is not None else ():
-        found = input_file(ask, file)
-        if found is None or found[1] in here:
+        location = input_file(selection, file)
+        if location is None or location[1] in own_files:
             continue
         try:
-            lines = list(_lines(*found))
+            lines = list(_lines(*location))
         except SpecError:
             return None  # Whoever resolves it says what is wrong with it.
-        inputs.append(found[1])
-        asked |= {line.name for line in lines}
-        if why := _unmet(lines, pins, ask):
-            return Staleness(why)
+        inputs.append(location[1])
+        requested |= {line.name for line in lines}
+        if reason := _unmet(lines, pins, selection):
+            return Staleness(reason)
     for package in lock.packages:
         named = [via for via in package.via if via in inputs]
-        if named and package.name not in asked:
-            why = f"{ask.label} has {package.name} for {named[0]}, which asks for it no more"
-            return Staleness(why)
+        if named and package.name not in requested:
+            reason = (
+                f"{selection.label} has {package.name} for {named[0]}, which asks for it no more"
+            )
+            return Staleness(reason)
     return None
 
 
 def _seems(inputs: str, lock: str, command: str) -> Staleness:
-    why = f"{inputs} seems to have changed since {lock} was made; `{command}` decides"
-    return Staleness(why, is_proven=False)
+    reason = f"{inputs} seems to have changed since {lock} was made; `{command}` decides"
+    return Staleness(reason, is_proven=False)
 
 
 # uv.lock
 
 
-def _other_names(project: Project, now: _Wishes, then: _Wishes, label: str) -> str | None:
+def _other_names(
+    project: Project, requested: _Requests, recorded: _Requests, label: str
+) -> str | None:
     """Which distribution only the project asks for, or only the lock was made for."""
     table = mapping(project.document.get("project"))
     dynamic = {"dependencies", "optional-dependencies"} & set(strings(table.get("dynamic")))
-    for part, name in sorted({*now} ^ {*then}):
+    for part, name in sorted({*requested} ^ {*recorded}):
         if dynamic and not part.startswith(":"):
             continue  # Only a build of the project would say.
-        where = f" in `{part.lstrip(':')}`" if part else ""
-        if (part, name) in then:
-            return f"{project.label} asks for {name}{where} no more, and {label} still has it"
-        return f"{project.label} asks for {name}{where}, and {label} was made without it"
+        part_phrase = f" in `{part.lstrip(':')}`" if part else ""
+        if (part, name) in recorded:
+            return f"{project.label} asks for {name}{part_phrase} no more, and {label} still has it"
+        return f"{project.label} asks for {name}{part_phrase}, and {label} was made without it"
     return None
 
 
 def _other_ranges(
-    project: Project, now: _Wishes, then: _Wishes, elsewhere: Collection[str], label: str
+    project: Project,
+    requested: _Requests,
+    recorded: _Requests,
+    elsewhere: Collection[str],
+    label: str,
 ) -> str | None:
     """Which distribution the project asks for in another range, or with other extras."""
-    for part, name in sorted({*now} & {*then}):
-        if now[part, name] != then[part, name] and name not in elsewhere:
-            where = f" in `{part.lstrip(':')}`" if part else ""
-            wants, was = (_shown(name, wishes[part, name]) for wishes in (now, then))
-            return f"{project.label} asks for {wants}{where}, and {label} was made for {was}"
+    for part, name in sorted({*requested} & {*recorded}):
+        if requested[part, name] != recorded[part, name] and name not in elsewhere:
+            part_phrase = f" in `{part.lstrip(':')}`" if part else ""
+            wants, was = (
+                _shown(name, requirements[part, name]) for requirements in (requested, recorded)
+            )
+            return f"{project.label} asks for {wants}{part_phrase}, and {label} was made for {was}"
     return None
 
 
-def _asked(project: Project) -> _Wishes:
-    found: _Wishes = {}
-    for part in {said.part for said in project.said}:
-        for said in expand(project, {part}):
-            key = _part(str(said.requirement.marker or ""), part), said.name
-            extras = frozenset(map(canonicalize_name, said.requirement.extras))
-            found.setdefault(key, set()).add((extras, said.requirement.specifier))
-    return found
+def _requested(project: Project) -> _Requests:
+    requests: _Requests = {}
+    for part in {requirement.part for requirement in project.requirements}:
+        for requirement in expand(project, {part}):
+            key = _part(str(requirement.parsed.marker or ""), part), requirement.name
+            extras = frozenset(map(canonicalize_name, requirement.parsed.extras))
+            requests.setdefault(key, set()).add((extras, requirement.parsed.specifier))
+    return requests
 
 
-def _recorded(metadata: Mapping[str, object], own: str) -> tuple[_Wishes, set[str]]:
+def _recorded(metadata: Mapping[str, object], own: str) -> tuple[_Requests, set[str]]:
     """What uv noted that each part asks for, and the names that it takes from an address.
 
     The project's own extras are expanded. Some releases of uv, and some build backends, write down
@@ -187,22 +201,22 @@ def _recorded(metadata: Mapping[str, object], own: str) -> tuple[_Wishes, set[st
         by_part.setdefault(_part(string(item.get("marker")), ""), []).append(item)
     for group, items in mapping(metadata.get("requires-dev")).items():
         by_part[f":{canonicalize_name(group)}"] = tables(items)
-    found: _Wishes = {}
+    requests: _Requests = {}
     elsewhere: set[str] = set()
     for part in by_part:
         reached = [part]
-        for other in reached:  # grows while it is walked
-            for item in by_part.get(other, ()):
+        for reached_part in reached:  # grows while it is walked
+            for item in by_part.get(reached_part, ()):
                 name = canonicalize_name(string(item.get("name")))
                 extras = frozenset(map(canonicalize_name, strings(item.get("extras"))))
                 if name == own:
                     reached += [extra for extra in sorted(extras) if extra not in reached]
                     continue
                 ranged = _range(string(item.get("specifier")))
-                found.setdefault((part, name), set()).add((extras, ranged))
+                requests.setdefault((part, name), set()).add((extras, ranged))
                 if any(key in item for key in _ADDRESSES):
                     elsewhere.add(name)
-    return found, elsewhere
+    return requests, elsewhere
 
 
 def _part(marker: str, part: str) -> str:
@@ -223,8 +237,8 @@ def _names(items: object) -> set[str]:
     return {canonicalize_name(string(item.get("name"))) for item in tables(items)}
 
 
-def _shown(name: str, wishes: set[tuple[frozenset[str], SpecifierSet | str]]) -> str:
-    extras, ranged = min(wishes, key=lambda wish: (str(wish[1]), sorted(wish[0])))
+def _shown(name: str, requests: set[tuple[frozenset[str], SpecifierSet | str]]) -> str:
+    extras, ranged = min(requests, key=lambda request: (str(request[1]), sorted(request[0])))
     return name + (f"[{','.join(sorted(extras))}]" if extras else "") + str(ranged)
 
 
@@ -240,7 +254,7 @@ def _poetry_hashes(document: Mapping[str, object]) -> set[str]:
     poetry = mapping(mapping(document.get("tool")).get("poetry"))
     groups = mapping(document.get("dependency-groups"))
     old = ("dependencies", "source", "extras", "dev-dependencies")
-    kept = {
+    metadata = {
         key: project[key]
         for key in ("requires-python", "dependencies", "optional-dependencies")
         if project.get(key) is not None
@@ -248,16 +262,16 @@ def _poetry_hashes(document: Mapping[str, object]) -> set[str]:
 
     def digest(with_project: bool, with_groups: bool) -> str:
         content: dict[str, object] = {}
-        if with_project and kept:
-            content["project"] = kept
+        if with_project and metadata:
+            content["project"] = metadata
         if with_groups and groups:
             content["dependency-groups"] = groups
-        mine = {
+        settings = {
             key: poetry.get(key)
             for key in (*old, "group")
             if poetry.get(key) is not None or (key in old and not content)
         }
-        content = {**content, "tool": {"poetry": mine}} if content else mine
+        content = {**content, "tool": {"poetry": settings}} if content else settings
         return hashlib.sha256(_json(content).encode()).hexdigest()
 
     return {digest(True, True), digest(True, False), digest(False, False)}
@@ -266,7 +280,7 @@ def _poetry_hashes(document: Mapping[str, object]) -> set[str]:
 def _pipfile_hash(document: Mapping[str, object]) -> str:
     """Source: `plette.Pipfile.get_hash`."""
     default = [{"name": "pypi", "url": "https://pypi.org/simple", "verify_ssl": True}]
-    known = ("source", "packages", "dev-packages", "requires", "scripts", "pipfile", "pipenv")
+    sections = ("source", "packages", "dev-packages", "requires", "scripts", "pipfile", "pipenv")
     data: dict[str, object] = {
         "_meta": {
             "sources": document.get("source", default),
@@ -276,7 +290,7 @@ def _pipfile_hash(document: Mapping[str, object]) -> str:
         "develop": document.get("dev-packages", {}),
     }
     for category, values in document.items():
-        if category not in (*known, "default", "develop"):
+        if category not in (*sections, "default", "develop"):
             data[category] = values
     return hashlib.sha256(_json(data, (",", ":")).encode()).hexdigest()
 
@@ -292,22 +306,24 @@ def _json(value: object, separators: tuple[str, str] | None = None) -> str:
 def _lines(path: Path, label: str) -> Iterator[RequirementLine]:
     if path.name == "pyproject.toml":
         project = read_project(path, label)
-        yield from (_line(project, said) for said in expand(project, {""}))
+        yield from (_line(project, requirement) for requirement in expand(project, {""}))
     elif path.suffix in (".in", ".txt"):
-        yield from read_wanted(path, label).lines
+        yield from read_requirements(path, label).lines
 
 
-def _line(project: Project, said: ProjectRequirement) -> RequirementLine:
-    return RequirementLine(project.label, said.line, said.name, said.requirement)
+def _line(project: Project, requirement: ProjectRequirement) -> RequirementLine:
+    return RequirementLine(project.label, requirement.line, requirement.name, requirement.parsed)
 
 
-def _unmet(lines: Iterable[RequirementLine], pins: Mapping[str, str], ask: Ask) -> str | None:
+def _unmet(
+    lines: Iterable[RequirementLine], pins: Mapping[str, str], selection: LockSelection
+) -> str | None:
     """The first line that the versions of a lock do not meet, in words."""
     for line in lines:
-        if not applies(line, ask.environment) or _is_met(line, pins):
+        if not applies(line, selection.environment) or _is_met(line, pins):
             continue
         has = f"has {line.name} {pins[line.name]}" if line.name in pins else f"has no {line.name}"
-        return f"{line} asks for {line.requirement}, and {ask.label} {has}"
+        return f"{line} asks for {line.requirement}, and {selection.label} {has}"
     return None
 
 

@@ -92,16 +92,17 @@ def places(
     environment: Mapping[str, str], project: Mapping[str, object], options: Sequence[str]
 ) -> Places:
     """All places that uv may look for packages in, with these settings and options."""
-    told = _uv(environment)
-    told.add(project)
+    settings = _uv(environment)
+    settings.add(project)
     for option in options:
         name, _, value = option.partition(" ")
         if name == "--find-links":
-            told.find_links.append(value.strip())
+            settings.find_links.append(value.strip())
         elif value:
-            told.extra.append(Index(value.strip()))
+            settings.extra.append(Index(value.strip()))
     return Places(
-        tuple(told.find_links), tuple(index.url for index in (*told.extra, *told.default))
+        tuple(settings.find_links),
+        tuple(index.url for index in (*settings.extra, *settings.default)),
     )
 
 
@@ -109,7 +110,7 @@ def places(
 
 
 @dataclass(slots=True)
-class _Told:
+class _UvIndexes:
     """What uv was told about where packages are."""
 
     extra: list[Index] = field(default_factory=list)
@@ -144,21 +145,21 @@ class _Told:
             self.no_index |= table.get("no-index") is True
 
 
-def _uv(environment: Mapping[str, str]) -> _Told:
-    told = _Told()
+def _uv(environment: Mapping[str, str]) -> _UvIndexes:
+    settings = _UvIndexes()
     for variable in ("UV_INDEX", "UV_EXTRA_INDEX_URL"):
-        told.extra += map(_named, environment.get(variable, "").split())
+        settings.extra += map(_named, environment.get(variable, "").split())
     for variable in ("UV_DEFAULT_INDEX", "UV_INDEX_URL"):
         if value := environment.get(variable, "").strip():
-            told.default.append(_named(value))
-    told.find_links += filter(None, environment.get("UV_FIND_LINKS", "").split(","))
+            settings.default.append(_named(value))
+    settings.find_links += filter(None, environment.get("UV_FIND_LINKS", "").split(","))
     for path in uv_files(environment):
         try:
-            told.add(toml.loads(path.read_text(encoding="utf-8")))
+            settings.add(toml.loads(path.read_text(encoding="utf-8")))
         # What is wrong with its settings is for uv to say.
         except (OSError, ValueError, RecursionError):
             continue
-    return told
+    return settings
 
 
 def _named(word: str) -> Index:
@@ -211,9 +212,9 @@ def for_uv(
     """
     pip = pip_settings(environment)
     variables = _certificates(environment, pip)
-    here, machine = _Told(), _uv(environment)
-    here.add(project)
-    if here.is_told or machine.is_told:
+    own, machine = _UvIndexes(), _uv(environment)
+    own.add(project)
+    if own.is_told or machine.is_told:
         return ForUv(variables)
     if pip.unread:
         raise UndecidedError(
@@ -223,7 +224,7 @@ def for_uv(
     if pip.trusted_hosts and not environment.get("UV_INSECURE_HOST"):
         variables["UV_INSECURE_HOST"] = " ".join(pip.trusted_hosts)
     links = ",".join(_readable(pip.find_links))
-    if links and not here.find_links and not machine.find_links:
+    if links and not own.find_links and not machine.find_links:
         variables["UV_FIND_LINKS"] = links
     if {option.partition(" ")[0] for option in options} & {"--index-url", "--no-index"}:
         return ForUv(variables)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.locks.pipsettings import pip_settings
-from buildmatrix.locks.where import (
+from buildmatrix.locks.machine_indexes import (
     PYPI,
     ForUv,
     configured,
@@ -17,6 +16,7 @@ from buildmatrix.locks.where import (
     for_uv,
     trusted_hosts,
 )
+from buildmatrix.locks.pipsettings import pip_settings
 
 CONF = ".config/pip/pip.conf"
 A, B, C, D = (f"https://{host}.example.com/simple" for host in "abcd")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from buildmatrix.locks.where import for_uv, local_path, places, uv_files
+from buildmatrix.locks.machine_indexes import for_uv, local_path, places, uv_files
 
 #: Files of one folder that are looked at; a folder with more is looked at anew in every run.
 MOST = 50_000
@@ -36,15 +36,15 @@ def local_state(
         options: index options of the requirements files.
         addresses: of files that requirements name, and of indexes that a target has.
     """
-    told = for_uv(environment, project, options)
-    found = places({**environment, **told.variables}, project, options)
+    forwarded = for_uv(environment, project, options)
+    locations = places({**environment, **forwarded.variables}, project, options)
     return [
         {name: value for name, value in environment.items() if name.startswith("UV_")},
-        [*told.variables.items()],
-        told.arguments,
+        [*forwarded.variables.items()],
+        forwarded.arguments,
         [[str(path), _text(path)] for path in uv_files(environment)],
-        [[place, _state(place, 0)] for place in found.find_links],
-        [[place, _state(place, _DEEPEST)] for place in (*found.indexes, *addresses)],
+        [[place, _state(place, 0)] for place in locations.find_links],
+        [[place, _state(place, _DEEPEST)] for place in (*locations.indexes, *addresses)],
     ]
 
 

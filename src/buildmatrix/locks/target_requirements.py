@@ -1,0 +1,168 @@
+"""What a target or a project asks for, with uv's say about where a distribution comes from."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.specifiers import InvalidSpecifier
+from packaging.utils import canonicalize_name
+
+from buildmatrix.errors import Problem, SpecError
+from buildmatrix.locks.projects import (
+    Project,
+    ProjectRequirement,
+    expand,
+    line_of_key,
+    reached,
+    read_project,
+)
+from buildmatrix.locks.requirement_files import add_file, add_line, check
+from buildmatrix.locks.requirement_set import RequirementSet, Unbuilt
+from buildmatrix.locks.selection import LockSelection
+from buildmatrix.locks.text import mapping, string, strings
+from buildmatrix.locks.uvsettings import settings_of, source_of
+from buildmatrix.parsing import parse_specifiers
+from buildmatrix.spec.model import Target
+from buildmatrix.text import shown
+
+
+def read_target_requirements(root: Path, target: Target) -> RequirementSet:
+    """What `target` asks for, as a lock for its image is made of it.
+
+    Raises `SpecError` with all problems: a file that is missing or is no text, a line that is no
+    requirement, a requirement that names something on this machine, a `pyproject.toml` that does
+    not say what it requires or does not support the target's Python.
+    """
+    requirements = RequirementSet(for_image=True)
+    add_target(requirements, root, target)
+    check(requirements)
+    return requirements
+
+
+def add_target(requirements: RequirementSet, root: Path, target: Target) -> None:
+    """Add the requirement files and the `pyproject.toml` of `target`, with its extras."""
+    for file in target.requirements:
+        add_file(requirements, root / file, posixpath.normpath(file))
+    if target.pyproject is not None:
+        extras = frozenset(map(canonicalize_name, target.extras))
+        label = posixpath.normpath(target.pyproject)
+        try:
+            add_project(requirements, LockSelection(root / target.pyproject, label, target, extras))
+        except SpecError as error:
+            requirements.problems += error.problems
+
+
+def add_project(requirements: RequirementSet, selection: LockSelection) -> None:
+    """Add the dependencies of the project `selection.path`, with the selected extras and groups.
+
+    Problems go to `requirements`; raises `SpecError` for a file that is missing or no TOML, and for
+    extras and groups that it does not have.
+    """
+    project = read_project(selection.path, selection.label)
+    requirements.files[selection.label] = project.data
+    _check_table(project, selection)
+    requirements.problems += [
+        *project.problems,
+        *_problems(project, selection, requirements.for_image),
+    ]
+    selection.check(project.extras, project.groups)
+    parts = {"", *selection.extras, *(f":{group}" for group in selection.groups)}
+    requirements.left_out = selection.left_out(
+        project.extras - reached(project, parts), project.groups
+    )
+    if not requirements.for_image:
+        requirements.settings = settings_of(selection.path.parent) or requirements.settings
+    for requirement in expand(project, parts):
+        _add(requirements, project, requirement, selection)
+
+
+def _check_table(project: Project, selection: LockSelection) -> None:
+    """Raise `SpecError` where only a table `[project]` could say what is asked for."""
+    if isinstance(project.document.get("project"), dict):
+        return
+    if selection.groups and not selection.extras:
+        return  # PEP 735: groups need no project.
+    poetry = "poetry" in mapping(project.document.get("tool"))
+    hint = f"name its {'`poetry.lock`' if poetry else 'lock'}, or a requirements file instead"
+    raise SpecError([Problem("there is no table `[project]`", project.label, hint=hint)])
+
+
+def _problems(project: Project, selection: LockSelection, for_image: bool) -> Iterator[Problem]:
+    """What keeps the table `[project]` from saying what the target gets."""
+    table = mapping(project.document.get("project"))
+    if not table:
+        return
+    dynamic = strings(table.get("dynamic"))
+
+    def problem(message: str, key: str, hint: str) -> Problem:
+        line = line_of_key(project.text, key, "project")
+        return Problem(message, project.label, line, hint=hint)
+
+    for key in ("name", "version") if for_image else ():  # uv refuses a project without
+        if not isinstance(table.get(key), str) and (key == "name" or key not in dynamic):
+            text = f"`[project]` needs a `{key}` that is a string"
+            yield problem(text, key, f'write `{key} = "..."`')
+    for key in ("dependencies", *(["optional-dependencies"] if selection.extras else [])):
+        if key in dynamic:
+            text = f"`{key}` is dynamic, so this file does not say what is installed"
+            yield problem(text, "dynamic", "name a requirements file instead")
+    specifier = table.get("requires-python", "")
+    try:
+        pythons = parse_specifiers(specifier) if isinstance(specifier, str) else None
+    except InvalidSpecifier:
+        pythons = None
+    if pythons is None:
+        if for_image:  # else whoever builds the project is told; nothing here depends on it
+            text = f"`requires-python` is {specifier!r}, and must be a version specifier"
+            yield problem(text, "requires-python", 'write `requires-python = ">=3.11"`')
+    elif not any(pythons.contains(f"{selection.target.python}.{patch}") for patch in range(100)):
+        python = selection.target.python
+        text = f"`requires-python` is `{specifier}`, and {selection.target.id} has Python {python}"
+        yield problem(text, "requires-python", f"allow {python} here, or leave the target out")
+
+
+def _add(
+    requirements: RequirementSet,
+    project: Project,
+    requirement: ProjectRequirement,
+    selection: LockSelection,
+) -> None:
+    # For a lock of an image uv reads the file itself.
+    source = (
+        {} if requirements.for_image else source_of(requirement.name, project.document, selection)
+    )
+    folder = selection.path.parent
+    origin = _origin(source)
+    if string(source.get("index")):
+        requirements.bound[requirement.name] = string(source["index"])
+        add_line(requirements, requirement.text, project.label, requirement.line, folder)
+    elif origin.endswith(".whl"):
+        add_line(
+            requirements, _at(requirement.parsed, origin), project.label, requirement.line, folder
+        )
+    elif origin:
+        if requirement.parsed.marker is None or selection.fits(str(requirement.parsed.marker)):
+            place = project.place(requirement)
+            requirements.unbuilt.append(Unbuilt(requirement.name, shown(origin), place))
+    else:
+        add_line(requirements, requirement.text, project.label, requirement.line, folder)
+
+
+def _origin(source: Mapping[str, object]) -> str:
+    """What an entry of `[tool.uv.sources]` names that is no index."""
+    if git := string(source.get("git")):
+        revision = next((string(source.get(key)) for key in ("rev", "tag", "branch")), "")
+        return f"git+{git}" + (f"@{revision}" if revision else "")
+    if source.get("workspace") is True:
+        return "this workspace"
+    place = string(source.get("url")) or string(source.get("path"))
+    return posixpath.normpath(place) if place and "://" not in place else place
+
+
+def _at(requirement: Requirement, address: str) -> str:
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    marker = f" ; {requirement.marker}" if requirement.marker else ""
+    return f"{requirement.name}{extras} @ {address}{marker}"
