@@ -12,6 +12,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import IO, Literal
 
 from buildmatrix.trees import zstd
@@ -72,6 +73,15 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
+class Attributes:
+    """Who owns an entry of an archive, and its permission bits, with setuid, setgid and sticky."""
+
+    mode: int
+    uid: int = 0
+    gid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class TarMember:
     """One entry of an archive. `name` as stored; see `plain` for a path that can be trusted."""
 
@@ -81,6 +91,8 @@ class TarMember:
     data: Slice | None = None
     #: Target of a link, as stored.
     target: str = ""
+    #: None where whoever read the archive had no use for them.
+    attributes: Attributes | None = None
 
 
 def members(archive: Slice) -> Iterator[TarMember]:
@@ -109,16 +121,23 @@ def members(archive: Slice) -> Iterator[TarMember]:
 
 
 def _member(info: tarfile.TarInfo, archive: Slice) -> TarMember:
+    attributes = _attributes(info.mode & 0o7777, info.uid, info.gid)
     if info.issym():
-        return TarMember(info.name, "symlink", target=info.linkname)
+        return TarMember(info.name, "symlink", None, info.linkname, attributes)
     if info.islnk():
-        return TarMember(info.name, "hardlink", target=info.linkname)
+        return TarMember(info.name, "hardlink", None, info.linkname, attributes)
     if info.isdir():
-        return TarMember(info.name, "folder")
+        return TarMember(info.name, "folder", attributes=attributes)
     if info.isreg():
-        data = Slice(archive, info.offset_data, info.size)
-        return TarMember(info.name, "file", None if info.issparse() else data)
-    return TarMember(info.name, "other")
+        data = None if info.issparse() else Slice(archive, info.offset_data, info.size)
+        return TarMember(info.name, "file", data, attributes=attributes)
+    return TarMember(info.name, "other", attributes=attributes)
+
+
+@lru_cache(maxsize=4096)
+def _attributes(mode: int, uid: int, gid: int) -> Attributes:
+    """One object for the many entries that have the same."""
+    return Attributes(mode, uid, gid)
 
 
 def plain(name: str) -> str | None:

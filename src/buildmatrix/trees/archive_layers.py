@@ -10,8 +10,9 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Literal
 
-from buildmatrix.trees.archive import Slice, TarMember, members, plain
+from buildmatrix.trees.archive import Attributes, Slice, TarMember, members, plain
 from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble, Unreadable
 
 #: Prefix of a file that hides its namesake of the layers below, and the name that hides all of
@@ -26,6 +27,9 @@ MOST_LINKS = 40
 DEEPEST = 128
 #: Components that a name may have with the links in it; PATH_MAX allows half of them.
 MOST_COMPONENTS = 4096
+#: Of a folder that no layer has an entry for, and of what was read without them.
+_FOLDER = Attributes(0o755)
+_FILE = Attributes(0o644)
 
 
 @dataclass(eq=False, slots=True)
@@ -40,17 +44,33 @@ class _LayerFile:
     names: int = 0
     #: A number of its own.
     number: int = 0
+    attributes: Attributes = _FILE
 
 
 @dataclass(eq=False, slots=True)
 class _LayerLink:
     target: str
     layer: int
+    attributes: Attributes = _FILE
 
 
 @dataclass(eq=False, slots=True)
 class _LayerFolder:
     entries: dict[str, _LayerFolder | _LayerFile | _LayerLink] = field(default_factory=dict)
+    attributes: Attributes = _FOLDER
+
+
+@dataclass(frozen=True, slots=True)
+class MergedEntry:
+    """An entry of the merged layers, as one would unpack it."""
+
+    path: str
+    kind: Literal["file", "folder", "symlink"]
+    attributes: Attributes
+    #: Target of a link, as stored.
+    target: str = ""
+    #: The same number for all names of one file.
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +164,19 @@ class LayeredTree(Tree):
         if folder is None:
             self._troubles[path] = "its folder is a file, or a link that leads nowhere"
             return
-        if member.kind == "folder" and isinstance(folder.entries.get(name), _LayerFolder):
+        present = folder.entries.get(name)
+        if member.kind == "folder" and isinstance(present, _LayerFolder):
+            present.attributes = member.attributes or _FOLDER
             return
+        attributes = member.attributes or _FILE
         if member.kind != "hardlink":
             self._take(folder.entries.get(name), path, replaced=member.kind == "file")
         if member.kind == "folder":
-            folder.entries[name] = _LayerFolder()
+            folder.entries[name] = _LayerFolder(attributes=member.attributes or _FOLDER)
         elif member.kind == "symlink":
-            folder.entries[name] = _LayerLink(member.target, self._layer)
+            folder.entries[name] = _LayerLink(member.target, self._layer, attributes)
         elif member.kind == "file":
-            folder.entries[name] = _LayerFile(member.data, self._layer)
+            folder.entries[name] = _LayerFile(member.data, self._layer, attributes=attributes)
             self.sizes[-1] += member.data.size if member.data is not None else 0
         elif member.kind == "hardlink":
             self._add_link(path, member.target, folder, name)
@@ -206,6 +229,26 @@ class LayeredTree(Tree):
         return trail[-1]
 
     # Reading
+
+    def entries(self) -> Iterator[MergedEntry]:
+        """Every folder, file and link; a folder comes before what is in it.
+
+        The folder of each path is a folder of the tree, and no link. Files that cannot be opened
+        are among them; devices, which are no part of a tree, are not.
+        """
+        yield MergedEntry("", "folder", self._root.attributes)
+        ahead = [("", self._root)]
+        while ahead:
+            prefix, folder = ahead.pop()
+            for name, entry in sorted(folder.entries.items(), key=lambda item: item[0]):
+                path = prefix + name
+                if isinstance(entry, _LayerFolder):
+                    ahead.append((f"{path}/", entry))
+                    yield MergedEntry(path, "folder", entry.attributes)
+                elif isinstance(entry, _LayerLink):
+                    yield MergedEntry(path, "symlink", entry.attributes, entry.target)
+                else:
+                    yield MergedEntry(path, "file", entry.attributes, number=entry.number)
 
     def walk(self) -> Iterator[File | Symlink | Trouble]:
         """See `Tree.walk`: depth first, the names of each folder sorted."""
