@@ -24,14 +24,14 @@ _FRESH = 60
 
 
 @contextmanager
-def scratch(purpose: str) -> Iterator[Path]:
+def scratch(purpose: str, folder: Path | None = None) -> Iterator[Path]:
     """A new folder (mode 0700), removed at the end; `purpose` is a word in its name.
 
-    Raises OSError.
+    It lies in `folder`, or where this machine has its temporary files. Raises OSError.
     """
-    _sweep_once(tempfile.gettempdir())
+    _sweep_once(tempfile.gettempdir() if folder is None else str(folder))
     with tempfile.TemporaryDirectory(
-        prefix=f"{_PREFIX}{purpose}.", ignore_cleanup_errors=True
+        prefix=f"{_PREFIX}{purpose}.", dir=folder, ignore_cleanup_errors=True
     ) as name:
         held = os.open(name, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -66,6 +66,12 @@ def _remove_if_left(path: str) -> None:
         if is_ours and abs(time.time() - found.st_ctime) > _FRESH:
             # Whoever works in it holds this; the system lets go of it when a process ends.
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The files of an image have its rights; what is opened is listed after it.
+            for place, folders, _ in os.walk(path):
+                for name in folders:
+                    inner = Path(place, name)
+                    if not inner.is_symlink():
+                        inner.chmod(0o700)
             shutil.rmtree(path, ignore_errors=True)
     finally:
         os.close(held)
