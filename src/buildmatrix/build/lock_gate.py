@@ -112,5 +112,5 @@ class LockGate:
             moved = replace(finding, path=f"{folder}/{finding.path}", evidence=evidence)
             for settled in self.judge.settled([moved]):
                 if settled.waived is not None:
-                    return replace(finding, waived=settled.waived)
+                    return replace(finding, waived=settled.waived, acceptance=settled.acceptance)
         return finding

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from buildmatrix.rules.model import Finding
+from buildmatrix.rules.model import Acceptance, Finding
 
 #: What a finding says that is in the baseline, where others have the reason of a waiver.
 REASON = "it is in the baseline report"
+_ACCEPTANCE = Acceptance(by="baseline", reason=REASON)
 
 
 def apply(findings: Iterable[Finding], fingerprints: Collection[str]) -> tuple[Finding, ...]:
@@ -17,7 +18,7 @@ def apply(findings: Iterable[Finding], fingerprints: Collection[str]) -> tuple[F
     Fingerprints hold no target and no version: a baseline outlives upgrades and renamed targets.
     """
     return tuple(
-        replace(finding, waived=REASON)
+        replace(finding, waived=REASON, acceptance=_ACCEPTANCE)
         if finding.waived is None and finding.fingerprint in fingerprints
         else finding
         for finding in findings

@@ -80,6 +80,18 @@ class Fix:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Acceptance:
+    """Who accepted a finding, why, and until when."""
+
+    #: A `[[waive]]` table, the ignored advisories of the policy, or a report of before.
+    by: Literal["waiver", "advisory", "baseline"]
+    reason: str
+    owner: str | None = None
+    #: The last day that it holds, `YYYY-MM-DD`; a baseline has none.
+    expires: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """A rule's statement about a target."""
 
@@ -103,6 +115,8 @@ class Finding:
     fingerprint: Fingerprint = ""
     #: Reason of the waiver that covers it, if any.
     waived: str | None = None
+    #: The same in parts, where this run accepted it.
+    acceptance: Acceptance | None = field(default=None, metadata=IN_MEMORY)
     #: Further targets that it is about: their one cause makes it one finding.
     also: tuple[str, ...] = ()
     #: Known vulnerabilities that it is about, without those that the specification ignores.

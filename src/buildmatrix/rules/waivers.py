@@ -13,7 +13,7 @@ from datetime import date
 from buildmatrix.catalogue.names import matches, matches_any
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.rules.findings import fingerprint
-from buildmatrix.rules.model import Finding, Fix, Severity
+from buildmatrix.rules.model import Acceptance, Finding, Fix, Severity
 from buildmatrix.rules.registry import BY_CODE
 from buildmatrix.spec.model import Waiver
 
@@ -42,7 +42,7 @@ def apply(
     return tuple(
         next(
             (
-                replace(finding, waived=_reason(waiver))
+                replace(finding, waived=_reason(waiver), acceptance=_acceptance(waiver))
                 for waiver in valid
                 if covers(waiver, finding)
             ),
@@ -87,6 +87,15 @@ def covers(waiver: Waiver, finding: Finding) -> bool:
 
 def _reason(waiver: Waiver) -> str:
     return f"{waiver.reason} ({waiver.owner}, until {waiver.expires.isoformat()})"
+
+
+def _acceptance(waiver: Waiver) -> Acceptance:
+    return Acceptance(
+        by="waiver",
+        reason=waiver.reason,
+        owner=waiver.owner,
+        expires=waiver.expires.isoformat(),
+    )
 
 
 def _stale(
