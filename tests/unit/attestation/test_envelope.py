@@ -1,0 +1,140 @@
+"""Envelopes, bundles and statements, against what cosign wrote and what securesystemslib reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from securesystemslib.dsse import Envelope as OtherEnvelope
+from securesystemslib.exceptions import VerificationError
+from securesystemslib.signer import SSlibKey
+
+from buildmatrix.attestation import bundle, statement
+from buildmatrix.attestation.envelope import IN_TOTO, Envelope, EnvelopeSignature
+from buildmatrix.attestation.keys import read_private, read_public
+
+VECTORS = Path(__file__).parent / "vectors"
+DIGEST = "sha256:" + "ab" * 32
+PAYLOAD = statement.statement("registry.example.com/demo", DIGEST, "urn:example:1", b'{"a": 1}')
+
+
+@pytest.mark.parametrize("name", ["cosign", "ed25519"])
+def test_securesystemslib_agrees_with_a_signed_envelope(name: str) -> None:
+    envelope = Envelope.signed(PAYLOAD, read_private(VECTORS / f"{name}.key", "secret"))
+    plain = json.loads(msgspec.json.encode(envelope))
+    plain["signatures"] = [{"keyid": "a", "sig": plain["signatures"][0]["sig"]}]
+    other = OtherEnvelope.from_dict(plain)
+    public = load_pem_public_key((VECTORS / f"{name}.pub").read_bytes())
+    key = SSlibKey.from_crypto(public, keyid="a")
+    assert list(other.verify([key], threshold=1)) == ["a"]
+    changed = OtherEnvelope(other.payload + b" ", other.payload_type, other.signatures)
+    with pytest.raises(VerificationError):
+        changed.verify([key], threshold=1)
+
+
+def test_an_envelope_of_cosign_is_read_and_confirmed() -> None:
+    held = bundle.parse((VECTORS / "bundle.json").read_bytes())
+    key = read_public(VECTORS / "cosign.pub")
+    assert held.dsse_envelope is not None
+    assert held.dsse_envelope.signer([read_public(VECTORS / "ed25519.pub"), key]) is key
+    assert held.verification_material.public_key.hint == key.hint
+    said = statement.parse(held.dsse_envelope.payload)
+    assert said.predicate_type == "https://buildmatrix.dev/verdict/v1"
+    assert bytes(said.predicate) == b'{"x":1}'
+
+
+def test_a_bundle_has_the_form_that_cosign_gives_it() -> None:
+    key = read_private(VECTORS / "cosign.key", "secret")
+    ours = json.loads(bundle.bundled(Envelope.signed(PAYLOAD, key), key.public.hint))
+    theirs = json.loads((VECTORS / "bundle.json").read_bytes())
+
+    def shape(value: object) -> object:
+        if isinstance(value, dict):
+            return {name: shape(item) for name, item in value.items()}
+        return [shape(item) for item in value] if isinstance(value, list) else type(value)
+
+    assert shape(ours) == shape(theirs)
+    assert ours["mediaType"] == theirs["mediaType"]
+
+
+@pytest.mark.parametrize("part", ["payload", "payload_type", "sig", "none"])
+def test_a_changed_envelope_has_no_signer(part: str) -> None:
+    key = read_private(VECTORS / "cosign.key", "secret")
+    envelope = Envelope.signed(PAYLOAD, key)
+    assert envelope.signer([key.public]) is key.public
+    changed = {
+        "payload": msgspec.structs.replace(envelope, payload=PAYLOAD + b" "),
+        "payload_type": msgspec.structs.replace(envelope, payload_type=IN_TOTO + " "),
+        "sig": msgspec.structs.replace(
+            envelope, signatures=(EnvelopeSignature(envelope.signatures[0].sig[:-1] + b"x"),)
+        ),
+        "none": msgspec.structs.replace(envelope, signatures=()),
+    }[part]
+    assert changed.signer([key.public]) is None
+
+
+def test_lengths_are_part_of_what_is_signed() -> None:
+    """A type and a payload cannot be cut elsewhere: the signature is of both with their lengths."""
+    key = read_private(VECTORS / "cosign.key", "secret")
+    one = Envelope(b"c", "a b", (EnvelopeSignature(key.sign(b"DSSEv1 3 a b 1 c")),))
+    assert one.signer([key.public]) is not None
+    assert Envelope(b"b c", "a", one.signatures).signer([key.public]) is None
+
+
+def test_a_second_signature_may_be_the_one() -> None:
+    first = Envelope.signed(PAYLOAD, read_private(VECTORS / "openssl.pem", None))
+    key = read_private(VECTORS / "cosign.key", "secret")
+    both = (*first.signatures, *Envelope.signed(PAYLOAD, key).signatures)
+    envelope = msgspec.structs.replace(first, signatures=both)
+    assert envelope.signer([key.public]) is key.public
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b'"' + b"\xff" * 10,
+        b"[" * 100_000,
+        b'{"dsseEnvelope": ' * 10_000,
+        b'{"dsseEnvelope": {"payload": "!", "payloadType": "a"}}',
+        b'{"dsseEnvelope": {"payload": 7, "payloadType": "a"}}',
+        b'{"dsseEnvelope": {"payload": "AAAA"}}',
+        b'{"dsseEnvelope": {"payload": "", "payloadType": "a", "signatures": [{"sig": null}]}}',
+        b'{"verificationMaterial": {"publicKey": {"hint": {}}}}',
+    ],
+)
+def test_hostile_bundles_are_refused_with_one_kind_of_error(data: bytes) -> None:
+    with pytest.raises(ValueError):
+        bundle.parse(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        b"[" * 100_000,
+        b'{"_type": "https://in-toto.io/Statement/v2", "subject": [], "predicateType": "", '
+        b'"predicate": {}}',
+        b'{"_type": "https://in-toto.io/Statement/v1", "subject": [{"digest": {"sha256": 7}}], '
+        b'"predicateType": "", "predicate": {}}',
+        b'{"_type": "https://in-toto.io/Statement/v1", "subject": {}, "predicateType": "", '
+        b'"predicate": {}}',
+    ],
+)
+def test_hostile_statements_are_refused_with_one_kind_of_error(data: bytes) -> None:
+    with pytest.raises(ValueError):
+        statement.parse(data)
+
+
+def test_a_statement_is_about_the_digests_of_its_subjects() -> None:
+    said = statement.parse(PAYLOAD)
+    assert said.is_about(DIGEST)
+    assert not said.is_about("sha512:" + "ab" * 32)
+    assert not said.is_about("sha256:" + "cd" * 32)
+    assert not said.is_about("")
+    assert json.loads(PAYLOAD)["_type"] == "https://in-toto.io/Statement/v1"
