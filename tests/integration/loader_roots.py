@@ -236,14 +236,14 @@ def in_process(resolution: Resolution, program: str = PROGRAM) -> list[Needed]:
     for entry in resolution.needed:
         by_binary.setdefault(entry.binary, []).append(entry)
     entries = list(resolution.preloaded)
-    ahead = [program, *(entry.found for entry in entries if entry.found is not None)]
+    ahead = [program, *(entry.path for entry in entries if entry.path is not None)]
     seen = set(ahead)
     while ahead:
         for entry in by_binary.get(ahead.pop(), ()):
             entries.append(entry)
-            if entry.found is not None and entry.found not in seen:
-                seen.add(entry.found)
-                ahead.append(entry.found)
+            if entry.path is not None and entry.path not in seen:
+                seen.add(entry.path)
+                ahead.append(entry.path)
     return entries
 
 
@@ -251,7 +251,7 @@ def answers(resolution: Resolution) -> dict[str, set[str | None]]:
     """Name → files that the model has a process load for it."""
     modelled: dict[str, set[str | None]] = {}
     for entry in in_process(resolution):
-        modelled.setdefault(entry.name, set()).add(entry.found)
+        modelled.setdefault(entry.name, set()).add(entry.path)
     return modelled
 
 

@@ -91,7 +91,7 @@ def test_runpath_is_not_inherited(root: GlibcRoot) -> None:
     root.add("opt/app/lib/libb.so", Object())
     resolution = assert_same(root)
     (entry,) = [n for n in resolution.needed if n.name == "libb.so"]
-    assert entry.found is None
+    assert entry.path is None
     assert entry.anywhere == ("opt/app/lib/libb.so",)
     assert resolution.missing == ()
 
@@ -129,7 +129,7 @@ def test_a_library_of_another_machine_is_passed_over(root: GlibcRoot) -> None:
     root.add("opt/two/liba.so", Object())
     resolution = assert_same(root)
     (entry,) = [n for n in resolution.needed if n.name == "liba.so"]
-    assert entry.found == "opt/two/liba.so"
+    assert entry.path == "opt/two/liba.so"
 
 
 def test_folders_of_ld_so_conf_answer_to_sonames_only(root: GlibcRoot) -> None:
@@ -151,7 +151,7 @@ def test_the_cache_answers_with_a_soname_before_a_default_folder_does_with_a_fil
     root.add(f"{last}/liba.so", Object(soname="liba.so"))
     root.configure("/opt/conf")
     (entry,) = in_process(assert_same(root))
-    assert entry.found == f"{last}/liba.so"
+    assert entry.path == f"{last}/liba.so"
 
 
 def test_default_folders_do_not_count_for_nodeflib(root: GlibcRoot, toolchain: Toolchain) -> None:
@@ -179,7 +179,7 @@ def test_an_absolute_link_to_a_folder_begins_at_the_tree_s_root(root: GlibcRoot)
     root.add("opt/one/inner/liba.so", Object())
     (root.path / "opt/links").symlink_to("/opt/one")
     (entry,) = in_process(assert_same(root))
-    assert entry.found == "opt/one/inner/liba.so"
+    assert entry.path == "opt/one/inner/liba.so"
 
 
 def test_a_merged_usr_is_followed(tmp_path: Path, toolchain: Toolchain) -> None:
@@ -209,7 +209,7 @@ def test_the_best_hwcaps_folder_that_the_processor_can_use_comes_first(
     root.add(f"{place}/liba.so", Object(soname="liba.so"))
     root.configure("/opt/conf")
     (entry,) = in_process(assert_same(root))
-    assert entry.found == f"{place}/glibc-hwcaps/{levels[0]}/liba.so"
+    assert entry.path == f"{place}/glibc-hwcaps/{levels[0]}/liba.so"
 
 
 def test_a_cache_that_is_out_of_date_is_believed(root: GlibcRoot) -> None:
@@ -249,7 +249,7 @@ def test_libraries_of_ld_so_preload_join_every_program(root: GlibcRoot) -> None:
     preload.write_text("# a comment\n/opt/two/libb.so\n")
     resolution = assert_same(root)
     assert rule_of(resolution, "opt/one/liba.so", "libb.so") == "loaded"
-    assert [one.found for one in resolution.preloaded] == ["opt/two/libb.so"]
+    assert [one.path for one in resolution.preloaded] == ["opt/two/libb.so"]
 
 
 @DRAWN

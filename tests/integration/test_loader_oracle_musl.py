@@ -105,7 +105,7 @@ def test_the_environment_comes_before_rpath(root: MuslRoot) -> None:
     for folder in ("opt/one", "opt/two"):
         root.add(f"{folder}/liba.so", Object())
     (entry,) = in_process(assert_same(root, "/opt/two"))
-    assert (entry.found, entry.rule) == ("opt/two/liba.so", "environment")
+    assert (entry.path, entry.rule) == ("opt/two/liba.so", "environment")
 
 
 def test_a_soname_answers_to_nobody(root: MuslRoot) -> None:

@@ -114,7 +114,7 @@ def test_the_search_rule_and_whose_it_is_are_those_that_ld_so_tells(root: Root) 
             assert f"/{edge.by}" == one.by
         assert edge.folder is not None
         assert (root.path / edge.folder.lstrip("/")).resolve() == (
-            root.path / one.found.lstrip("/")
+            root.path / one.path.lstrip("/")
         ).parent.resolve()
 
 

@@ -86,12 +86,12 @@ _TARGETS = {
 #: Machines of bitcode that is for an accelerator; the rest is code of the host.
 _DEVICE_TRIPLES = re.compile(r"(nvptx|amdgcn|r600|spir|spirv|amdil|hsail)")
 
-#: Members whose troubles are told.
+#: Members whose troubles are reported.
 _MOST_UNREAD = 16
 
 
 def kind_of(name: str, head: bytes) -> str | None:
-    """The kind of a file from its name and its first `HEAD` bytes; None when it is none of these.
+    """The kind of a file from its name and its first `HEAD` bytes; None for any other file.
 
     Objects for the host are none.
     """
@@ -111,7 +111,7 @@ def read_device_file(
 ) -> DeviceFile | None:
     """What the file `name` says; None when it is none that matters (see `kind_of`).
 
-    Code whose architecture the bytes do not tell has a note with the reason; trouble is told in
+    Code whose architecture the bytes do not show has a note with the reason; trouble is in
     `DeviceFile.unread`. Time and memory are bounded; for a part of a file, `spent` is what the
     other parts cost.
 
@@ -142,7 +142,7 @@ def _summed(entries: Iterable[CodeEntry]) -> tuple[DeviceCode, ...]:
     sums = Sums([])
     for entry in entries:
         sums.add(entry)
-    return sums.found()
+    return sums.device_code()
 
 
 def _unknown(kind: str, size: int, why: str) -> CodeEntry:
@@ -183,10 +183,10 @@ def _read_program(source: ByteSource, size: int, kind: str) -> list[CodeEntry]:
 
 
 def _target(kind: str, head: bytes) -> str | None:
-    found = _TARGETS[kind].search(head)
-    if found is None:
+    match = _TARGETS[kind].search(head)
+    if match is None:
         return None
-    groups = {name: value.decode() for name, value in found.groupdict().items() if value}
+    groups = {name: value.decode() for name, value in match.groupdict().items() if value}
     if "sm" in groups:
         return groups["sm"].replace("sm_", "compute_")
     return f"compute_{groups['cc']}" if "cc" in groups else groups["arch"]
@@ -204,7 +204,7 @@ def _read_archive(source: ByteSource, size: int) -> DeviceFile:
         count += 1
         try:
             inner = archive.MemberSource(source, member)
-            # What an object of an archive loads is told by the library that it is linked into.
+            # What an object of an archive loads shows in the library that it is linked into.
             elf = read_elf(inner, member.size, names=False, spent=spent)
         except Malformed as problem:
             if len(unread) < _MOST_UNREAD:
@@ -212,18 +212,18 @@ def _read_archive(source: ByteSource, size: int) -> DeviceFile:
             continue
         # A member may be bitcode or a fat binary by itself; archives in archives link nothing.
         plain = elf is None and kind_of("", inner.read(0, HEAD)) != "a"
-        found = read_device_file(inner, member.size, "", spent) if plain else elf
-        if found is None:
+        facts = read_device_file(inner, member.size, "", spent) if plain else elf
+        if facts is None:
             continue
-        for code in found.device_code:
+        for code in facts.device_code:
             sums.merge(replace(code, offset=code.offset + member.offset))
-        for mark in found.marks:
+        for mark in facts.marks:
             marks.setdefault(mark.name, Mark(mark.name, mark.offset + member.offset))
-        for why in found.unread if len(unread) < _MOST_UNREAD else ():
+        for why in facts.unread if len(unread) < _MOST_UNREAD else ():
             unread.setdefault(f"a member: {why}")
     return DeviceFile(
         kind="a",
-        device_code=sums.found(),
+        device_code=sums.device_code(),
         marks=tuple(marks.values()),
         members=count,
         unread=(*troubles, *unread),

@@ -8,10 +8,10 @@ Single bytes of the end may be unknown. Of those it is known which are copies of
 can only be zero, numbers that would point behind the file otherwise; and most names of sections are
 those that every linker writes.
 
-Nobody has seen that the bytes of the end are the right ones: they were read from the middle of a
+Nothing proves that the bytes of the end are the right ones: they were read from the middle of a
 deflated stream. So a table counts only where it agrees with the program headers, which are sure: on
 where the dynamic section lies, the header of unwinding, and everything that is loaded, with no two
-sections in one place. Then it may take away from the data that those tell, never add to it; and
+sections in one place. Then it may take away from the data that those declare, never add to it; and
 what no section claims, or one whose name is unknown, stays data.
 """
 
@@ -22,10 +22,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
 
+from buildmatrix.binaries.head_facts import ReadingPlan, plan_of
 from buildmatrix.binaries.model import Elf
 from buildmatrix.binaries.passing import PassingSearch
-from buildmatrix.binaries.reader import sections_told
-from buildmatrix.binaries.telling import ReadingPlan, plan_of
+from buildmatrix.binaries.reader import named_sections
 from buildmatrix.elf import layout as abi
 from buildmatrix.elf.dynamic import Dynamic
 from buildmatrix.elf.headers import (
@@ -84,13 +84,13 @@ class BinaryEnd(Protocol):
     def codes(self, start: int, stop: int) -> list[int]:
         """The bytes between two of them: values below `UNKNOWN`, or what stands in for one."""
 
-    def known(self, start: int, stop: int) -> bytes | None:
+    def known_bytes(self, start: int, stop: int) -> bytes | None:
         """The bytes between two of them; None where one is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sections:
-    """What the end of a file tells."""
+    """What the end of a file shows."""
 
     #: Those with a name; none where some linker put the names before large tables.
     named: tuple[Section, ...]
@@ -108,16 +108,16 @@ class Sections:
 
 
 def with_sections(elf: Elf, sections: Sections) -> Elf:
-    """`elf`, which was read in part, with what the end of its file tells."""
+    """`elf`, which was read in part, with what the end of its file shows."""
     behind = sum(max(0, end - max(start, elf.read or 0)) for start, end in sections.data)
     unread_data = min(behind, elf.unread_data)
     return replace(elf, sections=sections.named or elf.sections, unread_data=unread_data)
 
 
 def read_end(page: bytes, end: BinaryEnd, size: int) -> Sections | None:
-    """What the `end` of a file of `size` bytes tells, whose beginning is `page`.
+    """What the `end` of a file of `size` bytes shows, whose beginning is `page`.
 
-    None where it does not tell where all sections are, or tells what cannot be.
+    None where it does not show where all sections are, or shows what cannot be.
     """
     try:
         headers = read_headers(CachedSource(BytesSource(page), len(page)))
@@ -133,22 +133,22 @@ def read_end(page: bytes, end: BinaryEnd, size: int) -> Sections | None:
     codes = end.codes(start, start + count * row)
     if len(codes) < count * row:
         return None
-    known = _Known()
+    byte_values = _ByteValues()
     fields = [_fields(codes[at : at + row], headers.layout) for at in range(0, len(codes), row)]
-    rows = _told(fields, known)
+    rows = _rows(fields, byte_values)
     if rows is None or not _agrees(rows, names_index, headers, size):
         return None
     names_at, names_size = rows[names_index].offset, rows[names_index].size
     at = names_at - (size - len(end))
     names = end.codes(at, at + min(names_size, MOST_NAME_BYTES)) if at >= 0 else []
-    sections = _named(rows, names, known)
+    sections = _named(rows, names, byte_values)
     headers = replace(headers, sections=sections)
     plan = plan_of(headers, size)
     linking = tuple(_linking(plan, end, size))
     dynamic = [segment for segment in headers.segments if segment.type == abi.PT_DYNAMIC]
     moved = plan.moved or dynamic
     return Sections(
-        sections_told(headers),
+        named_sections(headers),
         tuple(_data(headers, size)),
         () if names else tuple(_likely(rows)),
         linking,
@@ -157,8 +157,8 @@ def read_end(page: bytes, end: BinaryEnd, size: int) -> Sections | None:
     )
 
 
-def _likely(rows: Sequence[_Row]) -> Iterator[Section]:
-    """Sections that may be those of `_LONE`, as far as all but their names tells."""
+def _likely(rows: Sequence[_SectionRow]) -> Iterator[Section]:
+    """Sections that may be those of `_LONE`, judged by everything but their names."""
     starts = sorted({row.name_at for row in rows})
     lengths = {start: stop - start - 1 for start, stop in pairwise(starts)}
     for row in rows:
@@ -171,14 +171,14 @@ def _likely(rows: Sequence[_Row]) -> Iterator[Section]:
 def _linking(plan: ReadingPlan, end: BinaryEnd, size: int) -> Iterator[tuple[int, bytes]]:
     """Runs of known bytes of the segments that the loader links by."""
     first = size - len(end)
-    wanted = [item for item in plan.headers.segments if item.type == abi.PT_DYNAMIC]
-    for segment in (*wanted, *plan.moved):
+    dynamic = [item for item in plan.headers.segments if item.type == abi.PT_DYNAMIC]
+    for segment in (*dynamic, *plan.moved):
         run = bytearray()
         stop = min(size, segment.offset + segment.size)
         at = begin = max(segment.offset, first)
         while at < stop:
             length = min(_RUN, stop - at)
-            data = end.known(at - first, at - first + length)
+            data = end.known_bytes(at - first, at - first + length)
             if data is not None:
                 run += data
             elif run:
@@ -202,7 +202,7 @@ def shows(copies: Sequence[bytes], section: str) -> bool:
         search = PassingSearch([Region(0, len(copy), None, executable=False)])
         search.feed(copy)
         search.finish()
-        device_codes = search.found.device_code
+        device_codes = search.results.device_code
         places.append(
             {(code.offset, code.arch) for code in device_codes if code.arch and code.kind in kinds}
         )
@@ -212,7 +212,7 @@ def shows(copies: Sequence[bytes], section: str) -> bool:
 _Field = Sequence[int]
 
 
-class _Known:
+class _ByteValues:
     """What unknown bytes turned out to be."""
 
     def __init__(self) -> None:
@@ -236,7 +236,7 @@ class _Known:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _SectionRow:
     """One section, without its name."""
 
     name_at: int
@@ -262,7 +262,7 @@ def _fields(row: _Field, layout: Layout) -> tuple[_Field, ...]:
     return tuple(row[start:stop][::step] for start, stop in ends)
 
 
-def _told(fields: Sequence[Sequence[_Field]], known: _Known) -> list[_Row] | None:
+def _rows(fields: Sequence[Sequence[_Field]], byte_values: _ByteValues) -> list[_SectionRow] | None:
     """All sections; None where one of them may be anywhere."""
     for name, kind, flags, _, offset, size in fields:
         # No name is 64 KiB away, and no section a terabyte. Types with a low number are small, or
@@ -270,18 +270,24 @@ def _told(fields: Sequence[Sequence[_Field]], known: _Known) -> list[_Row] | Non
         widths = ((name, 2), (kind, 1 if kind[0] < _GNU_TYPES else 4), (flags, 4))
         for field, width in (*widths, (offset, 5), (size, 5)):
             for code in field[width:]:
-                known.learn(code, 0)
+                byte_values.learn(code, 0)
     rows = []
     for name, kind, flags, address, offset, size in fields:
-        name_at, type_, flag_bits = known.number(name), known.number(kind), known.number(flags)
-        place, length = known.number(offset), known.number(size)
+        name_at, type_, flag_bits = (
+            byte_values.number(name),
+            byte_values.number(kind),
+            byte_values.number(flags),
+        )
+        place, length = byte_values.number(offset), byte_values.number(size)
         if name_at is None or type_ is None or flag_bits is None or place is None or length is None:
             return None
-        rows.append(_Row(name_at, type_, flag_bits, known.number(address), place, length))
+        rows.append(
+            _SectionRow(name_at, type_, flag_bits, byte_values.number(address), place, length)
+        )
     return rows
 
 
-def _agrees(rows: Sequence[_Row], names_index: int, headers: Headers, size: int) -> bool:
+def _agrees(rows: Sequence[_SectionRow], names_index: int, headers: Headers, size: int) -> bool:
     """Whether this can be the table of the file whose header and segments those are."""
     first, names = rows[0], rows[names_index]
     if any((first.name_at, first.type, first.flags, first.offset, first.size)):
@@ -302,7 +308,7 @@ def _agrees(rows: Sequence[_Row], names_index: int, headers: Headers, size: int)
     return all(_is_loaded(row, headers) for row in on_disk if row.flags & abi.SHF_ALLOC)
 
 
-def _is_loaded(row: _Row, headers: Headers) -> bool:
+def _is_loaded(row: _SectionRow, headers: Headers) -> bool:
     """Whether a segment brings the section to its address."""
     return any(
         segment.type == abi.PT_LOAD
@@ -320,7 +326,7 @@ def _data(headers: Headers, size: int) -> Iterator[tuple[int, int]]:
         item.offset
         for item in (
             *device_regions(headers, size),
-            *(one for one in host_regions(headers, Dynamic(), size) if not one.executable),
+            *(region for region in host_regions(headers, Dynamic(), size) if not region.executable),
         )
     }
     passed_over = [
@@ -344,36 +350,40 @@ def _without(start: int, stop: int, parts: Iterable[tuple[int, int]]) -> Iterato
         yield start, stop
 
 
-def _named(rows: Sequence[_Row], names: Sequence[int], known: _Known) -> tuple[SectionHeader, ...]:
+def _named(
+    rows: Sequence[_SectionRow], names: Sequence[int], byte_values: _ByteValues
+) -> tuple[SectionHeader, ...]:
     """The sections with their names, as far as those are known."""
     named = [""] * len(rows)
     if names:
-        known.learn(names[0], 0)
+        byte_values.learn(names[0], 0)
     for _ in range(2 if names else 0):  # letters of one name are those of others
-        named = [_name(names[row.name_at : row.name_at + LONGEST_NAME], known) for row in rows]
+        named = [
+            _name(names[row.name_at : row.name_at + LONGEST_NAME], byte_values) for row in rows
+        ]
     return tuple(
         SectionHeader(name, row.type, row.flags, row.offset, row.size, 0)
         for name, row in zip(named, rows, strict=True)
     )
 
 
-def _name(codes: _Field, known: _Known) -> str:
+def _name(codes: _Field, byte_values: _ByteValues) -> str:
     """The name that begins here, with a question mark for each letter that is not known."""
-    letters = [known.of(code) for code in codes]
+    letters = [byte_values.of(code) for code in codes]
     fitting = [name for name in _NAMES if _fits(name, letters)]
     if len(fitting) == 1:
         for code, letter in zip(codes, fitting[0], strict=False):
-            known.learn(code, letter)
+            byte_values.learn(code, letter)
         return text(fitting[0][:-1])
     stop = letters.index(0) if 0 in letters else len(letters)
     return text(bytes(item if item < UNKNOWN else ord("?") for item in letters[:stop]))
 
 
 def _fits(name: bytes, letters: _Field) -> bool:
-    """Whether the letters can be that name, and enough of them are known to tell."""
+    """Whether the letters can be that name, and enough of them are known to decide."""
     if len(name) > len(letters):
         return False
     pairs = list(zip(name, letters, strict=False))
-    if any(here != letter and here < UNKNOWN for letter, here in pairs):
+    if any(actual != letter and actual < UNKNOWN for letter, actual in pairs):
         return False
-    return sum(here < UNKNOWN for _, here in pairs[:-1]) >= LETTERS
+    return sum(actual < UNKNOWN for _, actual in pairs[:-1]) >= LETTERS

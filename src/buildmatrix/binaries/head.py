@@ -1,23 +1,23 @@
 """What the first bytes of an ELF file say, however many there are.
 
 For files that are read from their start on and not to their end: members of a wheel on an index,
-which deflate lets nobody enter in the middle. Linkers put the string table of the dynamic section
-first and the section itself near the end, patchelf moves the table behind everything; the program
-headers, in the first page, tell where both are.
+which deflate does not let a reader enter in the middle. Linkers put the string table of the dynamic
+section first and the section itself near the end, patchelf moves the table behind everything; the
+program headers, in the first page, say where both are.
 
-Nothing is told that the full reader (`binaries.reader`) would not tell, and no list counts as
-complete that may not be: `Elf.read` says up to where the file was read. Who has all bytes asks the
+Nothing is reported that the full reader (`binaries.reader`) would not report, and no list counts as
+complete that may not be: `Elf.read` says up to where the file was read. With all bytes, use the
 full reader.
 
 Where there are no section headers yet, device code is found by its magic numbers in what is loaded,
 and a name counts as a literal unless it stands in the string table of the dynamic section, which
-the names of the C runtime in it give away.
+the names of the C runtime in it identify.
 """
 
 from __future__ import annotations
 
+from buildmatrix.binaries.head_facts import Head, Prefix, ReadingPlan, head_of, plan_of
 from buildmatrix.binaries.passing import PassingSearch
-from buildmatrix.binaries.telling import Head, Prefix, ReadingPlan, plan_of, tell
 from buildmatrix.device_code import codeobject
 from buildmatrix.elf.headers import Malformed, read_headers
 from buildmatrix.elf.regions import CHUNK
@@ -41,7 +41,7 @@ def read_head(data: bytes, size: int) -> Head | None:
 
 
 class HeadReader:
-    """Reads a file of `size` bytes from its start on; `head` tells what it said, and ends it.
+    """Reads a file of `size` bytes from its start on; `head` returns its facts, and ends it.
 
     `source` has to give again what it gave before. Time and memory are bounded whatever the bytes
     say.
@@ -83,7 +83,7 @@ class HeadReader:
         if self._plan is None or self._search is None:
             return None
         self._search.finish()
-        return tell(self._size, self._prefix, self._plan, self._search.found)
+        return head_of(self._size, self._prefix, self._plan, self._search.results)
 
     def _advance(self) -> None:
         if self._search is None:

@@ -1,7 +1,7 @@
 """The search through data and code of the host: names of libraries, marks, bare device code.
 
-Each byte is read once and looked at in a few passes. Device code that lies in data is told from its
-headers and leapt over: most of a library of kernels is never read.
+Each byte is read once and looked at in a few passes. Device code that lies in data is recognized by
+its headers and leapt over: most of a library of kernels is never read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAMES = {needle: name for name, needle in MARKS.items()}
 _ANCHORS = b".CL"
 #: How far into a container its needle may begin.
 _FARTHEST = max(NEEDLES.values())
-#: Hits of needles that nobody needs any more after which they are not searched for.
+#: Hits of needles that are not needed any more after which they are not searched for.
 _MOST_IDLE = 1 << 16
 #: Bytes from the first to the last of several regions that are searched at once.
 _LONGEST_RUN = 64 << 10
@@ -30,7 +30,7 @@ _LONGEST_RUN = 64 << 10
 
 @cache
 def _sieve(without: frozenset[bytes]) -> Sieve:
-    return Sieve([one for one in (SO, *NEEDLES, *_NAMES) if one not in without], _ANCHORS)
+    return Sieve([needle for needle in (SO, *NEEDLES, *_NAMES) if needle not in without], _ANCHORS)
 
 
 class HostData:
@@ -69,8 +69,8 @@ class HostData:
             at = low + begin
             region = run[bisect_right(starts, at) - 1]
             if at + len(needle) <= region.end and (needle == SO or not region.executable):
-                own = data[region.offset - low : region.end - low]
-                window = Window(region.offset, own, 0, len(own))
+                region_data = data[region.offset - low : region.end - low]
+                window = Window(region.offset, region_data, 0, len(region_data))
                 self._take(window, region, at - region.offset, needle)
         self._review()
 
@@ -78,11 +78,11 @@ class HostData:
         at = region.offset
         while at < region.end:
             low = max(region.offset, at - BEFORE)
-            wanted = min(at + CHUNK + AFTER, region.end)
-            data = self._source.read(low, wanted - low)
+            limit = min(at + CHUNK + AFTER, region.end)
+            data = self._source.read(low, limit - low)
             end = low + len(data)
             # The last bytes are left to the next window, which sees what follows them.
-            stop = end if end == region.end or end < wanted else end - AFTER
+            stop = end if end == region.end or end < limit else end - AFTER
             if stop <= at:
                 return
             window = Window(low, data, at - low, stop - low)
@@ -113,11 +113,11 @@ class HostData:
             self.marks.add(_NAMES[needle], at)
 
     def _review(self) -> None:
-        """Goes on without the needles that nobody needs, where they are many."""
+        """Goes on without the needles that are not needed any more, where they are many."""
         if self._idle > _MOST_IDLE:
             self._idle = 0
-            done = (one for one in (SO, *NEEDLES, *_NAMES) if self._is_done(one))
-            self._sieve = _sieve(frozenset(done))
+            idle = (needle for needle in (SO, *NEEDLES, *_NAMES) if self._is_done(needle))
+            self._sieve = _sieve(frozenset(idle))
 
     def _is_done(self, needle: bytes) -> bool:
         """Whether what a needle stands for is not taken any more."""

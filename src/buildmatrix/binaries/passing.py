@@ -21,12 +21,12 @@ from buildmatrix.elf.regions import AFTER, BEFORE, CHUNK, Region, Window
 #: Bytes behind a magic number that are there before a container is read: its tables, and the first
 #: block of a compressed one.
 _ENOUGH = 256 << 10
-#: The most that is held for a container whose reader asks for more than has come.
+#: The most that is held for a container whose reader needs more than has come.
 _MOST_HELD = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResults:
     """What a search found so far; of a name every place, in any part of the file."""
 
     device_code: tuple[DeviceCode, ...]
@@ -45,7 +45,7 @@ class PassingSearch:
     def __init__(self, regions: Sequence[Region], *, code_only: bool = False) -> None:
         self._regions = list(regions)
         self._code_only = code_only
-        self._source = _Held()
+        self._source = _WindowSource()
         self._done = 0
         #: Where the last container ends.
         self._covered = 0
@@ -65,13 +65,13 @@ class PassingSearch:
     @property
     def device_code(self) -> int:
         """Bytes of the device code that was found so far."""
-        return sum(code.size for code in self._device.found())
+        return sum(code.size for code in self._device.device_code())
 
     @property
-    def found(self) -> Found:
+    def results(self) -> SearchResults:
         """What was found so far."""
-        return Found(
-            self._device.found(),
+        return SearchResults(
+            self._device.device_code(),
             tuple(self._modules),
             self._literals.literals(),
             self._marks.marks(),
@@ -128,28 +128,28 @@ class PassingSearch:
             return True
         candidates = CandidateFinder()
         candidates.search(self._window(self._looked, region), region)
-        found = [place for place, _ in candidates.places][::-1]
-        self._tried += len(found)
+        places = [place for place, _ in candidates.places][::-1]
+        self._tried += len(places)
         if self._tried <= MOST_CANDIDATES:
-            self._places = found
-        elif self._tried - len(found) <= MOST_CANDIDATES:
+            self._places = places
+        elif self._tried - len(places) <= MOST_CANDIDATES:
             self._unread.append(f"more than {MOST_CANDIDATES} places look like device code")
         return True
 
     def _try(self, place: int, region: Region, *, final: bool) -> bool:
         """Reads the container that may begin at `place`; False when more bytes must come."""
-        here = self._source.end - place
+        available = self._source.end - place
         final = final or self._source.end >= region.end
-        if not final and here < _ENOUGH:
+        if not final and available < _ENOUGH:
             return False
         self._source.crossed = False
         if self._source.read(place, len(fatbin.MAGIC)) == fatbin.MAGIC:
-            begun = fatbin.begin(self._source, place, region.end)
-            if begun is not None:
-                self._fatbin = _OpenFatbin(begun, region, place, begun.start)
+            opened = fatbin.open_fatbin(self._source, place, region.end)
+            if opened is not None:
+                self._fatbin = _OpenFatbin(opened, region, place, opened.start)
             return True
         container = self._device.read_at(place, region.end)
-        if self._source.crossed and not final and here < _MOST_HELD:
+        if self._source.crossed and not final and available < _MOST_HELD:
             return False
         if container is not None:
             if self._source.crossed or container.end > self._source.end:
@@ -158,30 +158,30 @@ class PassingSearch:
             self._accept(container, place, region)
         return True
 
-    def _follow(self, open_one: _OpenFatbin, *, final: bool) -> bool:
+    def _follow(self, fat_binary: _OpenFatbin, *, final: bool) -> bool:
         """Reads the next entry of a fat binary; False when more bytes must come."""
-        begun, region = open_one.begun, open_one.region
-        complete = open_one.at + fatbin.HEADER > begun.end
-        if not complete and not final and open_one.at + fatbin.HEADER > self._source.end:
+        opened, region = fat_binary.opened, fat_binary.region
+        complete = fat_binary.at + fatbin.HEADER > opened.end
+        if not complete and not final and fat_binary.at + fatbin.HEADER > self._source.end:
             return False
-        entry = next(begun.entries, None)
-        if open_one.at == begun.start:
-            ends = entry is not None and entry.offset + entry.size == begun.end
+        entry = next(opened.entries, None)
+        if fat_binary.at == opened.start:
+            ends = entry is not None and entry.offset + entry.size == opened.end
             if entry is None or (entry.kind == "unknown" and ends):
                 # The magic number alone proves nothing: constants of a parser look like it.
                 self._fatbin = None
                 del self._places[-1:]
                 return True
-            self._search(open_one.place, region)
+            self._search(fat_binary.place, region)
         if entry is None:
             self._fatbin = None
             self.complete += complete
-            self._done = self._covered = begun.end
+            self._done = self._covered = opened.end
             self._places = [place for place in self._places if place >= self._done]
             return True
         self._device.count(CodeContainer((entry,), entry.offset + entry.size), region)
-        open_one.at = entry.offset + entry.size
-        self._done = open_one.at
+        fat_binary.at = entry.offset + entry.size
+        self._done = fat_binary.at
         return True
 
     def _accept(self, container: CodeContainer, place: int, region: Region) -> None:
@@ -217,7 +217,7 @@ class PassingSearch:
 class _OpenFatbin:
     """A fat binary whose entries are read while they pass by."""
 
-    begun: fatbin.Begun
+    opened: fatbin.OpenedFatbin
     region: Region
     #: Where it begins, and where its next entry does.
     place: int
@@ -225,7 +225,7 @@ class _OpenFatbin:
 
 
 @dataclass(slots=True)
-class _Held:
+class _WindowSource:
     """A `ByteSource` of the bytes that passed by last."""
 
     #: File offset of the first byte that is held.

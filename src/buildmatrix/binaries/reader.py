@@ -42,7 +42,7 @@ def read_elf(
     """What the ELF file in `source`, `size` bytes long, says; None when it is no ELF.
 
     Without `deep`, headers only: no device code, no literals, no marks; without `names`, no
-    literals. What could not be read is told in `Elf.unread`; time and memory are bounded whatever
+    literals. What could not be read is in `Elf.unread`; time and memory are bounded whatever
     the bytes say. `spent` is what other parts of the same file cost.
 
     Raises:
@@ -64,7 +64,7 @@ def read_elf(
     if deep:
         spent = spent or Spent()
         device_code, literals, marks = _search(source, size, headers, dynamic, spent, names=names)
-    elf = tables_told(headers, dynamic, versions, notes, read_interpreter(cached, headers))
+    elf = table_facts(headers, dynamic, versions, notes, read_interpreter(cached, headers))
     return replace(
         elf,
         device_code=device_code,
@@ -74,7 +74,7 @@ def read_elf(
     )
 
 
-def tables_told(
+def table_facts(
     headers: Headers,
     dynamic: Dynamic,
     versions: Versions,
@@ -99,11 +99,11 @@ def tables_told(
         version_needs=versions.needs,
         version_definitions=versions.definitions,
         dlopen_notes=notes.dlopen,
-        sections=sections_told(headers),
+        sections=named_sections(headers),
     )
 
 
-def sections_told(headers: Headers) -> tuple[Section, ...]:
+def named_sections(headers: Headers) -> tuple[Section, ...]:
     """The sections that have a name, in the order of their table."""
     return tuple(
         Section(s.name, s.offset, s.size, nobits=s.type == abi.SHT_NOBITS)
@@ -148,7 +148,7 @@ def _search(
     device.read_sections(headers, size)
     if headers.machine in codeobject.KINDS:
         # Nothing in there is for the host's loader.
-        return device.found(), (), ()
+        return device.device_code(), (), ()
     host = HostData(source, device)
     # In code there is nothing to be found but names.
     regions = (
@@ -158,7 +158,7 @@ def _search(
     if names and host.literals.incomplete:
         headers.unread.append(f"more than {MOST_NAMES} names of libraries: only the first are kept")
     return (
-        device.found(),
+        device.device_code(),
         tuple(name for name in host.literals.literals() if names and not device.holds(name.offset)),
         host.marks.marks(),
     )

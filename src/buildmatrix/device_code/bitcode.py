@@ -32,11 +32,11 @@ def triple(source: ByteSource, offset: int, limit: int) -> str | None:
         return None
     try:
         return _module_triple(_Bits(data))
-    except _Unreadable:
+    except _BrokenBitcode:
         return None
 
 
-class _Unreadable(Exception):
+class _BrokenBitcode(Exception):
     """The stream ends, or says something that is not read here."""
 
 
@@ -51,7 +51,7 @@ class _Bits:
         """A number of `width` bits."""
         first, last = self.at // 8, (self.at + width + 7) // 8
         if last > len(self._data):
-            raise _Unreadable
+            raise _BrokenBitcode
         word = int.from_bytes(self._data[first:last], "little") >> self.at % 8
         self.at += width
         return word & (1 << width) - 1
@@ -66,7 +66,7 @@ class _Bits:
             if not group & more:
                 return value
             shift += width - 1
-        raise _Unreadable
+        raise _BrokenBitcode
 
     def align(self) -> None:
         """Goes on at the next multiple of 32 bits."""
@@ -93,7 +93,7 @@ def _module_triple(bits: _Bits) -> str | None:
                 letters = bytes(bits.variable(6) & 0xFF for _ in range(count))
                 return letters.decode("ascii", "replace")
             if count > _SEARCHED:
-                raise _Unreadable
+                raise _BrokenBitcode
             for _ in range(count):
                 bits.variable(6)
         else:

@@ -34,7 +34,7 @@ _TABLES = (4 << 10, 16 << 10)
 #: Compressed bytes that are read to get at the table. The first block of a zstd frame has at most
 #: 128 KiB.
 _HEAD = 160 << 10
-#: Bytes of an image that tell what it is.
+#: Bytes of an image that show what it is.
 _IMAGE_HEAD = 512
 _MOST_ENTRIES = 512
 _LONGEST_ID = 512
@@ -45,7 +45,7 @@ _TARGET = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _BundleEntry:
     offset: int
     size: int
     target: str
@@ -61,8 +61,8 @@ def target(identifier: str) -> tuple[str, str, str | None] | None:
         return None
     container = "hip-bundle" if model in ("hip", "hipv4") else "offload-bundle"
     machine = triple.split("-", 1)[0]
-    found = _TARGET.search(identifier)
-    arch = found["arch"] if found else machine or None
+    match = _TARGET.search(identifier)
+    arch = match["arch"] if match else machine or None
     kinds = {"amdgcn": "amdgcn", "nvptx64": "sass", "spir64": "spirv", "spirv64": "spirv"}
     return container, kinds.get(machine, "unknown"), arch
 
@@ -97,23 +97,23 @@ def read_compressed(
     method, *sizes = fields.unpack_from(head, 6)
     if method not in _METHODS or sizes[-1] == 0:
         return None
-    # Version 1 does not tell where it ends: a single bundle fills the section.
+    # Version 1 does not say where it ends: a single bundle fills the section.
     size = sizes[0] if version > 1 else limit - offset
     if not header_size < size <= limit - offset:
         return None
-    whole = CodeEntry("hip-ccob", "unknown", None, offset, size, compressed=True)
+    bundle = CodeEntry("hip-ccob", "unknown", None, offset, size, compressed=True)
     name = _METHODS[method]
     if not opened:
         note = f"compressed with {name}, and not opened: the file has too many bundles"
-        return CodeContainer((replace(whole, note=note),), offset + size)
+        return CodeContainer((replace(bundle, note=note),), offset + size)
     packed = source.read(offset + header_size, min(_HEAD, size - header_size))
     unpack = zstd.head if name == "zstd" else _inflate
     try:
         rows = _rows(lambda most: unpack(packed, most))
     except (ValueError, zlib.error) as problem:
         note = f"compressed with {name}, and not readable: {problem}"
-        return CodeContainer((replace(whole, note=note),), offset + size)
-    return CodeContainer(tuple(_shares(rows, whole)), offset + size)
+        return CodeContainer((replace(bundle, note=note),), offset + size)
+    return CodeContainer(tuple(_shares(rows, bundle)), offset + size)
 
 
 def read_section(source: ByteSource, offset: int, size: int, name: str) -> CodeEntry | None:
@@ -136,7 +136,7 @@ def read_section(source: ByteSource, offset: int, size: int, name: str) -> CodeE
 
 
 def _image_kind(start: bytes) -> str | None:
-    """What an image is by its first bytes; None where they do not tell.
+    """What an image is by its first bytes; None where they do not show it.
 
     Code for several GPUs of Intel is an ar(5) archive of objects, behind a member that pads.
     """
@@ -151,7 +151,7 @@ def _inflate(packed: bytes, most: int) -> bytes:
     return zlib.decompressobj().decompress(packed, most)
 
 
-def _rows(head: Callable[[int], bytes]) -> list[_Row]:
+def _rows(head: Callable[[int], bytes]) -> list[_BundleEntry]:
     """The table of entries of a bundle whose first bytes `head` gives.
 
     Raises:
@@ -163,21 +163,21 @@ def _rows(head: Callable[[int], bytes]) -> list[_Row]:
         count = int.from_bytes(data[len(MAGIC) : at], "little")
         if not data.startswith(MAGIC) or not 0 < count <= _MOST_ENTRIES:
             raise ValueError("there is no offload bundle")
-        rows: list[_Row] = []
+        rows: list[_BundleEntry] = []
         while len(rows) < count and at + _ROW.size <= len(data):
             offset, size, length = _ROW.unpack_from(data, at)
             raw = data[at + _ROW.size : at + _ROW.size + length]
             if length > _LONGEST_ID or not raw.isascii():
                 raise ValueError("an entry of the offload bundle makes no sense")
             if len(raw) == length:
-                rows.append(_Row(offset, size, raw.decode()))
+                rows.append(_BundleEntry(offset, size, raw.decode()))
             at += _ROW.size + length
         if len(rows) == count:
             return rows
     raise ValueError("the table of the offload bundle is cut short")
 
 
-def _entries(rows: list[_Row], base: int) -> Iterator[CodeEntry]:
+def _entries(rows: list[_BundleEntry], base: int) -> Iterator[CodeEntry]:
     for row in rows:
         meaning = target(row.target)
         if meaning is not None and row.size:
@@ -185,13 +185,13 @@ def _entries(rows: list[_Row], base: int) -> Iterator[CodeEntry]:
             yield CodeEntry(container, kind, arch, base + row.offset, row.size)
 
 
-def _shares(rows: list[_Row], whole: CodeEntry) -> Iterator[CodeEntry]:
+def _shares(rows: list[_BundleEntry], bundle: CodeEntry) -> Iterator[CodeEntry]:
     """One entry per target, with its share of the compressed bytes by size when decompressed."""
     entries = list(_entries(rows, 0))
     total = sum(entry.size for entry in entries)
     passed = 0
     for entry in entries:
-        start = whole.size * passed // total
+        start = bundle.size * passed // total
         passed += entry.size
-        size = whole.size * passed // total - start
-        yield replace(entry, format=whole.format, offset=whole.offset, size=size, compressed=True)
+        size = bundle.size * passed // total - start
+        yield replace(entry, format=bundle.format, offset=bundle.offset, size=size, compressed=True)

@@ -20,7 +20,7 @@ KINDS = {
 
 #: From this EI_ABIVERSION on (CUDA 13) the SM number stands in bits 8 to 15 of e_flags.
 _CUDA_ABI_2 = 8
-#: From this EI_ABIVERSION on (code object version 4) e_flags tell the features in two bits each.
+#: From this EI_ABIVERSION on (code object version 4) e_flags hold the features in two bits each.
 _AMDGPU_ABI_V4 = 2
 _XNACK = {0x200: ":xnack-", 0x300: ":xnack+"}
 _SRAMECC = {0x800: ":sramecc-", 0xC00: ":sramecc+"}
@@ -100,12 +100,14 @@ def arch(machine: int, flags: int, abi_version: int) -> str | None:
     return None
 
 
-def whole(machine: int, flags: int, abi_version: int, size: int) -> CodeEntry | None:
+def entry_of_file(machine: int, flags: int, abi_version: int, size: int) -> CodeEntry | None:
     """The entry for a file that is device code itself; None when it is for a host."""
     if machine not in KINDS:
         return None
-    found = arch(machine, flags, abi_version)
-    return CodeEntry("elf", KINDS[machine], found, 0, size, note=None if found else _UNKNOWN)
+    architecture = arch(machine, flags, abi_version)
+    return CodeEntry(
+        "elf", KINDS[machine], architecture, 0, size, note=None if architecture else _UNKNOWN
+    )
 
 
 def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
@@ -127,8 +129,8 @@ def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
         sections_at + section_size * section_count,
     )
     size = min(offset + end, limit) - offset
-    found = arch(machine, flags, head[8])
-    note = None if found else _UNKNOWN
+    architecture = arch(machine, flags, head[8])
+    note = None if architecture else _UNKNOWN
     return CodeContainer(
-        (CodeEntry("elf", KINDS[machine], found, offset, size, note=note),), offset + size
+        (CodeEntry("elf", KINDS[machine], architecture, offset, size, note=note),), offset + size
     )

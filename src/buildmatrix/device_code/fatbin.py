@@ -41,10 +41,10 @@ _MOST_ENTRIES = 1 << 14
 
 def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
     """The container at `offset`; `limit` is the end of the section or region that holds it."""
-    begun = begin(source, offset, limit)
-    if begun is None:
+    opened = open_fatbin(source, offset, limit)
+    if opened is None:
         return None
-    entries, end = tuple(begun.entries), begun.end
+    entries, end = tuple(opened.entries), opened.end
     # The magic number alone proves nothing: constants of a parser look like it.
     if all(entry.kind == "unknown" for entry in entries):
         return None
@@ -52,16 +52,16 @@ def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class OpenedFatbin:
     """A container whose entries are still to be read."""
 
-    #: Each is read when it is asked for: `HEADER` bytes from where the one before it ends.
+    #: Each is read on demand: `HEADER` bytes from where the one before it ends.
     entries: Iterator[CodeEntry]
     start: int
     end: int
 
 
-def begin(source: ByteSource, offset: int, limit: int) -> Begun | None:
+def open_fatbin(source: ByteSource, offset: int, limit: int) -> OpenedFatbin | None:
     """The container at `offset`, of which only the header was read."""
     head = source.read(offset, min(_CONTAINER.size, limit - offset))
     if len(head) < _CONTAINER.size:
@@ -74,7 +74,7 @@ def begin(source: ByteSource, offset: int, limit: int) -> Begun | None:
     if start > limit:
         return None
     stop = min(end, limit)
-    return Begun(_entries(source, start, stop, cut=end > limit), start, stop)
+    return OpenedFatbin(_entries(source, start, stop, cut=end > limit), start, stop)
 
 
 def _entries(source: ByteSource, at: int, end: int, *, cut: bool) -> Iterator[CodeEntry]:

@@ -2,7 +2,7 @@
 
 Sections that are made for device code are walked from container to container; only headers are
 read. The rest of the file is searched for containers that lie bare in data of the host, since names
-of sections do not tell everything: libcufft 12 has 23,984 of them in other sections, and libcupti
+of sections do not show everything: libcufft 12 has 23,984 of them in other sections, and libcupti
 holds cubins without a section for them.
 """
 
@@ -125,10 +125,10 @@ class CandidateFinder:
         stop = window.stop + max(NEEDLES.values())
         hits = _SIEVE.hits(window.data, window.start, stop)
         places = (place_of(needle, begin, window) for begin, needle in hits)
-        found = sorted(place for place in places if place is not None)
-        left = MOST_CANDIDATES - len(self.places)
-        self.incomplete |= len(found) > left
-        self.places += [(window.offset + place, region) for place in found[:left]]
+        candidates = sorted(place for place in places if place is not None)
+        room = MOST_CANDIDATES - len(self.places)
+        self.incomplete |= len(candidates) > room
+        self.places += [(window.offset + place, region) for place in candidates[:room]]
 
 
 @dataclass(slots=True)
@@ -153,9 +153,9 @@ class DeviceCodeFinder:
 
     def read_sections(self, headers: Headers, size: int) -> None:
         """Adds what the file itself and its sections for device code hold."""
-        whole = codeobject.whole(headers.machine, headers.flags, headers.abi_version, size)
-        if whole is not None:
-            self._sums.add(whole, None)
+        entry = codeobject.entry_of_file(headers.machine, headers.flags, headers.abi_version, size)
+        if entry is not None:
+            self._sums.add(entry, None)
         moved = self._read_kpack(headers, size)
         for region in device_regions(headers, size):
             name = region.section or ""
@@ -192,7 +192,7 @@ class DeviceCodeFinder:
         return end
 
     def _may_try(self) -> bool:
-        """Whether one more place is looked at; that it is not is told once."""
+        """Whether one more place is looked at; that no more are is reported once."""
         if self.ended:
             return False
         self._tried += 1
@@ -208,9 +208,9 @@ class DeviceCodeFinder:
         index = bisect_right(self._starts, offset) - 1
         return index >= 0 and offset < self._ends[index]
 
-    def found(self) -> tuple[DeviceCode, ...]:
+    def device_code(self) -> tuple[DeviceCode, ...]:
         """The sums, in an order that depends on the bytes only."""
-        return self._sums.found()
+        return self._sums.device_code()
 
     def read_region(self, region: Region) -> bool:
         """Adds all containers of a region that is made of them; False when there is none."""
@@ -245,12 +245,12 @@ class DeviceCodeFinder:
         step = _FIRST_STEP
         while at < end:
             data = self.source.read(at, min(step, end - at))
-            found = _MAGICS.search(data)
-            passed = found.start() if found else len(data)
+            match = _MAGICS.search(data)
+            passed = match.start() if match else len(data)
             if self.spent.search(passed, self.unread) < passed:
                 return None
-            if found:
-                return at + found.start()
+            if match:
+                return at + match.start()
             if len(data) < _LONGEST_MAGIC:
                 return None
             at += len(data) - _LONGEST_MAGIC + 1
@@ -260,17 +260,17 @@ class DeviceCodeFinder:
     def read_at(self, offset: int, limit: int) -> CodeContainer | None:
         """The container at `offset`, not counted yet; `limit` is the end of what may hold it."""
         head = self.source.read(offset, min(_LONGEST_MAGIC, limit - offset))
-        found = _MAGICS.match(head)
-        if found is None:
+        match = _MAGICS.match(head)
+        if match is None:
             return None
-        if found.group() == bundles.COMPRESSED_MAGIC:
+        if match.group() == bundles.COMPRESSED_MAGIC:
             self.spent.opened += 1
             opened = self.spent.opened <= MOST_OPENED
             return bundles.read_compressed(self.source, offset, limit, opened=opened)
-        return _READERS[found.group()](self.source, offset, limit)
+        return _READERS[match.group()](self.source, offset, limit)
 
     def is_full(self) -> bool:
-        """Whether no more are counted; that is then told."""
+        """Whether no more are counted; that is then reported."""
         if self._entries < MOST_ENTRIES:
             return False
         self.unread.append(f"only the first {MOST_ENTRIES} pieces of device code were read")
@@ -306,5 +306,5 @@ def read_containers(
     Containers may be there and hold nothing but code of the host. Trouble goes to `unread`.
     """
     device = DeviceCodeFinder(source, unread, spent or Spent())
-    found = device.read_region(Region(0, size, None, executable=False))
-    return device.found() if found else None
+    is_made_of_them = device.read_region(Region(0, size, None, executable=False))
+    return device.device_code() if is_made_of_them else None

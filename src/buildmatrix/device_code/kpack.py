@@ -56,7 +56,7 @@ def _table(source: ByteSource, size: int) -> _Value:
     _, _, table_at = _HEADER.unpack(head)
     if not _HEADER.size <= table_at < size or size - table_at > _LARGEST_TABLE:
         raise ValueError("the table of contents lies outside the file or is too large")
-    return _Decoder(source.read(table_at, size - table_at)).value()
+    return _MessagePackReader(source.read(table_at, size - table_at)).value()
 
 
 def _archs(table: _Value) -> list[str]:
@@ -69,7 +69,7 @@ def _archs(table: _Value) -> list[str]:
     return [name[:_LONGEST_ARCH] for name in dict.fromkeys(archs)]
 
 
-class _Decoder:
+class _MessagePackReader:
     """Reads MessagePack, as far as a table of contents needs it."""
 
     def __init__(self, data: bytes) -> None:

@@ -54,8 +54,8 @@ def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
         name = "amdgcn" if triple == "amdgcn" else _KINDS.get(kind, "unknown")
         note = None if arch else "the container names neither an architecture nor a triple"
         # A container with one image is counted whole, with its header and strings.
-        taken = size if count == 1 else min(image_size, size)
-        entries.append(CodeEntry("offload-binary", name, arch, offset, taken, note=note))
+        counted = size if count == 1 else min(image_size, size)
+        entries.append(CodeEntry("offload-binary", name, arch, offset, counted, note=note))
     if cut and entries:
         note = "the table of the container goes on behind what is read"
         entries.append(CodeEntry("offload-binary", "unknown", None, offset, 0, note=note))

@@ -1,7 +1,7 @@
 """PTX as text in data of the host: programs that a driver compiles when they are handed to it.
 
 Source: NVIDIA, PTX ISA 9.0, section 11.1 (PTX Module Directives): `.version`, `.target` and
-`.address_size` come first, in this order. PTX in fat binaries is told by those.
+`.address_size` come first, in this order. PTX in fat binaries is read with those.
 """
 
 from __future__ import annotations

@@ -48,11 +48,11 @@ _ARCHS = {0: "spirv", 1: "spirv32", 2: "spirv64", 5348: "spirv"}
 
 def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
     """The module at `offset`; `limit` is the end of the section or region that holds it."""
-    found = model(source, offset, limit)
-    if found is None:
+    architecture = model(source, offset, limit)
+    if architecture is None:
         return None
     size = _size(source, offset, min(limit, offset + _LONGEST))
-    return CodeContainer((CodeEntry("spirv", "spirv", found, offset, size),), offset + size)
+    return CodeContainer((CodeEntry("spirv", "spirv", architecture, offset, size),), offset + size)
 
 
 def model(source: ByteSource, offset: int, limit: int) -> str | None:
@@ -98,11 +98,11 @@ def _end_of_functions(data: bytes) -> int | None:
     """
     if int.from_bytes(data[12:16], "little") > _LOOKS_LIKE_END:
         return None
-    found = _END.search(data)
-    if found is None or found.end() % 4 or found.end() + 4 > len(data):
+    match = _END.search(data)
+    if match is None or match.end() % 4 or match.end() + 4 > len(data):
         return None
-    inside = data[len(MAGIC) : found.end()]
-    return found.end() if _FUNCTION in inside and MAGIC not in inside else None
+    inside = data[len(MAGIC) : match.end()]
+    return match.end() if _FUNCTION in inside and MAGIC not in inside else None
 
 
 def _walk(source: ByteSource, offset: int, limit: int) -> int:
@@ -117,12 +117,12 @@ def _walk(source: ByteSource, offset: int, limit: int) -> int:
         data = source.read(at, min(step, limit - at))
         step = min(4 * step, _LARGEST_STEP)
         count = len(data) // 4
-        index, left = 0, (limit - at) // 4
+        index, remaining = 0, (limit - at) // 4
         words = unpack_from(f"<{count}I", data)
         while index < count:
             opcode, length = words[index] & 0xFFFF, words[index] >> 16
             if (
-                not 0 < length <= left - index
+                not 0 < length <= remaining - index
                 or not 0 < opcode < _OPCODES
                 or (ended and opcode not in _BETWEEN_FUNCTIONS)
             ):

@@ -1,4 +1,4 @@
-"""Names of files that hold device code; apart, for who only looks at names."""
+"""Names of files that hold device code; apart, for callers that only look at names."""
 
 from __future__ import annotations
 

@@ -20,12 +20,12 @@ class Sums:
 
     def add(self, entry: CodeEntry, section: str | None = None) -> None:
         """Counts one piece."""
-        known = self._sums.get((entry.format, entry.kind, entry.arch))
-        if known is not None and entry.offset >= known.first.offset:
-            known.count += 1
-            known.size += entry.size
-            known.compressed += entry.compressed
-            known.note = known.note or entry.note
+        present = self._sums.get((entry.format, entry.kind, entry.arch))
+        if present is not None and entry.offset >= present.first.offset:
+            present.count += 1
+            present.size += entry.size
+            present.compressed += entry.compressed
+            present.note = present.note or entry.note
             return
         self.merge(
             DeviceCode(
@@ -44,20 +44,20 @@ class Sums:
     def merge(self, code: DeviceCode) -> None:
         """Counts what another sum counted."""
         key = (code.format, code.kind, code.arch)
-        known = self._sums.get(key)
-        if known is not None:
-            known.count += code.count
-            known.size += code.size
-            known.compressed += code.compressed
-            known.note = known.note or code.note
-            if code.offset < known.first.offset:
-                known.first = code
+        present = self._sums.get(key)
+        if present is not None:
+            present.count += code.count
+            present.size += code.size
+            present.compressed += code.compressed
+            present.note = present.note or code.note
+            if code.offset < present.first.offset:
+                present.first = code
         elif len(self._sums) <= MOST_SUMS:
             if len(self._sums) == MOST_SUMS:
                 self._unread.append(f"only the first {MOST_SUMS} kinds of device code were counted")
             self._sums[key] = _Sum(code, code.count, code.size, code.compressed, code.note)
 
-    def found(self) -> tuple[DeviceCode, ...]:
+    def device_code(self) -> tuple[DeviceCode, ...]:
         """The sums, in an order that depends on the bytes only."""
         sums = (
             replace(s.first, count=s.count, size=s.size, compressed=s.compressed, note=s.note)

@@ -63,9 +63,9 @@ def members(source: ByteSource, size: int, unread: list[str]) -> Iterator[Archiv
         at = start + length + length % 2
         name = head[:16].rstrip()
         if name.startswith(b"#1/") and name[3:].isdigit():
-            taken = min(int(name[3:]), length)
-            name = source.read(start, min(taken, 16)).rstrip(b"\0")
-            start, length = start + taken, length - taken
+            name_length = min(int(name[3:]), length)
+            name = source.read(start, min(name_length, 16)).rstrip(b"\0")
+            start, length = start + name_length, length - name_length
         if name.startswith(_TABLES[3]) or name in _TABLES:
             continue
         if count == MOST_MEMBERS:

@@ -1,4 +1,4 @@
-"""The dynamic section: what the loader is told (gABI chapter 5, "Dynamic Section")."""
+"""The dynamic section: what the loader reads (gABI chapter 5, "Dynamic Section")."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def read_dynamic(source: CachedSource, headers: Headers) -> Dynamic:
     offset, size, linked = place
     entries = _entries(source, headers, offset, size)
     values = dict(entries)  # the loader takes the last of equal tags, too
-    wanted = (abi.DT_NEEDED, abi.DT_SONAME, abi.DT_RPATH, abi.DT_RUNPATH)
+    naming_tags = (abi.DT_NEEDED, abi.DT_SONAME, abi.DT_RPATH, abi.DT_RUNPATH)
     strings_at = headers.file_offset(values.get(abi.DT_STRTAB, -1))
     strings_size = values.get(abi.DT_STRSZ, 0)
     if strings_at is None and linked is not None:
         strings_at, strings_size = linked
     if strings_at is None:
-        if any(tag in values for tag in wanted):
+        if any(tag in values for tag in naming_tags):
             headers.unread.append("the dynamic string table lies outside the file")
         return Dynamic(flags_1=values.get(abi.DT_FLAGS_1, 0), tags=values)
 
@@ -119,7 +119,7 @@ class Strings:
         self._offset = offset
         self._size = size
         self._budget = MOST_STRING_BYTES
-        #: Strings that were asked for and could not be read.
+        #: Strings that could not be read.
         self.missing = 0
 
     def at(self, index: int | None) -> str | None:

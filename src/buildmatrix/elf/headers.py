@@ -1,6 +1,6 @@
 """The header of an ELF file and the two tables that it points to: sections and segments.
 
-Counts and offsets come from the file and may lie. What cannot be used is told in `unread`, one
+Counts and offsets come from the file and may lie. What cannot be used is in `unread`, one
 sentence each, and the rest is read.
 """
 
@@ -172,14 +172,14 @@ def _table(
     offset: int,
     count: int,
     most: int,
-    what: str,
+    name: str,
     unread: list[str],
 ) -> list[tuple[int, ...]]:
     """The rows of a header table that exist, at most `most`."""
     data = source.read(offset, min(count, most) * row.size)
     rows = list(row.iter_unpack(data[: len(data) // row.size * row.size]))
     if len(rows) < count:
-        unread.append(f"only {len(rows)} of {count} {what} headers were read")
+        unread.append(f"only {len(rows)} of {count} {name} headers were read")
     return rows
 
 

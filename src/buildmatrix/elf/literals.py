@@ -7,7 +7,8 @@ string tables of Rust and Go, which have no NUL between two strings.
 Not found are names put together at run time (`"lib" + name + ".so"`), names that a compiler split
 into immediate operands (`mov rax, "libnccl."`), and names that are encoded or compressed. `lib*.so`
 with a lower-case word directly behind it may as well be `library.source`: it counts where something
-stands directly before it, too, as in a string table without NUL, and who knows library names tells.
+stands directly before it, too, as in a string table without NUL, and
+the catalogue of library names decides.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ _WORD = re.compile(rb"[a-z0-9_]")
 class LiteralFinder:
     """Collects the names from the windows of all regions of one file.
 
-    With `everywhere`, every place of a name is kept: for who cannot tell yet which ones count.
+    With `everywhere`, every place of a name is kept: for callers that do not know yet which count.
     """
 
     def __init__(self, *, everywhere: bool = False) -> None:
         self._everywhere = everywhere
-        self._found: dict[tuple[bytes, int], Literal] = {}
+        self._literals: dict[tuple[bytes, int], Literal] = {}
         self._hits = 0
         #: Offset behind the last name.
         self._handled = 0
@@ -64,7 +65,7 @@ class LiteralFinder:
 
     def look(self, window: Window, region: Region, dot: int) -> None:
         """Adds the name around the `.so` at `dot` of this window; they come in file order."""
-        self.incomplete |= self._hits >= MOST_HITS or len(self._found) >= MOST_NAMES
+        self.incomplete |= self._hits >= MOST_HITS or len(self._literals) >= MOST_NAMES
         if self.incomplete:
             return
         self._hits += 1
@@ -79,24 +80,24 @@ class LiteralFinder:
 
     def literals(self) -> tuple[Literal, ...]:
         """The names in the order of the file, each once."""
-        return tuple(sorted(self._found.values(), key=lambda literal: literal.offset))
+        return tuple(sorted(self._literals.values(), key=lambda literal: literal.offset))
 
     def _add(self, data: bytes, begin: int, end: int, window: Window, region: Region) -> None:
         name = data[begin:end]
         offset = window.offset + begin
         key = (name, offset if self._everywhere else 0)
-        literal = self._found.get(key)
+        literal = self._literals.get(key)
         if literal is not None and literal.exact:
             return
         exact = _exact(data, begin, end)
         packed = not exact and _is_packed(data, begin, end)
         if literal is None or exact or (packed and not literal.packed):
             text = name.decode("ascii")
-            self._found[key] = Literal(text, offset, region.section, exact, packed)
+            self._literals[key] = Literal(text, offset, region.section, exact, packed)
 
 
 def _holds_lib(data: bytes) -> bool:
-    """Whether `lib` is in there, told in a third of the time that any search for it takes.
+    """Whether `lib` is in there, in a third of the time that any search for it takes.
 
     `bytes.find` of one byte is memchr, and this one is rare in code.
     """
@@ -125,8 +126,8 @@ def _name(data: bytes, dot: int, handled: int) -> tuple[int, int] | None:
     if begin == dot:
         return None
     if not data.startswith(b"lib", begin):
-        whole = data[begin - 1 : begin] in (b"\0", b"/") and data[end : end + 1] == b"\0"
-        library = -1 if whole else data.rfind(b"lib", begin, dot)
+        is_whole = data[begin - 1 : begin] in (b"\0", b"/") and data[end : end + 1] == b"\0"
+        library = -1 if is_whole else data.rfind(b"lib", begin, dot)
         if library >= 0 and dot - library > len(b"lib"):
             begin = library
         elif not versioned:

@@ -49,7 +49,7 @@ class MarkFinder:
     """Collects the first occurrence of each mark from the windows of one file, in file order."""
 
     def __init__(self) -> None:
-        self._found: dict[str, Mark] = {}
+        self._marks: dict[str, Mark] = {}
 
     def search(self, window: Window) -> None:
         """Adds the marks that begin in this window and were not found before."""
@@ -58,12 +58,12 @@ class MarkFinder:
 
     def add(self, name: str, offset: int) -> None:
         """Adds a mark that was found at `offset`."""
-        self._found.setdefault(name, Mark(name, offset))
+        self._marks.setdefault(name, Mark(name, offset))
 
     def __contains__(self, name: str) -> bool:
         """Whether a mark was found."""
-        return name in self._found
+        return name in self._marks
 
     def marks(self) -> tuple[Mark, ...]:
         """What was found, in the order of the file."""
-        return tuple(sorted(self._found.values(), key=lambda mark: mark.offset))
+        return tuple(sorted(self._marks.values(), key=lambda mark: mark.offset))

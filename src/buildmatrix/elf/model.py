@@ -44,7 +44,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class VersionNeed:
-    """The symbol versions that an object asks of one library: `GLIBC_2.17`, `libcudart.so.12`."""
+    """The symbol versions that an object needs of one library: `GLIBC_2.17`, `libcudart.so.12`."""
 
     library: str
     versions: tuple[str, ...]
@@ -69,10 +69,10 @@ class Undefined:
     """A symbol that another object must define."""
 
     name: str
-    #: The version asked for, and the library that it is asked of; None where versions are not used.
+    #: The needed version, and the library that has to define it; None where versions are not used.
     version: str | None = None
     library: str | None = None
-    #: The loader goes on when nobody defines it.
+    #: The loader goes on when no library defines it.
     weak: bool = False
 
 

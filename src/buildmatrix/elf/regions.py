@@ -22,7 +22,7 @@ DEVICE_SECTIONS = (
     ".llvm.offloading",
 )
 #: Sections of the host that need not be searched: unwinding and offset tables have no strings, and
-#: the interpreter is told by itself.
+#: the interpreter is read by itself.
 SKIPPED = (".eh_frame", ".gcc_except_table", ".got", ".plt", ".interp")
 
 #: Bytes per read of a search: a window then stays in the cache of the processor for all passes over

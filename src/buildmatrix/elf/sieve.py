@@ -41,7 +41,7 @@ class Sieve:
             else:
                 self._long.append(needle)
         for anchor, group in shared.items():
-            places = [(one, one.index(anchor)) for one in group]
+            places = [(needle, needle.index(anchor)) for needle in group]
             around = b"|".join(_around(needle, at) for needle, at in places)
             self._passes.append(_pass(re.escape(bytes((anchor,))) + b"(?:%b)" % around, places))
 

@@ -22,7 +22,7 @@ class ByteSource(Protocol):
 
 
 class FileSource:
-    """A file that somebody else opened and will close.
+    """A file that its owner opened and will close.
 
     Reads with pread(2) and not through a mapping: a file that shrinks while it is read then gives a
     short read, not a SIGBUS.
@@ -81,7 +81,7 @@ class CachedSource:
     #: Reads over more blocks than this are not kept.
     WIDEST = 16
     #: Blocks kept, oldest dropped first: 2 MiB.
-    KEPT = 512
+    MOST_BLOCKS = 512
 
     def __init__(self, source: ByteSource, size: int) -> None:
         self._source = source
@@ -108,14 +108,14 @@ class CachedSource:
         if block is None:
             start = number * self.BLOCK
             block = self._source.read(start, min(self.BLOCK, self.size - start))
-            if len(self._blocks) >= self.KEPT:
+            if len(self._blocks) >= self.MOST_BLOCKS:
                 del self._blocks[next(iter(self._blocks))]
             self._blocks[number] = block
         return block
 
 
 class PlainSource(CachedSource):
-    """A source of parts of a file: the blocks around what is asked for may not be there."""
+    """A source of parts of a file: the blocks around what is read may not be there."""
 
     def read(self, offset: int, length: int) -> bytes:
         """See `CachedSource.read`."""
@@ -124,9 +124,9 @@ class PlainSource(CachedSource):
 
 
 class AheadSource:
-    """A source in front of another one for who reads header after header.
+    """A source in front of another one for callers that read header after header.
 
-    A small read takes some bytes more than were asked for, and the next ones are served from those.
+    A small read takes some bytes more than requested, and the next ones are served from those.
     """
 
     #: Bytes that a small read takes at least, and bytes of the largest small one.

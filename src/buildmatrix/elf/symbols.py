@@ -1,4 +1,4 @@
-"""The symbols of one object, read on demand: what it asks of which library, and what it offers.
+"""The symbols of one object, read on demand: what it needs from which library, and what it offers.
 
 No verdict needs them, and a large library has some hundred thousand, so `read_elf` leaves them out.
 Source: gABI chapter 4, "Symbol Table".
@@ -32,11 +32,11 @@ _SHORT_NAME = 512
 #: Bytes of a symbol table read at once.
 _RUN = 256 << 10
 
-Kept = TypeVar("Kept")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _TableSymbol:
     name: str
     #: Place in the table, which is the place in the table of versions.
     index: int
@@ -47,7 +47,7 @@ class _Entry:
 def read_symbols(source: ByteSource, size: int) -> Symbols | None:
     """The symbols of the ELF file in `source`, `size` bytes long; None when it is no ELF.
 
-    Time and memory are bounded; what is left out is told in `Symbols.unread`.
+    Time and memory are bounded; what is left out is in `Symbols.unread`.
 
     Raises:
         Malformed: the header itself cannot be used.
@@ -68,7 +68,7 @@ def read_symbols(source: ByteSource, size: int) -> Symbols | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _SymbolTable:
     """Where a symbol table and its strings lie, in bytes."""
 
     offset: int
@@ -77,16 +77,16 @@ class _Place:
     strings_size: int
 
 
-def _section_table(headers: Headers, kind: int) -> _Place | None:
+def _section_table(headers: Headers, kind: int) -> _SymbolTable | None:
     for section in headers.sections:
         if section.type == kind and section.link < len(headers.sections):
             strings = headers.sections[section.link]
             count = section.size // headers.layout.symbol.size
-            return _Place(section.offset, count, strings.offset, strings.on_disk)
+            return _SymbolTable(section.offset, count, strings.offset, strings.on_disk)
     return None
 
 
-def _dynamic_table(source: CachedSource, headers: Headers, dynamic: Dynamic) -> _Place | None:
+def _dynamic_table(source: CachedSource, headers: Headers, dynamic: Dynamic) -> _SymbolTable | None:
     """The dynamic symbols; their number stands in the section header or in a hash table."""
     place = _section_table(headers, abi.SHT_DYNSYM)
     if place is not None:
@@ -95,7 +95,7 @@ def _dynamic_table(source: CachedSource, headers: Headers, dynamic: Dynamic) -> 
     if offset is None:
         return None
     count = _count(source, headers, dynamic)
-    return _Place(offset, count, dynamic.strings_at, dynamic.strings_size)
+    return _SymbolTable(offset, count, dynamic.strings_at, dynamic.strings_size)
 
 
 def _count(source: CachedSource, headers: Headers, dynamic: Dynamic) -> int:
@@ -108,7 +108,7 @@ def _count(source: CachedSource, headers: Headers, dynamic: Dynamic) -> int:
     table = headers.file_offset(dynamic.tags.get(abi.DT_GNU_HASH, -1))
     data = source.read(table, 16) if table is not None else b""
     if table is None or len(data) < 16:
-        headers.unread.append("nothing tells how many dynamic symbols there are")
+        headers.unread.append("the number of dynamic symbols is not known")
         return 0
     # nbuckets, symoffset, bloom_size, bloom_shift; buckets, and chains that end with an odd hash.
     buckets, first, bloom, _ = (value for (value,) in number.iter_unpack(data))
@@ -125,14 +125,14 @@ def _count(source: CachedSource, headers: Headers, dynamic: Dynamic) -> int:
     return last
 
 
-def _entries(source: CachedSource, headers: Headers, place: _Place) -> Iterator[_Entry]:
+def _entries(source: CachedSource, headers: Headers, place: _SymbolTable) -> Iterator[_TableSymbol]:
     """The symbols with a name, except those that only stand for sections and files."""
     row = headers.layout.symbol
     names = _Names(source, place)
     count = min(place.count, MOST_SYMBOLS)
     for start in range(0, count, _RUN // row.size):
-        wanted = min(_RUN // row.size, count - start)
-        data = source.read(place.offset + start * row.size, wanted * row.size)
+        length = min(_RUN // row.size, count - start)
+        data = source.read(place.offset + start * row.size, length * row.size)
         for number, fields in enumerate(row.iter_unpack(data[: len(data) // row.size * row.size])):
             if headers.layout.bits == 64:
                 name_at, info, _, section, _, _ = fields
@@ -142,8 +142,8 @@ def _entries(source: CachedSource, headers: Headers, place: _Place) -> Iterator[
                 defined = section != abi.SHN_UNDEF
                 name = names.at(name_at, defined=defined)
                 if name:
-                    yield _Entry(name, start + number, defined, info >> 4)
-        if len(data) < wanted * row.size:
+                    yield _TableSymbol(name, start + number, defined, info >> 4)
+        if len(data) < length * row.size:
             headers.unread.append("a symbol table goes on behind the end of the file")
             break
     if place.count > MOST_SYMBOLS:
@@ -157,19 +157,19 @@ def _entries(source: CachedSource, headers: Headers, place: _Place) -> Iterator[
 class _Names:
     """The names of one table. Its start is read at once, for their order is any."""
 
-    def __init__(self, source: CachedSource, place: _Place) -> None:
+    def __init__(self, source: CachedSource, place: _SymbolTable) -> None:
         self._source = source
-        self._place = place
+        self._table = place
         self._data = source.read(place.strings_at, min(place.strings_size, MOST_TABLE_BYTES))
         self._budgets = {False: MOST_UNDEFINED_BYTES, True: MOST_NAME_BYTES}
-        #: Names that were asked for and could not be read.
+        #: Names that could not be read.
         self.missing = 0
 
     def at(self, index: int, *, defined: bool) -> str | None:
         """The name at `index` of the table."""
         if self._budgets[defined] > 0:
             data, begin = self._data, index
-            if index + LONGEST_NAME > len(data) and len(data) < self._place.strings_size:
+            if index + LONGEST_NAME > len(data) and len(data) < self._table.strings_size:
                 data, begin = self._apart(index), 0
             end = data.find(b"\0", begin, begin + LONGEST_NAME)
             # Looking for an end that does not come costs as much as a long name.
@@ -181,43 +181,43 @@ class _Names:
 
     def _apart(self, index: int) -> bytes:
         """The bytes of one name, and what follows it."""
-        left = max(0, self._place.strings_size - index)
-        at = self._place.strings_at + index
-        short = self._source.read(at, min(left, _SHORT_NAME))
-        return short if b"\0" in short else self._source.read(at, min(left, LONGEST_NAME))
+        remaining = max(0, self._table.strings_size - index)
+        at = self._table.strings_at + index
+        short = self._source.read(at, min(remaining, _SHORT_NAME))
+        return short if b"\0" in short else self._source.read(at, min(remaining, LONGEST_NAME))
 
 
-class _Kept(Generic[Kept]):
+class _DistinctSymbols(Generic[Item]):
     """Different symbols in the order of the table, at most `MOST_NAMES`."""
 
     def __init__(self) -> None:
-        self._items: dict[Kept, None] = {}
+        self._items: dict[Item, None] = {}
         self._full = False
 
-    def add(self, item: Kept) -> None:
+    def add(self, item: Item) -> None:
         """Keeps one more, if there is room."""
         if len(self._items) < MOST_NAMES:
             self._items[item] = None
         else:
             self._full |= item not in self._items
 
-    def kept(self, headers: Headers) -> tuple[Kept, ...]:
-        """What was kept; that more came is told in `headers.unread`."""
+    def items(self, headers: Headers) -> tuple[Item, ...]:
+        """What was kept; `headers.unread` says so where there was more."""
         if self._full:
             headers.unread.append(f"more than {MOST_NAMES} names of symbols: the first are kept")
         return tuple(self._items)
 
 
 def _dynamic_symbols(
-    source: CachedSource, headers: Headers, dynamic: Dynamic, place: _Place
+    source: CachedSource, headers: Headers, dynamic: Dynamic, place: _SymbolTable
 ) -> tuple[tuple[Undefined, ...], tuple[str, ...]]:
     versions = read_versions(source, headers, dynamic).names
     numbers = b""
     table = headers.file_offset(dynamic.tags.get(abi.DT_VERSYM, -1))
     if table is not None and versions:
         numbers = source.read(table, min(place.count, MOST_SYMBOLS) * 2)
-    undefined: _Kept[Undefined] = _Kept()
-    defined: _Kept[str] = _Kept()
+    undefined: _DistinctSymbols[Undefined] = _DistinctSymbols()
+    defined: _DistinctSymbols[str] = _DistinctSymbols()
     for entry in _entries(source, headers, place):
         if entry.defined:
             defined.add(entry.name)
@@ -228,19 +228,19 @@ def _dynamic_symbols(
                 library, version = versions.get(number & 0x7FFF, (None, None))
             weak = entry.binding == abi.STB_WEAK
             undefined.add(Undefined(entry.name, version, library, weak))
-    return undefined.kept(headers), defined.kept(headers)
+    return undefined.items(headers), defined.items(headers)
 
 
 def _static_symbols(
     source: CachedSource, headers: Headers
 ) -> tuple[tuple[Undefined, ...], tuple[str, ...]]:
-    """What a relocatable object asks for and offers."""
+    """What a relocatable object needs and offers."""
     place = _section_table(headers, abi.SHT_SYMTAB)
-    undefined: _Kept[Undefined] = _Kept()
-    defined: _Kept[str] = _Kept()
+    undefined: _DistinctSymbols[Undefined] = _DistinctSymbols()
+    defined: _DistinctSymbols[str] = _DistinctSymbols()
     for entry in _entries(source, headers, place) if place is not None else ():
         if not entry.defined:
             undefined.add(Undefined(entry.name, weak=entry.binding == abi.STB_WEAK))
         elif entry.binding != abi.STB_LOCAL:
             defined.add(entry.name)
-    return undefined.kept(headers), defined.kept(headers)
+    return undefined.items(headers), defined.items(headers)

@@ -1,6 +1,6 @@
-"""Versions of symbols: what an object asks of which library, and what it defines itself.
+"""Versions of symbols: what an object needs from which library, and what it defines itself.
 
-Source: LSB core specification 5.0, "Symbol Versioning". The tables are lists whose entries tell the
+Source: LSB core specification 5.0, "Symbol Versioning". The tables are lists whose entries hold the
 distance to the next one.
 """
 
@@ -16,7 +16,7 @@ from buildmatrix.elf.headers import Headers
 from buildmatrix.elf.model import VersionNeed
 from buildmatrix.elf.source import CachedSource
 
-#: Versions of one file; the C library defines some fifty, a CUDA library asks for a dozen.
+#: Versions of one file; the C library defines some fifty, a CUDA library needs a dozen.
 MOST_VERSIONS = 1 << 13
 #: Bytes read at once; most tables have fewer.
 _STEP = 2 << 10
@@ -38,7 +38,7 @@ def read_versions(source: CachedSource, headers: Headers, dynamic: Dynamic) -> V
     if abi.DT_VERNEED not in tags and abi.DT_VERDEF not in tags:
         return Versions()
     strings = Strings(source, dynamic.strings_at, dynamic.strings_size)
-    table = _Table(source, headers)
+    table = _VersionTables(source, headers)
     names: dict[int, tuple[str | None, str]] = {}
     needs = tuple(_needs(table, dynamic, strings, names))
     definitions = tuple(_definitions(table, dynamic, strings, names))
@@ -47,17 +47,17 @@ def read_versions(source: CachedSource, headers: Headers, dynamic: Dynamic) -> V
     return Versions(needs, definitions, names)
 
 
-class _Table:
+class _VersionTables:
     """Reads the entries of both tables, as many as `MOST_VERSIONS`."""
 
     def __init__(self, source: CachedSource, headers: Headers) -> None:
         self._source = source
         self._headers = headers
         self.layout = headers.layout
-        self._left = MOST_VERSIONS
+        self._remaining = MOST_VERSIONS
         self._at = 0
         self._data = b""
-        #: True when an entry was asked for that does not exist.
+        #: True when an entry that was read does not exist.
         self.problem = False
 
     def start(self, address: int) -> int:
@@ -67,8 +67,8 @@ class _Table:
 
     def entry(self, row: Struct, at: int) -> tuple[int, ...] | None:
         """The fields of the entry at the offset `at`; None when there are no more."""
-        self._left -= 1
-        if self._left < 0 or at < 0:
+        self._remaining -= 1
+        if self._remaining < 0 or at < 0:
             self.problem = True
             return None
         if not self._at <= at <= self._at + len(self._data) - row.size:
@@ -80,7 +80,10 @@ class _Table:
 
 
 def _needs(
-    table: _Table, dynamic: Dynamic, strings: Strings, names: dict[int, tuple[str | None, str]]
+    table: _VersionTables,
+    dynamic: Dynamic,
+    strings: Strings,
+    names: dict[int, tuple[str | None, str]],
 ) -> Iterator[VersionNeed]:
     if abi.DT_VERNEED not in dynamic.tags:
         return
@@ -113,7 +116,10 @@ def _needs(
 
 
 def _definitions(
-    table: _Table, dynamic: Dynamic, strings: Strings, names: dict[int, tuple[str | None, str]]
+    table: _VersionTables,
+    dynamic: Dynamic,
+    strings: Strings,
+    names: dict[int, tuple[str | None, str]],
 ) -> Iterator[str]:
     if abi.DT_VERDEF not in dynamic.tags:
         return

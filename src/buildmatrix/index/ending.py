@@ -74,8 +74,8 @@ class Ending:
             for low, high, other in zip(*parts, strict=True)
         ]
 
-    def known(self, start: int, stop: int) -> bytes | None:
-        """See `binaries.ending.End.known`."""
+    def known_bytes(self, start: int, stop: int) -> bytes | None:
+        """See `binaries.ending.BinaryEnd.known_bytes`."""
         first, *others = (copy[max(0, start) : max(0, stop)] for copy in self.copies)
         return first if all(other == first for other in others) else None
 

@@ -45,7 +45,7 @@ class Loaded:
     runpath: tuple[str, ...]
     #: The nearest object with a DT_RPATH on the way from this one's loader up to the program.
     heir_of: Loaded | None
-    #: Path of the object that asked for it first; None for what the process began with.
+    #: Path of the object that needed it first; None for what the process began with.
     asked_by: str | None = None
 
 
@@ -74,7 +74,7 @@ def expand(entries: Sequence[str], origin: str, system: SystemFolders, abi: Abi)
 
 
 def expand_musl(entries: Sequence[str], origin: str) -> tuple[str, ...]:
-    """As `expand`, for musl: it knows $ORIGIN only, and drops a path that asks for more.
+    """As `expand`, for musl: it knows $ORIGIN only, and drops a path with other tokens.
 
     It does not look where the name ends: `$ORIGINAL` is the origin with `AL` behind it.
     """

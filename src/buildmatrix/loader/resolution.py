@@ -16,12 +16,12 @@ Rule = Literal[
 class Needed:
     """How one NEEDED entry of one binary is resolved."""
 
-    #: Path of the binary that asks.
+    #: Path of the binary that needs it.
     binary: str
     #: The entry.
     name: str
     #: Path of the file that it leads to; None when no search path holds it.
-    found: str | None
+    path: str | None
     rule: Rule | None = None
     #: Folders that were searched, in order, when it was not found.
     searched: tuple[str, ...] = ()
@@ -30,7 +30,8 @@ class Needed:
     anywhere: tuple[str, ...] = ()
     #: `path:line` of a call in a Python file of the binary's distribution that names one of these.
     preloaded_from: str | None = None
-    #: Path of the binary whose RPATH or RUNPATH led there; for `loaded` the one that asked first.
+    #: Path of the binary whose RPATH or RUNPATH led there; for `loaded` the one that needed it
+    #: first.
     by: str | None = None
     #: The path at which it was found, before links were followed; a leading `/` is the tree's root.
     place: str | None = None
@@ -53,4 +54,4 @@ class Resolution:
     @property
     def missing(self) -> tuple[Needed, ...]:
         """Entries whose name exists nowhere in the tree."""
-        return tuple(n for n in self.needed if n.found is None and not n.anywhere)
+        return tuple(n for n in self.needed if n.path is None and not n.anywhere)

@@ -2,17 +2,17 @@
 
 The order is that of ld.so(8) and of `_dl_map_object` in glibc's elf/dl-load.c:
 
-1. an object of the process that has the name already, by the name it was asked for or its soname;
-2. DT_RPATH of the object that asks, then of the one that loaded that, and so on up, and of the
-   executable; all of it only when the object that asks has no DT_RUNPATH;
+1. an object of the process that has the name already, by the requested name or its soname;
+2. DT_RPATH of the requesting object, then of the one that loaded that, and so on up, and of the
+   executable; all of it only when the requesting object has no DT_RUNPATH;
 3. LD_LIBRARY_PATH of the image's environment;
-4. DT_RUNPATH of the object that asks, and of no other;
+4. DT_RUNPATH of the requesting object, and of no other;
 5. ld.so.cache. Where a tree has none that can be read, the folders that ldconfig makes it from
    stand in: those of ld.so.conf, then the default folders; they answer to sonames, not file names;
-6. the default folders. With DF_1_NODEFLIB in the object that asks, no default folder counts.
+6. the default folders. With DF_1_NODEFLIB in the requesting object, no default folder counts.
 
 A tree without a C library is no root file system: its default folders are those of a system that
-is not there. The `lib` of a virtual environment or of another prefix is none of them.
+is not there. The `lib` of a virtual environment or of another prefix does not count.
 
 In each folder its glibc-hwcaps folders come first. Libraries of LD_PRELOAD and of ld.so.preload
 join a program before those that it needs. A name with a slash is a path. Objects of another
@@ -20,13 +20,13 @@ machine, class or byte order are passed over.
 Not modelled: set-user-ID programs, and relative folders (they depend on where a process stands).
 
 musl's loader (ldso/dynlink.c), which a program names as its interpreter, has rules of its own: the
-names of the C library's parts are the loader itself; a library is known by the name that it was
-asked for, never by its soname; LD_LIBRARY_PATH comes before the folders of DT_RUNPATH or DT_RPATH,
+names of the C library's parts are the loader itself; a library is known by the requested
+name, never by its soname; LD_LIBRARY_PATH comes before the folders of DT_RUNPATH or DT_RPATH,
 which are one and inherited; then those of /etc/ld-musl-<architecture>.path; the first file of that
 name counts, whatever it is. It has no cache, no glibc-hwcaps and no ld.so.preload.
 
-What no program of the tree needs, such as a Python extension module, comes by dlopen: by whom is
-unknown, so it is traced alone, and no RPATH but its own and its libraries' is inherited.
+What no program of the tree needs, such as a Python extension module, comes by dlopen from an
+unknown caller, so it is traced alone, and no RPATH but its own and its libraries' is inherited.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class Resolver:
         )
 
     def _starts(self) -> list[str]:
-        """All binaries: programs, then what nobody asks for, then the rest.
+        """All binaries: programs, then what no binary needs, then the rest.
 
         A library is judged in the processes that load it, where it may inherit search paths. Only
         what no process before it has loaded is traced alone.
@@ -193,33 +193,33 @@ class Resolver:
             for name in (*self._preload, *(() if system.musl else self._preload_file)):
                 answer = self._load(process, program, name)
                 needed = self._preloaded.get(name)
-                if needed is None or (needed.found is None and answer.found is not None):
+                if needed is None or (needed.path is None and answer.path is not None):
                     self._preloaded[name] = answer
-        for asking in process.objects:  # grows while it is walked
-            for name in asking.binary.elf.needed:
+        for requester in process.objects:  # grows while it is walked
+            for name in requester.binary.elf.needed:
                 if self._lookups > MOST_LOOKUPS:
                     break
-                answer = self._load(process, asking, name)
-                needed = self._answers.get((asking.binary.path, name))
-                if needed is None or (needed.found is None and answer.found is not None):
-                    self._answers[asking.binary.path, name] = answer
+                answer = self._load(process, requester, name)
+                needed = self._answers.get((requester.binary.path, name))
+                if needed is None or (needed.path is None and answer.path is not None):
+                    self._answers[requester.binary.path, name] = answer
         return [loaded.binary.path for loaded in process.objects]
 
     def _join(self, process: Process, path: str, place: str, loader: Loaded | None) -> Loaded:
         """Add the file `path`, found at `place`, to a process."""
         binary = self._binaries[path]
         origin = folder_of(place) or "/"
-        where = (origin, process.system, process.abi)
+        position = (origin, process.system, process.abi)
         elf = binary.elf
         if process.system.musl:
-            own = expand_musl(elf.runpath or elf.rpath, origin)
+            rpath = expand_musl(elf.runpath or elf.rpath, origin)
         else:
-            own = () if elf.runpath else expand(elf.rpath, *where)
+            rpath = () if elf.runpath else expand(elf.rpath, *position)
         loaded = Loaded(
             binary,
             origin=origin,
-            rpath=own,
-            runpath=() if process.system.musl else expand(elf.runpath, *where),
+            rpath=rpath,
+            runpath=() if process.system.musl else expand(elf.runpath, *position),
             heir_of=loader if loader is None or loader.rpath else loader.heir_of,
             asked_by=None if loader is None else loader.binary.path,
         )
@@ -230,17 +230,17 @@ class Resolver:
             process.loaded.setdefault(elf.soname, loaded)
         return loaded
 
-    def _load(self, process: Process, asking: Loaded, name: str) -> Needed:
+    def _load(self, process: Process, requester: Loaded, name: str) -> Needed:
         """Resolve `name` for `asking`; a file that is new to the process joins it."""
         self._lookups += 1
-        here = asking.binary.path
+        requester_path = requester.binary.path
         if name in process.loaded:
             loaded = process.loaded[name]
-            return Needed(here, name, loaded.binary.path, "loaded", by=loaded.asked_by)
+            return Needed(requester_path, name, loaded.binary.path, "loaded", by=loaded.asked_by)
         if process.system.musl and _MUSL_OWN.match(name):
-            return Needed(here, name, process.system.musl, "loaded")
+            return Needed(requester_path, name, process.system.musl, "loaded")
         searched: dict[str, None] = {}
-        for rule, place in self._places(process, asking, name):
+        for rule, place in self._places(process, requester, name):
             self._lookups += 1
             path = self._paths.file(place) if self._has_system or rule not in _SYSTEMS else None
             if path is None or not self._fits(self._binaries[path], process.abi, name, rule):
@@ -249,13 +249,13 @@ class Resolver:
                 if path is not None and process.system.musl:
                     break
                 continue
-            joined = process.loaded.get(path) or self._join(process, path, place, asking)
+            joined = process.loaded.get(path) or self._join(process, path, place, requester)
             process.loaded[name] = joined
-            by = _searched_by(asking, rule, place)
-            return Needed(here, name, path, rule, by=by, place=place)
+            by = _search_path_owner(requester, rule, place)
+            return Needed(requester_path, name, path, rule, by=by, place=place)
         anywhere = self._having_name(name, process.abi)
-        preload = self._preloads.place(asking.binary.owner, anywhere)
-        return Needed(here, name, None, None, tuple(searched), anywhere, preload)
+        preload = self._preloads.place(requester.binary.owner, anywhere)
+        return Needed(requester_path, name, None, None, tuple(searched), anywhere, preload)
 
     def _fits(self, binary: Binary, abi: Abi, name: str, rule: Rule) -> bool:
         if abi_of(binary) != abi:
@@ -267,16 +267,16 @@ class Resolver:
             name.startswith(("lib", "ld-")) and ".so" in name and binary.elf.soname in (None, name)
         )
 
-    def _places(self, process: Process, asking: Loaded, name: str) -> Iterator[tuple[Rule, str]]:
+    def _places(self, process: Process, requester: Loaded, name: str) -> Iterator[tuple[Rule, str]]:
         """Paths at which ld.so looks for `name`, in order, each with the rule that leads there."""
         if "/" in name:
-            for path in expand((name,), asking.origin, process.system, process.abi):
+            for path in expand((name,), requester.origin, process.system, process.abi):
                 yield "path", path
             return
         levels = () if process.system.musl else self._hwcaps.get(process.abi.machine, ())
-        for rule, folders in self._searches(process, asking):
+        for rule, folders in self._searches(process, requester):
             if rule == "cache":
-                for place in self._cached(process, asking, folders, name):
+                for place in self._cached(process, requester, folders, name):
                     yield rule, place
                 continue
             for folder in folders:
@@ -286,7 +286,7 @@ class Resolver:
                 yield rule, f"{base}/{name}"
 
     def _cached(
-        self, process: Process, asking: Loaded, folders: Sequence[str], name: str
+        self, process: Process, requester: Loaded, folders: Sequence[str], name: str
     ) -> Iterator[str]:
         """The path that ld.so.cache has for `name`; `folders` stand in where there is no cache."""
         levels = self._hwcaps.get(process.abi.machine, ())
@@ -294,50 +294,58 @@ class Resolver:
             for level in levels:
                 for folder in folders:
                     # ldconfig makes no links in there: a soname leads to whatever file has it.
-                    real = self._paths.folder(f"{folder}{_HWCAPS_FOLDER}{level}")
-                    same = (path for path in self._by_name.get(name, ()) if folder_of(path) == real)
-                    yield from (f"/{path}" for path in sorted(same))
+                    resolved = self._paths.folder(f"{folder}{_HWCAPS_FOLDER}{level}")
+                    with_soname = (
+                        path for path in self._by_name.get(name, ()) if folder_of(path) == resolved
+                    )
+                    yield from (f"/{path}" for path in sorted(with_soname))
             yield from (f"{folder.rstrip('/')}/{name}" for folder in folders)
             return
-        wanted = _CACHE_FLAGS.get((process.abi.machine, process.abi.bits))
+        flags = _CACHE_FLAGS.get((process.abi.machine, process.abi.bits))
         order: tuple[str | None, ...] = (*levels, None)
         entries = [
             entry
             for entry in self._cache.get(name, ())
-            if wanted in (None, entry.flags) and entry.hwcaps in order
+            if flags in (None, entry.flags) and entry.hwcaps in order
         ]
         if not entries:
             return
         # The best one is the answer, also when its file is gone.
         path = min(entries, key=lambda entry: order.index(entry.hwcaps)).path
         default = tuple(f"{folder}/" for folder in process.system.folders)
-        if not (asking.binary.elf.flags_1 & DF_1_NODEFLIB and path.startswith(default)):
+        if not (requester.binary.elf.flags_1 & DF_1_NODEFLIB and path.startswith(default)):
             yield path
 
-    def _searches(self, process: Process, asking: Loaded) -> Iterator[tuple[Rule, Sequence[str]]]:
+    def _searches(
+        self, process: Process, requester: Loaded
+    ) -> Iterator[tuple[Rule, Sequence[str]]]:
         if process.system.musl:
             yield "environment", process.environment
-            yield "rpath", asking.rpath
-            above = asking.heir_of
+            yield "rpath", requester.rpath
+            above = requester.heir_of
             while above is not None:
                 yield "inherited-rpath", above.rpath
                 above = above.heir_of
             yield "default", process.system.folders
             return
-        if not asking.binary.elf.runpath:
-            yield "rpath", asking.rpath
-            above = asking.heir_of
+        if not requester.binary.elf.runpath:
+            yield "rpath", requester.rpath
+            above = requester.heir_of
             while above is not None:
                 yield "inherited-rpath", above.rpath
                 above = above.heir_of
         yield "environment", process.environment
-        yield "runpath", asking.runpath
+        yield "runpath", requester.runpath
         default = process.system.folders
-        if asking.binary.elf.flags_1 & DF_1_NODEFLIB:
+        if requester.binary.elf.flags_1 & DF_1_NODEFLIB:
             refused = {self._paths.folder(folder) for folder in default}
             yield (
                 "cache",
-                [one for one in self._configured if self._paths.folder(one) not in refused],
+                [
+                    folder
+                    for folder in self._configured
+                    if self._paths.folder(folder) not in refused
+                ],
             )
         else:
             # ldconfig adds the default folders at the end. A tree without ld.so.conf has no cache.
@@ -384,18 +392,18 @@ class Resolver:
         )
         home = {folder_of(path) for path in self._having_name(_LIBC, abi)}
         for layout in layouts:
-            # Debian's multiarch folders come first in its list and are the ones that tell.
+            # Debian's multiarch folders come first in its list and are decisive.
             if home & {self._paths.folder(folder) for folder in layout.folders[:2]}:
                 return layout
         everything = dict.fromkeys(folder for layout in layouts for folder in layout.folders)
         return SystemFolders(tuple(everything), "lib")
 
 
-def _searched_by(asking: Loaded, rule: Rule, place: str) -> str | None:
+def _search_path_owner(requester: Loaded, rule: Rule, place: str) -> str | None:
     """Path of the binary whose own search path led to `place`."""
     if rule in ("rpath", "runpath"):
-        return asking.binary.path
-    above = asking.heir_of if rule == "inherited-rpath" else None
+        return requester.binary.path
+    above = requester.heir_of if rule == "inherited-rpath" else None
     while above is not None:
         if any(place.startswith(f"{folder.rstrip('/')}/") for folder in above.rpath):
             return above.binary.path

@@ -250,7 +250,7 @@ def _elsewhere(inventory: Inventory, resolution: Resolution) -> Iterator[tuple[s
     files: list[Binary | ClosedFile] = [*inventory.binaries, *inventory.closed]
     owners = {file.path: file.owner for file in files}
     for needed in resolution.needed:
-        paths = (needed.found,) if needed.found is not None else needed.anywhere
+        paths = (needed.path,) if needed.path is not None else needed.anywhere
         if paths and all(owners.get(path) != owners.get(needed.binary) for path in paths):
             yield needed.binary, needed.name
 

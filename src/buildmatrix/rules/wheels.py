@@ -71,7 +71,7 @@ def resolved(inventory: Inventory) -> Resolution:
     The loader model knows the files that were opened; a closed one answers to its file name.
     """
     resolution = resolve(inventory)
-    wanted = {needed.name for needed in resolution.needed if needed.found is None}
+    wanted = {needed.name for needed in resolution.needed if needed.path is None}
     closed: dict[str, list[str]] = {}
     for file in inventory.closed:
         name = file.path.rpartition("/")[2]
@@ -83,6 +83,6 @@ def resolved(inventory: Inventory) -> Resolution:
 
 
 def _with_closed(needed: Needed, closed: Mapping[str, Sequence[str]]) -> Needed:
-    if needed.found is not None or needed.name not in closed:
+    if needed.path is not None or needed.name not in closed:
         return needed
     return replace(needed, anywhere=(*needed.anywhere, *closed[needed.name]))

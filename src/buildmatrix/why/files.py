@@ -117,9 +117,7 @@ class _FileGraphBuilder:
             if not binary.elf.needed:
                 self._edges += self._named(binary)
         for needed in self._resolution.preloaded:
-            target = (
-                file_id(needed.found) if needed.found is not None else self._library(needed.name)
-            )
+            target = file_id(needed.path) if needed.path is not None else self._library(needed.name)
             self._edges.append(
                 Edge("preloads", file_id(needed.binary), target, needed.name, rule=needed.rule)
             )
@@ -170,11 +168,11 @@ class _FileGraphBuilder:
 
     def _needs(self, needed: Needed) -> Iterator[Edge]:
         source = file_id(needed.binary)
-        if needed.found is not None:
+        if needed.path is not None:
             yield Edge(
                 "needs",
                 source,
-                file_id(needed.found),
+                file_id(needed.path),
                 needed.name,
                 rule=needed.rule,
                 by=needed.by,

@@ -86,7 +86,7 @@ def test_a_stream_that_stores_its_bytes_as_they_are_is_known_from_a_block_on() -
     end = inflate_end(deflated(data)[-CUT:])
     assert end is not None
     assert len(end) > CUT // 4
-    assert end.known(0, len(end)) == data[-len(end) :]
+    assert end.known_bytes(0, len(end)) == data[-len(end) :]
 
 
 def test_an_end_that_goes_on_behind_the_stream_is_none() -> None:

@@ -83,4 +83,4 @@ def test_only_folders_that_the_processor_can_use_answer(
         loader_cache=read_cache(cache()),
     )
     (entry,) = resolve(inventory, {"x86_64": levels}).needed
-    assert (entry.found, entry.rule) == (expected, "cache")
+    assert (entry.path, entry.rule) == (expected, "cache")

@@ -37,7 +37,7 @@ def test_a_library_of_one_wheel_resolves_what_another_one_needs() -> None:
     merged = merge([needs, has])
     assert [one.name for one in merged.distributions] == ["alpha", "beta"]
     (edge,) = [one for one in resolve(merged).needed if one.name == "libx.so.1"]
-    assert edge.found == "beta/lib/libx.so.1"
+    assert edge.path == "beta/lib/libx.so.1"
 
 
 def test_the_order_of_the_wheels_changes_nothing() -> None:

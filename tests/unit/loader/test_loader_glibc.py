@@ -29,7 +29,7 @@ def test_a_library_that_only_its_loader_s_rpath_finds_is_found() -> None:
         binary(f"{SITE}/x.libs/liba.so.1", "libb.so.1"),
         binary(f"{SITE}/x.libs/libb.so.1"),
     )
-    assert found["liba.so.1", "libb.so.1"].found == f"{SITE}/x.libs/libb.so.1"
+    assert found["liba.so.1", "libb.so.1"].path == f"{SITE}/x.libs/libb.so.1"
     assert found["liba.so.1", "libb.so.1"].rule == "inherited-rpath"
 
 
@@ -44,9 +44,9 @@ def test_the_lib_of_a_virtual_environment_is_no_default_folder(interpreter: str 
         binary("lib/libmkl_rt.so.3"),
     )
     bare = found["_c.so", "libmkl_rt.so.3"]
-    assert (bare.found, bare.anywhere) == (None, ("lib/libmkl_rt.so.3",))
+    assert (bare.path, bare.anywhere) == (None, ("lib/libmkl_rt.so.3",))
     led = found["_c2.so", "libmkl_rt.so.3"]
-    assert (led.found, led.by) == ("lib/libmkl_rt.so.3", f"{site}/b/_c2.so")
+    assert (led.path, led.by) == ("lib/libmkl_rt.so.3", f"{site}/b/_c2.so")
 
 
 @pytest.mark.parametrize("interpreter", [None, "/lib/ld-musl-x86_64.so.1"])
@@ -55,7 +55,7 @@ def test_the_origin_of_a_file_at_the_root_is_the_root(interpreter: str | None) -
         binary("tool", "libx.so.1", runpath=("$ORIGIN/lib64", "$ORIGIN"), interpreter=interpreter),
         binary("libx.so.1"),
     )
-    assert found["tool", "libx.so.1"].found == "libx.so.1"
+    assert found["tool", "libx.so.1"].path == "libx.so.1"
 
 
 def test_what_a_package_preloads_exists_although_no_search_path_leads_there() -> None:
@@ -66,7 +66,7 @@ def test_what_a_package_preloads_exists_although_no_search_path_leads_there() ->
         )
     )
     (entry,) = resolution.needed
-    assert (entry.found, entry.rule, entry.anywhere) == (None, None, (cudart,))
+    assert (entry.path, entry.rule, entry.anywhere) == (None, None, (cudart,))
     assert resolution.missing == ()
 
 
@@ -138,8 +138,8 @@ def test_a_merged_usr_and_further_names_are_followed() -> None:
             Link("usr/lib/liby.so", "/usr/lib/libx.so.1.2", hard=True),
         ),
     )
-    assert found["program", "libx.so.1"].found == "usr/lib/libx.so.1.2"
-    assert found["program", "liby.so"].found == "usr/lib/libx.so.1.2"
+    assert found["program", "libx.so.1"].path == "usr/lib/libx.so.1.2"
+    assert found["program", "liby.so"].path == "usr/lib/libx.so.1.2"
 
 
 def test_links_never_lead_out_of_the_tree_and_loops_end() -> None:
@@ -153,9 +153,9 @@ def test_links_never_lead_out_of_the_tree_and_loops_end() -> None:
             Link("opt/loops/long.so", "0"),
         ),
     )
-    assert found["_c.so", "libx.so"].found == "lib/libx.so"
-    assert found["_c.so", "loop.so"].found is None
-    assert found["_c.so", "long.so"].found is None
+    assert found["_c.so", "libx.so"].path == "lib/libx.so"
+    assert found["_c.so", "loop.so"].path is None
+    assert found["_c.so", "long.so"].path is None
 
 
 def test_tokens_are_replaced_in_both_spellings() -> None:
@@ -181,7 +181,7 @@ def test_a_name_with_a_slash_is_a_path() -> None:
     assert found["_c.so", "/opt/libx.so"].rule == "path"
     assert found["_c.so", "$ORIGIN/libx.so"].rule == "path"
     # Where a process stands is unknown; that the file exists is not.
-    assert found["_c.so", "./libx.so"].found is None
+    assert found["_c.so", "./libx.so"].path is None
     assert found["_c.so", "./libx.so"].anywhere == ("opt/libx.so",)
 
 
@@ -193,8 +193,8 @@ def test_libraries_that_need_each_other_are_traced() -> None:
     found = answers(
         binary("lib/liba.so", "libb.so"), binary("lib/libb.so", "liba.so"), binary("lib/libc.so.6")
     )
-    assert found["liba.so", "libb.so"].found == "lib/libb.so"
-    assert found["libb.so", "liba.so"].found == "lib/liba.so"
+    assert found["liba.so", "libb.so"].path == "lib/libb.so"
+    assert found["libb.so", "liba.so"].path == "lib/liba.so"
 
 
 def test_a_tree_that_takes_too_long_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

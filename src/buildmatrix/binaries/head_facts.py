@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from buildmatrix.binaries.model import Elf
-from buildmatrix.binaries.passing import Found
-from buildmatrix.binaries.reader import read_interpreter, tables_told
+from buildmatrix.binaries.passing import SearchResults
+from buildmatrix.binaries.reader import read_interpreter, table_facts
 from buildmatrix.device_code import bundles, codeobject
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.device_code.sums import Sums
@@ -131,9 +131,9 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class _StringTable:
-    """The string table of the dynamic section, as far as it can be told from others."""
+    """The string table of the dynamic section, as far as it can be told apart from others."""
 
-    found: bool = False
+    is_found: bool = False
     #: Where it ends, as far as it was read; 0 where it was not found.
     end: int = 0
     #: Whether it goes on behind what was read.
@@ -166,7 +166,7 @@ def _string_table(prefix: Prefix, plan: ReadingPlan) -> _StringTable:
     return _StringTable(True, at, open=at < limit)
 
 
-def tell(size: int, prefix: Prefix, plan: ReadingPlan, found: Found) -> Head:
+def head_of(size: int, prefix: Prefix, plan: ReadingPlan, results: SearchResults) -> Head:
     """What is known of a file of `size` bytes."""
     source = CachedSource(prefix, size)
     headers = read_headers(source)
@@ -193,9 +193,9 @@ def tell(size: int, prefix: Prefix, plan: ReadingPlan, found: Found) -> Head:
     notes = read_notes(source, with_notes)
     host = host_regions(headers, dynamic, size) if headers.sections else None
     table = _string_table(prefix, plan)
-    telling = _Telling(size, prefix, plan, headers, dynamic, host, found, table)
+    telling = _CountedFacts(size, prefix, plan, headers, dynamic, host, results, table)
     elf = replace(
-        tables_told(headers, dynamic, versions, notes, read_interpreter(source, with_notes)),
+        table_facts(headers, dynamic, versions, notes, read_interpreter(source, with_notes)),
         device_code=telling.device_code(),
         literals=telling.literals(),
         marks=telling.marks(),
@@ -233,8 +233,8 @@ def _versions(source: CachedSource, headers: Headers, dynamic: Dynamic) -> Versi
 
 
 @dataclass(frozen=True, slots=True)
-class _Telling:
-    """Which of the things that were found count."""
+class _CountedFacts:
+    """Which of the search results count."""
 
     size: int
     prefix: Prefix
@@ -243,39 +243,42 @@ class _Telling:
     dynamic: Dynamic
     #: Data and code of the host, where that is known.
     host: tuple[Region, ...] | None
-    found: Found
+    results: SearchResults
     table: _StringTable
 
     def device_code(self) -> tuple[DeviceCode, ...]:
         """Device code, with a note where the list may be incomplete."""
         headers = self.headers
-        whole = codeobject.whole(headers.machine, headers.flags, headers.abi_version, self.size)
-        if whole is not None:
+        entry = codeobject.entry_of_file(
+            headers.machine, headers.flags, headers.abi_version, self.size
+        )
+        if entry is not None:
             return (
-                DeviceCode(whole.format, whole.kind, whole.arch, 1, whole.size, 0, note=whole.note),
+                DeviceCode(entry.format, entry.kind, entry.arch, 1, entry.size, 0, note=entry.note),
             )
         device = device_regions(headers, self.size)
         places = (*device, *(self.plan.regions if self.host is None else self.host))
         if self.host is None and not self._is_loaded():
             return ()
         sums = Sums(headers.unread)
-        for code in self.found.device_code:
+        for code in self.results.device_code:
             region = _region_of(places, code.offset)
             if region is not None and not _is_image(region):
                 sums.merge(replace(code, section=region.section))
-        for module in self.found.modules:
+        for module in self.results.modules:
             region = _region_of(places, module.offset)
             if region is not None and not _is_image(region):
                 sums.add(module, region.section)
         note = INCOMPLETE.format(self.prefix.end)
         return tuple(
-            replace(device_code, note=device_code.note or note) for device_code in sums.found()
+            replace(device_code, note=device_code.note or note)
+            for device_code in sums.device_code()
         )
 
     def literals(self) -> tuple[Literal, ...]:
         """Names in data and code, each once; an exact one stands for the others."""
         names: dict[str, Literal] = {}
-        for literal in self.found.literals:
+        for literal in self.results.literals:
             region = self._region(literal.offset)
             if region is None or (region.executable and not literal.text.startswith("lib")):
                 continue
@@ -288,7 +291,7 @@ class _Telling:
         """Marks in data."""
         return tuple(
             mark
-            for mark in self.found.marks
+            for mark in self.results.marks
             if (region := self._region(mark.offset)) is not None
             # A segment that is executable may hold data as well.
             and (self.host is None or not region.executable)
@@ -296,14 +299,14 @@ class _Telling:
 
     def linked_names(self) -> tuple[str, ...]:
         """Names in the string table, where it is the one that the loader reads."""
-        if self.plan.moved or not self.table.found:
+        if self.plan.moved or not self.table.is_found:
             return ()
         names = (
             literal.text
-            for literal in self.found.literals
+            for literal in self.results.literals
             if literal.exact
             and literal.offset < self.table.end
-            and not self._is_told(literal.offset)
+            and not self._is_read_elsewhere(literal.offset)
             and self.prefix.read(literal.offset - 1, 1) == b"\0"
         )
         return tuple(dict.fromkeys(names))
@@ -311,8 +314,8 @@ class _Telling:
     def _is_loaded(self) -> bool:
         return any(segment.type == abi.PT_LOAD for segment in self.headers.segments)
 
-    def _is_told(self, offset: int) -> bool:
-        """Whether a byte is of the interpreter's name or a note, which are told by themselves."""
+    def _is_read_elsewhere(self, offset: int) -> bool:
+        """Whether a byte is of the interpreter's name or a note, which are read by themselves."""
         return any(
             0 <= offset - segment.offset < segment.size
             for segment in self.headers.segments
@@ -323,7 +326,7 @@ class _Telling:
         """The region of host data or code that holds a byte; None for tables and dead bytes."""
         if self.host is not None:
             return _region_of(self.host, offset)
-        if not self._is_loaded() or self._is_told(offset) or offset < self._tables_end():
+        if not self._is_loaded() or self._is_read_elsewhere(offset) or offset < self._tables_end():
             return None
         if 0 <= offset - self.dynamic.strings_at < self.dynamic.strings_size:
             return None
@@ -333,7 +336,7 @@ class _Telling:
 
     def _tables_end(self) -> int:
         """Up to where the first segment holds the tables of linking, as far as that is known."""
-        if self.table.found:
+        if self.table.is_found:
             return self.size if self.table.open else self.table.end
         if self.plan.moved or self.plan.linking_end is None or self.dynamic.strings_size:
             return 0
