@@ -1,0 +1,139 @@
+"""Layers that depend on nothing but what is put into them: no clock, no host, no user, no locale.
+
+Format: POSIX pax, "ustar" where that holds a name, with numbers for owners. Entries stand in the
+order of their paths, folder by folder, and a folder before what is in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tarfile
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from buildmatrix.oci.compression import BlockWriter, Compression
+from buildmatrix.oci.documents import LAYER_GZIP, LAYER_ZSTD, Descriptor
+from buildmatrix.oci.layout import BlobWriter, Layout
+
+#: The time of every file: 1980-01-01, the first that a ZIP archive of it could hold.
+TIME: Final = 315532800
+#: Raise it when the same entries come out as other bytes: it is part of the names of caches.
+VERSION: Final = "1"
+_KINDS: Final = {
+    "file": tarfile.REGTYPE,
+    "folder": tarfile.DIRTYPE,
+    "symlink": tarfile.SYMTYPE,
+    "hardlink": tarfile.LNKTYPE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LayerEntry:
+    """One file, folder or link of a layer."""
+
+    #: Below the root, without a slash at the beginning or the end.
+    path: str
+    kind: Literal["file", "folder", "symlink", "hardlink"] = "file"
+    mode: int = 0o644
+    #: Bytes of a file.
+    size: int = 0
+    #: What a link leads to.
+    target: str = ""
+    user: int = 0
+    group: int = 0
+
+
+def order(path: str) -> list[str]:
+    """The key that entries are sorted by: a folder, then what is in it, then its neighbors."""
+    return path.split("/")
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A layer in a layout."""
+
+    descriptor: Descriptor
+    #: Digest of its uncompressed bytes.
+    diff_id: str
+
+
+@contextmanager
+def layer_writer(layout: Layout, kind: Compression, pool: Executor) -> Iterator[LayerWriter]:
+    """A new layer in `layout`, whose blocks `pool` compresses; `layer` says afterwards what it is.
+
+    Nothing is stored where the `with` statement is left by an exception. Raises OSError.
+    """
+    with layout.writer() as blob:
+        writer = LayerWriter(blob, kind, pool)
+        yield writer
+        writer.finish()
+
+
+class LayerWriter:
+    """A layer that is written entry by entry; see `layer_writer`.
+
+    Folders that are missing in it are added, for root and with mode 0755.
+    """
+
+    def __init__(self, blob: BlobWriter, kind: Compression, pool: Executor) -> None:
+        self._media_type = LAYER_GZIP if kind == "gzip" else LAYER_ZSTD
+        self._blob = blob
+        self._blocks = BlockWriter(kind, pool, blob.write)
+        self._hasher = hashlib.sha256()
+        self._folders: set[str] = set()
+        self._last: list[str] = []
+
+    @property
+    def layer(self) -> Layer:
+        """What was written, once it is finished."""
+        descriptor = Descriptor(
+            media_type=self._media_type, digest=self._blob.digest, size=self._blob.size
+        )
+        return Layer(descriptor, f"sha256:{self._hasher.hexdigest()}")
+
+    def add(self, entry: LayerEntry, content: Iterable[bytes] = ()) -> None:
+        """Append an entry, which must come behind the last one in `order`.
+
+        Raises ValueError for a path that is out of order, comes twice or leads out of the root, and
+        for content that has not the size of its entry.
+        """
+        parts = order(entry.path)
+        if parts <= self._last or not all(parts) or not {".", ".."}.isdisjoint(parts):
+            raise ValueError(f"{entry.path!r} cannot be added to a layer behind {self._last}")
+        for depth in range(1, len(parts)):
+            folder = "/".join(parts[:depth])
+            if folder not in self._folders:
+                self._header(LayerEntry(folder, "folder", 0o755))
+        self._last = parts
+        self._header(entry)
+        size = 0
+        for data in content:
+            size += len(data)
+            self._write(data)
+        if size != entry.size:
+            raise ValueError(f"{entry.path} has {size} bytes in place of {entry.size}")
+        self._write(bytes(-size % tarfile.BLOCKSIZE))
+
+    def finish(self) -> None:
+        """Write the end."""
+        self._write(bytes(2 * tarfile.BLOCKSIZE))
+        self._blocks.finish()
+
+    def _header(self, entry: LayerEntry) -> None:
+        info = tarfile.TarInfo(entry.path)
+        info.type = _KINDS[entry.kind]
+        info.mode = entry.mode
+        info.uid, info.gid = entry.user, entry.group
+        info.size = entry.size
+        info.linkname = entry.target
+        info.mtime = TIME
+        if entry.kind == "folder":
+            self._folders.add(entry.path)
+        self._write(info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape"))
+
+    def _write(self, data: bytes) -> None:
+        self._hasher.update(data)
+        self._blocks.write(data)
