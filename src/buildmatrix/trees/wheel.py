@@ -84,12 +84,19 @@ class WheelTree(Closing, Tree):
 
     Raises `Unreadable` when it is no ZIP archive, or OSError. Of a path the file is held open;
     `close` or a `with` statement frees it. A source is its owner's to close. All members together
-    may inflate to `most` bytes; without it, to what is usual for wheels.
+    may inflate to `most` bytes; without it, to what is usual for wheels. `located` says where a
+    member lies in the tree.
     """
 
-    def __init__(self, wheel: Path | Bytes, most: int | None = None) -> None:
+    def __init__(
+        self,
+        wheel: Path | Bytes,
+        most: int | None = None,
+        located: Callable[[str], str] = installed,
+    ) -> None:
         self._file: BinaryIO | None = None
         self._source: Bytes
+        self._located = located
         try:
             if isinstance(wheel, Path):
                 self._file = wheel.open("rb")
@@ -112,7 +119,7 @@ class WheelTree(Closing, Tree):
                 self._add(entry)
 
     def _add(self, entry: ZipEntry) -> None:
-        path = installed(entry.name)
+        path = self._located(entry.name)
         why = _unsafe(path)
         if why is not None:
             self._troubles.append(Trouble(entry.name, why))
@@ -169,6 +176,17 @@ class WheelTree(Closing, Tree):
                 yield source
             finally:
                 self._allowance -= source.bytes_read
+
+    def stream(self, path: str) -> Iterator[bytes]:
+        """The bytes of the member `path`, once and in order; its CRC is checked with the last.
+
+        Raises as `open` does.
+        """
+        entry, compressed = self._open(path)
+        source = Sequential(compressed, entry)
+        while piece := source.read(CHUNK):
+            self._allowance -= len(piece)
+            yield piece
 
     def place(self, path: str) -> tuple[ZipEntry, int]:
         """The entry of the member `path`, and where its bytes begin in the wheel.

@@ -25,6 +25,8 @@ ENCRYPTED = 0x1
 #: Sizes and CRC follow the data, and the local header has zeros.
 SIZES_FOLLOW = 0x8
 _UTF_8 = 0x800
+#: Upper byte of "version made by": the upper half of the attributes is a mode.
+_UNIX = 3
 
 #: Signature, disk, disk of the directory, entries here and in all, size, offset, comment.
 _END = Struct("<4s4H2IH")
@@ -76,6 +78,8 @@ class ZipEntry:
     #: latest: at the next member or at the directory.
     offset: int
     end: int = 0
+    #: Type and permissions as Unix has them; 0 where the archive was not made there.
+    mode: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +120,9 @@ def read_directory(source: Bytes) -> tuple[ZipEntry, ...]:
     if len(data) < end.size:
         raise Unreadable("no readable ZIP archive: its directory is cut short")
     entries = list(_entries(data, end.count, moved))
-    starts = sorted({offset for *_, offset in entries})
+    starts = sorted({fields[-1] for fields, _ in entries})
     following = dict(zip(starts, [*starts, start][1:], strict=True))
-    return tuple(ZipEntry(*fields, following[fields[-1]]) for fields in entries)
+    return tuple(ZipEntry(*fields, following[fields[-1]], mode) for fields, mode in entries)
 
 
 def _end(source: Bytes, tail: bytes, tail_at: int) -> _End:
@@ -152,15 +156,18 @@ def _at(source: Bytes, tail: bytes, tail_at: int, offset: int, length: int) -> b
 
 def _entries(
     data: bytes, count: int, moved: int
-) -> Iterator[tuple[str, bytes, int, int, int, int, int, int]]:
-    """The fields of each `ZipEntry` but its end; offsets are `moved` by what stands before."""
+) -> Iterator[tuple[tuple[str, bytes, int, int, int, int, int, int], int]]:
+    """The fields of each `ZipEntry` up to its offset, and its mode.
+
+    Offsets are `moved` by what stands before.
+    """
     at = entries = 0
     while at < len(data):
         if at + _ENTRY.size > len(data) or not data.startswith(_ENTRY_MARK, at):
             raise Unreadable("no readable ZIP archive: its directory is damaged")
         (
-            _, _, _, flags, method, _, _, crc, compressed, size,
-            name_length, extra_length, comment_length, _, _, _, offset,
+            _, made_by, _, flags, method, _, _, crc, compressed, size,
+            name_length, extra_length, comment_length, _, _, attributes, offset,
         ) = _ENTRY.unpack_from(data, at)  # fmt: skip
         name_at = at + _ENTRY.size
         extra_at = name_at + name_length
@@ -172,7 +179,9 @@ def _entries(
             extra = data[extra_at : extra_at + extra_length]
             size, compressed, offset = _large(extra, size, compressed, offset)
         entries += 1
-        yield _name(raw, flags), raw, flags, method, crc, compressed, size, offset + moved
+        mode = attributes >> 16 if made_by >> 8 == _UNIX else 0
+        name = _name(raw, flags)
+        yield (name, raw, flags, method, crc, compressed, size, offset + moved), mode
     if entries != count:
         raise Unreadable(
             f"no readable ZIP archive: its directory has {entries} entries and says {count}"

@@ -1,0 +1,290 @@
+"""What an installed wheel looks like, path by path: as `uv pip sync` leaves it in an environment.
+
+Formats: the binary distribution format, the entry points specification and "Recording installed
+projects" (https://packaging.python.org/en/latest/specifications/). Where they leave a choice, uv's
+is taken; a test compares all of it with what uv installs. `installer` (PyPI) writes other scripts
+and another RECORD, and asks the Python that it runs in where things go.
+"""
+
+from __future__ import annotations
+
+import base64
+import configparser
+import csv
+import hashlib
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from email.parser import HeaderParser
+from typing import Final
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion
+
+from buildmatrix.errors import UndecidedError
+from buildmatrix.oci.layers import LayerEntry, order
+from buildmatrix.parsing import parse_version
+from buildmatrix.trees.base import Trouble
+from buildmatrix.trees.wheel import WheelTree
+
+#: Where the Dockerfile of our templates makes the environment; below the root, as in a layer.
+ENVIRONMENT: Final = "opt/venv"
+#: Raise it when the same wheel is laid out otherwise: it is part of the names of kept layers.
+VERSION: Final = "1"
+#: Bytes of RECORD, of entry points and of a script, which are held in memory.
+_LARGEST: Final = 64 << 20
+#: What Linux takes for the name of a file, and for a path.
+_LONGEST_NAME: Final = 255
+_LONGEST_PATH: Final = 4000
+_EXECUTABLE: Final = 0o111
+_SHEBANG = re.compile(rb"#!python[^\n]*\n?")
+#: As uv reads it: the extras count for nothing.
+_ENTRY_POINT = re.compile(r"([\w.-]+):([\w.-]+)(?:\s+\[[^\]]*\])?", re.ASCII)
+_SCRIPT = re.compile(r"[\w.+ -]+")
+#: What an environment has before anything is installed into it.
+_RESERVED = re.compile(
+    r"pyvenv\.cfg|lib64|bin/(python[\d.]*|activate.*|deactivate\.bat|pydoc\.bat)"
+)
+#: As uv writes it (uv-install-wheel, `get_script_launcher`).
+_LAUNCHER: Final = """\
+#!/{environment}/bin/python
+# -*- coding: utf-8 -*-
+import sys
+from {module} import {name}
+if __name__ == "__main__":
+    if sys.argv[0].endswith("-script.pyw"):
+        sys.argv[0] = sys.argv[0][:-11]
+    elif sys.argv[0].endswith(".exe"):
+        sys.argv[0] = sys.argv[0][:-4]
+    sys.exit({function}())
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledFile:
+    """A file, folder or link of a layer, and how its bytes are had."""
+
+    entry: LayerEntry
+    content: Callable[[], Iterable[bytes]] = tuple
+
+
+def site_packages(python: str) -> str:
+    """Where libraries are installed, below the root."""
+    return f"{ENVIRONMENT}/lib/python{python}/site-packages"
+
+
+class InstalledWheel:
+    """The files of the wheel of `name` and `version`, installed for one Python minor version.
+
+    `files` is what a layer holds, in its order. Contents are read from `tree`, which has to tell
+    members by the names that they have in the wheel. Raises UndecidedError for what no installer
+    takes, and for what would be written outside of the environment or over its own files.
+    """
+
+    def __init__(self, tree: WheelTree, name: str, version: str, python: str) -> None:
+        for trouble in tree.walk():
+            if isinstance(trouble, Trouble):
+                raise UndecidedError(f"its member {trouble.path[:200]!r}: {trouble.why}")
+        self._tree = tree
+        self._python = python
+        self._site = site_packages(python)
+        self._members = {
+            entry.name: entry for entry in tree.entries if not entry.name.endswith("/")
+        }
+        self._metadata = self._metadata_folder(name, version)
+        #: Bytes of all files.
+        self.size = sum(entry.size for entry in self._members.values())
+        self._files: dict[str, InstalledFile] = {}
+        self._rows: list[tuple[str, str, str]] = []
+        self._add_members()
+        self._add_folders()
+        self._add_launchers()
+        self._add_notes()
+        self._check_paths()
+        self.files = tuple(self._files[path] for path in sorted(self._files, key=order))
+
+    def _metadata_folder(self, name: str, version: str) -> str:
+        folders = {top for top, _, rest in (name.partition("/") for name in self._members) if rest}
+        folders = {folder for folder in folders if folder.endswith(".dist-info")}
+        if len(folders) != 1:
+            raise UndecidedError(f"it has {len(folders)} folders *.dist-info, and a wheel has one")
+        folder = folders.pop()
+        for file in ("RECORD", "WHEEL", "METADATA"):
+            if f"{folder}/{file}" not in self._members:
+                raise UndecidedError(f"it has no {folder}/{file}")
+        mine, _, release = folder.removesuffix(".dist-info").partition("-")
+        try:
+            is_named = canonicalize_name(mine) == canonicalize_name(name)
+            is_named &= not version or parse_version(release) == parse_version(version)
+        except InvalidVersion:
+            is_named = False
+        if not is_named:
+            raise UndecidedError(f"it holds {folder}, and the lock says {name} {version}")
+        headers = HeaderParser().parsestr(self._read(f"{folder}/WHEEL").decode("utf-8", "replace"))
+        if str(headers.get("Wheel-Version", "")).partition(".")[0].strip() != "1":
+            raise UndecidedError("its format is not version 1 of wheels, and nothing else is known")
+        return folder
+
+    @property
+    def _data(self) -> str:
+        return f"{self._metadata.removesuffix('.dist-info')}.data"
+
+    def _place(self, name: str) -> tuple[str, bool]:
+        """Where the member or folder `name` is installed, and whether it is a script."""
+        top, _, rest = name.partition("/")
+        if top != self._data:
+            return f"{self._site}/{name}", False
+        scheme, _, rest = rest.partition("/")
+        distribution = self._metadata.partition("-")[0]
+        places = {
+            "purelib": self._site,
+            "platlib": self._site,
+            "data": ENVIRONMENT,
+            "scripts": f"{ENVIRONMENT}/bin",
+            "headers": f"{ENVIRONMENT}/include/site/python{self._python}/{distribution}",
+        }
+        is_script = scheme == "scripts"
+        if scheme not in places or not rest or (is_script and "/" in rest):
+            raise UndecidedError(f"its member {name[:200]!r} is in no scheme of a wheel")
+        return f"{places[scheme]}/{rest}", is_script
+
+    def _add_members(self) -> None:
+        record = f"{self._metadata}/RECORD"
+        recorded = self._recorded(record)
+        for name, entry in self._members.items():
+            if name == record:
+                continue
+            path, is_script = self._place(name)
+            if is_script:
+                shebang = f"#!/{ENVIRONMENT}/bin/python\n".encode()
+                data = self._read(name)
+                if _SHEBANG.match(data):
+                    data = _SHEBANG.sub(shebang, data, count=1)
+                self._write(path, data, 0o755)
+                continue
+            mode = 0o755 if entry.mode & _EXECUTABLE else 0o644
+            self._keep(path, mode, entry.size, self._streamed(name))
+            self._note(path, *recorded.get(name, ("", str(entry.size))))
+
+    def _add_folders(self) -> None:
+        """Folders that the wheel names: some are empty."""
+        for entry in self._tree.entries:
+            if not entry.name.endswith("/"):
+                continue
+            name = entry.name[:-1]
+            around = f"/{name}/"
+            if "//" in around or "/./" in around or "/../" in around:
+                raise UndecidedError(f"its folder {entry.name[:200]!r} leads out of it")
+            top, _, rest = name.partition("/")
+            if top == self._data and "/" not in rest:
+                continue  # the data, or one of its schemes
+            path, is_script = self._place(name)
+            if is_script:
+                raise UndecidedError(f"its folder {name[:200]!r} stands among scripts")
+            self._files.setdefault(path, InstalledFile(LayerEntry(path, "folder", 0o755)))
+
+    def _add_launchers(self) -> None:
+        name = f"{self._metadata}/entry_points.txt"
+        if name not in self._members:
+            return
+        for script, target in _entry_points(self._read(name)):
+            match = _ENTRY_POINT.fullmatch(target)
+            if match is None or not _SCRIPT.fullmatch(script) or script in (".", ".."):
+                raise UndecidedError(
+                    f"its script {script[:100]!r} cannot be made of {target[:100]!r}"
+                )
+            text = _LAUNCHER.format(
+                environment=ENVIRONMENT,
+                module=match[1],
+                name=match[2].partition(".")[0],
+                function=match[2],
+            )
+            self._write(f"{ENVIRONMENT}/bin/{script}", text.encode(), 0o755)
+
+    def _add_notes(self) -> None:
+        """INSTALLER and REQUESTED as uv leaves them, and RECORD with all that was installed."""
+        folder = f"{self._site}/{self._metadata}"
+        self._write(f"{folder}/INSTALLER", b"uv")
+        self._write(f"{folder}/REQUESTED", b"")
+        self._note(f"{folder}/RECORD", "", "")
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(sorted(self._rows))
+        data = text.getvalue().encode("utf-8", "surrogateescape")
+        self._keep(f"{folder}/RECORD", 0o644, len(data), lambda: (data,))
+
+    def _check_paths(self) -> None:
+        for path, file in self._files.items():
+            parts = path.split("/")
+            if max(len(part.encode()) for part in parts) > _LONGEST_NAME or (
+                len(path.encode()) > _LONGEST_PATH
+            ):
+                raise UndecidedError(f"the path {path[:100]!r}... is longer than Linux takes")
+            above = ("/".join(parts[:depth]) for depth in range(1, len(parts)))
+            if any(self._is_file(folder) for folder in above):
+                raise UndecidedError(f"{path[:200]!r} lies in a file")
+            mine = path.removeprefix(f"{ENVIRONMENT}/")
+            if file.entry.kind == "file" and _RESERVED.fullmatch(mine):
+                raise UndecidedError(f"it would replace {mine} of the environment")
+
+    def _is_file(self, path: str) -> bool:
+        return path in self._files and self._files[path].entry.kind == "file"
+
+    # Inside
+
+    def _write(self, path: str, data: bytes, mode: int = 0o644) -> None:
+        """A file that the installer makes: a later one replaces what is there."""
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        self._keep(path, mode, len(data), lambda: (data,))
+        self._note(path, f"sha256={digest}", str(len(data)))
+
+    def _keep(
+        self, path: str, mode: int, size: int, content: Callable[[], Iterable[bytes]]
+    ) -> None:
+        # `lib64` is a link, and a folder in its place would replace it.
+        link = f"{ENVIRONMENT}/lib64/"
+        if path.startswith(link):
+            path = f"{ENVIRONMENT}/lib/{path.removeprefix(link)}"
+        self._files[path] = InstalledFile(LayerEntry(path, "file", mode, size), content)
+
+    def _note(self, path: str, digest: str, size: str) -> None:
+        """A row of RECORD, whose paths are relative to the libraries."""
+        inside = path.removeprefix(f"{self._site}/")
+        if inside == path:
+            inside = f"../../../{path.removeprefix(f'{ENVIRONMENT}/')}"
+        self._rows.append((inside, digest, size))
+
+    def _recorded(self, record: str) -> Mapping[str, tuple[str, str]]:
+        """Member → hash and size as the wheel's own RECORD has them: claims, which uv repeats."""
+        try:
+            lines = self._read(record).decode("utf-8").splitlines()
+            rows = [row for row in csv.reader(lines, strict=True) if row]
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise UndecidedError(f"its RECORD cannot be read: {error}") from None
+        if any(len(row) != 3 for row in rows):
+            raise UndecidedError("its RECORD has rows that are not of three fields")
+        return {path: (digest, size) for path, digest, size in rows}
+
+    def _streamed(self, name: str) -> Callable[[], Iterator[bytes]]:
+        return lambda: self._tree.stream(name)
+
+    def _read(self, name: str) -> bytes:
+        if self._members[name].size > _LARGEST:
+            raise UndecidedError(f"its member {name[:200]!r} is larger than {_LARGEST >> 20} MiB")
+        return b"".join(self._tree.stream(name))
+
+
+def _entry_points(data: bytes) -> Iterator[tuple[str, str]]:
+    """Names of scripts, and what they call."""
+    parser = configparser.ConfigParser(
+        delimiters=("=",), interpolation=None, strict=False, default_section="\0"
+    )
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    try:
+        parser.read_string(data.decode("utf-8-sig"))
+    except (UnicodeDecodeError, configparser.Error) as error:
+        raise UndecidedError(f"its entry points cannot be read: {error}") from None
+    for section in ("console_scripts", "gui_scripts"):
+        if parser.has_section(section):
+            for name, target in parser.items(section):
+                yield name.strip(), target.strip()
