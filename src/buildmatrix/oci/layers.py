@@ -10,7 +10,7 @@ import hashlib
 import tarfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -106,9 +106,9 @@ class LayerWriter:
         for depth in range(1, len(parts)):
             folder = "/".join(parts[:depth])
             if folder not in self._folders:
-                self._header(LayerEntry(folder, "folder", 0o755))
+                self._begin(LayerEntry(folder, "folder", 0o755))
         self._last = parts
-        self._header(entry)
+        self._begin(entry)
         size = 0
         for data in content:
             size += len(data)
@@ -122,7 +122,7 @@ class LayerWriter:
         self._write(bytes(2 * tarfile.BLOCKSIZE))
         self._blocks.finish()
 
-    def _header(self, entry: LayerEntry) -> None:
+    def _begin(self, entry: LayerEntry) -> None:
         info = tarfile.TarInfo(entry.path)
         info.type = _KINDS[entry.kind]
         info.mode = entry.mode
@@ -132,8 +132,16 @@ class LayerWriter:
         info.mtime = TIME
         if entry.kind == "folder":
             self._folders.add(entry.path)
-        self._write(info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape"))
+        self._write(_header(info))
 
     def _write(self, data: bytes) -> None:
         self._hasher.update(data)
         self._blocks.write(data)
+
+
+def _header(info: tarfile.TarInfo) -> bytes:
+    """A header of the oldest form that holds it: tarfile's pax ignores half of what "ustar" has."""
+    if info.name.isascii() and info.linkname.isascii():
+        with suppress(ValueError):
+            return info.tobuf(tarfile.USTAR_FORMAT, "ascii")
+    return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
