@@ -41,16 +41,17 @@ def run(
     *,
     seconds: float,
     memory: int,
+    input: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run `command` to its end, with UTF-8 in both outputs.
 
-    Raises `subprocess.TimeoutExpired` after `seconds`; then it is ended.
+    `input`: what it reads. Raises `subprocess.TimeoutExpired` after `seconds`; then it is ended.
     """
     with subprocess.Popen(
         command,
         cwd=folder,
         env=environment,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
@@ -58,7 +59,7 @@ def run(
     ) as process:
         try:
             bound(process.pid, memory=memory)
-            out, err = process.communicate(timeout=seconds)
+            out, err = process.communicate(input, timeout=seconds)
         except BaseException:
             # Gently first: it may have started processes of its own.
             process.terminate()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 from buildmatrix.errors import UndecidedError
@@ -55,6 +56,16 @@ class HttpAddress:
     def __str__(self) -> str:
         """For messages: without credentials, and without the query, which may be a signature."""
         return self.url.partition("?")[0]
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it can be nowhere but on this machine (RFC 6761, 6.3)."""
+        if self.host == "localhost" or self.host.endswith(".localhost"):
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
 
     def bare(self) -> HttpAddress:
         """The same without user name and password."""

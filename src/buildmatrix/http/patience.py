@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: Methods that change nothing.
+READING = frozenset({"GET", "HEAD"})
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:
@@ -18,6 +21,8 @@ class Patience:
     connect: float = 10.0
     #: Without any byte.
     silence: float = 20.0
+    #: Without any byte of the answer to what changes something: a server may store an upload first.
+    storing: float = 300.0
     #: For one request, however little it asks for ...
     request: float = 30.0
     #: ... and bytes per second beyond that; a slower server is given up.

@@ -13,7 +13,7 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.http.addresses import HttpAddress
 from buildmatrix.http.failures import RequestError, refused
 from buildmatrix.http.logins import Logins
-from buildmatrix.http.patience import Patience
+from buildmatrix.http.patience import READING, Patience
 from buildmatrix.http.trust import Trust
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _CHUNK = 64 << 10
 
 T = TypeVar("T")
+#: Gives what is sent, piece by piece, and from the start again for each request.
+Body = Callable[[], Iterator[bytes]]
 
 
 class Traffic:
@@ -152,32 +154,49 @@ class Requests:
         length: int = 0,
         accepted: Collection[int] = (200,),
         traffic: Traffic | None = None,
+        logins: Logins | None = None,
+        body: Body | None = None,
+        direct: bool = False,
     ) -> Iterator[HttpAnswer]:
         """One try: the first answer that is no redirect, its status one of `accepted`.
 
-        `length`: bytes that the body may have, which decides how long it may take. Raises
-        RequestError, here or while the body is read.
+        Raises RequestError, here or while the body is read. Redirects are followed for what only
+        reads.
+
+        Args:
+            address: who is asked, and for what.
+            headers: without those that say who asks.
+            method: of HTTP.
+            length: bytes that the bodies of request and answer may have, which decides how long
+                they may take.
+            accepted: statuses whose answers are handed out; others are raised.
+            traffic: what is counted by, in place of the common counter.
+            logins: in place of those that all requests share.
+            body: what is sent; has to give the same again for each request.
+            direct: past all proxies.
         """
         if self.offline:
             raise RequestError(f"{address} was not asked for: --offline was given")
         transport = self._connect()
         traffic = traffic or self.traffic
         for _ in range(MOST_REDIRECTS + 1):
-            login = self._logins.of(address)
+            login = (logins or self._logins).of(address)
             sent = [("User-Agent", _user_agent()), *headers.items()]
             if login is not None:
                 sent.append(("Authorization", login.header()))
             traffic.add(0, requests=1)
             seconds = self.patience.seconds(length)
-            with transport.send(method, address, sent, seconds) as (status, received, body):
-                answer = HttpAnswer(status, received, _counted(body, traffic), address)
+            with transport.send(method, address, sent, seconds, body, direct=direct) as received:
+                status, fields, data = received
+                answer = HttpAnswer(status, fields, _counted(data, traffic), address)
                 if status in accepted:
                     yield answer
                     return
-                _drain(answer)
-                if status not in _REDIRECTS or "location" not in received:
-                    raise refused(status, received, address, login.source if login else None)
-                address = _redirected(address, received["location"])
+                drain(answer)
+                is_redirect = status in _REDIRECTS and method in READING
+                if not is_redirect or "location" not in fields:
+                    raise refused(status, fields, address, login.source if login else None)
+                address = _redirected(address, fields["location"])
         raise RequestError(f"{address} redirects more than {MOST_REDIRECTS} times")
 
     def _connect(self) -> Transport:
@@ -202,7 +221,7 @@ def _redirected(address: HttpAddress, location: str) -> HttpAddress:
     return target.bare()
 
 
-def _drain(answer: HttpAnswer) -> None:
+def drain(answer: HttpAnswer) -> None:
     """Read a short body that nobody wants: else its connection cannot be used again."""
     length = answer.length()
     if length is not None and length <= _CHUNK:

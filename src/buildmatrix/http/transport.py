@@ -12,7 +12,7 @@ import os
 import ssl
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ import httpcore
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.addresses import HttpAddress
 from buildmatrix.http.failures import unreached
-from buildmatrix.http.patience import Patience
+from buildmatrix.http.patience import READING, Patience
 from buildmatrix.http.trust import Trust
 
 #: More than the threads that read at once, so that none waits for another one's open stream.
@@ -51,7 +51,7 @@ class Transport:
         self._trust = trust
         self._clock = _Clock()
         self._proxies = getproxies()
-        self._pools: dict[tuple[str, str | None, bool], httpcore.ConnectionPool] = {}
+        self._pools: dict[tuple[str, str | None, bool, Path | None], httpcore.ConnectionPool] = {}
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -63,18 +63,26 @@ class Transport:
 
     @contextmanager
     def send(
-        self, method: str, address: HttpAddress, headers: Headers, seconds: float
+        self,
+        method: str,
+        address: HttpAddress,
+        headers: Headers,
+        seconds: float,
+        content: Callable[[], Iterator[bytes]] | None = None,
+        *,
+        direct: bool = False,
     ) -> Iterator[tuple[int, Mapping[str, str], Iterator[bytes]]]:
         """One request: the status, the headers (names in lower case) and the body as it comes.
 
         Everything up to the last byte of the body is over after `seconds`. Follows no redirect and
-        tries nothing twice. Raises RequestError, here or from the body.
+        tries nothing twice; `direct`: uses no proxy. Raises RequestError, here or from the body.
         """
+        patience = self._patience
         end = time.monotonic() + seconds
         timeouts = {
-            "connect": min(self._patience.connect, seconds),
-            "read": min(self._patience.silence, seconds),
-            "write": min(self._patience.silence, seconds),
+            "connect": min(patience.connect, seconds),
+            "read": min(patience.silence if method in READING else patience.storing, seconds),
+            "write": min(patience.silence, seconds),
             "pool": seconds,
         }
         url = httpcore.URL(
@@ -83,20 +91,17 @@ class Transport:
             port=address.explicit_port,
             target=address.target,
         )
-        proxy = self._proxy(address)
+        proxy = None if direct else self._proxy(address)
         try:
             self._clock.end = end
             with self._pool(address, proxy).stream(
                 method,
                 url,
                 headers=[("Host", address.authority), *headers],
+                content=content() if content else None,
                 extensions={"timeout": timeouts},
             ) as response:
-                named = {
-                    name.decode("latin-1").lower(): value.decode("latin-1").strip()
-                    for name, value in response.headers
-                }
-                yield response.status, named, self._body(response, end)
+                yield response.status, _named(response.headers), self._body(response, end)
         except _FAILURES as error:
             raise unreached(error, address, proxy) from error
 
@@ -120,12 +125,13 @@ class Transport:
 
     def _pool(self, address: HttpAddress, proxy: str | None) -> httpcore.ConnectionPool:
         is_checked = self._trust.is_checked(address)
+        own = self._trust.own(address) if address.scheme == "https" and is_checked else None
         with self._lock:
-            key = address.scheme, proxy, is_checked
+            key = address.scheme, proxy, is_checked, own
             if key not in self._pools:
                 self._pools[key] = httpcore.ConnectionPool(
                     # To read the certificates takes 50 to 100 ms.
-                    ssl_context=_context(self._trust, is_checked)
+                    ssl_context=_context(self._trust, is_checked, own)
                     if address.scheme == "https"
                     else None,
                     proxy=_parsed(proxy) if proxy else None,
@@ -135,6 +141,15 @@ class Transport:
                     network_backend=_TimedNetwork(self._clock),
                 )
             return self._pools[key]
+
+
+def _named(headers: Iterable[tuple[bytes, bytes]]) -> Mapping[str, str]:
+    """Headers by their names in lower case; those that come twice are one list (RFC 9110, 5.3)."""
+    named: dict[str, str] = {}
+    for name, value in headers:
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip()
+        named[key] = f"{named[key]}, {text}" if key in named else text
+    return named
 
 
 def _parsed(proxy: str) -> httpcore.Proxy:
@@ -158,10 +173,16 @@ def _parsed(proxy: str) -> httpcore.Proxy:
     return httpcore.Proxy(url, auth=auth)
 
 
-def _context(trust: Trust, is_checked: bool) -> ssl.SSLContext:
-    """`is_checked` is False where the user said that the certificate is not to be checked."""
+def _context(trust: Trust, is_checked: bool, own: Path | None) -> ssl.SSLContext:
+    """`is_checked` is False where the user said that the certificate is not to be checked.
+
+    `own`: the folder with certificates for this server alone.
+    """
     if is_checked:
-        return _certificates(*trust.certificates)
+        context = _certificates(*trust.certificates)
+        if own is not None:
+            _take_own(context, own)
+        return context
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -188,6 +209,22 @@ def _certificates(setting: str, place: str | None) -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.load_verify_locations(cafile=certifi.where())
     return context
+
+
+def _take_own(context: ssl.SSLContext, folder: Path) -> None:
+    """What Docker takes from such a folder: authorities, and pairs of certificate and key.
+
+    https://docs.docker.com/engine/security/certificates/
+    """
+    for path in sorted(folder.glob("*.crt")):
+        _trust(context, str(folder), str(path))
+    for path in sorted(folder.glob("*.cert")):
+        try:
+            context.load_cert_chain(path, path.with_suffix(".key"))
+        except (OSError, ssl.SSLError) as error:
+            raise UndecidedError(
+                f"{path} and its .key are no certificate to show to a server ({error})"
+            ) from error
 
 
 def _trust(context: ssl.SSLContext, name: str, place: str) -> None:
