@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from typing import BinaryIO
 
 from buildmatrix.http.patience import Patience
 from buildmatrix.oci.documents import Descriptor
+from buildmatrix.registry.blobs import exists, read_range, stream
+from buildmatrix.registry.manifests import ManifestBytes, Manifests
 from buildmatrix.registry.reference import Reference
+from buildmatrix.registry.referrers import Referrers
+from buildmatrix.registry.session import Session
+from buildmatrix.registry.uploads import push
 from buildmatrix.trees.base import Closing
-
-
-@dataclass(frozen=True, slots=True)
-class ManifestBytes:
-    """A manifest or an index as a registry gave it; its bytes have the digest."""
-
-    data: bytes
-    media_type: str
-    digest: str
-
-    @property
-    def descriptor(self) -> Descriptor:
-        """What an index or a referrer says of it."""
-        return Descriptor(media_type=self.media_type, digest=self.digest, size=len(self.data))
 
 
 class Registry(Closing):
@@ -48,11 +39,28 @@ class Registry(Closing):
         offline: bool = False,
         patience: Patience | None = None,
     ) -> None:
-        raise NotImplementedError
+        self._session = Session(patience or Patience(), plain_http, os.environ, offline=offline)
+        self._manifests = Manifests(self._session)
+        self._referrers = Referrers(self._session, self._manifests)
 
     def close(self) -> None:
         """Close all connections; what waits for a registry gives up."""
-        raise NotImplementedError
+        self._session.close()
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that came over the network so far, documents included."""
+        return self._session.received.bytes
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of blobs that were sent so far, repetitions included."""
+        return self._session.sent.bytes
+
+    @property
+    def requests(self) -> int:
+        """Requests so far, those for tokens included."""
+        return self._session.received.requests
 
     # Reading
 
@@ -62,24 +70,27 @@ class Registry(Closing):
         A tag may mean something else a moment later. The registry is asked each time, and for the
         document itself, so that the digest is that of bytes it really has.
         """
-        raise NotImplementedError
+        return self._manifests.ask(reference).descriptor
 
     def manifest(self, reference: Reference) -> ManifestBytes:
         """A manifest or an index; of the digest, where `reference` has one. At most 8 MiB.
 
         What was asked for by digest before comes out of memory.
         """
-        raise NotImplementedError
+        return self._manifests.read(reference)
 
-    def blob(
-        self, reference: Reference, descriptor: Descriptor
-    ) -> AbstractContextManager[Iterator[bytes]]:
+    @contextmanager
+    def blob(self, reference: Reference, descriptor: Descriptor) -> Iterator[Iterator[bytes]]:
         """The bytes of a blob as they come; a cut is resumed where it was.
 
         The iterator ends only after length and digest of all bytes were found right, and raises
         otherwise: whoever leaves it earlier has bytes that nobody checked.
         """
-        raise NotImplementedError
+        chunks = stream(self._session, reference, descriptor)
+        try:
+            yield chunks
+        finally:
+            chunks.close()
 
     def blob_range(
         self, reference: Reference, descriptor: Descriptor, offset: int, length: int
@@ -88,11 +99,11 @@ class Registry(Closing):
 
         Raises UndecidedError where the registry has no ranges, too.
         """
-        raise NotImplementedError
+        return read_range(self._session, reference, descriptor, offset, length)
 
     def has_blob(self, reference: Reference, digest: str) -> bool:
         """Whether the repository has a blob."""
-        raise NotImplementedError
+        return exists(self._session, reference, digest)
 
     def referrers(
         self, reference: Reference, digest: str, artifact_type: str = ""
@@ -101,7 +112,7 @@ class Registry(Closing):
 
         From the referrers API, or where a registry has none from the tag that stands in for it.
         """
-        raise NotImplementedError
+        return self._referrers.read(reference, digest, artifact_type)
 
     # Writing
 
@@ -121,18 +132,18 @@ class Registry(Closing):
         `open` gives the bytes from the start, again for each try; better seekable. They are checked
         on their way: a blob of another digest is never completed.
         """
-        raise NotImplementedError
+        return push(self._session, reference, descriptor, open, mount_from)
 
     def push_manifest(self, reference: Reference, data: bytes, media_type: str) -> Descriptor:
         """Write a manifest or an index, by the digest of `reference` or else its tag.
 
         Without either, by its own digest. Call it after all blobs are there.
         """
-        raise NotImplementedError
+        return self._manifests.write(reference, data, media_type)[0]
 
     def push_referrer(self, reference: Reference, data: bytes) -> Descriptor:
         """Write a manifest that has a subject, so that `referrers` finds it.
 
         Where the registry has no referrers API, the tag that stands in for it is updated.
         """
-        raise NotImplementedError
+        return self._referrers.push(reference, data)

@@ -1,0 +1,136 @@
+"""Blobs, read as they come: in one go, on from where a connection broke, or in ranges."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterator
+
+from buildmatrix.http.failures import RequestError
+from buildmatrix.http.requests import HttpAnswer
+from buildmatrix.oci.documents import Descriptor
+from buildmatrix.registry.digests import Check
+from buildmatrix.registry.reference import Reference
+from buildmatrix.registry.session import Session
+
+#: A connection that brought so many bytes before it broke does not count as a failure in a row.
+PROGRESS = 1 << 20
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
+
+
+def stream(
+    session: Session, reference: Reference, descriptor: Descriptor
+) -> Generator[bytes, None, None]:
+    """See `client.Registry.blob`."""
+    check = Check(descriptor, f"{reference.name}: the blob {descriptor.digest}")
+    failures, last = 0, 0
+    while True:
+        try:
+            for chunk in _from(session, reference, descriptor, check.length):
+                check.add(chunk)
+                yield chunk
+            break
+        except RequestError as error:
+            if check.length - last >= PROGRESS:
+                failures, last = 0, check.length
+            failures += 1
+            session.pause(error, failures)
+    check.finish()
+
+
+def _from(
+    session: Session, reference: Reference, descriptor: Descriptor, start: int
+) -> Iterator[bytes]:
+    """The bytes from `start` on, by one request. Raises RequestError, also for a body that ends."""
+    wanted = f"the blob {descriptor.digest}"
+    with session.ask(
+        reference,
+        "GET",
+        f"blobs/{descriptor.digest}",
+        wanted,
+        headers={"Range": f"bytes={start}-"} if start else {},
+        accepted=(200, 206) if start else (200,),
+        length=descriptor.size - start,
+    ) as answer:
+        if answer.status == 206:
+            _check_range(reference, wanted, answer, start, descriptor.size - 1, descriptor.size)
+        elif answer.length() not in (None, descriptor.size):
+            raise RequestError(
+                f"{reference.name}: {wanted} has {answer.length()} bytes where its descriptor says "
+                f"{descriptor.size}"
+            )
+        position = start if answer.status == 206 else 0
+        for chunk in answer.body:
+            fresh = chunk[max(0, start - position) :]
+            position += len(chunk)
+            if fresh:
+                yield fresh
+        if position < descriptor.size:
+            raise RequestError(
+                f"{reference.name}: {wanted} was cut after {position} of {descriptor.size} bytes",
+                again=True,
+            )
+
+
+def read_range(
+    session: Session, reference: Reference, descriptor: Descriptor, offset: int, length: int
+) -> bytes:
+    """See `client.Registry.blob_range`."""
+    wanted = f"the blob {descriptor.digest}"
+    last = min(offset + length, descriptor.size) - 1
+    if offset < 0 or last < offset:
+        return b""
+
+    def work() -> bytes:
+        with session.ask(
+            reference,
+            "GET",
+            f"blobs/{descriptor.digest}",
+            wanted,
+            headers={"Range": f"bytes={offset}-{last}"},
+            accepted=(200, 206),
+            length=last + 1 - offset,
+        ) as answer:
+            if answer.status == 200:
+                raise RequestError(
+                    f"{reference.name}: the registry gives no ranges of {wanted}", status=200
+                )
+            _check_range(reference, wanted, answer, offset, last, descriptor.size)
+            data = bytearray()
+            for chunk in answer.body:
+                data += chunk
+                if len(data) > last + 1 - offset:
+                    break
+            if len(data) != last + 1 - offset:
+                raise RequestError(
+                    f"{reference.name}: a range of {wanted} has {len(data)} bytes in place of "
+                    f"{last + 1 - offset}",
+                    again=True,
+                )
+            return bytes(data)
+
+    return session.again(work)
+
+
+def _check_range(
+    reference: Reference, wanted: str, answer: HttpAnswer, first: int, last: int, size: int
+) -> None:
+    """A server may answer a range with another one (RFC 9110, 15.3.7)."""
+    said = _CONTENT_RANGE.fullmatch(answer.headers.get("content-range", ""))
+    wrong = said is None or (int(said[1]), int(said[2])) != (first, last)
+    if said is None or wrong or said[3] not in ("*", str(size)):
+        raise RequestError(
+            f"{reference.name}: bytes {first} to {last} of {size} of {wanted} were asked for, and "
+            "the registry answers with others"
+        )
+
+
+def exists(session: Session, reference: Reference, digest: str) -> bool:
+    """See `client.Registry.has_blob`."""
+
+    def work() -> bool:
+        with session.ask(
+            reference, "HEAD", f"blobs/{digest}", f"the blob {digest}", accepted=(200, 404)
+        ) as answer:
+            return answer.status == 200
+
+    return session.again(work)

@@ -1,0 +1,94 @@
+"""Why a registry did not give or take something, in one sentence each."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from json import JSONDecodeError
+
+from buildmatrix.http.failures import PASSING, RequestError, retry_after
+from buildmatrix.http.requests import HttpAnswer
+from buildmatrix.parsing import parse_json
+from buildmatrix.registry.credentials import RegistryLogin
+from buildmatrix.text import printable, shown
+
+#: Bytes of an answer that says what is wrong, and characters of it that are shown.
+_LARGEST_ANSWER = 64 << 10
+_LONGEST_MESSAGE = 300
+
+
+def refusal(
+    answer: HttpAnswer,
+    who: str,
+    host: str,
+    *,
+    wanted: str = "",
+    login: RegistryLogin | None = None,
+    secrets: tuple[str, ...] = (),
+    troubles: tuple[str, ...] = (),
+    changes: bool = False,
+) -> RequestError:
+    """The error for an answer that was not hoped for.
+
+    Args:
+        answer: of the registry or its token server; its body is read.
+        who: the subject of the sentence.
+        host: the registry, as `docker login` has it.
+        wanted: what was asked for: `the manifest 1.0`.
+        login: what was sent.
+        secrets: what else no message may hold.
+        troubles: why credentials may be missing.
+        changes: whether something was to be written.
+    """
+    status = answer.status
+    why = _said(answer, (*(login.secrets if login else ()), *secrets))
+    to = f" to {wanted}" if wanted else ""
+    if status in PASSING:
+        wait = retry_after(answer.headers.get("retry-after"), datetime.now(UTC))
+        busy = " (too many requests)" if status == 429 else ""
+        advice = "; try again later"
+        if wait is not None:
+            advice = f" and asks to be left alone for {math.ceil(wait)} s{advice}"
+        text = f"{who} answers {status}{busy}{to}{advice}{why}"
+        return RequestError(text, again=True, wait=wait, status=status)
+    meaning = _meaning(answer, host, wanted, login, changes)
+    also = "".join(f"; {trouble}" for trouble in troubles) if status in (401, 403) else ""
+    return RequestError(f"{who} {meaning}{why}{also}", status=status)
+
+
+def _meaning(
+    answer: HttpAnswer, host: str, wanted: str, login: RegistryLogin | None, changes: bool
+) -> str:
+    status = answer.status
+    if status in (401, 403) and login is not None:
+        if status == 401:
+            return f"does not take the credentials from {login.source} (401)"
+        right = "write" if changes else "read"
+        return f"does not let the credentials from {login.source} {right} here (403)"
+    if status in (401, 403):
+        return f"wants credentials ({status}); log in with `docker login {host}`"
+    if status in (404, 410):
+        return f"does not have {wanted or 'it'} ({status})"
+    if status == 413:
+        return f"does not take so large a body ({status})"
+    if status == 416:
+        return f"does not have these bytes of {wanted or 'it'} (416)"
+    return f"answers {status}" + (f" to {wanted}" if wanted else "")
+
+
+def _said(answer: HttpAnswer, secrets: tuple[str, ...]) -> str:
+    """What the registry says itself (distribution specification, "Error Codes")."""
+    try:
+        document = parse_json(answer.read(_LARGEST_ANSWER))
+    except (JSONDecodeError, UnicodeDecodeError, RequestError):
+        return ""
+    errors = document.get("errors") if isinstance(document, dict) else None
+    first = errors[0] if isinstance(errors, list) and errors else None
+    if not isinstance(first, dict):
+        return ""
+    texts = (first.get("code"), first.get("message"))
+    text = ": ".join(text for text in texts if isinstance(text, str) and text)
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    text = printable(shown(text))[:_LONGEST_MESSAGE].strip().rstrip(".")
+    return f': it says "{text}"' if text else ""
