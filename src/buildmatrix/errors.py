@@ -59,10 +59,10 @@ class Problem:
 
     def __str__(self) -> str:
         """The problem on one line, whatever the names in it hold."""
-        where = ":".join(
+        place = ":".join(
             str(part) for part in (self.file, self.line, self.column) if part is not None
         )
-        return printable(f"{where}: {self.message}" + (f"; {self.hint}" if self.hint else ""))
+        return printable(f"{place}: {self.message}" + (f"; {self.hint}" if self.hint else ""))
 
 
 class SpecError(UsageError):

@@ -25,7 +25,7 @@ def side_by_side(
     work: Callable[[Item], Answer], items: Sequence[Item], jobs: int, name: str
 ) -> tuple[Answer, ...]:
     """`work` of each item, `jobs` at a time, in the order of the items; see `Crew`."""
-    crew = Crew[tuple[int, Item], Answer](lambda one: work(one[1]), jobs, name)
+    crew = Crew[tuple[int, Item], Answer](lambda numbered: work(numbered[1]), jobs, name)
     answers = {number: answer for (number, _), answer in crew.answers(list(enumerate(items)))}
     return tuple(answers[number] for number in range(len(items)))
 
@@ -55,20 +55,20 @@ class Crew(Generic[Item, Answer]):
         What `work` raises is raised here, and so is `KeyboardInterrupt`; either sends the crew
         home, as does leaving the loop.
         """
-        done: SimpleQueue[Future[Answer] | None] = SimpleQueue()
+        ready: SimpleQueue[Future[Answer] | None] = SimpleQueue()
         pool = ThreadPoolExecutor(self._jobs, thread_name_prefix=self._name)
         try:
-            with _interrupts(lambda: done.put(None)):
+            with _interrupts(lambda: ready.put(None)):
                 try:
                     for item in items:
                         future = pool.submit(self._work, item)
                         self._futures[future] = item
-                        future.add_done_callback(done.put)
+                        future.add_done_callback(ready.put)
                     for _ in items:
-                        first = _raised_if_none(done.get())
+                        first = _raised_if_none(ready.get())
                         if not first.cancelled():
                             yield self._futures.pop(first), first.result()
-                    if not done.empty():
+                    if not ready.empty():
                         raise KeyboardInterrupt
                 except BaseException:
                     self.send_home()
@@ -84,10 +84,10 @@ class Crew(Generic[Item, Answer]):
         self._stop()
 
 
-def _raised_if_none(done: Future[Answer] | None) -> Future[Answer]:
-    if done is None:
+def _raised_if_none(future: Future[Answer] | None) -> Future[Answer]:
+    if future is None:
         raise KeyboardInterrupt
-    return done
+    return future
 
 
 @contextmanager

@@ -64,7 +64,7 @@ def written(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
-        items = (f"{written_key(key)} = {written(one)}" for key, one in value.items())
+        items = (f"{written_key(key)} = {written(content)}" for key, content in value.items())
         return f"{{ {', '.join(items)} }}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(written, value))}]"

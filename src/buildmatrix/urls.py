@@ -12,23 +12,23 @@ from collections.abc import Sequence
 from urllib.parse import unquote, urlsplit
 
 #: `user:password@` of an http(s) URL, with the server.
-_GIVEN = re.compile(r"\bhttps?://[^/\s\"'`<>]*@[^/\s\"'`<>#?]+", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"\bhttps?://[^/\s\"'`<>]*@[^/\s\"'`<>#?]+", re.IGNORECASE)
 #: An environment variable in a requirements file, as pip and uv read it.
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 
-_given: dict[str, None] = {}
+_remembered: dict[str, None] = {}
 
 
 def remember(text: str) -> None:
     """Remember the credentials of the http(s) URLs in `text`, which a user gave."""
-    for url in _GIVEN.findall(text):
-        expanded = _VARIABLE.sub(lambda found: os.environ.get(found[1], found[0]), url)
-        _given.setdefault(expanded)
+    for url in _CREDENTIALS.findall(text):
+        expanded = _VARIABLE.sub(lambda match: os.environ.get(match[1], match[0]), url)
+        _remembered.setdefault(expanded)
 
 
 def remembered() -> Sequence[str]:
     """URLs of servers, with credentials, in the order in which they were given."""
-    return tuple(_given)
+    return tuple(_remembered)
 
 
 def path_in(url: str) -> str:

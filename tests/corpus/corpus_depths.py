@@ -25,7 +25,7 @@ from packaging.utils import parse_wheel_filename
 from buildmatrix.audit.subject import judge_for
 from buildmatrix.audit.target import Merger, judge_target, start
 from buildmatrix.index.budget import Need
-from buildmatrix.index.reading import Readings, WantedWheel
+from buildmatrix.index.reading import Readings, WheelRequest
 from buildmatrix.index.wheels import WheelReader
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.progress import Silent
@@ -72,10 +72,10 @@ def said(path: Path) -> Mapping[tuple[str, str], Said]:
     result: dict[tuple[str, str], Said] = {}
     for look in LOOKS:
         wanted = {
-            "listing": WantedWheel(wheel, "listing"),
-            "some": WantedWheel(wheel, "heads", min(most, SMALL_SHARE)),
-            "heads": WantedWheel(wheel, "heads", most),
-            "whole": WantedWheel(wheel, "whole"),
+            "listing": WheelRequest(wheel, "listing"),
+            "some": WheelRequest(wheel, "heads", min(most, SMALL_SHARE)),
+            "heads": WheelRequest(wheel, "heads", most),
+            "whole": WheelRequest(wheel, "whole"),
         }[look]
         readings = Readings(WheelReader(None, None), 1, Silent())
         readings.read([wanted], look)

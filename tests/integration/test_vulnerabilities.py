@@ -66,7 +66,7 @@ def test_a_local_version_is_asked_under_its_public_one_and_says_so(service) -> N
     found = ask(service, TORCH, ("torch", "2.5.1+cpu"), ("torch", "2.9.0"))
 
     assert sorted(service.asked) == [("torch", "2.5.1"), ("torch", "2.9.0")]
-    assert found.answers[TORCH].asked == "2.5.1"
+    assert found.answers[TORCH].version == "2.5.1"
     assert ids(found, TORCH) == ids(found, ("torch", "2.5.1+cpu"))
     assert ids(found, TORCH) == ["CVE-2025-32434", "CVE-2025-3730"]
     assert ids(found, ("torch", "2.9.0")) == []
@@ -87,7 +87,7 @@ def test_a_service_that_fails_for_one_package_tells_about_all_others(service, tr
 
     assert set(found.unchecked) == {NUMPY}
     assert found.unchecked[NUMPY].cause == "service"
-    assert found.unchecked[NUMPY].why
+    assert found.unchecked[NUMPY].reason
     assert len(ids(found, JINJA)) == 3 and len(ids(found, REQUESTS)) == 2
 
 
@@ -99,7 +99,7 @@ def test_a_service_that_always_fails_is_given_up_with_its_reason(service, troubl
 
     assert set(found.unchecked) == set(packages)
     assert len(service.asked) <= 2 * Limits().failures + Limits().processes
-    (why,) = {one.why for one in found.unchecked.values()}
+    (why,) = {one.reason for one in found.unchecked.values()}
     assert ("500" if trouble == "error" else "Expecting value") in why
 
 
@@ -107,21 +107,21 @@ def test_a_service_that_never_answers_is_given_up(service) -> None:
     service.trouble["*"] = "hang"
     found = ask(service, JINJA, NUMPY, limits=Limits(timeout=1))
     assert set(found.unchecked) == {JINJA, NUMPY}
-    assert "timed out" in found.unchecked[JINJA].why
+    assert "timed out" in found.unchecked[JINJA].reason
 
 
 def test_a_check_ends_when_its_time_is_over(service) -> None:
     service.trouble["numpy"] = "hang"
     found = ask(service, NUMPY, limits=Limits(timeout=600, base=2, each=0))
-    assert found.unchecked[NUMPY].why == "there was no time left to ask"
+    assert found.unchecked[NUMPY].reason == "there was no time left to ask"
 
 
 def test_a_service_that_nobody_runs_is_said(tmp_path: Path) -> None:
     with osv_server() as gone:
         url = gone.url
     found = check([JINJA], service="osv", url=url, cache=Cache(tmp_path))
-    assert "refused" in found.unchecked[JINJA].why
-    assert "object at 0x" not in found.unchecked[JINJA].why
+    assert "refused" in found.unchecked[JINJA].reason
+    assert "object at 0x" not in found.unchecked[JINJA].reason
 
 
 # Answers that are remembered
@@ -146,10 +146,10 @@ def test_offline_answers_of_this_week_count_and_older_ones_do_not(service, tmp_p
         service, JINJA, NUMPY, cache=Cache(tmp_path), offline=True, now=NOW + timedelta(days=3)
     )
     assert len(ids(later, JINJA)) == 3 and later.answers[JINJA].at == NOW
-    assert "offline" in later.unchecked[NUMPY].why
+    assert "offline" in later.unchecked[NUMPY].reason
 
     stale = ask(service, JINJA, cache=Cache(tmp_path), offline=True, now=NOW + timedelta(days=8))
-    assert "7 days" in stale.unchecked[JINJA].why
+    assert "7 days" in stale.unchecked[JINJA].reason
     assert len(service.asked) == questions
 
 

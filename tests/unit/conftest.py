@@ -17,7 +17,7 @@ settings.load_profile("unit")
 @pytest.fixture(autouse=True)
 def no_credentials_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one run of the tool was given is remembered in its process; a test is a run."""
-    monkeypatch.setattr(urls, "_given", {})
+    monkeypatch.setattr(urls, "_remembered", {})
 
 
 @pytest.fixture(autouse=True)

@@ -62,31 +62,31 @@ def _foreign_names(wheels: Wheels) -> Iterable[str]:
 
 def _foreign_files(wheels: Wheels) -> Mapping[str, Mapping[str, int]]:
     """Distribution (`name==version`) -> path -> bytes in it that are foreign."""
-    found: dict[str, dict[str, int]] = {}
+    foreign: dict[str, dict[str, int]] = {}
     for item in wheels.foreign:
         if item.kind in HELD and item.weight == "strong" and item.distribution is not None:
-            files = found.setdefault(item.distribution, {})
+            files = foreign.setdefault(item.distribution, {})
             files[item.path] = max(item.size, files.get(item.path, 0))
     # What lies in a container is a part of that.
     inventory = wheels.inventory
     inside: list[Binary | Artefact] = [*inventory.binaries, *inventory.artefacts]
-    for one in inside:
-        files = found.get(one.owner or "", {})
-        if one.container is not None and one.path in files:
-            files[one.container] = files.get(one.container, 0) + files.pop(one.path)
-    return found
+    for part in inside:
+        files = foreign.get(part.owner or "", {})
+        if part.container is not None and part.path in files:
+            files[part.container] = files.get(part.container, 0) + files.pop(part.path)
+    return foreign
 
 
 def _weighed(verdict: Verdict, facts: WheelFacts, foreign: Mapping[str, int]) -> Verdict:
     installed = sum(member.size for member in facts.members)
     is_whole = verdict.foreign_bytes >= installed
     if verdict.verdict == "ok":
-        in_vain = 0
+        wasted = 0
     elif is_whole:
-        in_vain = facts.size
+        wasted = facts.size
     else:
         # A part of a file is packed as tightly as the whole of it, as far as a list can tell.
-        in_vain = sum(
+        wasted = sum(
             round(member.compressed * min(1.0, foreign[member.path] / member.size))
             for member in facts.members
             if member.path in foreign and member.size
@@ -94,6 +94,6 @@ def _weighed(verdict: Verdict, facts: WheelFacts, foreign: Mapping[str, int]) ->
     return replace(
         verdict,
         download=facts.size,
-        foreign_download=min(in_vain, facts.size),
+        foreign_download=min(wasted, facts.size),
         foreign_at_least=verdict.foreign_at_least and not is_whole,
     )

@@ -51,23 +51,23 @@ class Tried:
 
 
 def with_trials(
-    report: Report, cases: Sequence[Case], done: Mapping[Way, Tried]
+    report: Report, cases: Sequence[Case], tried_ways: Mapping[Way, Tried]
 ) -> tuple[Finding, ...]:
     """The findings of a report, with what came of their fixes."""
     fixes: dict[tuple[str, str], Fix] = {}
     for case in cases:
         fix = case.finding.fix
         assert fix is not None
-        known = [
+        trials = [
             (way, way.trial[case.target])
-            for way in map(done.get, case.ways)
+            for way in map(tried_ways.get, case.ways)
             if way is not None and case.target in way.trial
         ]
-        if not known:
+        if not trials:
             continue
         # Where none works, one that could not be tried may still be right.
         order = {True: 0, None: 1, False: 2}
-        tried, trial = min(known, key=lambda pair: order[pair[1].works])
+        tried, trial = min(trials, key=lambda pair: order[pair[1].works])
         if tried.way.change != fix.changes[0]:
             fix = _alternative(fix, tried.way.change, case.finding.backend)
         patch = tried.draft.patch if tried.draft is not None else fix.patch
@@ -81,17 +81,17 @@ def with_trials(
 
 
 def _alternative(fix: Fix, change: SpecChange, backend: str) -> Fix:
-    said = snippet(change, backend)
-    header, _, line = said.partition("\n")
+    text = snippet(change, backend)
+    header, _, line = text.partition("\n")
     return replace(
         fix,
         kind="remove" if change.key == "drop" else fix.kind,
         text=f"write `{line}` under {header}",
-        patch=f"{said}\n",
+        patch=f"{text}\n",
     )
 
 
-def said(change: SpecChange) -> str:
+def change_phrase(change: SpecChange) -> str:
     """A change in words."""
     match change.key:
         case "replace":

@@ -6,24 +6,26 @@ from dataclasses import replace
 
 from buildmatrix.audit.fixing import Outcome, try_fixes
 from buildmatrix.audit.patches import write
-from buildmatrix.audit.session import AuditInputs, Found, Session, common_python
+from buildmatrix.audit.session import AuditInputs, Results, Session, common_python
 from buildmatrix.reports.run.model import FixesTried, Report
 
 
-def fixed(session: Session, found: Found, report: Report, *, dry_run: bool) -> tuple[Found, Report]:
-    """Try the fixes of `report`, which is the audit of `found`, and write those that work.
+def fixed(
+    session: Session, results: Results, report: Report, *, dry_run: bool
+) -> tuple[Results, Report]:
+    """Try the fixes of `report`, which is the audit of `results`, and write those that work.
 
     Returns what is there afterwards, and its audit; with `dry_run`, or where nothing can be
     written, the same as before with what came of the tries. Raises `UndecidedError` when a file
     changed meanwhile; then nothing was written.
     """
-    outcome = try_fixes(session, found, report)
+    outcome = try_fixes(session, results, report)
     if dry_run or outcome.draft is None or not outcome.draft.texts:
-        return found, outcome.report
-    return _written(session, found, outcome)
+        return results, outcome.report
+    return _written(session, results, outcome)
 
 
-def _written(session: Session, found: Found, outcome: Outcome) -> tuple[Found, Report]:
+def _written(session: Session, results: Results, outcome: Outcome) -> tuple[Results, Report]:
     assert outcome.draft is not None
     write(outcome.draft.texts.values())
     fixes_tried = outcome.report.fixes or FixesTried()
@@ -39,7 +41,7 @@ def _written(session: Session, found: Found, outcome: Outcome) -> tuple[Found, R
             )
     again = session.resolve(
         inputs,
-        python=common_python(found) if inputs.sources else None,
+        python=common_python(results) if inputs.sources else None,
         relock=not inputs.sources,
     )
     report = session.report(again)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from buildmatrix.audit.cases import Case, Tried, Way, said, with_trials
+from buildmatrix.audit.cases import Case, Tried, Way, change_phrase, with_trials
 from buildmatrix.audit.modules import ChangedModules
 from buildmatrix.audit.patches import (
     CannotWrite,
@@ -22,7 +22,7 @@ from buildmatrix.audit.patches import (
     snippet,
 )
 from buildmatrix.audit.rebuilding import look_up
-from buildmatrix.audit.session import Found, Session, target_of
+from buildmatrix.audit.session import Results, Session, target_of
 from buildmatrix.audit.trying import Attempt, Bench
 from buildmatrix.locks.model import Lock
 from buildmatrix.phrases import listing
@@ -50,25 +50,25 @@ class Outcome:
 
 def try_fixes(
     session: Session,
-    found: Found,
+    results: Results,
     report: Report,
     *,
     most: int = MOST,
     seconds: float = SECONDS,
 ) -> Outcome:
-    """Try the fixes of `report`, which is the audit of `found`.
+    """Try the fixes of `report`, which is the audit of `results`.
 
     What was not tried, and why, is in the notes of `Report.fixes`.
     """
-    bench = Bench(session, found, report)
-    return _Fixing(bench, session, found, report, most, time.monotonic() + seconds).run()
+    bench = Bench(session, results, report)
+    return _FixTrials(bench, session, results, report, most, time.monotonic() + seconds).run()
 
 
 @dataclass(slots=True)
-class _Fixing:
+class _FixTrials:
     bench: Bench
     session: Session
-    found: Found
+    results: Results
     report: Report
     most: int
     until: float
@@ -77,27 +77,29 @@ class _Fixing:
 
     def run(self) -> Outcome:
         cases = list(self._cases())
-        done: dict[Way, Tried] = {}
+        tried_ways: dict[Way, Tried] = {}
         left_out: set[Way] = set()
         pending = cases
         while pending:
             groups: dict[Way, list[Case]] = {}
             for case in pending:
                 groups.setdefault(case.way, []).append(case)
-            for way, mine in groups.items():
-                if way in done or way in left_out:
+            for way, cases_of_way in groups.items():
+                if way in tried_ways or way in left_out:
                     continue
                 if self._tries >= self.most or time.monotonic() > self.until:
                     left_out.add(way)
                     continue
-                done[way] = self._try(way, mine)
-            pending = [case for case in pending if self._goes_on(case, done)]
+                tried_ways[way] = self._try(way, cases_of_way)
+            pending = [case for case in pending if self._goes_on(case, tried_ways)]
         if left_out:
-            names = listing((said(way.change) for way in left_out), 5)
+            names = listing((change_phrase(way.change) for way in left_out), 5)
             self.notes.append(f"not tried, since enough was tried already: {names}")
-        draft, saved = self._together([tried for tried in done.values() if tried.draft is not None])
-        ask = None if self.session.offline else ask_index
-        findings = look_up(with_trials(self.report, cases, done), self.found, ask)
+        draft, saved = self._together(
+            [tried for tried in tried_ways.values() if tried.draft is not None]
+        )
+        index = None if self.session.offline else ask_index
+        findings = look_up(with_trials(self.report, cases, tried_ways), self.results, index)
         return Outcome(
             replace(
                 self.report,
@@ -117,8 +119,8 @@ class _Fixing:
     # What there is to try
 
     def _cases(self) -> Iterator[Case]:
-        targets = [target_of(one) for one in self.found]
-        per_source = len(self.found) // max(1, len(self.session.inputs.sources))
+        targets = [target_of(result) for result in self.results]
+        per_source = len(self.results) // max(1, len(self.session.inputs.sources))
         numbers = {
             target.id: number // per_source if self.session.inputs.sources else None
             for number, target in enumerate(targets)
@@ -135,9 +137,9 @@ class _Fixing:
             yield Case(finding.target, finding, ways)
 
     @staticmethod
-    def _goes_on(case: Case, done: Mapping[Way, Tried]) -> bool:
+    def _goes_on(case: Case, tried_ways: Mapping[Way, Tried]) -> bool:
         """Whether a way does not work and another one is left, whose turn it is then."""
-        tried = done.get(case.way)
+        tried = tried_ways.get(case.way)
         trial = tried.trial.get(case.target) if tried is not None else None
         if trial is None or trial.works is not False or case.turn + 1 == len(case.ways):
             return False
@@ -148,12 +150,12 @@ class _Fixing:
 
     def _try(self, way: Way, cases: Sequence[Case]) -> Tried:
         ids = frozenset(case.target for case in cases)
-        why = self._impossible(way)
-        if why is not None:
-            self.notes.append(f"not tried: {said(way.change)}: {why}")
+        reason = self._impossible(way)
+        if reason is not None:
+            self.notes.append(f"not tried: {change_phrase(way.change)}: {reason}")
             return Tried(way, {})
         self._tries += 1
-        self.session.progress.step(_STEP, f"trying: {said(way.change)}")
+        self.session.progress.step(_STEP, f"trying: {change_phrase(way.change)}")
         gone = frozenset((case.target, case.finding.fingerprint) for case in cases)
         tried = self._attempt(way, ids, gone, None)
         first = tried
@@ -167,8 +169,8 @@ class _Fixing:
                 break
         if not tried.works and first.is_known and first.draft.texts:
             tried = self._as_an_entry(way, ids, gone, first)
-        told = self._told(way, ids, tried if tried.works else first, nearest)
-        return replace(told, gone=gone)
+        outcome = self._outcome(way, ids, tried if tried.works else first, nearest)
+        return replace(outcome, gone=gone)
 
     def _as_an_entry(
         self, way: Way, ids: frozenset[str], gone: frozenset[tuple[str, str]], line: Attempt
@@ -176,13 +178,13 @@ class _Fixing:
         """The change as a specification says it, which holds for whoever asks; `line` failed."""
         askers = {
             asker
-            for resolved in line.found
+            for resolved in line.results
             if isinstance(resolved, Resolved)
             for package in resolved.lock.packages
             if package.name == way.change.name
             for asker in package.via
         }
-        why = (
+        reason = (
             f"{listing(sorted(askers))} {'asks' if len(askers) == 1 else 'ask'} for "
             f"{way.change.name} too, so a changed line does not do"
             if askers
@@ -190,7 +192,7 @@ class _Fixing:
         )
         self._tries += 1
         draft = Draft(self.session.inputs, hooks=[(ids, way.change)])
-        return self.bench.attempt(draft, self._touched(way, ids), gone, why)
+        return self.bench.attempt(draft, self._touched(way, ids), gone, reason)
 
     def _impossible(self, way: Way) -> str | None:
         if way.source is None:
@@ -203,22 +205,22 @@ class _Fixing:
         self, way: Way, ids: Collection[str], gone: Collection[tuple[str, str]], only: str | None
     ) -> Attempt:
         draft = Draft(self.session.inputs)
-        why = ""
+        reason = ""
         try:
             _put(draft, way, only)
         except CannotWrite as error:
-            why = str(error)
+            reason = str(error)
             draft = Draft(self.session.inputs, hooks=[(frozenset(ids), way.change)])
-        tried = self.bench.attempt(draft, self._touched(way, ids), gone, why)
+        tried = self.bench.attempt(draft, self._touched(way, ids), gone, reason)
         return replace(tried, only=only)
 
     def _touched(self, way: Way, ids: Collection[str]) -> frozenset[str]:
         """The targets that a change is looked at for: an entry of a backend is for all of its."""
         if way.source is not None:
             return frozenset(ids)
-        known = (target_of(one) for one in self.found)
+        targets = (target_of(result) for result in self.results)
         return frozenset(
-            target.id for target in known if target is not None and target.backend == way.backend
+            target.id for target in targets if target is not None and target.backend == way.backend
         )
 
     def _other_ranges(self, tried: Attempt) -> Iterator[str]:
@@ -231,18 +233,22 @@ class _Fixing:
             yield f"<={pin[1]}"
             yield f">={pin[1]}"
 
-    def _told(self, way: Way, ids: frozenset[str], tried: Attempt, nearest: str) -> Tried:
-        why = tried.why_not_written
+    def _outcome(self, way: Way, ids: frozenset[str], tried: Attempt, nearest: str) -> Tried:
+        reason = tried.why_not_written
         if tried.works and tried.draft.texts:
-            why = self._opposed(way, ids) or self._breaks(way, tried) or ""
-        if tried.works and why:
-            self.notes.append(self._by_hand(way, ids, why))
+            reason = self._opposed(way, ids) or self._breaks(way, tried) or ""
+        if tried.works and reason:
+            self.notes.append(self._by_hand(way, ids, reason))
         works = tried.works if tried.is_known else None
         saved = tried.saved if works else {}
-        told = [nearest, f"not written: {why}" if why else ""] if works else [tried.failure or ""]
-        outcome = "; ".join(part for part in told if part)
+        phrases = (
+            [nearest, f"not written: {reason}" if reason else ""]
+            if works
+            else [tried.failure or ""]
+        )
+        outcome = "; ".join(part for part in phrases if part)
         trial = {id: Trial(works, outcome, *saved.get(id, (0, 0))) for id in ids}
-        is_written = tried.works and not why and bool(tried.draft.texts)
+        is_written = tried.works and not reason and bool(tried.draft.texts)
         draft = tried.draft if is_written else None
         return Tried(way, trial, draft=draft, only=tried.only)
 
@@ -250,24 +256,24 @@ class _Fixing:
         """Why a change that is right for some targets is not for the others of a SOURCE."""
         if way.source is None:
             return None
-        per_source = len(self.found) // len(self.session.inputs.sources)
-        mine = self.found[way.source * per_source : (way.source + 1) * per_source]
-        others = []
-        for resolved in mine:
+        per_source = len(self.results) // len(self.session.inputs.sources)
+        results = self.results[way.source * per_source : (way.source + 1) * per_source]
+        backends = []
+        for resolved in results:
             target = target_of(resolved)
             if target is None or target.id in ids:
                 continue
             if not isinstance(resolved, Resolved) or _has(resolved.lock, way.change.name):
-                others.append(target.backend)
-        if not others:
+                backends.append(target.backend)
+        if not backends:
             return None
         name = declared(self.session.inputs.sources[way.source], self.session.inputs.root).name
-        return f"{name} is shared with {listing(dict.fromkeys(others))}, where it is wrong"
+        return f"{name} is shared with {listing(dict.fromkeys(backends))}, where it is wrong"
 
     def _breaks(self, way: Way, tried: Attempt) -> str | None:
         """Why code would fail after a change that takes modules away; None where nobody sees it."""
-        before = {item.target.id: item for item in self.found if isinstance(item, Resolved)}
-        for resolved in tried.found:
+        before = {item.target.id: item for item in self.results if isinstance(item, Resolved)}
+        for resolved in tried.results:
             if not isinstance(resolved, Resolved) or resolved.target.id not in before:
                 continue
             change = ChangedModules(before[resolved.target.id], resolved, self.session.reader)
@@ -280,17 +286,17 @@ class _Fixing:
                 return f"{importer[0]} imports `{importer[1]}`, which would be gone"
         return None
 
-    def _by_hand(self, way: Way, ids: Collection[str], why: str) -> str:
+    def _by_hand(self, way: Way, ids: Collection[str], reason: str) -> str:
         backends = {
             target.backend: None
-            for target in map(target_of, self.found)
+            for target in map(target_of, self.results)
             if target is not None and target.id in ids
         }
         line = snippet(way.change, "").partition("\n")[2]
-        where = " and ".join(f"[backend.{backend}]" for backend in backends)
+        tables = " and ".join(f"[backend.{backend}]" for backend in backends)
         return (
-            f"{said(way.change)} works and is not written: {why}; write `{line}` under {where} of "
-            "a specification, which has an entry for each backend"
+            f"{change_phrase(way.change)} works and is not written: {reason}; write `{line}` under "
+            f"{tables} of a specification, which has an entry for each backend"
         )
 
     # All of them
@@ -307,7 +313,7 @@ class _Fixing:
                     _put(draft, item.way, item.only)
             except CannotWrite as error:
                 last = chosen.pop()
-                self.notes.append(f"{said(last.way.change)} is not written: {error}")
+                self.notes.append(f"{change_phrase(last.way.change)} is not written: {error}")
                 continue
             if len(chosen) == 1:
                 (item,) = chosen
@@ -316,15 +322,16 @@ class _Fixing:
                     for id, trial in item.trial.items()
                 }
             self.session.progress.step(_STEP, f"trying all {len(chosen)} together")
-            ids = frozenset().union(*(self._touched(one.way, one.trial.keys()) for one in chosen))
-            gone = frozenset().union(*(one.gone for one in chosen))
+            ids = frozenset().union(
+                *(self._touched(tried_way.way, tried_way.trial.keys()) for tried_way in chosen)
+            )
+            gone = frozenset().union(*(tried_way.gone for tried_way in chosen))
             tried = self.bench.attempt(draft, ids, gone)
             if tried.works:
                 return draft, tried.saved
             last = chosen.pop()
-            self.notes.append(
-                f"{said(last.way.change)} works alone and not with the others: {tried.failure}"
-            )
+            change = change_phrase(last.way.change)
+            self.notes.append(f"{change} works alone and not with the others: {tried.failure}")
         return None, {}
 
 
@@ -344,7 +351,7 @@ def _version_of(attempt: Attempt, twin: str) -> str | None:
         return None
     versions = {
         package.version
-        for resolved in attempt.found
+        for resolved in attempt.results
         if isinstance(resolved, Resolved)
         for package in resolved.lock.packages
         if package.name == twin

@@ -32,27 +32,27 @@ def modules(facts: WheelFacts) -> frozenset[str]:
     paths = [_installed(member.path) for member in facts.members]
     python = [path for path in paths if path is not None and path.endswith((".py", ".so", ".pyd"))]
     packages = {path.removesuffix("/__init__.py") for path in python if "/__init__." in path}
-    found: set[str] = set()
+    names: set[str] = set()
     for path in python:
         parts = path.split("/")
         if len(parts) == 1:
-            found.add(parts[0].partition(".")[0])
+            names.add(parts[0].partition(".")[0])
         elif parts[0] in packages or len(parts) == 2:
-            found.add(parts[0])
+            names.add(parts[0])
         else:
             # A namespace: `nvidia.nccl`, `google.protobuf`.
-            found.add(f"{parts[0]}.{parts[1]}")
-    return frozenset(name for name in found if all(map(str.isidentifier, name.split("."))))
+            names.add(f"{parts[0]}.{parts[1]}")
+    return frozenset(name for name in names if all(map(str.isidentifier, name.split("."))))
 
 
 def _installed(path: str) -> str | None:
     """Where a member lies below site-packages; None for what lies elsewhere."""
-    top, slash, rest = path.partition("/")
+    top, slash, below = path.partition("/")
     if top.endswith(".dist-info"):
         return None
     if top.endswith(".data"):
-        kind, _, rest = rest.partition("/")
-        return rest if kind in ("purelib", "platlib") else None
+        kind, _, below = below.partition("/")
+        return below if kind in ("purelib", "platlib") else None
     return path if slash or "." in top else None
 
 
@@ -118,10 +118,10 @@ def _in_sources(root: Path, lost: frozenset[str]) -> Iterator[tuple[str, str]]:
                 text = file.read(LARGEST).decode("utf-8", "replace")
         except OSError:
             continue
-        for found in _IMPORT.finditer(text):
-            for name in _named(found):
+        for match in _IMPORT.finditer(text):
+            for name in _named(match):
                 if module := _of(name, lost):
-                    line = text.count("\n", 0, found.start()) + 1
+                    line = text.count("\n", 0, match.start()) + 1
                     yield f"{path.relative_to(root).as_posix()}:{line}", module
 
 
@@ -137,10 +137,10 @@ def _sources(root: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in sorted(files) if name.endswith(".py"))
 
 
-def _named(found: re.Match[str]) -> Sequence[str]:
-    if found[1]:
-        return (found[1],)
-    return [name.strip().partition(" ")[0] for name in found[2].split(",")]
+def _named(match: re.Match[str]) -> Sequence[str]:
+    if match[1]:
+        return (match[1],)
+    return [name.strip().partition(" ")[0] for name in match[2].split(",")]
 
 
 def _of(dotted: str, names: Iterable[str]) -> str | None:

@@ -32,15 +32,15 @@ def overlay(
 
     Raises `UndecidedError` where such a folder cannot be made.
     """
-    here = root.resolve()
+    start = root.resolve()
     files = {_lexical(path): data for path, data in changed.items()}
     real = {_lexical(path) for path in beside} - {*files}
-    top = Path(os.path.commonpath([here, *(path.parent for path in (*files, *real))]))
+    top = Path(os.path.commonpath([start, *(path.parent for path in (*files, *real))]))
     with scratch("try") as place:
         # As deep as the real one, so that nothing leads out of it by mistake.
         base = place / "tree"
         base.mkdir()
-        folders = {here, *(path.parent for path in (*files, *real))}
+        folders = {start, *(path.parent for path in (*files, *real))}
         folders |= {up for folder in folders for up in folder.parents if up.is_relative_to(top)} | {
             top
         }
@@ -52,9 +52,9 @@ def overlay(
                 if path.is_file():
                     (base / path.relative_to(top)).write_bytes(path.read_bytes())
         except OSError as error:
-            why = (error.strerror or str(error)).lower()
-            raise UndecidedError(f"{top} cannot be copied to try something: {why}.") from error
-        yield base / here.relative_to(top)
+            message = (error.strerror or str(error)).lower()
+            raise UndecidedError(f"{top} cannot be copied to try something: {message}.") from error
+        yield base / start.relative_to(top)
 
 
 def _lexical(path: Path) -> Path:

@@ -131,11 +131,11 @@ def entry(change: SpecChange) -> Mapping[str, object]:
 
 def snippet(change: SpecChange, backend: str) -> str:
     """The change for a person who writes a specification."""
-    said = {
+    lines = {
         "replace": f'replace = {{ {change.name} = "{change.value}" }}',
         "torch": f'torch = "{change.value}"',
     }
-    return f"[backend.{backend}]\n" + said.get(change.key, f'{change.key} = ["{change.name}"]')
+    return f"[backend.{backend}]\n" + lines.get(change.key, f'{change.key} = ["{change.name}"]')
 
 
 def in_spec(draft: Draft, change: SpecChange, backend: str) -> None:
@@ -161,16 +161,16 @@ def in_source(draft: Draft, number: int, change: SpecChange, only: str | None = 
     root = draft.inputs.root
     parsed = declared(draft.sources[number], root)
     path, label = root / parsed.name, label_of(parsed.name, root)
-    why = parsed.unwritable(path, label)
-    if why is not None:
-        raise CannotWrite(why)
+    obstacle = parsed.unwritable(path, label)
+    if obstacle is not None:
+        raise CannotWrite(obstacle)
     if parsed.written_as == "itself":
         _in_requirement(draft, number, parsed, change, only)
     elif parsed.written_as == "project" and change.key == "drop":
         _in_uv_settings(draft, path.parent, change)
     elif change.key != "replace":
-        what = "which index torch comes from" if change.key == "torch" else "what to leave out"
-        raise CannotWrite(f"{label} has no line that says {what}")
+        missing = "which index torch comes from" if change.key == "torch" else "what to leave out"
+        raise CannotWrite(f"{label} has no line that says {missing}")
     elif parsed.written_as == "project":
         _in_project(draft, parsed, path, label, change, only)
     else:
@@ -192,12 +192,14 @@ def _in_requirement(
 def _in_requirements(
     draft: Draft, path: Path, label: str, change: SpecChange, only: str | None
 ) -> None:
-    wanted = read_requirements(path, label)
-    places = {file: path.parent / _from(label, file) for file in wanted.files}
+    requirements = read_requirements(path, label)
+    places = {file: path.parent / _from(label, file) for file in requirements.files}
     draft.beside |= {*places.values()}
-    lines = [line for line in wanted.lines if line.name == change.name and line.requirement]
+    lines = [line for line in requirements.lines if line.name == change.name and line.requirement]
     # A limit of the old name says nothing about its twin, which would come in any version.
-    limits = [line for line in wanted.constraints if line.name == change.name and line.requirement]
+    limits = [
+        line for line in requirements.constraints if line.name == change.name and line.requirement
+    ]
     for line in (*lines, *limits) if lines else ():
         if line.requirement.url is not None:
             raise CannotWrite(f"{line} gives {change.name} by its address")
@@ -228,21 +230,23 @@ def _in_project(
     draft: Draft, parsed: Declared, path: Path, label: str, change: SpecChange, only: str | None
 ) -> None:
     parts = {"", *parsed.extras, *(f":{group}" for group in parsed.groups)}
-    mine = [
+    requirements = [
         item
         for item in read_project(path, label).requirements
         if item.name == change.name and item.part in parts
     ]
-    for said in {(item.line, item.text): item for item in mine}.values():
+    for requirement in {(item.line, item.text): item for item in requirements}.values():
         text = draft.edit(path)
         head, body = _without_bom(text.after)
         try:
-            anew = renamed_string(body, said.line, said.text, change.name, change.value, only)
+            anew = renamed_string(
+                body, requirement.line, requirement.text, change.name, change.value, only
+            )
         except CannotRewrite as error:
-            raise CannotWrite(f"{label}:{said.line} is not changed: {error}") from error
-        draft.ranges.add(str(said.parsed.specifier))
+            raise CannotWrite(f"{label}:{requirement.line} is not changed: {error}") from error
+        draft.ranges.add(str(requirement.parsed.specifier))
         draft.put(text, head + anew)
-    if not mine:
+    if not requirements:
         raise CannotWrite(f"no line of {label} names {change.name}")
 
 
@@ -252,9 +256,9 @@ def _in_uv_settings(draft: Draft, folder: Path, change: SpecChange) -> None:
     path = own if own.is_file() else folder / "pyproject.toml"
     entries = {"exclude-dependencies": [change.name]}
     text = draft.edit(path)
-    wanted = entries if path == own else {"tool": {"uv": entries}}
+    additions = entries if path == own else {"tool": {"uv": entries}}
     try:
-        draft.put(text, amended(text.after, wanted))
+        draft.put(text, amended(text.after, additions))
     except CannotAmend as error:
         raise CannotWrite(f"{text.label} is not changed: {error}") from error
 
@@ -277,10 +281,10 @@ def write(texts: Iterable[Text]) -> tuple[str, ...]:
     files: Collection[Text] = sorted(texts, key=lambda item: item.label)
     for text in files:
         try:
-            same = text.path.read_bytes().decode() == text.before
+            is_unchanged = text.path.read_bytes().decode() == text.before
         except (OSError, UnicodeDecodeError):
-            same = False
-        if not same:
+            is_unchanged = False
+        if not is_unchanged:
             raise UndecidedError(
                 f"{text.label} changed while its fix was tried, so nothing was written; run this "
                 "again."

@@ -13,7 +13,7 @@ from dataclasses import replace
 from packaging.utils import InvalidSdistFilename
 from packaging.version import InvalidVersion
 
-from buildmatrix.audit.session import Found
+from buildmatrix.audit.session import Results
 from buildmatrix.errors import UndecidedError
 from buildmatrix.locks.machine_indexes import configured
 from buildmatrix.locks.model import Package
@@ -27,7 +27,7 @@ KIND = "rebuild"
 
 
 def look_up(
-    findings: Iterable[Finding], found: Found, listing: Listing | None
+    findings: Iterable[Finding], results: Results, listing: Listing | None
 ) -> tuple[Finding, ...]:
     """The findings, with what is known of the sources that their fixes would build.
 
@@ -35,7 +35,7 @@ def look_up(
     """
     packages = {
         (resolved.target.id, package.name): package
-        for resolved in found
+        for resolved in results
         if isinstance(resolved, Resolved)
         for package in resolved.lock.packages
     }
@@ -59,9 +59,9 @@ def look_up(
 
 
 def _trial(package: Package, listing: Listing | None) -> Trial:
-    what = f"{package.name} {package.version}"
+    pin = f"{package.name} {package.version}"
     if listing is None:
-        return Trial(None, f"whether there is a source of {what} is not known offline")
+        return Trial(None, f"whether there is a source of {pin} is not known offline")
     indexes = [package.index] if package.index else [item.url for item in configured(os.environ)]
     failure = ""
     for index in indexes:
@@ -76,15 +76,15 @@ def _trial(package: Package, listing: Listing | None) -> Trial:
                 None, f"{source} is there, and building it runs its code, which is not done here"
             )
     if failure:
-        return Trial(None, f"whether there is a source of {what} is not known: {failure}")
-    return Trial(False, f"there is no source of {what} on its index")
+        return Trial(None, f"whether there is a source of {pin} is not known: {failure}")
+    return Trial(False, f"there is no source of {pin} on its index")
 
 
 def _sources(files: Iterable[str], version: str) -> Iterator[str]:
     for name in files:
         try:
-            _, found = parse_sdist_name(name)
-            if found.public == parse_version(version).public:
+            _, parsed = parse_sdist_name(name)
+            if parsed.public == parse_version(version).public:
                 yield name
         except (InvalidSdistFilename, InvalidVersion):
             continue

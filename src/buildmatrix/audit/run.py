@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from buildmatrix.audit.target import AuditWork, Merger, judge_target, start
 from buildmatrix.errors import BuildmatrixError, UsageError
-from buildmatrix.index.budget import Need, rest, shares
-from buildmatrix.index.reading import Reader, Readings, WantedWheel, key
+from buildmatrix.index.budget import Need, leftover_shares, shares
+from buildmatrix.index.reading import Reader, Readings, WheelRequest, key
 from buildmatrix.inventory.model import Inventory, Stats, Unread
 from buildmatrix.judge import Judge
 from buildmatrix.locks.model import Wheel
@@ -34,7 +34,7 @@ JOBS = 16
 
 def audit(
     subject: str,
-    found: Sequence[Resolved | BuildmatrixError],
+    results: Sequence[Resolved | BuildmatrixError],
     reader: Reader,
     judge: Judge,
     progress: Progress,
@@ -48,7 +48,7 @@ def audit(
 
     Args:
         subject: what the report is about.
-        found: what was resolved, or why it could not be; one entry per target.
+        results: what was resolved, or why it could not be; one entry per target.
         reader: reads wheels, wherever they are.
         judge: the rules, the catalogue and the waivers.
         progress: told what is read.
@@ -60,7 +60,7 @@ def audit(
     What could not be read or resolved is in the report, and makes it undecided.
     """
     began = time.monotonic()
-    works = [start(resolved) for resolved in found if isinstance(resolved, Resolved)]
+    works = [start(resolved) for resolved in results if isinstance(resolved, Resolved)]
     readings = Readings(reader, jobs, progress)
     locks = [work.resolved.lock for work in works]
     with asked(locks, judge.policy, asking, progress) as answer:
@@ -69,7 +69,7 @@ def audit(
     for work in works:
         if advisories is not None:
             work.findings += judge.advisories(work.resolved.target, work.resolved.lock, advisories)
-    return _report(subject, found, works, readings, judge, time.monotonic() - began)
+    return _report(subject, results, works, readings, judge, time.monotonic() - began)
 
 
 def look(
@@ -92,13 +92,13 @@ def _read_and_judge(
     """Read the wheels of all targets as far as it takes, and say of each what is to be said."""
     merger = Merger(judge)
     all_wheels = {key(wheel): wheel for work in works for wheel in work.wheels.values()}
-    readings.read([WantedWheel(wheel, "listing") for wheel in all_wheels.values()], "file lists")
+    readings.read([WheelRequest(wheel, "listing") for wheel in all_wheels.values()], "file lists")
     for work in works:
         judge_target(work, readings, merger, judge)
     gained = _gained(works, readings)
     if deep:
-        whole = [WantedWheel(all_wheels[name], "whole") for name in sorted(gained)]
-        readings.recall(wanted.wheel for wanted in whole)
+        whole = [WheelRequest(all_wheels[name], "whole") for name in sorted(gained)]
+        readings.recall(request.wheel for request in whole)
         _read_on(works, readings, merger, judge, whole, "contents")
         return
     total = sum(facts.size for facts in readings.facts.values())
@@ -114,20 +114,20 @@ def _read_and_judge(
         for name, gain in _gained(works, readings).items()
         if not gain.isdisjoint(DECISIVE) and name in first
     }
-    more = rest(open_still, total, sum(first.values()))
+    more = leftover_shares(open_still, total, sum(first.values()))
     _read_on(works, readings, merger, judge, _heads(all_wheels, more), "more of the binaries")
     if strict:
         undecided = _gained(works, readings, unless_failing=True)
         whole = [
-            WantedWheel(all_wheels[name], "whole")
+            WheelRequest(all_wheels[name], "whole")
             for name in sorted(undecided)
             if not undecided[name].isdisjoint(DECISIVE)
         ]
         _read_on(works, readings, merger, judge, whole, "all bytes of what is undecided")
 
 
-def _heads(wheels: Mapping[str, Wheel], shares: Mapping[str, int]) -> list[WantedWheel]:
-    return [WantedWheel(wheels[name], "heads", most) for name, most in sorted(shares.items())]
+def _heads(wheels: Mapping[str, Wheel], shares: Mapping[str, int]) -> list[WheelRequest]:
+    return [WheelRequest(wheels[name], "heads", most) for name, most in sorted(shares.items())]
 
 
 def _read_on(
@@ -135,15 +135,15 @@ def _read_on(
     readings: Readings,
     merger: Merger,
     judge: Judge,
-    wanted: Sequence[WantedWheel],
-    what: str,
+    requests: Sequence[WheelRequest],
+    contents: str,
 ) -> None:
     """Read wheels deeper, and judge again those targets that have any of them."""
-    if not wanted:
+    if not requests:
         return
     merger.forget()
-    readings.read(wanted, what)
-    changed = {key(item.wheel) for item in wanted}
+    readings.read(requests, contents)
+    changed = {key(item.wheel) for item in requests}
     for work in works:
         if changed.intersection(work.keys):
             judge_target(work, readings, merger, judge)
@@ -174,16 +174,16 @@ def _gained(
 
 def _report(
     subject: str,
-    found: Sequence[Resolved | BuildmatrixError],
+    results: Sequence[Resolved | BuildmatrixError],
     works: Sequence[AuditWork],
     readings: Readings,
     judge: Judge,
     seconds: float,
 ) -> Report:
-    done = iter(works)
+    judged = iter(works)
     targets = [
-        _result(next(done), judge, seconds) if isinstance(error, Resolved) else _failed(error)
-        for error in found
+        _result(next(judged), judge, seconds) if isinstance(error, Resolved) else _failed(error)
+        for error in results
     ]
     findings = [finding for work in works for finding in work.findings]
     return assemble(

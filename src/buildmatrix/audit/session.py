@@ -18,7 +18,7 @@ from buildmatrix.spec.model import Spec, Target
 from buildmatrix.store.cache import Cache
 from buildmatrix.vulnerabilities.advisories import Asking
 
-Found = Sequence[Resolved | BuildmatrixError]
+Results = Sequence[Resolved | BuildmatrixError]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +87,12 @@ class Session:
         )
 
     def report(
-        self, found: Found, *, judge: Judge | None = None, advisories: bool = True
+        self, results: Results, *, judge: Judge | None = None, advisories: bool = True
     ) -> Report:
         """The audit of what was resolved."""
         return audit(
             subject_of(self.inputs.sources, self.inputs.spec),
-            found,
+            results,
             self.reader,
             judge or self.judge,
             self.progress,
@@ -102,12 +102,12 @@ class Session:
         )
 
 
-def common_python(found: Found) -> str | None:
+def common_python(results: Results) -> str | None:
     """The Python that all targets were looked at with, where it is one."""
-    pythons = {target.python for target in map(target_of, found) if target is not None}
+    pythons = {target.python for target in map(target_of, results) if target is not None}
     return pythons.pop() if len(pythons) == 1 else None
 
 
-def target_of(one: Resolved | BuildmatrixError) -> Target | None:
+def target_of(result: Resolved | BuildmatrixError) -> Target | None:
     """The target that a result is about."""
-    return one.target if isinstance(one, Resolved | Unresolved) else None
+    return result.target if isinstance(result, Resolved | Unresolved) else None

@@ -20,29 +20,29 @@ def judge_for(
     accepted: Sequence[Waiver],
     fail_on: FailOn,
     today: date,
-    known: Collection[str],
+    baseline: Collection[str],
 ) -> Judge:
     """The rules with the policy and the waivers of `spec`, and with those that are `accepted`.
 
-    `known` are fingerprints of the baseline.
+    `baseline` has the fingerprints of findings that are not new.
     """
     base = spec if spec is not None else bare_spec()
     return Judge(
         replace(base, waivers=(*base.waivers, *accepted)),
         fail_on,
         today,
-        known,
+        baseline,
     )
 
 
-def check_usable(found: Sequence[Resolved | BuildmatrixError]) -> None:
+def check_usable(results: Sequence[Resolved | BuildmatrixError]) -> None:
     """Raise `UsageError` with each reason once, when wrong input leaves no target to look at."""
     wrong = [
         error
-        for error in found
+        for error in results
         if isinstance(error, BuildmatrixError) and error.exit_code == UsageError.exit_code
     ]
-    if wrong and len(wrong) == len(found):
+    if wrong and len(wrong) == len(results):
         raise UsageError("\n".join(dict.fromkeys(error.message for error in wrong)))
 
 

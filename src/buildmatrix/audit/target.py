@@ -147,13 +147,14 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
         without_wheel=work.without_wheel,
         resolution=merged.resolution,
     )
-    work.findings, found = judge.wheels(subject)
+    work.findings, verdicts = judge.wheels(subject)
     left_open = unopened(subject)
-    work.gains = gains(subject, {verdict.name: verdict for verdict in found}, left_open)
-    verdicts = with_unparsed(
-        (_with_depth(verdict, left_open, work.gains, facts) for verdict in found), merged.inventory
+    work.gains = gains(subject, {verdict.name: verdict for verdict in verdicts}, left_open)
+    deepened = with_unparsed(
+        (_with_depth(verdict, left_open, work.gains, facts) for verdict in verdicts),
+        merged.inventory,
     )
-    work.verdicts, work.totals = weigh(subject, verdicts, facts, unread)
+    work.verdicts, work.totals = weigh(subject, deepened, facts, unread)
 
 
 def _with_conda(lock: Lock, catalogue: Catalogue) -> Lock:
@@ -167,8 +168,8 @@ def _with_conda(lock: Lock, catalogue: Catalogue) -> Lock:
         if match is not None and match.kind in ("native", "pure", "meta"):
             packages.append(package)
     names = {package.name for package in packages}
-    kept = (package for package in lock.packages if package.name not in names)
-    return replace(lock, packages=(*kept, *packages)) if packages else lock
+    others = (package for package in lock.packages if package.name not in names)
+    return replace(lock, packages=(*others, *packages)) if packages else lock
 
 
 def _added(missing: Mapping[str, tuple[str, ...]]) -> tuple[Unread, ...]:
@@ -186,25 +187,27 @@ def _added(missing: Mapping[str, tuple[str, ...]]) -> tuple[Unread, ...]:
 def _with_depth(
     verdict: Verdict,
     left_open: Mapping[str, Unopened],
-    known: Mapping[str, Gain],
+    gains_of: Mapping[str, Gain],
     facts: Mapping[str, WheelFacts],
 ) -> Verdict:
     """The verdict with what it rests on, and with what stayed open."""
     owner = f"{verdict.name}=={verdict.version}"
     read = facts.get(verdict.name)
-    gain = known.get(owner)
-    left = left_open.get(owner)
+    gain = gains_of.get(owner)
+    unopened_files = left_open.get(owner)
     if read is None:
         return verdict
     # A name that says all needs no look, and nothing is open about it.
     looked = gain is not None or read.depth == "heads"
-    other = may_be(verdict, left, gain)
+    possible = may_be(verdict, unopened_files, gain)
     return replace(
         verdict,
         depth=read.depth,
-        open=what_stays_open(left, gain, read.size) if left is not None and looked else None,
-        certain=other is None,
-        may_be=other,
-        foreign_at_least=left is not None and left.has_more and looked,
+        open=what_stays_open(unopened_files, gain, read.size)
+        if unopened_files is not None and looked
+        else None,
+        certain=possible is None,
+        may_be=possible,
+        foreign_at_least=unopened_files is not None and unopened_files.has_more and looked,
         sha256=read.sha256,
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from buildmatrix.audit.overlay import overlay
 from buildmatrix.audit.patches import Draft
-from buildmatrix.audit.session import AuditInputs, Found, Session, common_python, target_of
+from buildmatrix.audit.session import AuditInputs, Results, Session, common_python, target_of
 from buildmatrix.errors import BuildmatrixError, UsageError
 from buildmatrix.inventory.model import Unread
 from buildmatrix.locks.uv_errors import NoSolution
@@ -30,7 +30,7 @@ class Attempt:
     failure: str | None = None
     #: False where it could not be tried at all.
     is_known: bool = True
-    found: Found = ()
+    results: Results = ()
     has_no_solution: bool = False
     #: Target -> bytes that it downloads and installs less.
     saved: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Bench:
     """Where drafts are tried: everything is compared with the audit of what is there."""
 
     session: Session
-    found: Found
+    results: Results
     report: Report
     #: What the locks would be, for a draft makes other ones in any case.
     _as_if_unlocked: Report | None = None
@@ -59,39 +59,41 @@ class Bench:
         draft: Draft,
         ids: frozenset[str],
         gone: Collection[tuple[str, str]],
-        why: str = "",
+        obstacle: str = "",
     ) -> Attempt:
         """Audit a draft for the targets `ids`, and look whether the findings `gone` are gone.
 
-        `gone` are targets and fingerprints; `why` is why no file says what the draft changes.
+        `gone` are targets and fingerprints; `obstacle` is why no file can say the change.
         """
         try:
-            found = self._resolve(draft, ids)
+            results = self._resolve(draft, ids)
         except BuildmatrixError as error:
-            return Attempt(draft, why, self.short(error), is_known=isinstance(error, UsageError))
-        for item in found:
+            return Attempt(
+                draft, obstacle, self.short(error), is_known=isinstance(error, UsageError)
+            )
+        for item in results:
             if isinstance(item, BuildmatrixError):
                 reason = item.error if isinstance(item, Unresolved) else item
                 is_known = isinstance(reason, NoSolution | UsageError)
                 return Attempt(
                     draft,
-                    why,
+                    obstacle,
                     self.short(item),
                     is_known=is_known,
                     has_no_solution=is_known,
                 )
-        after = self.session.report(found, advisories=False)
+        after = self.session.report(results, advisories=False)
         before = self._before() if not self.session.inputs.sources else self.report
         return Attempt(
             draft,
-            why,
+            obstacle,
             _failure(before, after, ids, gone),
             is_known=not _unread(before, after),
-            found=tuple(found),
+            results=tuple(results),
             saved=_differences(before, after, ids),
         )
 
-    def _resolve(self, draft: Draft, ids: frozenset[str]) -> Found:
+    def _resolve(self, draft: Draft, ids: frozenset[str]) -> Results:
         inputs = self.session.inputs
         is_spec = not inputs.sources
         with ExitStack() as stack:
@@ -106,17 +108,17 @@ class Bench:
                     place = root / _below(spec.path, inputs.root)
                     spec = self.session.load(place)
             sources = tuple(_relative(source, inputs.root) for source in draft.sources)
-            found = self.session.resolve(
+            results = self.session.resolve(
                 AuditInputs(sources, spec, root),
                 globs=sorted(ids) if is_spec else None,
-                python=common_python(self.found) if inputs.sources else None,
+                python=common_python(self.results) if inputs.sources else None,
                 relock=is_spec,
                 change=draft.hooked if draft.hooks else None,
             )
         if inputs.sources:
             # Names of targets have those of their sources in them.
-            found = tuple(map(_called, found, self.found))
-        return [item for item in found if (target := target_of(item)) is None or target.id in ids]
+            results = tuple(map(_called, results, self.results))
+        return [item for item in results if (target := target_of(item)) is None or target.id in ids]
 
     def _before(self) -> Report:
         """The audit to compare with: a lock would be another one after a change in any case."""
@@ -125,9 +127,9 @@ class Bench:
         if not any((spec.root / target.lock).exists() for target in spec.targets):
             return self.report
         if self._as_if_unlocked is None:
-            all_ids = [target.id for target in map(target_of, self.found) if target is not None]
-            found = self.session.resolve(globs=all_ids, relock=True)
-            self._as_if_unlocked = self.session.report(found, advisories=False)
+            all_ids = [target.id for target in map(target_of, self.results) if target is not None]
+            results = self.session.resolve(globs=all_ids, relock=True)
+            self._as_if_unlocked = self.session.report(results, advisories=False)
         return self._as_if_unlocked
 
     def short(self, error: BuildmatrixError) -> str:

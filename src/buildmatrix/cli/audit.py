@@ -30,7 +30,7 @@ from buildmatrix.cli.wheels import wheel_reader
 from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError, most_severe
 
 if TYPE_CHECKING:
-    from buildmatrix.audit.session import Found, Session
+    from buildmatrix.audit.session import Results, Session
     from buildmatrix.diff.git_revision import Revision
     from buildmatrix.judge import Judge
     from buildmatrix.spec.model import Spec
@@ -130,7 +130,7 @@ def command(
         )
         # Before anything else: what cannot be compared need not be audited.
         then = stack.enter_context(_inputs_at(session, ref)) if ref is not None else None
-        outcomes: Found = session.resolve()
+        outcomes: Results = session.resolve()
         check_usable(outcomes)
         report = session.report(outcomes)
         if fix:

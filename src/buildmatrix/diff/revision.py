@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from buildmatrix.audit.session import AuditInputs, Found, Session, common_python
+from buildmatrix.audit.session import AuditInputs, Results, Session, common_python
 from buildmatrix.diff.compare import compare
 from buildmatrix.diff.git_revision import Revision, at_revision, moved
 from buildmatrix.diff.model import HeldDistribution, Side
@@ -61,13 +61,13 @@ def _names(inputs: AuditInputs) -> Iterator[str]:
 
 
 def since(
-    session: Session, outcomes: Found, report: Report, ref: str, revision: Revision
+    session: Session, outcomes: Results, report: Report, ref: str, revision: Revision
 ) -> Report:
     """What is new in `report`, which is the audit of `outcomes`, since `revision`."""
     session.progress.note(f"auditing the same at {ref} ({revision.commit[:12]})")
     before = _before(session, ref, revision)
     notes = [*before.notes]
-    then: Found = ()
+    then: Results = ()
     if before.inputs is not None:
         try:
             then = _resolve(session, before.inputs, outcomes)
@@ -79,7 +79,7 @@ def since(
     return _compared(session, outcomes, report, then, old, ref, revision, notes)
 
 
-def _resolve(session: Session, inputs: AuditInputs, outcomes: Found) -> Found:
+def _resolve(session: Session, inputs: AuditInputs, outcomes: Results) -> Results:
     """What the inputs came to then, with the Python of now where that is possible."""
     python = common_python(outcomes) if inputs.sources else None
     then = session.resolve(inputs, python=python, missing_ok=True)
@@ -142,9 +142,9 @@ def _spec_at(
 
 def _compared(
     session: Session,
-    outcomes: Found,
+    outcomes: Results,
     report: Report,
-    then: Found,
+    then: Results,
     old: Report,
     ref: str,
     revision: Revision,

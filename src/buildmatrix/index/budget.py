@@ -65,41 +65,41 @@ class Need:
         return min(self.bytes, self.limit)
 
 
-def shares(wanted: Sequence[Mapping[str, Need]], total: int) -> Mapping[str, int]:
+def shares(groups: Sequence[Mapping[str, Need]], total: int) -> Mapping[str, int]:
     """Wheel -> bytes that may be read of it, for those that get any.
 
     Args:
-        wanted: the wheels to look into; the group that matters most comes first and gets what it
+        groups: the wheels to look into; the group that matters most comes first and gets what it
             can use before the next one does.
         total: bytes of all wheels.
 
     Within a group, those that need little get what they can use, and the others share the rest.
     """
-    left = most(total)
+    available = most(total)
     result: dict[str, int] = {}
-    for group in wanted:
+    for group in groups:
         names = [name for name in group if name not in result]
         names.sort(key=lambda name: (group[name].most, name))
         for number, name in enumerate(names):
-            share = min(group[name].most, left // (len(names) - number))
-            left -= share
+            share = min(group[name].most, available // (len(names) - number))
+            available -= share
             if share:
                 result[name] = share
     return result
 
 
-def rest(wanted: Mapping[str, int], total: int, spent: int) -> Mapping[str, int]:
+def leftover_shares(needed: Mapping[str, int], total: int, spent: int) -> Mapping[str, int]:
     """Wheel -> bytes that may be read of it, where the first share told too little.
 
-    `wanted` are the bytes that everything in each would take. What the shares left, `spent` being
+    `needed` are the bytes that everything in each would take. What the shares left, `spent` being
     those, goes to those that it is enough for; the smallest first.
     """
-    left = most(total) - spent
+    available = most(total) - spent
     result: dict[str, int] = {}
-    for name in sorted(wanted, key=lambda name: (wanted[name], name)):
-        if wanted[name] <= left:
-            left -= wanted[name]
-            result[name] = wanted[name]
+    for name in sorted(needed, key=lambda name: (needed[name], name)):
+        if needed[name] <= available:
+            available -= needed[name]
+            result[name] = needed[name]
     return result
 
 

@@ -12,7 +12,7 @@ from buildmatrix.index.cache import pages_of
 from buildmatrix.index.credentials import Credentials
 from buildmatrix.index.pages import IndexFile
 from buildmatrix.index.remote import RemoteFile
-from buildmatrix.index.simple import Simple
+from buildmatrix.index.simple import SimplePages
 from buildmatrix.locks.machine_indexes import configured_trust, servers
 from buildmatrix.store.cache import Cache
 from buildmatrix.trees.base import Closing
@@ -37,7 +37,9 @@ class Client(Closing):
         self._requests = Requests(
             patience or Patience(), self._credentials, configured_trust(), offline=offline
         )
-        self._simple = Simple(self._requests, self._credentials, pages_of(cache or Cache(None)))
+        self._simple = SimplePages(
+            self._requests, self._credentials, pages_of(cache or Cache(None))
+        )
 
     def close(self) -> None:
         """Close all connections; what waits for a server gives up."""

@@ -58,11 +58,11 @@ class Credentials:
         return self._netrc.get(address.host)
 
     def _take_given(self) -> None:
-        given = remembered()
-        for url in given[self._given :]:
+        urls = remembered()
+        for url in urls[self._given :]:
             with suppress(UndecidedError):
                 self.remember(parse(url))
-        self._given = len(given)
+        self._given = len(urls)
 
 
 def _of_url(address: HttpAddress) -> Login | None:

@@ -50,5 +50,5 @@ def read_parts(source: Ranged, depth: Depth, most: int | None = None) -> Reading
             suspects(parts)
             archives(parts)
         held = HeldTree(tree.walk(), parts.held)
-        inventory = collect_shallow(held, parts.seen, parts.opened, parts.unmasked, parts.lazy)
+        inventory = collect_shallow(held, parts.facts, parts.opened, parts.unmasked, parts.lazy)
         return Reading(inventory, tree.members, parts.limited)

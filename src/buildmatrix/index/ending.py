@@ -56,7 +56,7 @@ _LEAST_STORED = 1 << 10
 
 
 class Ending:
-    """The end of a file; see `binaries.ending.End`."""
+    """The end of a file; see `binaries.ending.BinaryEnd`."""
 
     def __init__(self, *copies: bytes) -> None:
         self.copies = copies
@@ -65,19 +65,19 @@ class Ending:
         return len(self.copies[0])
 
     def codes(self, start: int, stop: int) -> list[int]:
-        """See `binaries.ending.End.codes`."""
+        """See `binaries.ending.BinaryEnd.codes`."""
         parts = [copy[max(0, start) : max(0, stop)] for copy in self.copies]
         if parts.count(parts[0]) == len(parts):
             return list(parts[0])
         return [
-            low if low == other else UNKNOWN + (high << 8 | low)
-            for low, high, other in zip(*parts, strict=True)
+            low if low == third else UNKNOWN + (high << 8 | low)
+            for low, high, third in zip(*parts, strict=True)
         ]
 
     def known_bytes(self, start: int, stop: int) -> bytes | None:
         """See `binaries.ending.BinaryEnd.known_bytes`."""
-        first, *others = (copy[max(0, start) : max(0, stop)] for copy in self.copies)
-        return first if all(other == first for other in others) else None
+        first, *other_copies = (copy[max(0, start) : max(0, stop)] for copy in self.copies)
+        return first if all(copied == first for copied in other_copies) else None
 
 
 #: It takes a processor and some megabytes: several threads would get nothing but memory from it.
@@ -168,16 +168,16 @@ def _to_end(data: memoryview, before: bytes, most: int, last: int) -> bytes | No
     stream = zlib.decompressobj(-zlib.MAX_WBITS, before)
     held = bytearray()
     total = 0
-    left: bytes | memoryview = data
+    remaining: bytes | memoryview = data
     while not stream.eof:
         try:
-            piece = stream.decompress(left, _PIECE)
+            piece = stream.decompress(remaining, _PIECE)
         except zlib.error:
             return None
-        left = stream.unconsumed_tail
+        remaining = stream.unconsumed_tail
         held += piece
         total += len(piece)
-        if total > most or not (piece or left):
+        if total > most or not (piece or remaining):
             return None
         del held[:-last]
     # Shifted by some bits, the last byte may be an empty one.

@@ -52,15 +52,15 @@ def ends(parts: WheelParts) -> None:
     linking. Device code has sections of its own, which say how much of it there is. Linkers
     put the dynamic section near the end, patchelf its strings.
     """
-    if parts.left is None:
+    if parts.available is None:
         return
     # Little settles the small among them.
     unlinked = sorted(
         (parts.members[path] for path in _unlinked(parts)),
         key=lambda member: (is_small(member), member.compressed, member.path),
     )
-    wanted = dict.fromkeys((*_with_data(parts, SOME_DATA), *(member.path for member in unlinked)))
-    waiting = [path for path in wanted if path in parts.pages][:MOST_ENDS]
+    paths = dict.fromkeys((*_with_data(parts, SOME_DATA), *(member.path for member in unlinked)))
+    waiting = [path for path in paths if path in parts.pages][:MOST_ENDS]
     for length in ENDS:
         places = {path: _end(parts, path, length) for path in waiting}
         waiting = [path for path in waiting if parts.affords(places[path][1])]
@@ -82,17 +82,17 @@ def _unlinked(parts: WheelParts) -> list[str]:
     """Binaries whose dynamic section was not read, with its strings."""
     return [
         path
-        for path, seen in parts.seen.items()
-        if seen.elf is not None and not seen.elf.dynamic_read
+        for path, facts in parts.facts.items()
+        if facts.elf is not None and not facts.elf.dynamic_read
     ]
 
 
 def _with_data(parts: WheelParts, data: int) -> list[str]:
     """Binaries with more than so much data that was not read, the most first."""
     unread = {
-        path: seen.elf.unread_data
-        for path, seen in parts.seen.items()
-        if seen.elf is not None and seen.elf.unread_data > data
+        path: facts.elf.unread_data
+        for path, facts in parts.facts.items()
+        if facts.elf is not None and facts.elf.unread_data > data
     }
     return sorted(unread, key=lambda path: (-unread[path], path))
 
@@ -100,8 +100,8 @@ def _with_data(parts: WheelParts, data: int) -> list[str]:
 def _end(parts: WheelParts, path: str, length: int) -> tuple[int, int]:
     """Offset and length of the last `length` bytes of a member, as it is in the wheel."""
     entry, start = parts.tree.place(path)
-    taken = min(length, entry.compressed)
-    return start + entry.compressed - taken, taken
+    size = min(length, entry.compressed)
+    return start + entry.compressed - size, size
 
 
 def _look_at_end(parts: WheelParts, path: str, length: int) -> bool:
@@ -109,15 +109,15 @@ def _look_at_end(parts: WheelParts, path: str, length: int) -> bool:
     entry, _ = parts.tree.place(path)
     data = parts.source.read(*_end(parts, path, length))
     end = inflate_end(data) if entry.method == DEFLATED else Ending(data, data, data)
-    seen = parts.seen[path].elf
+    elf = parts.facts[path].elf
     sections = read_end(parts.pages[path], end, entry.size) if end is not None else None
-    if sections is None or seen is None:
+    if sections is None or elf is None:
         return False
     parts.ends[path] = sections
     if any(DLOPEN in strings for _, strings in sections.linking):
         parts.loading.add(path)
-    parts.seen[path] = FileFacts(elf=with_sections(seen, sections))
-    return bool(sections.named) and (seen.dynamic_read or not sections.is_cut)
+    parts.facts[path] = FileFacts(elf=with_sections(elf, sections))
+    return bool(sections.named) and (elf.dynamic_read or not sections.is_cut)
 
 
 def _read_loading(parts: WheelParts) -> None:
@@ -141,9 +141,9 @@ def _read_whole(parts: WheelParts, member: Member) -> None:
     parts.pages.pop(member.path, None)
     parts.ends.pop(member.path, None)
     try:
-        parts.seen[member.path] = _whole(parts, member)
+        parts.facts[member.path] = _whole(parts, member)
     except Unreadable as error:
-        parts.seen[member.path] = FileFacts(unread=str(error))
+        parts.facts[member.path] = FileFacts(unread=str(error))
 
 
 def _link(parts: WheelParts, path: str, end: Sections) -> None:
@@ -153,7 +153,7 @@ def _link(parts: WheelParts, path: str, end: Sections) -> None:
     """
     member = parts.members[path]
     is_told = any(at < end.dynamic_end <= at + len(data) for at, data in end.linking)
-    cost = HEAD if is_told else min(parts.left or 0, member.compressed // FIRST_PART)
+    cost = HEAD if is_told else min(parts.available or 0, member.compressed // FIRST_PART)
     if cost < HEAD or (is_told and not parts.affords(HEAD)):
         parts.limited = True
         return
@@ -166,7 +166,7 @@ def _link(parts: WheelParts, path: str, end: Sections) -> None:
         else:
             _stream(parts, member, cost, end.dynamic_end)
     except (Unreadable, Malformed) as error:
-        parts.seen[path] = FileFacts(unread=str(error))
+        parts.facts[path] = FileFacts(unread=str(error))
 
 
 def _confirm(parts: WheelParts, path: str, likely: Section) -> None:
@@ -186,10 +186,10 @@ def _confirm(parts: WheelParts, path: str, likely: Section) -> None:
         shown += middle is not None and shows(middle.copies, likely.name)
         if shown == ENOUGH_SHOWN:
             break
-    elf = parts.seen[path].elf
+    elf = parts.facts[path].elf
     if shown == ENOUGH_SHOWN and elf is not None:
         end = parts.ends[path] = replace(parts.ends[path], named=(likely,))
-        parts.seen[path] = FileFacts(elf=with_sections(elf, end))
+        parts.facts[path] = FileFacts(elf=with_sections(elf, end))
 
 
 def links(parts: WheelParts) -> None:
@@ -199,9 +199,9 @@ def links(parts: WheelParts) -> None:
     may spend is enough.
     """
     waiting = [parts.members[path] for path in _unlinked(parts)]
-    left = parts.left
-    if left is None or sum(member.compressed for member in waiting) > left:
-        parts.limited |= bool(waiting) and left is not None
+    available = parts.available
+    if available is None or sum(member.compressed for member in waiting) > available:
+        parts.limited |= bool(waiting) and available is not None
         return
     for member in waiting:
         parts.spent += member.compressed
@@ -213,19 +213,19 @@ def suspects(parts: WheelParts) -> None:
 
     Nothing in a beginning rules it out: static runtimes leave no name there.
     """
-    if parts.left is None:
+    if parts.available is None:
         return
     waiting = [
         parts.members[path]
         for path in _with_data(parts, LITTLE_DATA)
-        if (elf := parts.seen[path].elf) is not None and not elf.device_code
+        if (elf := parts.facts[path].elf) is not None and not elf.device_code
     ]
     behind = sum(member.compressed for member in waiting)
     for member in waiting:
-        left = parts.left or 0
+        available = parts.available or 0
         is_last = behind == member.compressed
-        enough = is_last or behind <= left
-        limit = left if enough else min(left, member.compressed // FIRST_PART)
+        enough = is_last or behind <= available
+        limit = available if enough else min(available, member.compressed // FIRST_PART)
         behind -= member.compressed
         if limit <= HEAD:
             parts.limited = True
@@ -233,7 +233,7 @@ def suspects(parts: WheelParts) -> None:
         try:
             _stream(parts, member, limit)
         except (Unreadable, Malformed) as error:
-            parts.seen[member.path] = FileFacts(unread=str(error))
+            parts.facts[member.path] = FileFacts(unread=str(error))
 
 
 def archives(parts: WheelParts) -> None:
@@ -242,28 +242,28 @@ def archives(parts: WheelParts) -> None:
     A container that would leave the run undecided has an allowance of its own: a user who is told
     to read on has to read no more than that.
     """
-    if parts.left is None:
+    if parts.available is None:
         return
     allowance = CONTAINERS_WHOLE
     for member in sorted(parts.archives, key=lambda member: (member.compressed, member.path)):
         cost = member.compressed
         # What was seen of it leaves the run undecided.
-        if member.path in parts.seen and parts.left < cost <= allowance:
+        if member.path in parts.facts and parts.available < cost <= allowance:
             allowance -= cost
         elif not parts.affords(cost):
             continue
         try:
-            parts.seen[member.path] = _whole(parts, member)
+            parts.facts[member.path] = _whole(parts, member)
             parts.opened.add(member.path)
         except Unreadable as error:
-            parts.seen[member.path] = FileFacts(unread=str(error))
+            parts.facts[member.path] = FileFacts(unread=str(error))
 
 
 def _whole(parts: WheelParts, member: Member) -> FileFacts:
     """What a member is by all of its bytes, which are read once."""
     with _inflating(parts, member) as (stream, entry), Inflated(stream, entry.size) as source:
-        seen = look(source, member.path, entry.size)
-        return with_contents(seen, source, member.path, entry.size)
+        facts = look(source, member.path, entry.size)
+        return with_contents(facts, source, member.path, entry.size)
 
 
 @contextmanager
@@ -282,12 +282,12 @@ def _inflating(parts: WheelParts, member: Member) -> Iterator[tuple[Sequential, 
 
 def _is_enough(parts: WheelParts, path: str, reader: HeadReader) -> bool:
     """Whether device code showed, and something says how much of it there is at least."""
-    seen = reader.device_code_seen
+    device_code = reader.device_code_seen
     end = parts.ends.get(path)
     is_told = end is not None and any(
         section.name.startswith(DEVICE_SECTIONS) and not section.nobits for section in end.named
     )
-    return seen is not None and (is_told or seen >= MUCH_DEVICE_CODE)
+    return device_code is not None and (is_told or device_code >= MUCH_DEVICE_CODE)
 
 
 def _stream(parts: WheelParts, member: Member, limit: int, until: int | None = None) -> None:
@@ -308,8 +308,8 @@ def _stream(parts: WheelParts, member: Member, limit: int, until: int | None = N
         finally:
             parts.spent += stream.consumed
         if reader.offset == size:
-            seen = look(source, path, size)
-            parts.seen[path] = with_contents(seen, source, path, size)
+            facts = look(source, path, size)
+            parts.facts[path] = with_contents(facts, source, path, size)
         else:
             parts.limited |= reader.device_code_seen is None
             parts.tell(path, None, reader)

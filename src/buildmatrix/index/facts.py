@@ -94,29 +94,29 @@ class WheelCache:
     def get(self, identity: str, depth: Depth, most: int | None) -> WheelEntry | None:
         """What is kept of a wheel to this depth at least; its facts cost nothing."""
         for deeper in DEPTHS[DEPTHS.index(depth) :]:
-            kept = self._read(identity, deeper)
-            if kept is not None and kept.answers(depth, most):
-                stats = replace(kept.facts.inventory.stats, bytes_read=0, seconds=0.0)
+            entry = self._read(identity, deeper)
+            if entry is not None and entry.answers(depth, most):
+                stats = replace(entry.facts.inventory.stats, bytes_read=0, seconds=0.0)
                 stats = replace(stats, cached=stats.files)
-                inventory = replace(kept.facts.inventory, stats=stats)
-                return replace(kept, facts=replace(kept.facts, inventory=inventory, bytes_read=0))
+                inventory = replace(entry.facts.inventory, stats=stats)
+                return replace(entry, facts=replace(entry.facts, inventory=inventory, bytes_read=0))
         return None
 
-    def put(self, kept: WheelEntry) -> None:
+    def put(self, entry: WheelEntry) -> None:
         """Keep what was read of a wheel, unless the same is kept already or more."""
         if not self._store.keeps:
             return
-        depth = kept.facts.depth
-        wheel_entry = self._read(kept.identity, depth)
+        depth = entry.facts.depth
+        present = self._read(entry.identity, depth)
         if (
-            wheel_entry is not None
-            and (wheel_entry.claim, wheel_entry.version) == (kept.claim, kept.version)
-            and wheel_entry.answers(depth, kept.most)
+            present is not None
+            and (present.claim, present.version) == (entry.claim, entry.version)
+            and present.answers(depth, entry.most)
         ):
             return
-        bare = replace(kept, facts=replace(kept.facts, bytes_read=0))
+        bare = replace(entry, facts=replace(entry.facts, bytes_read=0))
         packed = zlib.compress(msgspec.msgpack.encode(bare), 1)
-        self._store.put(f"{depth} {kept.identity}", packed)
+        self._store.put(f"{depth} {entry.identity}", packed)
 
     def _read(self, identity: str, depth: Depth) -> WheelEntry | None:
         return self._store.load(f"{depth} {identity}", _Packed)

@@ -10,7 +10,7 @@ from buildmatrix.binaries.devicefile import kind_of
 from buildmatrix.binaries.head import HeadReader, Malformed
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.index.amounts import HEAD, MOST_ENDS, SMALL, SNIFF, masked, useful
-from buildmatrix.index.members import seen_in
+from buildmatrix.index.members import facts_of_bytes
 from buildmatrix.index.model import Member
 from buildmatrix.index.nested import nested_directory
 from buildmatrix.index.parts import DLOPEN, LARGEST_HEAD, WheelParts
@@ -42,7 +42,7 @@ PART_KEPT = 4
 def heads(parts: WheelParts) -> None:
     """The beginning of everything that may be a binary, the largest first."""
     members = sorted(parts.members.values(), key=lambda member: (-member.compressed, member.path))
-    wanted = [
+    candidates = [
         member
         for member in members
         if not member.path.endswith(".py") and may_matter(member.path, member.size)
@@ -52,7 +52,7 @@ def heads(parts: WheelParts) -> None:
         for member in masked(parts.members.values())
         if member.path not in parts.held and parts.affords(min(member.compressed, SNIFF))
     }
-    costs = _afforded(parts, wanted)
+    costs = _afforded(parts, candidates)
     # Both at a time: they lie among each other.
     for path in parts.batches({**costs, **sniffed}):
         if path in costs:
@@ -74,15 +74,15 @@ def _afforded(parts: WheelParts, members: Sequence[Member]) -> dict[str, int]:
     large = [member for member in members if not is_small(member)]
     costs = {member.path: HEAD for member in large if parts.affords(HEAD)}
     small = [member for member in members if is_small(member)]
-    kept = 0
+    reserved = 0
     if parts.most is not None:
-        kept = min(parts.most // PART_KEPT, sum(useful(member) - HEAD for member in large))
-        kept += sum(min(member.compressed, HEAD) for member in small)
+        reserved = min(parts.most // PART_KEPT, sum(useful(member) - HEAD for member in large))
+        reserved += sum(min(member.compressed, HEAD) for member in small)
     for member in sorted(small, key=lambda member: (member.compressed, member.path)):
         beginning = min(member.compressed, HEAD)
-        kept -= beginning
-        left = parts.left
-        is_scarce = left is not None and member.compressed > left - kept
+        reserved -= beginning
+        available = parts.available
+        is_scarce = available is not None and member.compressed > available - reserved
         cost = beginning if is_scarce else member.compressed
         parts.limited |= cost < member.compressed
         if parts.affords(cost):
@@ -95,7 +95,7 @@ def _sniff(parts: WheelParts, path: str) -> None:
     try:
         head = parts.tree.beginning(path, SNIFF, KIND_HEAD)
     except Unreadable as error:
-        parts.seen[path] = FileFacts(unread=str(error))
+        parts.facts[path] = FileFacts(unread=str(error))
         return
     if head.startswith(ELF_MAGIC) or kind_of(path, head) is not None:
         parts.unmasked.add(path)
@@ -109,7 +109,7 @@ def _look(parts: WheelParts, member: Member, length: int) -> None:
     parts.opened.add(path)
     try:
         if length >= member.compressed and is_small(member):
-            parts.seen[path] = seen_in(path, parts.tree.packed(path).unpack())
+            parts.facts[path] = facts_of_bytes(path, parts.tree.packed(path).unpack())
             return
         data = parts.tree.beginning(path, HEAD, LARGEST_HEAD)
         kind = kind_of(path, data[:KIND_HEAD])
@@ -127,9 +127,9 @@ def _look(parts: WheelParts, member: Member, length: int) -> None:
             parts.opened.discard(path)
             parts.archives.append(member)
     except Unreadable as error:
-        parts.seen[path] = FileFacts(unread=str(error))
+        parts.facts[path] = FileFacts(unread=str(error))
     except Malformed as error:
-        parts.seen[path] = FileFacts(unread=error.reason)
+        parts.facts[path] = FileFacts(unread=error.reason)
 
 
 def _look_inside(parts: WheelParts, member: Member, contents: NestedContents) -> None:
@@ -143,7 +143,7 @@ def _look_inside(parts: WheelParts, member: Member, contents: NestedContents) ->
     closed = ""
     if member.compressed <= LARGEST_OPENED and member.size <= LARGEST_HELD:
         if parts.affords(member.compressed):
-            parts.seen[path] = seen_in(path, parts.tree.packed(path).unpack())
+            parts.facts[path] = facts_of_bytes(path, parts.tree.packed(path).unpack())
             return
     else:
         is_listed = contents.kind == "zip" and len(parts.archives) < MOST_ENDS
@@ -159,14 +159,14 @@ def _look_inside(parts: WheelParts, member: Member, contents: NestedContents) ->
             ]
             kind = zip_kind(entry.name for entry in files)
             if not binaries:
-                parts.seen[path] = FileFacts(contents=NestedContents(kind, len(files)))
+                parts.facts[path] = FileFacts(contents=NestedContents(kind, len(files)))
                 return
             contents = NestedContents(kind, len(files))
             closed = _not_read(binaries)
     parts.opened.discard(path)
     parts.archives.append(member)
     if closed:
-        parts.seen[path] = FileFacts(contents=replace(contents, waiting=None, closed=closed))
+        parts.facts[path] = FileFacts(contents=replace(contents, waiting=None, closed=closed))
 
 
 def _not_read(binaries: Sequence[ZipEntry]) -> str:

@@ -92,7 +92,7 @@ class Within:
         return self._source.read(self._start + offset, length)
 
 
-def seen_in(path: str, data: bytes) -> FileFacts:
+def facts_of_bytes(path: str, data: bytes) -> FileFacts:
     """What the file at `path` is, all of whose bytes are `data`."""
     file = File(path, len(data))
     tree = _SingleFile(file, data)

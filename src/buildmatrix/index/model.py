@@ -31,10 +31,10 @@ class FileVersion:
     #: `Last-Modified`, as it came.
     modified: str | None = None
 
-    def is_same(self, other: FileVersion) -> bool:
+    def is_same(self, version: FileVersion) -> bool:
         """Whether both are about the same bytes: a size alone, or a weak ETag, says too little."""
         is_strong = self.etag is not None and not self.etag.startswith("W/")
-        return (is_strong or self.modified is not None) and self == other
+        return (is_strong or self.modified is not None) and self == version
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,11 @@ def nested_directory(parts: WheelParts, member: Member) -> tuple[ZipEntry, ...] 
     if entry.method != DEFLATED:
         return None
     read = 0
-    for taken in nested_ends(entry.compressed):
-        if not parts.affords(taken - read):
+    for size in nested_ends(entry.compressed):
+        if not parts.affords(size - read):
             return None
-        read = taken
-        files = _in_end(parts.source.read(start + entry.compressed - taken, taken), entry.size)
+        read = size
+        files = _in_end(parts.source.read(start + entry.compressed - size, size), entry.size)
         if files is not None:
             return files
     return None

@@ -54,7 +54,7 @@ class WheelParts:
         self.spent = 0
         self.members = {member.path: member for member in tree.members}
         self.held: dict[str, PackedMember] = {}
-        self.seen: dict[str, FileFacts] = {}
+        self.facts: dict[str, FileFacts] = {}
         #: Files that were looked into.
         self.opened: set[str] = set()
         #: Files with harmless names that are binaries by their first bytes.
@@ -73,14 +73,14 @@ class WheelParts:
         self.archives: list[Member] = []
 
     @property
-    def left(self) -> int | None:
+    def available(self) -> int | None:
         """Bytes that may still be spent; None for any number."""
         return None if self.most is None else max(0, self.most - self.spent)
 
     def affords(self, cost: int) -> bool:
         """Whether `cost` bytes may be spent; then they are."""
-        left = self.left
-        if left is not None and cost > left:
+        available = self.available
+        if available is not None and cost > available:
             self.limited = True
             return False
         self.spent += cost
@@ -89,15 +89,15 @@ class WheelParts:
     def batches(self, costs: dict[str, int]) -> Iterator[str]:
         """The members `costs`, the first bytes of each brought in time, in the wheel's order."""
         batch: list[tuple[str, tuple[int, int]]] = []
-        taken = behind = 0
+        size = behind = 0
         for path in sorted(costs, key=self.tree.extent):
             start, length = self._part(path, costs[path])
             between = start - behind if 0 < start - behind <= GAP else 0
-            if batch and taken + between + length > BATCH:
+            if batch and size + between + length > BATCH:
                 yield from self._brought(batch)
-                batch, taken, between = [], 0, 0
+                batch, size, between = [], 0, 0
             batch.append((path, (start, length)))
-            taken += between + length
+            size += between + length
             behind = start + length
         yield from self._brought(batch)
 
@@ -120,7 +120,7 @@ class WheelParts:
             try:
                 self.held[path] = self.tree.packed(path)
             except Unreadable as error:
-                self.seen[path] = FileFacts(unread=str(error))
+                self.facts[path] = FileFacts(unread=str(error))
 
     def tell(self, path: str, kind: str | None, reader: HeadReader) -> None:
         """Note what the beginning of a binary says; `kind`: of a file that a device is given."""
@@ -132,10 +132,10 @@ class WheelParts:
         assert head is not None  # its magic number was seen
         if kind is None:
             end = end if head.elf.read is not None else None
-            self.seen[path] = FileFacts(elf=with_sections(head.elf, end) if end else head.elf)
+            self.facts[path] = FileFacts(elf=with_sections(head.elf, end) if end else head.elf)
         else:
             device = DeviceFile(kind, head.elf.device_code, unread=head.elf.unread)
-            self.seen[path] = FileFacts(device=device)
+            self.facts[path] = FileFacts(device=device)
 
     def listing(self) -> None:
         """The metadata folder."""

@@ -27,8 +27,8 @@ def python(parts: WheelParts) -> None:
         and member.compressed <= LARGEST_PACKED
     }
     total = sum(costs.values())
-    left = parts.left
-    if total <= max(FEW_PYTHON, 0 if left is None else left // 4):
+    available = parts.available
+    if total <= max(FEW_PYTHON, 0 if available is None else available // 4):
         if parts.affords(total):
             _read(parts, costs)
         return
@@ -82,8 +82,8 @@ def _read(parts: WheelParts, costs: dict[str, int]) -> list[tuple[str, bytes]]:
         try:
             source = parts.held[path].unpack()
         except Unreadable as error:
-            parts.seen[path] = FileFacts(unread=str(error))
+            parts.facts[path] = FileFacts(unread=str(error))
             continue
-        parts.seen[path] = FileFacts(outline=outline(source))
+        parts.facts[path] = FileFacts(outline=outline(source))
         read.append((path, source))
     return read

@@ -32,11 +32,11 @@ def _version_of(answer: HttpAnswer, size: int) -> FileVersion:
 
 def _check_version(version: FileVersion, answer: HttpAnswer, size: int) -> None:
     """Raises RequestError where `answer`, of a file of `size` bytes, is about another version."""
-    other = _version_of(answer, size)
+    current = _version_of(answer, size)
     if (
         size != version.size
-        or _differ(version.etag, other.etag)
-        or _differ(version.modified, other.modified)
+        or _differ(version.etag, current.etag)
+        or _differ(version.modified, current.modified)
     ):
         raise RequestError(f"{answer.address} changed while it was read; run this again")
 

@@ -75,7 +75,7 @@ class CachingReader:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedWheel:
+class WheelRequest:
     """A wheel that is to be read, how deep, and how many bytes that may cost."""
 
     wheel: Wheel
@@ -112,13 +112,13 @@ class Readings:
         """Wheels of which everything was known before this run."""
         return sum(name not in self._fetched for name in self.facts)
 
-    def read(self, wanted: Iterable[WantedWheel], what: str) -> None:
+    def read(self, requests: Iterable[WheelRequest], contents: str) -> None:
         """Read wheels side by side; one that cannot be read costs no other."""
-        work = {key(request.wheel): request for request in wanted}
+        work = {key(request.wheel): request for request in requests}
         if not work:
             return
         number = len(work)
-        self._progress.step(STEP, f"{what} of {number}")
+        self._progress.step(STEP, f"{contents} of {number}")
         for name, request in list(work.items()):
             facts = self._reader.remembered(request.wheel, request.depth, most=request.most)
             if facts is not None:
@@ -134,7 +134,7 @@ class Readings:
             self._fetch({name: large[name]})
         if work:
             self._fetch(work)
-        self._progress.step(STEP, f"{what} of {number}: {size(self.bytes_read)} read so far")
+        self._progress.step(STEP, f"{contents} of {number}: {size(self.bytes_read)} read so far")
 
     def recall(self, wheels: Iterable[Wheel]) -> None:
         """Take what is kept of wheels from earlier looks: the rest may be out of reach now."""
@@ -143,13 +143,13 @@ class Readings:
             if facts is not None:
                 self.facts[key(wheel)] = facts
 
-    def _fetch(self, work: Mapping[str, WantedWheel]) -> None:
+    def _fetch(self, work: Mapping[str, WheelRequest]) -> None:
         whole = any(request.depth == "whole" for request in work.values())
         jobs = min(self._jobs, MOST_WHOLE) if whole else self._jobs
         for (name, request), facts in Crew(self._read, jobs, "wheel").answers(list(work.items())):
             self._take(name, request, facts)
 
-    def _read(self, work: tuple[str, WantedWheel]) -> WheelFacts | UndecidedError:
+    def _read(self, work: tuple[str, WheelRequest]) -> WheelFacts | UndecidedError:
         _, request = work
         try:
             return self._reader.read(request.wheel, request.depth, most=request.most)
@@ -161,7 +161,7 @@ class Readings:
         except Exception as error:
             return UndecidedError(f"{request.wheel.filename} cannot be read: {defect(error)}")
 
-    def _take(self, name: str, request: WantedWheel, facts: WheelFacts | UndecidedError) -> None:
+    def _take(self, name: str, request: WheelRequest, facts: WheelFacts | UndecidedError) -> None:
         if isinstance(facts, UndecidedError):
             # What is known from a shallower reading stays; that there is more to know is said.
             self.failures[name] = _without_subject(facts.message, request.wheel)

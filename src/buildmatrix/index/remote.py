@@ -116,13 +116,13 @@ class RemoteFile:
 
         At most half of `HELD` bytes are brought; what is beyond is left for `read`.
         """
-        wanted = self._missing(parts)
-        if len(wanted) < 2:
-            fetched = [self._fetch(*part) for part in wanted]
+        requested = self._missing(parts)
+        if len(requested) < 2:
+            fetched = [self._fetch(*part) for part in requested]
         else:
-            with ThreadPoolExecutor(min(PARALLEL, len(wanted)), "range") as pool:
-                fetched = list(pool.map(lambda part: self._fetch(*part), wanted))
-        for (start, _), data in zip(wanted, fetched, strict=True):
+            with ThreadPoolExecutor(min(PARALLEL, len(requested)), "range") as pool:
+                fetched = list(pool.map(lambda part: self._fetch(*part), requested))
+        for (start, _), data in zip(requested, fetched, strict=True):
             self._windows.add(start, data)
 
     def _missing(self, parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -141,14 +141,14 @@ class RemoteFile:
                 else:
                     joined.append((start, end))
                 start = end
-        wanted: list[tuple[int, int]] = []
+        requested: list[tuple[int, int]] = []
         room = HELD // 2
         for start, stop in joined:
             stop = min(stop, start + room)
             room -= stop - start
             if start < stop:
-                wanted.append((start, stop))
-        return wanted
+                requested.append((start, stop))
+        return requested
 
     def stream(self, offset: int = 0) -> Iterator[bytes]:
         """Everything from `offset` on, in chunks as they arrive; stop whenever it is enough.

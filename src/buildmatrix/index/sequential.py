@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from buildmatrix.index.depth import Reading
 from buildmatrix.index.forward import Forward
-from buildmatrix.index.members import LARGEST_PACKED, HeldTree, is_metadata, seen_in
+from buildmatrix.index.members import LARGEST_PACKED, HeldTree, facts_of_bytes, is_metadata
 from buildmatrix.inventory.collect import FileFacts, look, with_contents
 from buildmatrix.inventory.mattering import may_matter
 from buildmatrix.inventory.shallow import collect_shallow
@@ -85,7 +85,7 @@ def read_stream(chunks: Iterator[bytes], size: int, listed: WheelTree | None) ->
         raise Unreadable("no readable ZIP archive: what follows its members is no directory")
     tree = WheelTree(_Tail(tail_at, tail))
     passing.compare(tree)
-    inventory = collect_shallow(HeldTree(tree.walk(), passing.held), passing.seen, passing.opened)
+    inventory = collect_shallow(HeldTree(tree.walk(), passing.held), passing.facts, passing.opened)
     return Streamed(Reading(inventory, tree.members), hasher.hexdigest())
 
 
@@ -119,7 +119,7 @@ class _StreamedMembers:
     sizes: dict[int, ZipEntry]
     allowance: int
     held: dict[str, PackedMember] = field(default_factory=dict)
-    seen: dict[str, FileFacts] = field(default_factory=dict)
+    facts: dict[str, FileFacts] = field(default_factory=dict)
     opened: set[str] = field(default_factory=set)
     passed: dict[int, ZipEntry] = field(default_factory=dict)
     _packed: int = 0
@@ -173,30 +173,30 @@ class _StreamedMembers:
             )
         path = installed(entry.name)
         start = self.forward.at
-        wanted = is_metadata(path) or path.endswith(".py")
-        if wanted and entry.compressed <= LARGEST_PACKED:
+        is_held = is_metadata(path) or path.endswith(".py")
+        if is_held and entry.compressed <= LARGEST_PACKED:
             self._hold(path, PackedMember(entry, self.forward.exactly(entry.compressed)))
             return
         if not path.endswith(("/", ".py")):
             self.opened.add(path)
             try:
                 with Inflated(self._stream(entry), entry.size) as source:
-                    seen = look(source, path, entry.size)
-                    self.seen[path] = with_contents(seen, source, path, entry.size)
+                    facts = look(source, path, entry.size)
+                    self.facts[path] = with_contents(facts, source, path, entry.size)
             except Unreadable as error:
-                self.seen[path] = FileFacts(unread=str(error))
-        rest = start + entry.compressed - self.forward.at
-        while rest > 0 and (data := self.forward.read(min(rest, PIECE))):
-            rest -= len(data)
+                self.facts[path] = FileFacts(unread=str(error))
+        unread = start + entry.compressed - self.forward.at
+        while unread > 0 and (data := self.forward.read(min(unread, PIECE))):
+            unread -= len(data)
 
     def _stream(self, entry: ZipEntry) -> Sequential:
         """The bytes of the member that begins here, which pass by once."""
-        left = entry.compressed
+        remaining = entry.compressed
 
         def arriving(_: int, length: int) -> bytes:
-            nonlocal left
-            data = self.forward.read(min(length, left))
-            left -= len(data)
+            nonlocal remaining
+            data = self.forward.read(min(length, remaining))
+            remaining -= len(data)
             return data
 
         return Sequential(arriving, entry)
@@ -213,9 +213,9 @@ class _StreamedMembers:
         if not may_matter(path, packed.entry.size):
             return
         try:
-            self.seen[path] = FileFacts(outline=outline(packed.unpack()))
+            self.facts[path] = FileFacts(outline=outline(packed.unpack()))
         except Unreadable as error:
-            self.seen[path] = FileFacts(unread=str(error))
+            self.facts[path] = FileFacts(unread=str(error))
 
     def _of_unknown_size(self, entry: ZipEntry) -> ZipEntry:
         """A deflated member, which says itself where it ends."""
@@ -242,7 +242,7 @@ class _StreamedMembers:
             self._hold(path, PackedMember(plain, data))
         else:
             self.opened.add(path)
-            self.seen[path] = seen_in(path, data)
+            self.facts[path] = facts_of_bytes(path, data)
         return completed
 
     def _skip_descriptor(self) -> None:

@@ -26,13 +26,13 @@ MOST_HELD = 50_000
 _GONE = (404, 410)
 
 
-class Simple:
+class SimplePages:
     """Pages, for all threads."""
 
-    def __init__(self, requests: Requests, credentials: Credentials, kept: Store) -> None:
+    def __init__(self, requests: Requests, credentials: Credentials, store: Store) -> None:
         self._requests = requests
         self._credentials = credentials
-        self._kept = kept
+        self._kept = store
         self._pages: dict[str, tuple[IndexFile, ...]] = {}
         self._held = 0
         self._lock = threading.Lock()
@@ -60,24 +60,26 @@ class Simple:
     def _page(self, url: str) -> tuple[IndexFile, ...]:
         address = parse(url)
         self._credentials.remember(address)
-        kept = self._ask(address)
-        if kept.body is None:
+        page = self._ask(address)
+        if page.body is None:
             return ()
-        return read_page(kept.body, kept.content_type, kept.url, str(address))
+        return read_page(page.body, page.content_type, page.url, str(address))
 
     def _ask(self, address: HttpAddress) -> Page:
         """The page at `address`, kept or new."""
         key = f"page {address.url}"
         headers = {"Accept": ACCEPT, "Accept-Encoding": "gzip"}
-        kept = self._kept.load(key, PAGE)
-        if kept is not None and (self._requests.offline or kept.fresh_until > time.time()):
-            return kept
+        kept_page = self._kept.load(key, PAGE)
+        if kept_page is not None and (
+            self._requests.offline or kept_page.fresh_until > time.time()
+        ):
+            return kept_page
         if self._requests.offline:
             raise UndecidedError(
                 f"{address} has not been read before, and --offline was given; run once without it"
             )
-        if kept is not None and kept.etag is not None:
-            headers["If-None-Match"] = kept.etag
+        if kept_page is not None and kept_page.etag is not None:
+            headers["If-None-Match"] = kept_page.etag
 
         def fetch() -> tuple[Page, bool]:
             accepted = (200, 304) if "If-None-Match" in headers else (200,)
@@ -85,8 +87,8 @@ class Simple:
                 address, headers, length=LARGEST_PAGE, accepted=(*accepted, *_GONE)
             ) as answer:
                 until = fresh_until(answer.headers.get("cache-control", ""), FRESH)
-                if answer.status == 304 and kept is not None:
-                    body, kind, url = kept.body, kept.content_type, kept.url
+                if answer.status == 304 and kept_page is not None:
+                    body, kind, url = kept_page.body, kept_page.content_type, kept_page.url
                 elif answer.status in _GONE:
                     body, kind, url = None, "", answer.address.url
                 else:

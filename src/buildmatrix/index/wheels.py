@@ -86,20 +86,20 @@ class WheelReader:
     def _cached(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts | None:
         if not wheel.sha256:
             return None  # There may be another file at the same URL since.
-        kept = self._cache.get(content(wheel.sha256), depth, most)
-        if kept is None:
-            kept = self._cache.get(_place(wheel), depth, most)
-            if kept is None or kept.claim != wheel.sha256:
+        entry = self._cache.get(content(wheel.sha256), depth, most)
+        if entry is None:
+            entry = self._cache.get(_place(wheel), depth, most)
+            if entry is None or entry.claim != wheel.sha256:
                 return None
-        return _answer(kept, wheel)
+        return _answer(entry, wheel)
 
     def _local(self, wheel: Wheel, path: Path, depth: Depth, most: int | None) -> WheelFacts:
         from buildmatrix.index.depth import read_parts
 
         sha256 = _digest(path, wheel)
-        kept = self._cache.get(content(sha256), depth, most)
-        if kept is not None:
-            return _answer(kept, wheel)
+        entry = self._cache.get(content(sha256), depth, most)
+        if entry is not None:
+            return _answer(entry, wheel)
         with _LocalWheel(path) as file:
             if wheel.size is not None and wheel.size != file.size:
                 raise UndecidedError(
@@ -107,7 +107,7 @@ class WheelReader:
                     " another file than the one that was locked"
                 )
             reading = _whole_file(path) if depth == "whole" else read_parts(file, depth, most)
-            facts = _told(wheel, sha256, file.size, depth, reading, 0)
+            facts = _facts_of(wheel, sha256, file.size, depth, reading, 0)
         self._keep(WheelEntry(content(sha256), facts, most, reading.limited))
         return facts
 
@@ -124,10 +124,14 @@ class WheelReader:
         if remote is None:
             remote = self._client.open(wheel.url, wheel.size)
         claim = wheel.sha256 or None
-        kept = self._cache.get(_place(wheel), depth, most)
-        if kept is not None and kept.version is not None and kept.version.is_same(remote.version):
+        entry = self._cache.get(_place(wheel), depth, most)
+        if (
+            entry is not None
+            and entry.version is not None
+            and entry.version.is_same(remote.version)
+        ):
             bytes_read = remote.bytes_read - before
-            return replace(_answer(kept, wheel), sha256=claim, bytes_read=bytes_read)
+            return replace(_answer(entry, wheel), sha256=claim, bytes_read=bytes_read)
         sha256 = None
         if remote.ranges and depth != "whole":
             if (data := remote.whole) is not None:
@@ -141,7 +145,7 @@ class WheelReader:
             reading, sha256 = streamed.reading, streamed.sha256
             _check_claim(wheel, sha256)
         bytes_read = remote.bytes_read - before
-        facts = _told(wheel, sha256 or claim, remote.size, depth, reading, bytes_read)
+        facts = _facts_of(wheel, sha256 or claim, remote.size, depth, reading, bytes_read)
         if depth == "listing":
             self._opened.keep(wheel, remote)
         if sha256 is not None and claim is not None:
@@ -151,10 +155,10 @@ class WheelReader:
             self._keep(WheelEntry(_place(wheel), facts, most, reading.limited, claim, version))
         return facts
 
-    def _keep(self, kept: WheelEntry) -> None:
-        if kept.facts.inventory.unread:
+    def _keep(self, entry: WheelEntry) -> None:
+        if entry.facts.inventory.unread:
             return  # What could not be read may be readable next time.
-        self._cache.put(kept if kept.facts.depth == "heads" else replace(kept, most=None))
+        self._cache.put(entry if entry.facts.depth == "heads" else replace(entry, most=None))
 
 
 class _Opened:
@@ -181,9 +185,9 @@ def _place(wheel: Wheel) -> str:
     return place(parse(wheel.url))
 
 
-def _answer(kept: WheelEntry, wheel: Wheel) -> WheelFacts:
+def _answer(entry: WheelEntry, wheel: Wheel) -> WheelFacts:
     """What is kept, as the facts of `wheel`. Raises UndecidedError where it is another one."""
-    facts = replace(kept.facts, filename=wheel.filename)
+    facts = replace(entry.facts, filename=wheel.filename)
     if wheel.size is not None and wheel.size != facts.size:
         raise UndecidedError(
             f"{wheel.filename} has {facts.size} bytes, and the lock says {wheel.size}: it is"
@@ -214,7 +218,7 @@ def local_path(url: str) -> Path | None:
     return None if parts.scheme and "://" in url else Path(url)
 
 
-def _told(
+def _facts_of(
     wheel: Wheel, sha256: str | None, size: int, depth: Depth, reading: Reading, bytes_read: int
 ) -> WheelFacts:
     """What was read. Raises UndecidedError where it is another wheel than `wheel` says."""

@@ -31,7 +31,8 @@ def _unknown(subject: Subject, present: Present, unchecked: Unchecked, service: 
     return finding(
         "BM802",
         subject,
-        f"{present} could not be checked for known vulnerabilities by {service}: {unchecked.why}",
+        f"{present} could not be checked for known vulnerabilities by {service}: "
+        f"{unchecked.reason}",
         owner=f"{present.name}=={present.version}",
         chain=subject.chain_to(present.name) or (str(present),),
         fix=Fix(
@@ -44,7 +45,7 @@ def _unknown(subject: Subject, present: Present, unchecked: Unchecked, service: 
 
 def _failed(subject: Subject, failed: list[tuple[Present, Unchecked]], service: str) -> Finding:
     names = [present.name for present, _ in failed]
-    reasons = listing((unchecked.why for _, unchecked in failed), 2)
+    reasons = listing((unchecked.reason for _, unchecked in failed), 2)
     outcome = (
         f"none of {count(len(failed), 'distribution')} could"
         if len(failed) == len(subject.present)

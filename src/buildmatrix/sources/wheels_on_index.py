@@ -13,7 +13,7 @@ from pathlib import Path
 from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError
 from buildmatrix.index.budget import Need, shares
 from buildmatrix.index.model import WheelFacts
-from buildmatrix.index.reading import Reader, Readings, WantedWheel, key
+from buildmatrix.index.reading import Reader, Readings, WheelRequest, key
 from buildmatrix.inventory.merge import merge
 from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.locks.platform import marker_environment
@@ -121,9 +121,9 @@ def read_wheels(resolved: Resolved, reader: Reader, deep: bool, progress: Progre
     readings = Readings(reader, JOBS, progress)
     wheels = {key(wheel): wheel for wheel in chosen.wheels.values()}
     if deep:
-        readings.read([WantedWheel(wheel, "whole") for wheel in wheels.values()], "contents")
+        readings.read([WheelRequest(wheel, "whole") for wheel in wheels.values()], "contents")
     else:
-        readings.read([WantedWheel(wheel, "listing") for wheel in wheels.values()], "file lists")
+        readings.read([WheelRequest(wheel, "listing") for wheel in wheels.values()], "file lists")
         needs = {
             name: Need.of(wheel_facts.size, wheel_facts.members)
             for name, wheel_facts in readings.facts.items()
@@ -131,7 +131,7 @@ def read_wheels(resolved: Resolved, reader: Reader, deep: bool, progress: Progre
         }
         budget = shares([needs], sum(wheel_facts.size for wheel_facts in readings.facts.values()))
         further = [
-            WantedWheel(wheels[name], "heads", most) for name, most in sorted(budget.items())
+            WheelRequest(wheels[name], "heads", most) for name, most in sorted(budget.items())
         ]
         readings.read(further, "beginnings of binaries")
     parts: list[WheelFacts] = [readings.facts[item] for item in wheels if item in readings.facts]

@@ -50,15 +50,15 @@ def _check_environment(env: Mapping[str, SourceText], problems: Problems) -> Non
 
 
 def _check_replacements(replace: Mapping[str, SourceText], problems: Problems) -> None:
-    seen: dict[str, str] = {}
+    written_as: dict[str, str] = {}
     for name, text in replace.items():
         key = canonicalize_name(name)
         if text.sound and canonicalize_name(text.value) == key:
             problems.add(text.at, f"`{name}` is replaced by itself", "remove this entry")
-        if key in seen:
-            message = f"`{seen[key]}` and `{name}` are one distribution, replaced twice"
+        if key in written_as:
+            message = f"`{written_as[key]}` and `{name}` are one distribution, replaced twice"
             problems.add(text.at, message, "keep one of the two")
-        seen[key] = name
+        written_as[key] = name
 
 
 def check_clashes(
@@ -91,9 +91,9 @@ def _check_overwritten(
 def _check_locks(targets: Sequence[Target], file: SpecFile, problems: Problems) -> None:
     first: dict[str, str] = {}
     for target in targets:
-        other = first.setdefault(target.lock, target.id)
-        if other != target.id:
-            message = f"{other} and {target.id} would share the lock `{target.lock}`"
+        owner = first.setdefault(target.lock, target.id)
+        if owner != target.id:
+            message = f"{owner} and {target.id} would share the lock `{target.lock}`"
             problems.add(_lock_key(file), message, "put `{id}` into the path", doubtful=True)
             return
 

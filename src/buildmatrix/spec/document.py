@@ -52,7 +52,7 @@ class Problems:
         hint: str | None = None,
         *,
         doubtful: bool = False,
-        same: str = "",
+        mistake: str = "",
     ) -> None:
         """Note a problem; the same problem at the same place is noted once.
 
@@ -61,8 +61,8 @@ class Problems:
             message: what is wrong.
             hint: what to write instead.
             doubtful: whether another problem may be the cause.
-            same: what all messages about one mistake share, where each names another target: only
-                the first is noted.
+            mistake: the same for all messages about one mistake, where each names another target:
+                only the first is noted.
 
         Raises:
             SpecError: this was number `MAX_PROBLEMS`.
@@ -71,7 +71,9 @@ class Problems:
             return
         line, column = (at.line, at.column) if at else (None, None)
         problems = self._doubtful if doubtful else self._certain
-        problems.setdefault((at, same or message), Problem(message, self.file, line, column, hint))
+        problems.setdefault(
+            (at, mistake or message), Problem(message, self.file, line, column, hint)
+        )
         if len(problems) == MAX_PROBLEMS:
             more = "there may be more problems: the search ended after this one"
             problems[at, more] = Problem(more, self.file, line, column)

@@ -18,12 +18,12 @@ def closest(word: str, words: Iterable[str]) -> str | None:
     return matches[0] if matches else None
 
 
-def did_you_mean(word: str, words: Iterable[str], what: str) -> str:
+def did_you_mean(word: str, words: Iterable[str], plural: str) -> str:
     """A hint for an unknown word: the closest known one, else all of them."""
     words = list(words)
     if near := closest(word, words):
         return f"did you mean `{near}`?"
     if not words:
-        return f"there are no {what}"
+        return f"there are no {plural}"
     more = f" and {len(words) - 20} more" if len(words) > 20 else ""
-    return f"known {what}: {', '.join(words[:20])}{more}"
+    return f"known {plural}: {', '.join(words[:20])}{more}"

@@ -26,7 +26,7 @@ class DistributionAdvice(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """Distributions that need a different treatment per backend; see `data/init.toml`."""
 
     name: list[str]
-    why: str
+    reason: str
     source: str
     date: date
     torch: bool = False
@@ -123,7 +123,9 @@ def _head(inputs: Sequence[Path], project: ProjectInputs, choices: Sequence[Choi
     lines = [f"Written by `buildmatrix init` from {names}. It is a start: read it, change it."]
     if choices:
         lines.append("These requirements are not the same on every backend:")
-        lines += [f"- {choice.name} ({choice.place}): {choice.package.why}" for choice in choices]
+        lines += [
+            f"- {choice.name} ({choice.place}): {choice.package.reason}" for choice in choices
+        ]
     else:
         lines.append(
             "None of the requirements is known to differ between backends, so there is one "
@@ -150,8 +152,8 @@ def _project(project: ProjectInputs, root: Path) -> str:
 
 
 def _defaults(inputs: Sequence[Path], project: ProjectInputs, root: Path, advice: Advice) -> str:
-    pythons, why = _pythons(project.requires_python, advice.pythons)
-    lines = ["[defaults]", f"python = {_list(pythons)}  # {why}"]
+    pythons, reason = _pythons(project.requires_python, advice.pythons)
+    lines = ["[defaults]", f"python = {_list(pythons)}  # {reason}"]
     requirements = [_relative(path, root) for path in inputs if path.suffix != ".toml"]
     if requirements:
         lines.append(f"requirements = {_list(requirements)}")

@@ -63,10 +63,10 @@ def _text(path: Path) -> str:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _read_requirements(path: Path, inputs: ProjectInputs, seen: set[Path]) -> None:
-    if path in seen or len(seen) >= MAX_FILES:
+def _read_requirements(path: Path, inputs: ProjectInputs, begun: set[Path]) -> None:
+    if path in begun or len(begun) >= MAX_FILES:
         return
-    seen.add(path)
+    begun.add(path)
     continued = ""
     for number, line in enumerate(_text(path).splitlines(), start=1):
         line = continued + re.sub(r"(^|\s)#.*$", "", line).strip()
@@ -75,7 +75,7 @@ def _read_requirements(path: Path, inputs: ProjectInputs, seen: set[Path]) -> No
             continue
         place = f"{path.name}:{number}"
         if included := re.fullmatch(r"(?:-r\s*|--requirement[\s=])\s*(\S+)", line):
-            _read_included(path.parent / included[1], place, inputs, seen)
+            _read_included(path.parent / included[1], place, inputs, begun)
         elif line.startswith("-"):
             option = re.split(r"[\s=]", line)[0]
             inputs.unread.append(f"{place}: the option {_plain(option)} is left to the resolver")
@@ -83,9 +83,9 @@ def _read_requirements(path: Path, inputs: ProjectInputs, seen: set[Path]) -> No
             _add(line.split(" --hash")[0].strip(), place, inputs)
 
 
-def _read_included(path: Path, place: str, inputs: ProjectInputs, seen: set[Path]) -> None:
+def _read_included(path: Path, place: str, inputs: ProjectInputs, begun: set[Path]) -> None:
     if path.is_file():
-        _read_requirements(path, inputs, seen)
+        _read_requirements(path, inputs, begun)
     else:
         inputs.unread.append(f"{place}: the file that it includes is not there")
 

@@ -32,7 +32,7 @@ class Kind:
     """A set of strings."""
 
     #: With its article, to stand after "this is not": `an image reference`.
-    what: str
+    noun: str
     example: str
     #: The whole string must match. Also goes into the JSON schema: only what ECMA-262 knows too.
     pattern: str = ""
@@ -51,14 +51,14 @@ class Kind:
             name = unicodedata.name(hidden, "control character").lower()
             return f"contains U+{ord(hidden):04X} ({name}); strings here are one line of plain text"
         if len(text) > self.limit:
-            return f"has {len(text)} characters; {self.what} has at most {self.limit}"
+            return f"has {len(text)} characters; {self.noun} has at most {self.limit}"
         if not text.strip() and not self.may_be_empty:
-            return f"is empty; write {self.what} such as `{self.example}`"
+            return f"is empty; write {self.noun} such as `{self.example}`"
         if self.choices and text not in self.choices:
-            return f"is not {self.what}; write {' or '.join(f'`{c}`' for c in self.choices)}"
+            return f"is not {self.noun}; write {' or '.join(f'`{c}`' for c in self.choices)}"
         if self.pattern and not re.fullmatch(self.pattern, text):
             rule = f" ({self.rule})" if self.rule else ""
-            return f"is not {self.what}{rule}; write something like `{self.example}`"
+            return f"is not {self.noun}{rule}; write something like `{self.example}`"
         return self.further(text) if self.further else None
 
 

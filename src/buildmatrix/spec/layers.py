@@ -33,7 +33,7 @@ def specialise(general: TargetSettings, special: TargetSettings) -> TargetSettin
 def override(settings: TargetSettings, over: OverrideTable) -> TargetSettings:
     """`settings` with an override on top: it replaces, unless its `inherit` says `append`."""
     return _combine(
-        settings, over, {name: how.value == "append" for name, how in over.inherit.items()}
+        settings, over, {name: way.value == "append" for name, way in over.inherit.items()}
     )
 
 
@@ -42,17 +42,17 @@ def check_override(over: OverrideTable, problems: Problems) -> None:
     if all(getattr(over, key.field) is None for key in SETTINGS.values()):
         message = "this override sets nothing"
         problems.add(over.at, message, "write a setting, such as `archs`", doubtful=True)
-    for name, how in over.inherit.items():
+    for name, way in over.inherit.items():
         if name not in APPENDABLE:
             reason = "is a single value" if name in SETTINGS else "is not a setting"
             problems.add(
-                how.at,
+                way.at,
                 f"`inherit` names `{name}`, which {reason}: nothing can be appended to it",
                 did_you_mean(name, APPENDABLE, "lists and tables"),
             )
         elif getattr(over, SETTINGS[name].field) is None:
             problems.add(
-                how.at,
+                way.at,
                 f"`inherit` names `{name}`, which this override does not set",
                 f"add `{name}` to the override, or remove it from `inherit`",
                 doubtful=True,

@@ -149,12 +149,12 @@ def _check_variants(file: SpecFile, matrix: Matrix, problems: Problems) -> None:
 
 
 def _check_smoke_names(file: SpecFile, problems: Problems) -> None:
-    seen: set[str] = set()
+    names: set[str] = set()
     for smoke in file.smoke:
-        if smoke.name.sound and smoke.name.value in seen:
+        if smoke.name.sound and smoke.name.value in names:
             message = f"another smoke command is called `{smoke.name.value}` already"
             problems.add(smoke.name.at, message, "give each its own name")
-        seen.add(smoke.name.value)
+        names.add(smoke.name.value)
 
 
 def _subsets(file: SpecFile, matrix: Matrix, problems: Problems) -> dict[str, tuple[str, ...]]:

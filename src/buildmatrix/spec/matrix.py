@@ -143,8 +143,8 @@ def _exclude(
 
 
 def _include(include: IncludeTable, axes: dict[str, Axes], problems: Problems) -> Point | None:
-    values = (include.backend, include.python, include.variant, include.platform, include.runtime)
-    if not all(text is None or text.sound for text in values):
+    texts = (include.backend, include.python, include.variant, include.platform, include.runtime)
+    if not all(text is None or text.sound for text in texts):
         return None
     name = include.backend.value
     if name not in axes:
@@ -158,30 +158,30 @@ def _include(include: IncludeTable, axes: dict[str, Axes], problems: Problems) -
         problems.add(include.runtime.at, message, hint, doubtful=True)
         return None
 
-    rest: dict[str, str] = {}
-    for key, text, only in (
+    values: dict[str, str] = {}
+    for key, text, choices in (
         ("runtime", include.runtime, backend_axes.runtimes),
         ("variant", include.variant, backend_axes.variants),
         ("platform", include.platform, backend_axes.platforms),
     ):
-        if text is None and len(only) != 1:
-            hint = f"write `{key} = ...` with one of {', '.join(only)}"
+        if text is None and len(choices) != 1:
+            hint = f"write `{key} = ...` with one of {', '.join(choices)}"
             problems.add(include.at, f"`include` has no `{key}`", hint, doubtful=True)
             return None
-        rest[key] = text.value if text else only[0]
-    return Point(backend=name, python=include.python.value, **rest)
+        values[key] = text.value if text else choices[0]
+    return Point(backend=name, python=include.python.value, **values)
 
 
 def _check_identifiers(points: Sequence[Point], file: SpecFile, problems: Problems) -> None:
     first: dict[str, Point] = {}
     for point in points:
         # Bake files cannot have a `.` in names, so it counts as `_`.
-        other = first.setdefault(point.id.replace(".", "_"), point)
-        if other != point:
+        owner = first.setdefault(point.id.replace(".", "_"), point)
+        if owner != point:
             problems.add(
                 file.backend[point.backend].at,
-                f"the identifiers of {_words(other)} and of {_words(point)} are the same: "
-                f"`{other.id}` and `{point.id}` (`.` counts as `_`)",
+                f"the identifiers of {_words(owner)} and of {_words(point)} are the same: "
+                f"`{owner.id}` and `{point.id}` (`.` counts as `_`)",
                 "rename a backend, a runtime or a variant",
             )
 

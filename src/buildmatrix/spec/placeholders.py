@@ -81,7 +81,7 @@ class Filler:
         filled = _PART.sub(part, text.value)
         if not failed and (complaint := text.kind.complaint(filled)):
             message = f"{quoted(text.value)} becomes {quoted(filled)} for {self.target}: that"
-            self.problems.add(text.at, f"{message} {complaint}", same=text.value)
+            self.problems.add(text.at, f"{message} {complaint}", mistake=text.value)
             failed = True
         return "" if failed else filled
 

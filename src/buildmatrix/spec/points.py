@@ -164,17 +164,19 @@ def select(spec: Spec, globs: Sequence[str], subset: str | None = None) -> tuple
             hint = did_you_mean(subset, spec.subsets, "subsets")
             raise UsageError(f"{spec.path} has no subset `{subset}`; {hint}")
         ids = [id for id in ids if id in spec.subsets[subset]]
-    where = f"subset `{subset}`" if subset else str(spec.path)
+    place = f"subset `{subset}`" if subset else str(spec.path)
     for glob in globs:
         pattern = glob.removeprefix("!")
         if not match([pattern], ids):
             advice = _advice(pattern, ids, spec)
-            raise UsageError(f"no target of {where} matches `{pattern}`; {advice}")
-    wanted = [glob for glob in globs if not glob.startswith("!")]
-    unwanted = [glob[1:] for glob in globs if glob.startswith("!")]
-    chosen = set(match(wanted, ids) if wanted else ids) - set(match(unwanted, ids))
+            raise UsageError(f"no target of {place} matches `{pattern}`; {advice}")
+    chosen_globs = [glob for glob in globs if not glob.startswith("!")]
+    excluded_globs = [glob[1:] for glob in globs if glob.startswith("!")]
+    chosen = set(match(chosen_globs, ids) if chosen_globs else ids) - set(
+        match(excluded_globs, ids)
+    )
     if not chosen and globs:
-        raise UsageError(f"--select {' '.join(globs)} leaves no target of {where}")
+        raise UsageError(f"--select {' '.join(globs)} leaves no target of {place}")
     return tuple(target for target in spec.targets if target.id in chosen)
 
 

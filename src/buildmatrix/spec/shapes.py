@@ -69,10 +69,10 @@ class SpecNode:
         """Note what is wrong with the value."""
         self.problems.add(self.value, message, hint)
 
-    def mismatch(self, value: object, what: str, instead: str) -> None:
-        """Note that `value` has another TOML type than `what`; `instead` is what to write."""
+    def mismatch(self, value: object, noun: str, instead: str) -> None:
+        """Note that `value` has another TOML type than `noun`; `instead` is what to write."""
         self.problem(
-            f"{self.name} must be {what}, but it is {_type_name(value)}", f"write `{instead}`"
+            f"{self.name} must be {noun}, but it is {_type_name(value)}", f"write `{instead}`"
         )
 
 
@@ -92,7 +92,7 @@ class Shape(Generic[T_co]):
     """What may stand at a place."""
 
     #: With its article: `a list of strings`.
-    what: str
+    noun: str
     #: As TOML.
     example: str
     #: The typed value of what the parser gave; notes problems and falls back to the stand-in.
@@ -151,13 +151,13 @@ def _in_quotes(value: object, kind: Kind) -> str | None:
 
 def whole(low: int, high: int, example: str) -> Shape[int]:
     """A whole number between two bounds."""
-    what = f"the number {low}" if low == high else f"a whole number from {low} to {high}"
+    noun = f"the number {low}" if low == high else f"a whole number from {low} to {high}"
 
     def read(value: object, node: SpecNode) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
-            node.mismatch(value, what, example)
+            node.mismatch(value, noun, example)
         elif not low <= value <= high:
-            node.problem(f"{node.name} must be {what}", f"write `{example}`")
+            node.problem(f"{node.name} must be {noun}", f"write `{example}`")
         else:
             return value
         return low
@@ -165,39 +165,39 @@ def whole(low: int, high: int, example: str) -> Shape[int]:
     def schema() -> Json:
         return {"type": "integer", "minimum": low, "maximum": high}
 
-    return Shape(what, example, read, lambda _: low, schema)
+    return Shape(noun, example, read, lambda _: low, schema)
 
 
 def day() -> Shape[date]:
     """A TOML date. Editors hand it to the schema as a string."""
-    what, example = "a date", "2027-01-31"
+    noun, example = "a date", "2027-01-31"
 
     def read(value: object, node: SpecNode) -> date:
         if isinstance(value, date) and not isinstance(value, datetime):
             return value
         if isinstance(value, str):
-            message = f"{node.name} must be {what}, but it is a string"
+            message = f"{node.name} must be {noun}, but it is a string"
             node.problem(message, f"write it without quotes: `{example}`")
         else:
-            node.mismatch(value, what, example)
+            node.mismatch(value, noun, example)
         return date.max
 
     return Shape(
-        what, example, read, lambda _: date.max, lambda: {"type": "string", "format": "date"}
+        noun, example, read, lambda _: date.max, lambda: {"type": "string", "format": "date"}
     )
 
 
 def many(element: Shape[T], *, single: bool = False, at_least: int = 0) -> Shape[tuple[T, ...]]:
     """A list; with `single`, a single element may stand without brackets."""
-    plural = element.what.removeprefix("a ").removeprefix("an ").split(" with ")[0] + "s"
-    what, example = f"a list of {plural}", f"[{element.example}]"
+    plural = element.noun.removeprefix("a ").removeprefix("an ").split(" with ")[0] + "s"
+    noun, example = f"a list of {plural}", f"[{element.example}]"
 
     def read(value: object, node: SpecNode) -> tuple[T, ...]:
         if not isinstance(value, list):
             if single:
                 return (element.read(value, node),)
-            in_brackets = isinstance(value, str) and len(value) < 80 and element.what == "a string"
-            node.mismatch(value, what, f"[{toml_string(str(value))}]" if in_brackets else example)
+            in_brackets = isinstance(value, str) and len(value) < 80 and element.noun == "a string"
+            node.mismatch(value, noun, f"[{toml_string(str(value))}]" if in_brackets else example)
             return ()
         if len(value) < at_least:
             node.problem(f"{node.name} is empty", f"write `{example}`")
@@ -212,21 +212,21 @@ def many(element: Shape[T], *, single: bool = False, at_least: int = 0) -> Shape
             array["minItems"] = at_least
         return {"anyOf": [element.schema(), array]} if single else array
 
-    return Shape(what, example, read, lambda _: (), schema, extensible=True)
+    return Shape(noun, example, read, lambda _: (), schema, extensible=True)
 
 
 def pair(first: Shape[First], second: Shape[Second]) -> Shape[tuple[First, Second]]:
     """A list of exactly two strings."""
-    what, example = "a list of two strings", f"[{first.example}, {second.example}]"
+    noun, example = "a list of two strings", f"[{first.example}, {second.example}]"
 
     def read(value: object, node: SpecNode) -> tuple[First, Second]:
         if isinstance(value, list) and len(value) == 2:
             return first.read(value[0], node.child(0)), second.read(value[1], node.child(1))
         if isinstance(value, list):
-            message = f"{node.name} must be {what}, but it is a list of {len(value)}"
+            message = f"{node.name} must be {noun}, but it is a list of {len(value)}"
             node.problem(message, f"write `{example}`")
         else:
-            node.mismatch(value, what, example)
+            node.mismatch(value, noun, example)
         return stand_in(node.value)
 
     def stand_in(at: Position) -> tuple[First, Second]:
@@ -236,7 +236,7 @@ def pair(first: Shape[First], second: Shape[Second]) -> Shape[tuple[First, Secon
         elements = [first.schema(), second.schema()]
         return {"type": "array", "prefixItems": elements, "minItems": 2, "maxItems": 2}
 
-    return Shape(what, example, read, stand_in, schema)
+    return Shape(noun, example, read, stand_in, schema)
 
 
 def named(kind: Kind, element: Shape[T], *, wildcard: bool = False) -> Shape[dict[str, T]]:
@@ -277,20 +277,20 @@ def named(kind: Kind, element: Shape[T], *, wildcard: bool = False) -> Shape[dic
 
 def either(first: Shape[First], first_type: type, second: Shape[Second]) -> Shape[First | Second]:
     """One of two shapes, told apart by the TOML type that `first` accepts."""
-    what = f"{first.what} or {second.what}"
+    noun = f"{first.noun} or {second.noun}"
 
     def read(value: object, node: SpecNode) -> First | Second:
         if isinstance(value, first_type):
             return first.read(value, node)
         if not isinstance(value, dict | list):
-            node.mismatch(value, what, second.example)
+            node.mismatch(value, noun, second.example)
             return second.stand_in(node.value)
         return second.read(value, node)
 
     def schema() -> Json:
         return {"anyOf": [first.schema(), second.schema()]}
 
-    return Shape(what, second.example, read, second.stand_in, schema)
+    return Shape(noun, second.example, read, second.stand_in, schema)
 
 
 def _type_name(value: object) -> str:

@@ -232,7 +232,7 @@ def _base(
             f"no base image matches {point.id}",
             "widen a `when`, or add a last entry without one",
             doubtful=True,
-            same="base",
+            mistake="base",
         )
     else:
         problems.add(
@@ -275,7 +275,7 @@ def _check_inputs(
             f"{point.id} installs nothing: it has neither `requirements` nor `pyproject`",
             'write `requirements = ["requirements.in"]` in [defaults]',
             doubtful=True,
-            same="requirements",
+            mistake="requirements",
         )
     if settings.extras and not settings.pyproject:
         problems.add(
@@ -283,5 +283,5 @@ def _check_inputs(
             f"`extras` of {point.id} need a `pyproject` that declares them",
             'write `pyproject = "pyproject.toml"`',
             doubtful=True,
-            same="extras",
+            mistake="extras",
         )

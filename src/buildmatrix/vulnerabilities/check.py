@@ -19,10 +19,10 @@ from threading import Event
 from buildmatrix.progress import Progress, Silent
 from buildmatrix.scratch import scratch
 from buildmatrix.store.cache import Cache
-from buildmatrix.vulnerabilities.command import PipAuditFailure, Reply, Run, ServiceName
+from buildmatrix.vulnerabilities.command import PipAuditFailure, PipAuditRun, Reply, ServiceName
 from buildmatrix.vulnerabilities.memory import FRESH, STALE, AdvisoryMemory, Remembered
 from buildmatrix.vulnerabilities.model import Advisories, Advisory, Key, PinAnswer, Unchecked
-from buildmatrix.vulnerabilities.pins import Pin, batches, of
+from buildmatrix.vulnerabilities.pins import Pin, batches, pins_of
 
 _TITLES: dict[ServiceName, str] = {"pypi": "PyPI", "osv": "OSV"}
 _POLL_S = 0.02
@@ -68,68 +68,72 @@ def check(
     """
     now = now or datetime.now(UTC)
     title = _TITLES[service] + (f" at {url}" if url is not None else "")
-    pins, strange = of(packages)
+    pins, strange = pins_of(packages)
     unchecked = {
         key: Unchecked(_NO_VERSION if not key[1] else _STRANGE, "package") for key in strange
     }
     memory = AdvisoryMemory(cache, title, now)
-    known = {
+    remembered_pins = {
         pin: remembered
         for pin in set(pins.values())
         if (remembered := memory.recall(pin, STALE if offline else FRESH)) is not None
     }
-    wanted = sorted(set(pins.values()) - set(known))
-    failed = dict.fromkeys(wanted, _OFFLINE)
-    if wanted and not offline:
-        (progress or Silent()).note(f"asking {title} for advisories about {len(wanted)} packages")
+    missing = sorted(set(pins.values()) - set(remembered_pins))
+    failed = dict.fromkeys(missing, _OFFLINE)
+    if missing and not offline:
+        (progress or Silent()).note(f"asking {title} for advisories about {len(missing)} packages")
         folder = cache.folder / "advisories" if cache is not None and cache.folder else None
-        asked = _ask(wanted, service, url, folder, limits or Limits(), stop or Event())
-        failed = asked.failed
-        said = {pin: Remembered(now, *answer) for pin, answer in asked.answers.items()}
-        memory.keep(said)
-        known |= said
-    is_ignorant = len(known) > 1 and all(item.unknown is not None for item in known.values())
+        outcome = _run_pip_audit(missing, service, url, folder, limits or Limits(), stop or Event())
+        failed = outcome.failed
+        new_answers = {pin: Remembered(now, *answer) for pin, answer in outcome.answers.items()}
+        memory.keep(new_answers)
+        remembered_pins |= new_answers
+    is_ignorant = len(remembered_pins) > 1 and all(
+        item.unknown is not None for item in remembered_pins.values()
+    )
     # One reason for all: it names a package.
-    example = known[min(known)].unknown if known else None
+    example = remembered_pins[min(remembered_pins)].unknown if remembered_pins else None
     answers = {}
     for key, pin in pins.items():
-        remembered = known.get(pin)
+        remembered = remembered_pins.get(pin)
         if remembered is None:
             unchecked[key] = Unchecked(failed[pin], "service")
         elif remembered.unknown is None:
             answers[key] = PinAnswer(remembered.advisories, pin.version, remembered.at)
         elif is_ignorant:
             # Who knows none of many packages is no advisory service, or a mirror of half of one.
-            why = f"it knows none of {len(known)} packages: {example}"
-            unchecked[key] = Unchecked(why, "service")
+            reason = f"it knows none of {len(remembered_pins)} packages: {example}"
+            unchecked[key] = Unchecked(reason, "service")
         else:
             unchecked[key] = Unchecked(remembered.unknown, "package")
     return Advisories(title, answers, unchecked)
 
 
 @dataclass(slots=True)
-class _Asked:
+class _Outcome:
     #: Advisories, or why the service knows none: exactly one of the two means something.
     answers: dict[Pin, tuple[tuple[Advisory, ...], str | None]]
     #: Why there is no answer.
     failed: dict[Pin, str]
 
 
-def _ask(
+def _run_pip_audit(
     pins: Sequence[Pin],
     service: ServiceName,
     url: str | None,
     folder: Path | None,
     limits: Limits,
     stop: Event,
-) -> _Asked:
+) -> _Outcome:
     """Run `pip-audit` until every pin is answered, skipped, or given up."""
     with scratch("pip-audit") as place:
         cache = folder / "pip-audit" if folder is not None else place / "cache"
 
-        def start(batch: Sequence[Pin]) -> Run:
+        def start(batch: Sequence[Pin]) -> PipAuditRun:
             own = Path(mkdtemp(dir=place))
-            return Run(batch, own, service=service, url=url, cache=cache, timeout=limits.timeout)
+            return PipAuditRun(
+                batch, own, service=service, url=url, cache=cache, timeout=limits.timeout
+            )
 
         return _Rounds(pins, start, limits, stop).all()
 
@@ -140,7 +144,7 @@ class _Rounds:
     def __init__(
         self,
         pins: Sequence[Pin],
-        start: Callable[[Sequence[Pin]], Run],
+        start: Callable[[Sequence[Pin]], PipAuditRun],
         limits: Limits,
         stop: Event,
     ) -> None:
@@ -148,13 +152,13 @@ class _Rounds:
         self._limits = limits
         self._stop = stop
         self._waiting = deque(batches(pins, limits.processes, limits.few, limits.most))
-        self._running: list[Run] = []
-        self._asked = _Asked({}, dict.fromkeys(pins, "there was no time left to ask"))
+        self._running: list[PipAuditRun] = []
+        self._asked = _Outcome({}, dict.fromkeys(pins, "there was no time left to ask"))
         self._failures = 0
         self._last = ""
         self._deadline = time.monotonic() + limits.base + limits.each * len(pins)
 
-    def all(self) -> _Asked:
+    def all(self) -> _Outcome:
         """Every pin, answered or not."""
         try:
             while (self._waiting or self._running) and not self._is_over():
@@ -188,14 +192,14 @@ class _Rounds:
         self._asked.answers |= {
             pin: (advisories, None) for pin, advisories in reply.advisories.items()
         }
-        self._asked.answers |= {pin: ((), why) for pin, why in reply.skipped.items()}
+        self._asked.answers |= {pin: ((), reason) for pin, reason in reply.skipped.items()}
         for pin in (*reply.advisories, *reply.skipped):
             del self._asked.failed[pin]
 
     def _halve(self, pins: Sequence[Pin], failure: PipAuditFailure) -> None:
         self._failures += 1
-        self._last = failure.why
-        self._asked.failed |= dict.fromkeys(pins, failure.why)
+        self._last = failure.reason
+        self._asked.failed |= dict.fromkeys(pins, failure.reason)
         if len(pins) > 1:
             middle = len(pins) // 2
             self._waiting += (pins[:middle], pins[middle:])
@@ -203,5 +207,5 @@ class _Rounds:
     def _is_over(self) -> bool:
         return self._stop.is_set() or time.monotonic() >= self._deadline
 
-    def _give_up(self, why: str) -> None:
-        self._asked.failed = dict.fromkeys(self._asked.failed, why)
+    def _give_up(self, reason: str) -> None:
+        self._asked.failed = dict.fromkeys(self._asked.failed, reason)

@@ -35,7 +35,7 @@ LARGEST = 64_000_000
 MEMORY = 2 << 30
 _REASON = 200
 #: `requests.exceptions.HTTPError: 500 Server Error` in a traceback, `ERROR:pip_audit._cli:...`
-_SAID = re.compile(r"(?:[\w.]*(?:Error|Exception|Timeout)|ERROR:[\w.]+): ?(?P<text>.+)")
+_COMPLAINT = re.compile(r"(?:[\w.]*(?:Error|Exception|Timeout)|ERROR:[\w.]+): ?(?P<text>.+)")
 #: urllib3's innermost reason: `... (Caused by Kind("Connection(...): REASON"))`.
 _CAUSE = re.compile(r".*Caused by \w+\(.*?\): (?P<text>.+?)[\"']?\)\)")
 
@@ -53,7 +53,7 @@ class Reply:
 class PipAuditFailure:
     """Why a run told nothing."""
 
-    why: str
+    reason: str
 
 
 class _Vulnerability(msgspec.Struct):
@@ -73,7 +73,7 @@ class _Document(msgspec.Struct):
     dependencies: list[_Dependency]
 
 
-class Run:
+class PipAuditRun:
     """A `pip-audit` process that asks about a batch of pins; names are unique in it."""
 
     def __init__(
@@ -131,16 +131,16 @@ class Run:
     def result(self) -> Reply | PipAuditFailure:
         """What it told, once it is over."""
         self._out.seek(0)
-        said = self._out.read(LARGEST + 1)
+        output = self._out.read(LARGEST + 1)
         self._err.seek(0)
         complaints = self._err.read(1_000_000).decode("utf-8", "replace")
-        if len(said) > LARGEST:
+        if len(output) > LARGEST:
             return PipAuditFailure(f"the answer has more than {LARGEST:,} bytes")
         # Both "vulnerable" and "crashed" exit with 1: only the document tells them apart.
         try:
-            document = msgspec.json.decode(said, type=_Document)
+            document = msgspec.json.decode(output, type=_Document)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return PipAuditFailure(reason(complaints, self._process.returncode))
+            return PipAuditFailure(last_complaint(complaints, self._process.returncode))
         return _reply(document, self.pins)
 
 
@@ -181,27 +181,27 @@ def _advisory(vulnerability: _Vulnerability) -> Advisory:
 
 def _merged(advisories: Iterable[Advisory]) -> tuple[Advisory, ...]:
     """Each flaw once, by id: pip-audit lists one that has entries in two databases twice."""
-    kept: list[Advisory] = []
+    merged: list[Advisory] = []
     for advisory in advisories:
-        same = [known for known in kept if known.names & advisory.names]
-        kept = [known for known in kept if known not in same]
-        for known in same:
+        same_flaw = [present for present in merged if present.names & advisory.names]
+        merged = [present for present in merged if present not in same_flaw]
+        for present in same_flaw:
             advisory = replace(
-                known,
-                aliases=tuple(sorted((known.names | advisory.names) - {known.id})),
-                fixed=known.fixed or advisory.fixed,
+                present,
+                aliases=tuple(sorted((present.names | advisory.names) - {present.id})),
+                fixed=present.fixed or advisory.fixed,
             )
-        kept.append(advisory)
-    return tuple(sorted(kept, key=lambda found: found.id))
+        merged.append(advisory)
+    return tuple(sorted(merged, key=lambda advisory_of: advisory_of.id))
 
 
-def reason(complaints: str, code: int) -> str:
+def last_complaint(complaints: str, code: int) -> str:
     """The last thing that pip-audit or the library below it gave as a reason, in one line."""
     lines = complaints.strip().splitlines() or [f"pip-audit ended with exit code {code}"]
-    said = [found for line in lines if (found := _SAID.fullmatch(line))]
-    text = said[-1]["text"] if said else lines[-1]
-    if said and " " not in text:
-        text = said[-1][0]  # `KeyError: 'vulns'`
+    complaint_matches = [match for line in lines if (match := _COMPLAINT.fullmatch(line))]
+    text = complaint_matches[-1]["text"] if complaint_matches else lines[-1]
+    if complaint_matches and " " not in text:
+        text = complaint_matches[-1][0]  # `KeyError: 'vulns'`
     text = shown(text)
     cause = _CAUSE.fullmatch(text)
     return _line(cause["text"] if cause else text, _REASON)

@@ -45,7 +45,7 @@ class PinAnswer:
 
     advisories: tuple[Advisory, ...]
     #: The version that was asked about. Not the installed one where that is a local version.
-    asked: str
+    version: str
     #: When the service said so, UTC.
     at: datetime
 
@@ -54,7 +54,7 @@ class PinAnswer:
 class Unchecked:
     """Why nothing is known about a version."""
 
-    why: str
+    reason: str
     cause: Cause
 
 

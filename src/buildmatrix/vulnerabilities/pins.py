@@ -40,16 +40,16 @@ def pin(name: str, version: str) -> Pin | None:
     return Pin(normal, public) if _NAME.fullmatch(normal) else None
 
 
-def of(packages: Iterable[Key]) -> tuple[dict[Key, Pin], tuple[Key, ...]]:
+def pins_of(packages: Iterable[Key]) -> tuple[dict[Key, Pin], tuple[Key, ...]]:
     """The pin of each package, and the packages that cannot be asked about."""
     pins: dict[Key, Pin] = {}
     strange: list[Key] = []
     for key in dict.fromkeys(packages):
-        asked = pin(*key)
-        if asked is None:
+        line = pin(*key)
+        if line is None:
             strange.append(key)
         else:
-            pins[key] = asked
+            pins[key] = line
     return pins, tuple(strange)
 
 
@@ -59,13 +59,13 @@ def batches(pins: Iterable[Pin], parts: int, few: int, most: int) -> Iterator[Se
     A requirements file cannot pin one name twice, so two versions of it are in two batches.
     """
     rounds: list[list[Pin]] = []
-    seen: dict[str, int] = {}
+    turns: dict[str, int] = {}
     for item in sorted(set(pins)):
-        turn = seen.get(item.name, 0)
-        seen[item.name] = turn + 1
+        turn = turns.get(item.name, 0)
+        turns[item.name] = turn + 1
         if turn == len(rounds):
             rounds.append([])
         rounds[turn].append(item)
-    for same in rounds:
-        size = min(most, max(few, -(-len(same) // parts)))
-        yield from (same[start : start + size] for start in range(0, len(same), size))
+    for distinct in rounds:
+        size = min(most, max(few, -(-len(distinct) // parts)))
+        yield from (distinct[start : start + size] for start in range(0, len(distinct), size))

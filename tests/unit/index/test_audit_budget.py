@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from buildmatrix.index.amounts import HEAD, MOST_SNIFFED, SNIFF
-from buildmatrix.index.budget import LEAST_OF_ONE, Need, most, rest, shares
+from buildmatrix.index.budget import LEAST_OF_ONE, Need, leftover_shares, most, shares
 from buildmatrix.index.model import Member
 
 MB = 1_000_000
@@ -68,8 +68,8 @@ def test_what_the_shares_left_goes_to_those_that_it_is_enough_for() -> None:
     total = 400 * MB
     left = most(total) - 20 * MB
     wanted = {"large": left, "small": 10 * MB, "other": left - 20 * MB}
-    assert rest(wanted, total, 20 * MB) == {"small": 10 * MB, "other": left - 20 * MB}
-    assert rest({"one": 1}, total, most(total)) == {}
+    assert leftover_shares(wanted, total, 20 * MB) == {"small": 10 * MB, "other": left - 20 * MB}
+    assert leftover_shares({"one": 1}, total, most(total)) == {}
 
 
 def test_everything_in_a_wheel_costs_its_beginnings_once_more() -> None:

@@ -7,16 +7,16 @@ from pathlib import Path
 
 from buildmatrix.store.cache import Cache
 from buildmatrix.vulnerabilities.check import check
-from buildmatrix.vulnerabilities.command import reason
+from buildmatrix.vulnerabilities.command import last_complaint
 from buildmatrix.vulnerabilities.memory import FRESH, STALE, AdvisoryMemory, Remembered
 from buildmatrix.vulnerabilities.model import Advisory, Unchecked
-from buildmatrix.vulnerabilities.pins import Pin, batches, of, pin
+from buildmatrix.vulnerabilities.pins import Pin, batches, pin, pins_of
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 def test_names_are_normalised_before_they_are_asked() -> None:
-    pins, _ = of([("Ruamel.YAML", "0.18"), ("ruamel-yaml", "0.18.0")])
+    pins, _ = pins_of([("Ruamel.YAML", "0.18"), ("ruamel-yaml", "0.18.0")])
     assert {str(one) for one in pins.values()} == {"ruamel-yaml==0.18", "ruamel-yaml==0.18.0"}
 
 
@@ -37,17 +37,17 @@ def test_the_reason_is_the_innermost_one_without_credentials() -> None:
         '([Errno -2] Name or service not known)"))\n'
     )
     assert (
-        reason(trace, 1)
+        last_complaint(trace, 1)
         == "Failed to resolve 'osv.example.com' ([Errno -2] Name or service not known)"
     )
     secret = "requests.exceptions.HTTPError: 500 for url: https://me:secret@osv.example.com/v1"
-    assert reason(secret, 1) == "500 for url: https://osv.example.com/v1"
-    assert reason("", 139) == "pip-audit ended with exit code 139"
+    assert last_complaint(secret, 1) == "500 for url: https://osv.example.com/v1"
+    assert last_complaint("", 139) == "pip-audit ended with exit code 139"
 
 
 def test_a_request_cannot_smuggle_options_into_a_requirements_file() -> None:
     strange = [("-r /etc/passwd", "1"), ("a\nb", "1"), ("demo", "1 --hash=x"), ("demo", "1\n-e .")]
-    assert of(strange) == ({}, tuple(strange))
+    assert pins_of(strange) == ({}, tuple(strange))
 
 
 def test_offline_nothing_is_asked_and_nothing_is_called_clean() -> None:
@@ -66,7 +66,7 @@ def test_what_a_service_does_not_know_is_remembered_as_such(tmp_path: Path) -> N
 
     none = check([("a", "1"), ("b", "1")], offline=True, cache=Cache(tmp_path), now=NOW)
     assert {one.cause for one in none.unchecked.values()} == {"service"}
-    assert none.unchecked[("a", "1")].why == "it knows none of 2 packages: no such package"
+    assert none.unchecked[("a", "1")].reason == "it knows none of 2 packages: no such package"
 
 
 def test_answers_are_remembered_until_they_are_too_old(tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ def chosen_wheels(resolved: Resolved) -> Chosen:
     for package in resolved.lock.packages:
         wheel = choose(package, resolved.target)
         if wheel is None or not wheel.url:
-            why = refusal(package, resolved.target) if wheel is None else None
-            without[package.name] = why or "its lock does not say where its wheel is"
+            reason = refusal(package, resolved.target) if wheel is None else None
+            without[package.name] = reason or "its lock does not say where its wheel is"
         elif not is_of(wheel, package):
             without[package.name] = (
                 f"its lock names {wheel.filename}, which is no file of this version"

@@ -35,19 +35,21 @@ def without_build(target: Target, lines: Iterable[RequirementLine], listing: Lis
     asked.
     """
     environment = marker_environment(target)
-    found = (
+    sentences = (
         sentence
         for line in lines
         if applies(line, environment) and (version := _pin(line)) is not None
         for sentence in _missing(target, line.name, version, listing, load())
     )
-    return " ".join(dict.fromkeys(found))
+    return " ".join(dict.fromkeys(sentences))
 
 
 def _missing(
     target: Target, name: str, version: str, listing: Listing | None, catalogue: Catalogue
 ) -> Iterator[str]:
-    wanted = target.backend if target.runtime in ("", ANY) else f"{target.backend} {target.runtime}"
+    platform = (
+        target.backend if target.runtime in ("", ANY) else f"{target.backend} {target.runtime}"
+    )
     index = index_of(name, target)
     if index is None:
         missing = None
@@ -57,7 +59,7 @@ def _missing(
             instead = missing.nearest
             yield _sentence(
                 f"{name} {missing.release}",
-                wanted,
+                platform,
                 f"{instead.release}, from {instead.route}" if instead is not None else None,
             )
         return
@@ -71,12 +73,12 @@ def _missing(
     nearest = nearest_build(version, target, files, _marks(target, catalogue))
     if nearest is None or nearest.version.partition("+")[0] == release:
         return
-    yield _sentence(f"{name} {release}", f"{wanted} on {shown(index)}", nearest.version)
+    yield _sentence(f"{name} {release}", f"{platform} on {shown(index)}", nearest.version)
 
 
-def _sentence(what: str, where: str, nearest: str | None) -> str:
+def _sentence(release: str, platform: str, nearest: str | None) -> str:
     instead = f"the nearest that has one is {nearest}" if nearest else "no release has one"
-    return f"{what} has no build for {where}; {instead}."
+    return f"{release} has no build for {platform}; {instead}."
 
 
 def _marks(target: Target, catalogue: Catalogue) -> list[str]:
@@ -97,7 +99,11 @@ def _marks(target: Target, catalogue: Catalogue) -> list[str]:
 
 def _pin(line: RequirementLine) -> str | None:
     """The one version that a line allows."""
-    said = list(line.requirement.specifier)
-    if len(said) != 1 or said[0].operator not in ("==", "===") or said[0].version.endswith(".*"):
+    clauses = list(line.requirement.specifier)
+    if (
+        len(clauses) != 1
+        or clauses[0].operator not in ("==", "===")
+        or clauses[0].version.endswith(".*")
+    ):
         return None
-    return said[0].version
+    return clauses[0].version

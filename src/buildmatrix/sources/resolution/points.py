@@ -35,11 +35,13 @@ def of_spec(
     targets = select(spec, globs, subset)
     if not backends:
         return targets
-    chosen = tuple(t for t in targets if any(_is_of(t, wanted) for wanted in backends))
-    for wanted in backends:
-        if not any(_is_of(target, wanted) for target in targets):
-            known = ", ".join(dict.fromkeys(target.backend for target in targets))
-            raise UsageError(f"{spec.path} has no target of backend {wanted!r}; it has {known}")
+    chosen = tuple(t for t in targets if any(_is_of(t, backend) for backend in backends))
+    for backend in backends:
+        if not any(_is_of(target, backend) for target in targets):
+            backend_names = ", ".join(dict.fromkeys(target.backend for target in targets))
+            raise UsageError(
+                f"{spec.path} has no target of backend {backend!r}; it has {backend_names}"
+            )
     return chosen
 
 
@@ -48,19 +50,19 @@ def of_source(
     globs: Sequence[str],
     subset: str | None,
     backends: Sequence[str],
-    known: Collection[str],
+    catalogue_backends: Collection[str],
 ) -> tuple[Target, ...]:
     """The targets that a source is looked at for: what it would be in each of them.
 
     With a specification, one target for each backend and runtime of it (the newest Python, the
     first variant, linux/amd64 where there is one), with that target's indexes, replacements and
     images; or exactly those that `globs` and `subset` choose. `backends` narrows, and adds
-    backends of the catalogue (`known`) that the specification does not have.
+    backends of the catalogue (`catalogue_backends`) that the specification does not have.
     """
     if spec is None or not spec.targets:
         if globs or subset:
             raise UsageError("--select and --subset need a specification; there is none here")
-        return tuple(_bare(name, known) for name in backends or BACKENDS)
+        return tuple(_bare(name, catalogue_backends) for name in backends or BACKENDS)
     # What reads a specification comes with it: a quarter of the start of a run that has none.
     from buildmatrix.spec.points import select
 
@@ -69,19 +71,21 @@ def of_source(
         targets = _one_each(targets)
     if not backends:
         return targets
-    found: dict[str, Target] = {}
+    chosen: dict[str, Target] = {}
     for name in backends:
-        mine = [target for target in targets if _is_of(target, name)] or [_bare(name, known)]
-        found |= {target.id: target for target in mine}
-    return tuple(found.values())
+        targets_of_backend = [target for target in targets if _is_of(target, name)] or [
+            _bare(name, catalogue_backends)
+        ]
+        chosen |= {target.id: target for target in targets_of_backend}
+    return tuple(chosen.values())
 
 
-def with_python(target: Target, python: str | None, wanted: str) -> Target:
-    """The target with a Python: the given one, its own, or one that `wanted` allows.
+def with_python(target: Target, python: str | None, requires_python: str) -> Target:
+    """The target with a Python: the given one, its own, or one that `requires_python` allows.
 
-    A target of a specification keeps its own. `wanted` is a range of versions; empty for any. Of
-    those in it the one nearest to the running Python is taken: a lock says `>=3.12` that was made
-    with 3.12, and often has wheels for that one alone.
+    A target of a specification keeps its own. `requires_python` is a range of versions; empty for
+    any. Of those in it the one nearest to the running Python is taken: a lock that was made with
+    3.12 says `>=3.12`, and often has wheels for that one alone.
     """
     if python is not None:
         return replace(target, python=python)
@@ -89,13 +93,13 @@ def with_python(target: Target, python: str | None, wanted: str) -> Target:
         return target
     running = f"{sys.version_info.major}.{sys.version_info.minor}"
     try:
-        pythons = parse_specifiers(wanted)
+        pythons = parse_specifiers(requires_python)
     except InvalidSpecifier:
         pythons = SpecifierSet()
-    nearest = sorted(_PYTHONS, key=lambda one: abs(minor(one) - sys.version_info.minor))
-    for one in (running, *nearest):
-        if any(pythons.contains(f"{one}.{patch}") for patch in (0, 30)):
-            return replace(target, python=one)
+    nearest = sorted(_PYTHONS, key=lambda version: abs(minor(version) - sys.version_info.minor))
+    for version in (running, *nearest):
+        if any(pythons.contains(f"{version}.{patch}") for patch in (0, 30)):
+            return replace(target, python=version)
     return replace(target, python=running)
 
 
@@ -119,8 +123,8 @@ def check_platform(platform: str | None) -> None:
         )
 
 
-def _is_of(target: Target, wanted: str) -> bool:
-    return wanted in (target.backend, f"{target.backend}{target.runtime}")
+def _is_of(target: Target, backend: str) -> bool:
+    return backend in (target.backend, f"{target.backend}{target.runtime}")
 
 
 def _one_each(targets: Sequence[Target]) -> tuple[Target, ...]:
@@ -139,21 +143,22 @@ def _rank(target: Target) -> tuple[bool, tuple[tuple[bool, int, str], ...]]:
     return target.platform == PLATFORM, version_order(target.python)
 
 
-def _bare(name: str, known: Collection[str]) -> Target:
+def _bare(name: str, catalogue_backends: Collection[str]) -> Target:
     backend, runtime = name, ANY
-    if name not in known and (found := _WITH_RUNTIME.fullmatch(name)):
-        backend, runtime = found[1], found[2].rstrip(".")
-    if backend not in known:
-        meant = _meant(name)
+    if name not in catalogue_backends and (match := _WITH_RUNTIME.fullmatch(name)):
+        backend, runtime = match[1], match[2].rstrip(".")
+    if backend not in catalogue_backends:
+        suggestion = _suggestion(name)
+        names = ", ".join(sorted(catalogue_backends))
         raise UsageError(
-            f"there is no backend {name!r}; write {meant}"
-            if meant is not None
-            else f"there is no backend {name!r}; the catalogue knows {', '.join(sorted(known))}"
+            f"there is no backend {name!r}; write {suggestion}"
+            if suggestion is not None
+            else f"there is no backend {name!r}; the catalogue knows {names}"
         )
     return bare_target(name, backend, runtime)
 
 
-def _meant(name: str) -> str | None:
+def _suggestion(name: str) -> str | None:
     """The backend that somebody calls by another name, by that of an index, or misspells."""
     word = name.lower()
     entries = load().backends

@@ -68,45 +68,47 @@ class Questions:
         assert self.spec is not None
         root = self.spec.root
         if not self.relock and (root / target.lock).exists():
-            ask = LockSelection(root / target.lock, target.lock, target)
-            pins, _ = read_committed(ask)
+            selection = LockSelection(root / target.lock, target.lock, target)
+            pins, _ = read_committed(selection)
             return self._locked(target, pins, self._staleness(target), target.lock)
-        wanted = RequirementSet(settings=settings_of(root), tolerant=self.missing_ok)
-        add_target(wanted, root, target)
-        wanted.left_out = LeftOut()  # The specification says which parts a target gets.
-        return self._unlocked(target, wanted, f"resolved from {', '.join(wanted.files)}")
+        requirements = RequirementSet(settings=settings_of(root), tolerant=self.missing_ok)
+        add_target(requirements, root, target)
+        requirements.left_out = LeftOut()  # The specification says which parts a target gets.
+        return self._unlocked(
+            target, requirements, f"resolved from {', '.join(requirements.files)}"
+        )
 
     def of_source(self, target: Target, source: Declared) -> IndexQuestion:
         """A SOURCE, for a target that asks for nothing else. Raises `SpecError`, `UsageError`."""
         path, label = self.root / source.name, source.label(self.root)
-        wanted = RequirementSet(settings=settings_of(self.root), tolerant=self.missing_ok)
-        ask = LockSelection(path, label, target, source.extras, source.groups, source.without)
+        requirements = RequirementSet(settings=settings_of(self.root), tolerant=self.missing_ok)
+        selection = LockSelection(path, label, target, source.extras, source.groups, source.without)
         if source.is_file and self.missing_ok and not path.exists():
             return self._unlocked(target, RequirementSet(), f"nothing: {label} is not there")
-        if source.is_locked(ask):
-            return self._committed(ask)
-        source.add_to(wanted, ask, self.root)
-        return self._unlocked(target, wanted, f"resolved from {label}")
+        if source.is_locked(selection):
+            return self._committed(selection)
+        source.add_to(requirements, selection, self.root)
+        return self._unlocked(target, requirements, f"resolved from {label}")
 
-    def _committed(self, ask: LockSelection) -> IndexQuestion:
-        pins, stale = read_committed(ask)
-        owner = self._owner(ask)
+    def _committed(self, selection: LockSelection) -> IndexQuestion:
+        pins, stale = read_committed(selection)
+        owner = self._owner(selection)
         if owner is not None:
             stale = self._staleness(owner)
-        return self._locked(ask.target, pins, stale, ask.label)
+        return self._locked(selection.target, pins, stale, selection.label)
 
     def _staleness(self, target: Target) -> Staleness | None:
         assert self.spec is not None
-        why = staleness(self.spec, target)
-        return Staleness(why) if why else None
+        reason = staleness(self.spec, target)
+        return Staleness(reason) if reason else None
 
-    def _owner(self, ask: LockSelection) -> Target | None:
+    def _owner(self, selection: LockSelection) -> Target | None:
         """The target whose lock a file is."""
-        if self.spec is None or not is_lock(ask.path.name):
+        if self.spec is None or not is_lock(selection.path.name):
             return None
-        path, root = ask.path.absolute(), self.spec.root.absolute()
-        mine = (t for t in self.spec.targets if root / t.lock == path)
-        return next(mine, None)
+        path, root = selection.path.absolute(), self.spec.root.absolute()
+        owners = (t for t in self.spec.targets if root / t.lock == path)
+        return next(owners, None)
 
     def _locked(
         self, target: Target, pins: Pins, stale: Staleness | None, label: str
@@ -132,58 +134,59 @@ class Questions:
 
         return IndexQuestion(target, key, ask, finish, stale, label)
 
-    def _present(self, wanted: RequirementSet) -> set[str]:
+    def _present(self, requirements: RequirementSet) -> set[str]:
         """What pip finds installed by conda: it takes that from an index only where a line says so.
 
         What the conda packages require is unknown, and so is whether pip would find that, too.
         """
-        if not wanted.conda:
+        if not requirements.conda:
             return set()
-        known = load(self.spec.catalogue_files if self.spec is not None else ()).conda
-        names = {known.get(package.name, package.name) for package in wanted.conda}
-        return names.difference(line.name for line in wanted.lines)
+        equivalents = load(self.spec.catalogue_files if self.spec is not None else ()).conda
+        names = {equivalents.get(package.name, package.name) for package in requirements.conda}
+        return names.difference(line.name for line in requirements.lines)
 
-    def _unlocked(self, target: Target, wanted: RequirementSet, origin: str) -> IndexQuestion:
-        check(wanted)
-        target = replace(target, drop=(*target.drop, *sorted(self._present(wanted))))
-        key = request_of(target, wanted).key(self.uv)
+    def _unlocked(self, target: Target, requirements: RequirementSet, origin: str) -> IndexQuestion:
+        check(requirements)
+        target = replace(target, drop=(*target.drop, *sorted(self._present(requirements))))
+        key = request_of(target, requirements).key(self.uv)
 
         def ask() -> PreviewedResolution:
             try:
                 return resolve(
-                    self.uv, target, wanted, self.recent, self.progress, offline=self.offline
+                    self.uv, target, requirements, self.recent, self.progress, offline=self.offline
                 )
             except NoSolution as error:
                 from buildmatrix.sources.resolution.nearest import ask_index, without_build
 
                 listing = None if self.offline else ask_index
-                missing = without_build(target, wanted.lines, listing)
-                told = f"{error.message}{_asked_in(wanted, error.message)} {missing}".rstrip()
-                raise NoSolution(told, error.python) from error
+                missing = without_build(target, requirements.lines, listing)
+                places = _requested_in(requirements, error.message)
+                message = f"{error.message}{places} {missing}".rstrip()
+                raise NoSolution(message, error.python) from error
 
         def finish(answer: object) -> Lock:
             assert isinstance(answer, PreviewedResolution)
-            packages = packages_of(answer, target, wanted)
+            packages = packages_of(answer, target, requirements)
             return Lock(
                 path=Path(target.lock),
                 target=target.id,
                 packages=packages,
                 inputs=f"sha256:{key}",
                 digest=f"sha256:{_key(answer.body)}",
-                left_out=wanted.left_out,
-                conda=tuple(wanted.conda),
-                unread=tuple(wanted.unread),
+                left_out=requirements.left_out,
+                conda=tuple(requirements.conda),
+                unread=tuple(requirements.unread),
             )
 
         return IndexQuestion(target, key, ask, finish, None, origin)
 
 
-def _asked_in(wanted: RequirementSet, message: str) -> str:
+def _requested_in(requirements: RequirementSet, message: str) -> str:
     """The lines that a conflict is about, as a sentence."""
     names = {canonicalize_name(name) for name in _REQUIRED.findall(message)}
     places = [
         str(line)
-        for line in (*wanted.lines, *wanted.constraints)
+        for line in (*requirements.lines, *requirements.constraints)
         if line.name in names and line.line
     ]
     return f" Asked for in {listing(dict.fromkeys(places))}." if places else ""

@@ -127,30 +127,32 @@ def resolve_sources(
     begun = [begin(number, python) for number in range(len(work))]
     _say_python(work, begun, python, progress)
     answers = _answers([item for item in begun if isinstance(item, IndexQuestion)], jobs)
-    done = [
+    results = [
         _finish(item, answers[item.key]) if isinstance(item, IndexQuestion) else item
         for item in begun
     ]
     newer = {
-        number: wanted
-        for number, ((target, _), one) in enumerate(zip(work, done, strict=True))
-        if python is None and not target.python and (wanted := _wanted_python(one)) is not None
+        number: newer_python
+        for number, ((target, _), result) in enumerate(zip(work, results, strict=True))
+        if python is None
+        and not target.python
+        and (newer_python := _wanted_python(result)) is not None
     }
     if newer:
         # Nobody chose the Python, and some distribution is too new for the one that was taken.
-        for wanted in sorted(set(newer.values())):
-            progress.note(f"something needs Python {wanted}: looking at that one")
-        again = {number: begin(number, wanted) for number, wanted in newer.items()}
+        for newer_python in sorted(set(newer.values())):
+            progress.note(f"something needs Python {newer_python}: looking at that one")
+        again = {number: begin(number, newer_python) for number, newer_python in newer.items()}
         answers = _answers(
             [item for item in again.values() if isinstance(item, IndexQuestion)], jobs
         )
         for number, question in again.items():
-            done[number] = (
+            results[number] = (
                 _finish(question, answers[question.key])
                 if isinstance(question, IndexQuestion)
                 else question
             )
-    return tuple(done)
+    return tuple(results)
 
 
 def _say_python(
@@ -160,13 +162,13 @@ def _say_python(
     progress: Progress,
 ) -> None:
     """Name the Pythons that nobody chose."""
-    taken = {
+    pythons = {
         question.target.python
         for (target, _), question in zip(work, begun, strict=True)
         if not target.python and isinstance(question, IndexQuestion)
     }
-    if python is None and taken:
-        names = " and ".join(sorted(taken, key=points.minor))
+    if python is None and pythons:
+        names = " and ".join(sorted(pythons, key=points.minor))
         progress.note(f"looking at it with Python {names}; --python chooses another")
 
 
@@ -250,11 +252,11 @@ def _finish(question: IndexQuestion, answer: object) -> Resolved | Unresolved:
         if not answer.message.startswith(begin):
             return Unresolved(target, answer.error)
         # The question was asked for another target, and its answer says that one's name.
-        told = f"{target.id}: {answer.message.removeprefix(begin)}"
+        message = f"{target.id}: {answer.message.removeprefix(begin)}"
         error = answer.error
         if isinstance(error, NoSolution):
-            return Unresolved(target, NoSolution(told, error.python))
-        return Unresolved(target, UndecidedError(told, log=answer.log))
+            return Unresolved(target, NoSolution(message, error.python))
+        return Unresolved(target, UndecidedError(message, log=answer.log))
     try:
         lock = question.finish(answer)
     except BuildmatrixError as error:
