@@ -50,11 +50,12 @@ COMMANDS = {
     "why": "Show every chain from a requirement to a library.",
     "inspect": "Show what one binary, wheel, image or tree holds.",
     "diff": "Show what changed between two images, wheels, locks or reports.",
+    "verify": "Check the signed verdict of an image in a registry.",
     "smoke": "Run the smoke commands of a target that was built.",
     "doctor": "Show what this machine can do: engine, resolver, devices.",
     "rules": "List every rule, or print the page of one.",
     "report": "Render a saved report again, or merge several.",
-    "schema": "Print the JSON schema of the specification, a report or a diff.",
+    "schema": "Print the JSON schema of the specification or of a document.",
 }
 
 

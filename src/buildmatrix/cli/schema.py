@@ -16,6 +16,8 @@ _SCHEMAS = {
     "report": ("reports.schemas", "report"),
     "diff": ("reports.schemas", "diff"),
     "drift": ("reports.schemas", "drift"),
+    "verdict": ("attestation.verdict", "schema"),
+    "verification": ("reports.schemas", "verification"),
 }
 
 
@@ -25,7 +27,8 @@ def command(document: str) -> None:
     """Print the JSON schema of the specification (for editors), or of what commands write.
 
     `report` is the format of `audit`, `build` and `scan`, `diff` that of `diff`, and `drift` that
-    of `diff --targets`.
+    of `diff --targets`. `verdict` is what `build --attest` signs, and `verification` the format of
+    `verify`.
     """
     module, name = _SCHEMAS[document]
     schema = getattr(importlib.import_module(f"buildmatrix.{module}"), name)

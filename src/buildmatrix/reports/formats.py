@@ -102,6 +102,11 @@ INSPECT = (
     Format("table", "inspect.table:render", STYLED, _TERMINAL),
     Format("json", _JSON, JSON),
 )
+#: Of a `reports.verify.model.Verification`.
+VERIFY = (
+    Format("table", "verify.table:render", STYLED, _TERMINAL),
+    Format("json", _JSON, JSON),
+)
 #: Of a `reports.drawings.drawing.Drawing`.
 DRAWING = (
     Format("json", _JSON, JSON, (), _DRAWN),
@@ -111,7 +116,7 @@ DRAWING = (
 )
 
 #: Every table.
-ALL = (RUN, DIFF, DRIFT, WHY, INSPECT, DRAWING)
+ALL = (RUN, DIFF, DRIFT, WHY, INSPECT, VERIFY, DRAWING)
 
 
 def names(formats: Sequence[Format]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The JSON schemas of what commands write (`buildmatrix schema report|diff|drift`)."""
+"""The JSON schemas of what commands write (`buildmatrix schema report|diff|...`)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from buildmatrix.reports.diff.drifts import Drifts
 from buildmatrix.reports.diff.model import Comparison
 from buildmatrix.reports.json_form import Json, schema
 from buildmatrix.reports.run.model import Report
+from buildmatrix.reports.verify.model import Verification
 
 
 def report() -> dict[str, Json]:
@@ -16,6 +17,11 @@ def report() -> dict[str, Json]:
 def diff() -> dict[str, Json]:
     """The schema of a comparison: `diff`."""
     return schema(Comparison, "A comparison of buildmatrix")
+
+
+def verification() -> dict[str, Json]:
+    """The schema of a verification: `verify`."""
+    return schema(Verification, "A verification of buildmatrix")
 
 
 def drift() -> dict[str, Json]:

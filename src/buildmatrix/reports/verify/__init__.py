@@ -1,0 +1,1 @@
+"""The document of `verify`: whether an image has proof, and which."""

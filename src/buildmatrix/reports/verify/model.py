@@ -1,0 +1,92 @@
+"""Whether an image has a proof that holds today, as data; its formats are pure functions of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from buildmatrix.reports.json_form import THIS_TOOL, Tool
+from buildmatrix.rules.model import Acceptance, Gate, GateState
+
+#: Why an image is refused:
+#: `no-attestation`: nothing is attached that could be a verdict;
+#: `stripped`: an attestation without its signature, or one that is listed and gone;
+#: `changed`: what the key signed was other bytes;
+#: `other-key`: somebody else signed it;
+#: `unreadable`: it is no attestation that can be read;
+#: `other-image`: it is about another digest;
+#: `other-backend`: the image was judged for another backend;
+#: `gate`: a gate did not pass, or did not run;
+#: `finding`: an error is open, which the run was told to let pass;
+#: `expired`: what was accepted until a day is not accepted any more;
+#: `old-catalogue`: it was judged by a catalogue that is older than allowed;
+#: `multi-platform`: the name is that of several images.
+Reason = Literal[
+    "no-attestation",
+    "stripped",
+    "changed",
+    "other-key",
+    "unreadable",
+    "other-image",
+    "other-backend",
+    "gate",
+    "finding",
+    "expired",
+    "old-catalogue",
+    "multi-platform",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One reason not to admit an image."""
+
+    reason: Reason
+    #: One sentence.
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """The newest verdict about the image that the key signed."""
+
+    #: What holds it in the registry: digest of a manifest, or a tag.
+    attestation: str
+    #: The key that signed it: base64 of its SHA-256.
+    key: str
+    #: When the image was judged, in UTC.
+    judged: str
+    tool: str
+    #: Date of the catalogue.
+    catalogue: str
+    target: str
+    backend: str
+    runtime: str
+    platform: str
+    lock: str
+    gates: Mapping[Gate, GateState]
+    smoke_not_run: tuple[str, ...] = ()
+    #: Open findings by severity.
+    findings: Mapping[str, int] = field(default_factory=dict)
+    accepted: tuple[Acceptance, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What `verify` says of one image."""
+
+    schema: Literal["buildmatrix/verification/1"] = "buildmatrix/verification/1"
+    tool: Tool = THIS_TOOL
+    #: As it was named, and the backend that it is to be for.
+    source: str
+    backend: str
+    #: Host and repository, and the digest that the name had.
+    repository: str
+    digest: str
+    verified: bool
+    refusals: tuple[Refusal, ...] = ()
+    #: None where no verdict about this image and this backend was signed by the key.
+    proof: Proof | None = None
+    #: What was seen besides, and decides nothing; a sentence each.
+    notes: tuple[str, ...] = ()

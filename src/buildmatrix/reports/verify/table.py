@@ -1,0 +1,53 @@
+"""A verification as text for a terminal or a log of an admission controller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from buildmatrix.phrases import count
+from buildmatrix.reports.run.table_states import STATES
+from buildmatrix.reports.terminal import Painter, wrapped
+from buildmatrix.reports.verify.model import Proof, Verification
+from buildmatrix.text import printable
+
+_INDENT = "  "
+
+
+def render(verification: Verification, *, width: int, color: bool) -> str:
+    """The answer first, then each reason or what the proof says."""
+    paint = Painter(color)
+    return "\n".join(_lines(verification, max(width, 40), paint)) + "\n"
+
+
+def _lines(held: Verification, width: int, paint: Painter) -> Iterator[str]:
+    state = paint("verified", "green") if held.verified else paint("REFUSED", "red")
+    yield f"{state}  {printable(held.source)} for {printable(held.backend)}"
+    yield f"{_INDENT}{printable(held.repository)}@{printable(held.digest)}"
+    for refusal in held.refusals:
+        for line in wrapped(refusal.message, width, _INDENT, _INDENT * 2):
+            yield paint(line, "red")
+    if held.proof is not None:
+        yield from _proof(held.proof, width, paint)
+    for note in held.notes:
+        yield from wrapped(f"note: {note}", width, _INDENT, _INDENT * 2)
+
+
+def _proof(proof: Proof, width: int, paint: Painter) -> Iterator[str]:
+    what = f"judged {proof.judged} as {proof.target} ({proof.backend} {proof.runtime}, "
+    what += f"{proof.platform}) by buildmatrix {proof.tool}, catalogue of {proof.catalogue}"
+    yield from wrapped(what, width, _INDENT, _INDENT * 2)
+    states = [
+        f"{gate} {paint(STATES[state][0], STATES[state][1])}" for gate, state in proof.gates.items()
+    ]
+    found = ", ".join(count(number, name) for name, number in proof.findings.items())
+    yield f"{_INDENT}{'  '.join(states)}  {found}, {len(proof.accepted)} accepted"
+    for item in proof.accepted:
+        owner = f" by {item.owner}" if item.owner else ""
+        until = f" until {item.expires}" if item.expires else ""
+        text = f"accepted{owner}{until}: {item.reason}"
+        yield from wrapped(text, width, _INDENT, _INDENT * 2)
+    if proof.smoke_not_run:
+        text = f"did not run where it was built: smoke {', '.join(proof.smoke_not_run)}"
+        yield from wrapped(text, width, _INDENT, _INDENT * 2)
+    yield from wrapped(f"lock {proof.lock}", width, _INDENT, _INDENT * 2)
+    yield from wrapped(f"attestation {proof.attestation}", width, _INDENT, _INDENT * 2)
