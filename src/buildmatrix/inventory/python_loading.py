@@ -24,10 +24,10 @@ from buildmatrix.inventory.workers import spread
 from buildmatrix.python_imports import program as python_program
 from buildmatrix.python_imports.calls import (
     Loading,
-    asked_for,
     defines_operators,
     is_load,
     is_silent,
+    library_argument,
     load_names,
     loading,
 )
@@ -300,7 +300,7 @@ class _Finder:
         if call is None or self._program.function(self._module, node.func) is not None:
             return None
         evaluator = self._program.evaluator(self._module, scope)
-        names = load_names(call, evaluator.value(asked_for(node)))
+        names = load_names(call, evaluator.value(library_argument(node)))
         if is_silent(call) and (not names or defines_operators(self._module)):
             return None
         return PythonLoad(self._module.path, node.lineno, call, names)

@@ -66,7 +66,7 @@ def is_load(node: ast.Call) -> str | None:
         return None
     if isinstance(node.func, ast.Attribute) and last_name(node.func.value) in WINDOWS:
         return None
-    argument = asked_for(node)
+    argument = library_argument(node)
     # CDLL(None) is the process itself.
     return None if isinstance(argument, ast.Constant) and argument.value is None else name
 
@@ -76,31 +76,31 @@ def is_silent(call: str) -> bool:
     return call in OPERATORS or call in _BY_PATH
 
 
-def asked_for(node: ast.Call) -> ast.expr:
+def library_argument(node: ast.Call) -> ast.expr:
     """The argument of a load that names the library."""
-    given = {word.arg: word.value for word in node.keywords}
+    keywords = {word.arg: word.value for word in node.keywords}
     if last_name(node.func) in _BY_PATH:
         if len(node.args) > 1:
             return node.args[1]
     elif node.args:
         return node.args[0]
     for name in _PATHS if last_name(node.func) in _BY_PATH else _NAMES:
-        if name in given:
-            return given[name]
-    return [*node.args, *given.values()][0]
+        if name in keywords:
+            return keywords[name]
+    return [*node.args, *keywords.values()][0]
 
 
 def load_names(call: str, value: Value) -> tuple[str, ...]:
-    """Names of the libraries that a load asks for; none when they are computed."""
-    named = {one for one in value if one.strip("*/.")}
+    """Names of the libraries that a call loads; none when they are computed."""
+    named = {name for name in value if name.strip("*/.")}
     if call in OPERATORS:
-        return tuple(sorted(one for one in named if "::" in one))
+        return tuple(sorted(name for name in named if "::" in name))
     if call in _BY_PATH:
-        return tuple(sorted(one for one in named if ".so" in one))
+        return tuple(sorted(name for name in named if ".so" in name))
     if call == "find_library":
-        named = {f"lib{one}.so*" for one in named}
+        named = {f"lib{name}.so*" for name in named}
     elif call == "load_nvidia_dynamic_lib":
-        named = {f"lib{one}.so*" for one in named if not one.startswith("lib")}
+        named = {f"lib{name}.so*" for name in named if not name.startswith("lib")}
     return tuple(sorted(named))
 
 
@@ -121,11 +121,11 @@ def loading(module: Module) -> Loading:
         name: {last_name(child.func) for child in walk(node) if isinstance(child, ast.Call)}
         for name, node in bodies.items()
     }
-    found = {name for name, called in calls.items() if called & RAISES.keys()}
-    while more := {name for name, called in calls.items() if called & found} - found:
-        found |= more
-    at_import = any(_loads_or_calls(node, found) for node in module.tree.body)
-    return Loading(frozenset(found), at_import)
+    loaders = {name for name, called in calls.items() if called & RAISES.keys()}
+    while more := {name for name, called in calls.items() if called & loaders} - loaders:
+        loaders |= more
+    at_import = any(_loads_or_calls(node, loaders) for node in module.tree.body)
+    return Loading(frozenset(loaders), at_import)
 
 
 def _loads_or_calls(statement: ast.stmt, functions: set[str]) -> bool:

@@ -1,7 +1,7 @@
-"""Which way a condition goes when a module is imported on a machine that nobody has prepared.
+"""Which way a condition goes when a module is imported on a machine without preparation.
 
-Nobody has set the environment variables that it asks for, and the files of the distribution are
-there. What depends on the machine, or on other distributions, stays open.
+The environment variables that it reads are not set, and the files of the distribution are there.
+What depends on the machine, or on other distributions, stays open.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _OPERATORS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.LtE: le,
     ast.Gt: gt,
     ast.GtE: ge,
-    ast.In: lambda one, among: one in among,
-    ast.NotIn: lambda one, among: one not in among,
+    ast.In: lambda item, items: item in items,
+    ast.NotIn: lambda item, items: item not in items,
 }
 _SAME = (ast.Is, ast.Eq)
 #: Versions of Python that a distribution may meet.
@@ -43,7 +43,7 @@ _OF_THE_MACHINE = re.compile(
 
 
 class _Open(Exception):
-    """A value that nobody knows before a run."""
+    """A value that is not known before a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class Conditions:
     is_there: Callable[[ast.expr], bool]
 
     def usually(self, test: ast.expr) -> bool | None:
-        """Whether `test` holds on a machine that nobody has prepared; None when that is open."""
-        return truth(test, self._known)
+        """Whether `test` holds on a machine without preparation; None when that is open."""
+        return truth(test, self._decided)
 
     def leaves_early(self, statement: ast.stmt) -> bool:
         """Whether what follows `statement` runs on some machines only."""
@@ -136,7 +136,7 @@ class Conditions:
             scope = scope.parent
         return [], False
 
-    def _known(self, test: ast.expr) -> bool | None:
+    def _decided(self, test: ast.expr) -> bool | None:
         try:
             return bool(self._value(test, 0))
         except (_Open, TypeError, ValueError, OverflowError):
@@ -163,12 +163,12 @@ class Conditions:
                 if name in self.module.imported:
                     return self._elsewhere(f"{self.module.imported[name]}.{attribute}")
             case ast.BoolOp(op=ast.Or(), values=values):
-                found: object = None
+                result: object = None
                 for child in values:
-                    found = self._value(child, depth + 1)
-                    if found:
+                    result = self._value(child, depth + 1)
+                    if result:
                         break
-                return found
+                return result
             case ast.Compare(left=left, ops=[operator], comparators=[right]):
                 return self._compared(left, operator, right, depth)
             case ast.Call():
@@ -209,13 +209,13 @@ class Conditions:
         if isinstance(operator, (ast.In, ast.NotIn)) and _is_environment(right):
             return isinstance(operator, ast.NotIn)
         compare = _OPERATORS[type(operator)]
-        wanted = self._value(right, depth + 1)
+        expected = self._value(right, depth + 1)
         if (versions := _versions(left)) is not None:
-            outcomes = {compare(version, wanted) for version in versions}
+            outcomes = {compare(version, expected) for version in versions}
             if len(outcomes) > 1:
                 raise _Open
             return outcomes.pop()
-        return compare(self._value(left, depth + 1), wanted)
+        return compare(self._value(left, depth + 1), expected)
 
     def _call(self, node: ast.Call, depth: int) -> object:
         name = last_name(node.func)
@@ -243,7 +243,7 @@ class Conditions:
         raise _Open
 
     def _default(self, node: ast.Call, depth: int) -> object:
-        """What a variable of the environment stands for where nobody has set it."""
+        """What a variable of the environment stands for where it is not set."""
         return self._value(node.args[1], depth + 1) if len(node.args) > 1 else None
 
     def _finds(self, name: object) -> object:
@@ -271,7 +271,9 @@ def _versions(node: ast.expr) -> tuple[object, ...] | None:
         case ast.Subscript(
             value=inner, slice=ast.Slice(lower=None, upper=ast.Constant(value=2), step=None)
         ):
-            return tuple(one[:2] for one in _PYTHONS) if _versions(inner) is _PYTHONS else None
+            return (
+                tuple(version[:2] for version in _PYTHONS) if _versions(inner) is _PYTHONS else None
+            )
     return None
 
 

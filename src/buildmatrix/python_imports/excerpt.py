@@ -45,7 +45,7 @@ def excerpt(source: bytes) -> bytes:
     what these refer to. Lines keep their numbers. Empty where that is still too much.
     """
     statements = _statements(source)
-    kept = {
+    selected = {
         number
         for number, item in enumerate(statements)
         if _IMPORTS.match(item.text) or has_loading_word(item.text)
@@ -55,24 +55,30 @@ def excerpt(source: bytes) -> bytes:
         for name in (*statement.names, *([statement.function] if statement.function else [])):
             defining.setdefault(name, []).append(number)
     loading: set[bytes] = set()
-    for statement in (statements[number] for number in kept):
+    for statement in (statements[number] for number in selected):
         if has_loading_word(statement.text):
             loading.update(statement.names, _RENAMED.findall(statement.text))
             if statement.function is not None:
                 loading.add(statement.function)
     for number, statement in enumerate(statements):
-        if number not in kept and loading and not loading.isdisjoint(_WORD.findall(statement.text)):
-            kept.add(number)
-    ahead = [number for number in kept if not _IMPORTS.match(statements[number].text)]
+        if (
+            number not in selected
+            and loading
+            and not loading.isdisjoint(_WORD.findall(statement.text))
+        ):
+            selected.add(number)
+    ahead = [number for number in selected if not _IMPORTS.match(statements[number].text)]
     for _ in range(_ROUNDS):
         used = {word for number in ahead for word in _WORD.findall(statements[number].text)}
-        ahead = [number for word in used for number in defining.get(word, ()) if number not in kept]
-        kept.update(ahead)
-    if not statements or sum(len(statements[number].text) for number in kept) > LARGEST_EXCERPT:
+        ahead = [
+            number for word in used for number in defining.get(word, ()) if number not in selected
+        ]
+        selected.update(ahead)
+    if not statements or sum(len(statements[number].text) for number in selected) > LARGEST_EXCERPT:
         return b""
     pieces = []
     for number, statement in enumerate(statements):
-        pieces.append(statement.text if number in kept else b"\n" * statement.text.count(b"\n"))
+        pieces.append(statement.text if number in selected else b"\n" * statement.text.count(b"\n"))
     before = source[: statements[0].start].count(b"\n")
     return b"\n" * before + b"".join(pieces)
 

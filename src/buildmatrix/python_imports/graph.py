@@ -25,7 +25,7 @@ class ImportGraph:
         #: Package → its modules that import others by names that are put together.
         self._computing: dict[str, set[str]] = {}
         #: What is still to be reached.
-        self._wanted: set[str] = set()
+        self._targets: set[str] = set()
         for path, outline in program.outlines.items():
             name = program.names[path]
             package = (
@@ -33,16 +33,21 @@ class ImportGraph:
             )
             if ANY_MODULE in outline.imports:
                 self._computing.setdefault(package, set()).add(name)
-            owners = {program.owner_of(program.absolute(one, package)) for one in outline.imports}
+            owners = {
+                program.owner_of(program.absolute(imported, package))
+                for imported in outline.imports
+            }
             for target in {owner[0] for owner in owners if owner is not None}:
                 self._edge(name, target)
-        self._wanted.update(name for name in program.extensions if any(self._who(name)))
+        self._targets.update(
+            name for name in program.extensions if any(self._possible_importers(name))
+        )
         for name, item in loading.items():
             if item.at_import:
-                self._wanted.add(name)
-            self._wanted.update(self._callers(name, item.functions))
-        # Nobody knows what these would do.
-        self._wanted.update(program.names[path] for path in (*program.unparsed, *program.partial))
+                self._targets.add(name)
+            self._targets.update(self._callers(name, item.functions))
+        # What these would do is unknown.
+        self._targets.update(program.names[path] for path in (*program.unparsed, *program.partial))
         self._leading: set[str] | None = None
 
     def _edge(self, name: str, target: str) -> None:
@@ -67,14 +72,14 @@ class ImportGraph:
                 if any(call in source for call in calls):
                     yield importer
 
-    def _who(self, name: str) -> Iterator[str]:
+    def _possible_importers(self, name: str) -> Iterator[str]:
         """Modules that may import `name`.
 
-        What nobody names may be what is put together in a module of one of its packages.
+        One that no import names may be put together by a module of one of its packages.
         """
-        known = self._importers.get(name)
-        if known is not None:
-            yield from known
+        importers = self._importers.get(name)
+        if importers is not None:
+            yield from importers
             return
         package = name.rpartition(".")[0]
         while package:
@@ -87,22 +92,22 @@ class ImportGraph:
 
     def visited(self, name: str, *, unguarded: bool) -> None:
         """A module was followed; nothing new comes of it when nothing guarded it."""
-        if unguarded and name in self._wanted:
+        if unguarded and name in self._targets:
             self.resolved(name)
 
     def resolved(self, name: str) -> None:
         """What is known to be reached without a guard need not be looked for again."""
-        if name in self._wanted:
-            self._wanted.discard(name)
+        if name in self._targets:
+            self._targets.discard(name)
             self._leading = None
 
     def leads_to_more(self, name: str) -> bool:
         """Whether following the module may reach something that is still wanted."""
         if self._leading is None:
-            self._leading = set(self._wanted)
-            ahead = list(self._wanted)
+            self._leading = set(self._targets)
+            ahead = list(self._targets)
             while ahead:
-                for importer in self._who(ahead.pop()):
+                for importer in self._possible_importers(ahead.pop()):
                     if importer not in self._leading:
                         self._leading.add(importer)
                         ahead.append(importer)

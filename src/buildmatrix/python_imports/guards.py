@@ -57,8 +57,8 @@ def branch(place: str, number: int, of: int) -> Guard:
 
 def branches(guards: Iterable[Guard]) -> tuple[Branch, ...]:
     """The branches that something stands in, the outermost first."""
-    found = ((handler.branch for handler in guard) for guard in guards)
-    return tuple(item for several in found for item in dict.fromkeys(several) if item is not None)
+    groups = ((handler.branch for handler in guard) for guard in guards)
+    return tuple(item for several in groups for item in dict.fromkeys(several) if item is not None)
 
 
 def without_branches(guards: Iterable[Guard]) -> tuple[Guard, ...]:
@@ -123,9 +123,9 @@ def _raised_at_last(
         if ended is not None and any(isinstance(node, ast.Break) for node in walk(loop)):
             return ended
         returns = sum(isinstance(node, ast.Return) for line in scope for node in walk(line))
-        own = [*statement.body, *statement.orelse]
+        guarded = [*statement.body, *statement.orelse]
         if returns == 1 and any(
-            isinstance(node, ast.Return) for line in own for node in walk(line)
+            isinstance(node, ast.Return) for line in guarded for node in walk(line)
         ):
             return raised_in(scope[-1:])
     return None
@@ -139,7 +139,7 @@ def _raised_by_flags(handler: ast.ExceptHandler, after: Sequence[ast.stmt]) -> s
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=value)):
                 flags[name] = value
 
-    def known(test: ast.expr) -> bool | None:
+    def flag_value(test: ast.expr) -> bool | None:
         match test:
             case ast.Name(id=name) if name in flags:
                 return bool(flags[name])
@@ -154,7 +154,7 @@ def _raised_by_flags(handler: ast.ExceptHandler, after: Sequence[ast.stmt]) -> s
     for line in after:
         if not flags:
             break
-        if isinstance(line, ast.If) and truth(line.test, known) is True:
+        if isinstance(line, ast.If) and truth(line.test, flag_value) is True:
             raised = raised_in(line.body)
             if raised is not None:
                 return raised
@@ -244,7 +244,7 @@ def needed_afterwards(
         if any(isinstance(line, (ast.Return, ast.Raise)) for line in handler.body):
             return False
     assigned -= set(_targets(node.finalbody))
-    if not any("[" in one for one in assigned):
+    if not any("[" in target for target in assigned):
         # Only elements of a table: a plain name may have been given a value before.
         return False
     for line in after:

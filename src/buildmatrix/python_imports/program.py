@@ -1,4 +1,4 @@
-"""The Python files of one distribution: their modules, what they import, and whom they call."""
+"""The Python files of one distribution: their modules, what they import, and what they call."""
 
 from __future__ import annotations
 
@@ -138,15 +138,15 @@ class Program:
             while parent:
                 above, _, last = parent.rpartition(".")
                 if above in self.modules and parent not in self.modules:
-                    known = self._gaps.setdefault(last, [])
-                    if above not in known:
-                        known.append(above)
+                    packages = self._gaps.setdefault(last, [])
+                    if above not in packages:
+                        packages.append(above)
                 parent = above
         #: What the names of all modules and extensions, and of redirected ones, begin with.
         self._first_names = self._gaps.keys() | {
             name.partition(".")[0] for name in (*self.modules, *self.extensions)
         }
-        self._kept: dict[str, tuple[Module, int]] = {}
+        self._parsed_modules: dict[str, tuple[Module, int]] = {}
         #: Files that are larger than what is left to be parsed.
         self._refused: set[str] = set()
         #: Files whose trees were there already; they may have been dropped since.
@@ -191,8 +191,8 @@ class Program:
             return dotted, ""
         if dotted.partition(".")[0] not in self._first_names:
             return None
-        for known in (dotted, *self._redirected(dotted)):
-            name, rest = known, ""
+        for candidate in (dotted, *self._redirected(dotted)):
+            name, rest = candidate, ""
             while name:
                 if name in self.modules or name in self.extensions:
                     return name, rest
@@ -225,10 +225,10 @@ class Program:
 
     def module(self, name: str) -> Module | None:
         """The parsed module `name`; None when there is none, or it cannot be had."""
-        if name in self._kept:
+        if name in self._parsed_modules:
             # Those that were not used for longest go first.
-            kept = self._kept[name] = self._kept.pop(name)
-            return kept[0]
+            entry = self._parsed_modules[name] = self._parsed_modules.pop(name)
+            return entry[0]
         path = self.modules.get(name)
         if path is None or path in self.unparsed or path in self._refused:
             return None
@@ -252,8 +252,10 @@ class Program:
         self.budget -= len(data)
         # Before the next one is parsed. A large one takes 20 MB: it shares that with no other.
         room = KEPT_SOURCE if len(data) <= KEPT_SOURCE else 0
-        while self._kept and sum(size for _, size in self._kept.values()) > room:
-            del self._kept[next(iter(self._kept))]
+        while (
+            self._parsed_modules and sum(size for _, size in self._parsed_modules.values()) > room
+        ):
+            del self._parsed_modules[next(iter(self._parsed_modules))]
         try:
             module = self._module(name, path, data)
         except Unparsable as error:
@@ -262,13 +264,13 @@ class Program:
         except RecursionError:
             self.unparsed[path] = "nested too deep to be followed"
             return None
-        self._kept[name] = (module, len(data))
+        self._parsed_modules[name] = (module, len(data))
         self._parsed.add(path)
         return module
 
     def forget(self) -> None:
         """Let go of all syntax trees, which nothing else needs any more."""
-        self._kept.clear()
+        self._parsed_modules.clear()
 
     def _module(self, name: str, path: str, source: bytes) -> Module:
         # What is a load in one function may get its name in another one.
@@ -314,7 +316,7 @@ class Program:
         """The tree of `source`, which begins at `line` of the file. Raises Unparsable."""
         read = read_tree(source)
         if read.lost:
-            self.partial[path] = _left_out([line - 1 + one for one in read.lost])
+            self.partial[path] = _left_out([line - 1 + number for number in read.lost])
         return read.tree
 
     def whole(self, module: Module, function: Function) -> Function:
@@ -377,13 +379,13 @@ class Program:
             case _:
                 return None
         start = f"{package}."
-        found = [
+        names = [
             name.removeprefix(start)
             for name in (*self.modules, *self.extensions)
             if name.startswith(start) and "/" not in name
         ]
         prefix = start if len(arguments) > 1 else ""
-        return frozenset(f"{prefix}{name}" for name in found if "." not in name)
+        return frozenset(f"{prefix}{name}" for name in names if "." not in name)
 
     def evaluator(
         self, module: Module, scope: Scope, depth: int = 0, outer: Evaluator | None = None
@@ -393,16 +395,16 @@ class Program:
         def follow(call: ast.Call, evaluator: Evaluator) -> Value | None:
             if last_name(call.func) in ("iter_modules", "walk_packages"):
                 return self._listed(module, call)
-            found = self.function(module, call.func)
-            if found is None:
+            callee = self.function(module, call.func)
+            if callee is None:
                 return None
             if depth >= DEEPEST_CALL:
                 return UNKNOWN
-            where, function = found
-            inner = where.scope_inside(function, bind(function, call, evaluator))
-            results = self.evaluator(where, inner, depth + 1, evaluator)
+            defining, function = callee
+            inner = defining.scope_inside(function, bind(function, call, evaluator))
+            results = self.evaluator(defining, inner, depth + 1, evaluator)
             value: Value = NOTHING
-            for result in where.returned(function):
+            for result in defining.returned(function):
                 value |= results.value(result)
             return value
 
@@ -418,8 +420,8 @@ def bind(function: Function, call: ast.Call, evaluator: Evaluator) -> Mapping[st
     bound: dict[str, Value] = {}
     for name, default in zip(reversed(names), reversed(arguments.defaults), strict=False):
         bound[name] = evaluator.value(default)
-    for node, given in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        bound[node.arg] = UNKNOWN if given is None else evaluator.value(given)
+    for node, keyword_default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        bound[node.arg] = UNKNOWN if keyword_default is None else evaluator.value(keyword_default)
     for name, argument in zip(names, call.args, strict=False):
         bound[name] = evaluator.value(argument)
     for word in call.keywords:

@@ -3,8 +3,8 @@
 A wheel may be for a newer Python than the scanner runs on, or for Python 2. What only the syntax of
 another version makes different is written anew in one that every parser takes (type parameters,
 PEP 695; strings with code, PEP 701 and 750; `except A, B`, PEP 758; `lazy import`, PEP 810; `print`
-and `raise A, b` of Python 2). Statements that are no Python even then are left out, and told: all
-others are read. Lines keep their numbers.
+and `raise A, b` of Python 2). Statements that are no Python even then are left out and reported;
+all others are read. Lines keep their numbers.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _strings(signs: Sequence[Token], texts: dict[int, str]) -> None:
             run.append(token)
             texts[token.start] = _UNICODE.sub(r"\1", token.text)
             continue
-        if any(one.kind == "code-string" for one in run):
+        if any(part.kind == "code-string" for part in run):
             for number, item in enumerate(run):
                 added = _sum(item) if item.pieces else texts[item.start]
                 texts[item.start] = f"+{added}" if number else f"({added}"
@@ -162,16 +162,16 @@ def _strings(signs: Sequence[Token], texts: dict[int, str]) -> None:
 
 
 def _sum(token: Token) -> str:
-    pieces = (_plain(one) if number % 2 else one for number, one in enumerate(token.pieces))
+    pieces = (_plain(piece) if number % 2 else piece for number, piece in enumerate(token.pieces))
     return "+".join(pieces)
 
 
 def _plain(code: str) -> str:
     """The code in a string, whose own strings have none, and which has no comments."""
-    found = [token for token in tokens(code) if token.kind != "comment"]
-    texts = {token.start: token.text for token in found}
-    _strings([token for token in found if token.kind not in ("space", "newline")], texts)
-    return f"({''.join(texts[token.start] for token in found)})"
+    code_tokens = [token for token in tokens(code) if token.kind != "comment"]
+    texts = {token.start: token.text for token in code_tokens}
+    _strings([token for token in code_tokens if token.kind not in ("space", "newline")], texts)
+    return f"({''.join(texts[token.start] for token in code_tokens)})"
 
 
 def _signs(signs: Sequence[Token], texts: dict[int, str]) -> None:
@@ -210,7 +210,7 @@ def _first_word(line: _Line, texts: dict[int, str]) -> None:
     signs = line.signs
     words = [token.text for token in signs[:3]]
     if words[0] == "type" and len(words) > 2 and signs[1].kind == "name" and words[2] in ("=", "["):
-        # Its value is not looked at before somebody asks for it.
+        # Its value is not evaluated before it is used.
         _blank(line, texts, signs[0], signs[-1])
         texts[signs[0].start] = "pass"
     elif words[0] == "lazy" and words[1:2] in (["import"], ["from"]):
@@ -237,19 +237,26 @@ def _except(signs: Sequence[Token], texts: dict[int, str]) -> None:
 
 def _statements(signs: Sequence[Token], texts: dict[int, str]) -> None:
     """`print x`, `exec x in y` and `raise A, b` of Python 2."""
-    found = list(depths(signs))
-    ends = [number for number, (item, depth) in enumerate(found) if not depth and item.text == ";"]
-    for number, (token, depth) in enumerate(found):
-        before = found[number - 1][0].text if number else ";"
+    with_depths = list(depths(signs))
+    ends = [
+        number for number, (item, depth) in enumerate(with_depths) if not depth and item.text == ";"
+    ]
+    for number, (token, depth) in enumerate(with_depths):
+        before = with_depths[number - 1][0].text if number else ";"
         if depth or before not in (";", ":"):
             continue
-        stop = next((end for end in ends if end > number), len(found))
-        rest = [item for item, _ in found[number + 1 : stop]]
+        stop = next((end for end in ends if end > number), len(with_depths))
+        rest = [item for item, _ in with_depths[number + 1 : stop]]
         if token.text in ("print", "exec"):
             _command(token, rest, texts)
         elif token.text == "raise":
             comma = next(
-                (item for item, inner in found[number:stop] if not inner and item.text == ","), None
+                (
+                    item
+                    for item, inner in with_depths[number:stop]
+                    if not inner and item.text == ","
+                ),
+                None,
             )
             if comma is not None:
                 texts[comma.start] = ";("
@@ -260,7 +267,7 @@ def _command(token: Token, rest: Sequence[Token], texts: dict[int, str]) -> None
     if not rest:
         return
     first = rest[0]
-    is_redirected = [one.text for one in rest[:2]] == [">", ">"]
+    is_redirected = [token.text for token in rest[:2]] == [">", ">"]
     if first.kind == "operator" and not is_redirected and first.text not in "`[{-":
         return  # A call, or a name that something is assigned to.
     texts[token.start] = "("
@@ -279,7 +286,7 @@ class _Repair:
         self._physical = physical
         self._lines = [line for line in lines if line.signs]
         self._lost: list[int] = []
-        self._left = _MOST_PARSED * sum(len(one) + 1 for one in physical)
+        self._budget = _MOST_PARSED * sum(len(text_line) + 1 for text_line in physical)
 
     def all(self) -> Repaired | None:
         """The tree of everything that parses; None where that cannot be had."""
@@ -287,14 +294,14 @@ class _Repair:
         if tree is None:
             self._block(self._lines, 0)
             tree = _parsed(self._text(0, len(self._physical)))
-        return None if tree is None else Repaired(tree, tuple(one + 1 for one in self._lost))
+        return None if tree is None else Repaired(tree, tuple(number + 1 for number in self._lost))
 
     def _text(self, first: int, stop: int) -> str:
         return "\n".join(self._physical[first:stop]) + "\n"
 
     def _parses(self, text: str) -> bool:
-        self._left -= len(text)
-        return self._left >= 0 and _parsed(text) is not None
+        self._budget -= len(text)
+        return self._budget >= 0 and _parsed(text) is not None
 
     def _block(self, lines: Sequence[_Line], depth: int) -> None:
         """Leave out what does not parse among the statements of one block."""

@@ -1,4 +1,4 @@
-"""A Python file without the bodies of most functions, which are parsed when somebody calls them.
+"""A Python file without the bodies of most functions, which are parsed when they are called.
 
 An import runs the statements of a module and few of its functions, and a syntax tree takes ten
 times as long as this. Left out is a body that holds no import. Where the
@@ -75,7 +75,7 @@ _SIGNATURE = (
     % (_PARAMETERS, _STRING, _INNER)
 )
 #: An import stands at the beginning of a line, or behind one of two signs.
-_KEPT = re.compile(rb"(?:^|[;:])[ ]*(?:import|from)\b", re.MULTILINE)
+_IMPORT_INSIDE = re.compile(rb"(?:^|[;:])[ ]*(?:import|from)\b", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def skeleton(source: bytes) -> Skeleton | None:
     signature_at, up_to_function = _pattern(_SIGNATURE), _pattern(_UP_TO_FUNCTION)
     pieces: list[bytes] = []
     functions: dict[int, tuple[int, int]] = {}
-    at = kept = counted = 0
+    at = copied = counted = 0
     line = 1
     while at < len(source):
         if (signature := signature_at.match(source, at)) is None:
@@ -111,15 +111,15 @@ def skeleton(source: bytes) -> Skeleton | None:
         if body is None:
             return None
         at = body.end()
-        if at == start or name == b"__exit__" or _KEPT.search(source, start, at):
+        if at == start or name == b"__exit__" or _IMPORT_INSIDE.search(source, start, at):
             continue
         line += source.count(b"\n", counted, begin)
         counted = begin
         functions[line] = (begin, at)
         lines = source.count(b"\n", start, at)
-        pieces += (source[kept:start], b" " * indent, b" 0", b"\n" * lines)
-        kept = at
-    return Skeleton(b"".join((*pieces, source[kept:])), functions)
+        pieces += (source[copied:start], b" " * indent, b" 0", b"\n" * lines)
+        copied = at
+    return Skeleton(b"".join((*pieces, source[copied:])), functions)
 
 
 class LeftOutBodies:
@@ -162,14 +162,14 @@ def parse_skeleton(source: bytes) -> tuple[ast.Module, LeftOutBodies] | None:
 
     What a `try` of the module means depends on what other statements do with its names.
     """
-    found = skeleton(source)
-    if found is None or not found.functions:
+    stripped = skeleton(source)
+    if stripped is None or not stripped.functions:
         return None
     try:
-        tree = parse(found.text)
+        tree = parse(stripped.text)
     except Unparsable:
         return None
-    return None if _has_try(tree) else (tree, LeftOutBodies(source, found.functions))
+    return None if _has_try(tree) else (tree, LeftOutBodies(source, stripped.functions))
 
 
 def _has_try(tree: ast.Module) -> bool:

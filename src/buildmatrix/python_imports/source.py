@@ -26,7 +26,7 @@ LARGEST_SEARCHED = 8 << 20
 #: its source.
 MOST_SIGNS = 100_000
 _NO_SIGNS = bytes(
-    one for one in range(256) if chr(one).isalnum() or one in b" _\"'#\r\t\\" or one > 127
+    code for code in range(256) if chr(code).isalnum() or code in b" _\"'#\r\t\\" or code > 127
 )
 
 _BLANK_LINES = re.compile(rb"\n{2,}")
@@ -132,7 +132,7 @@ def _arrived(imports: Iterable[str], loads: bool, *others: Iterable[str]) -> Out
 
     Half of the memory of a large tree would go into names that every file imports.
     """
-    names, plain, tried = (tuple(map(intern, one)) for one in (imports, *others))
+    names, plain, tried = (tuple(map(intern, group)) for group in (imports, *others))
     return Outline(names, loads, plain, tried)
 
 
@@ -179,18 +179,18 @@ def _called(source: bytes) -> Iterator[str]:
     for match in find(literal, source):
         yield match[1].decode("utf-8", "replace")
     computed = re.compile(rb"\b(?:%b)\(\s*(?!(?:name\s*=\s*)?[\"'\s][.\w]*[\"'])" % called)
-    found = islice(find(computed, source), MOST_CALLS)
-    if any(_may_run(source, match.start()) for match in found):
+    computed_calls = islice(find(computed, source), MOST_CALLS)
+    if any(_may_run(source, match.start()) for match in computed_calls):
         yield ANY_MODULE
 
 
 def _at_words(pattern: re.Pattern[bytes], source: bytes) -> Iterator[re.Match[bytes]]:
     """What `pattern.finditer` finds, sooner; all of it begins with a word of `_IMPORTING`."""
-    done = 0
+    end = 0
     for at in merge(*(_places(word, source) for word in _IMPORTING)):
-        if at >= done and (match := pattern.match(source, at)):
+        if at >= end and (match := pattern.match(source, at)):
             yield match
-            done = match.end()
+            end = match.end()
 
 
 def _places(word: bytes, source: bytes) -> Iterator[int]:
@@ -202,16 +202,16 @@ def _places(word: bytes, source: bytes) -> Iterator[int]:
 
 def _renamed(source: bytes) -> set[bytes]:
     """Other names that a file gives to the functions that import by name."""
-    found: set[bytes] = set()
-    done = 0
+    names: set[bytes] = set()
+    line_end = 0
     for at in merge(*(_places(word, source) for word in _IMPORTING)):
-        if at < done:
+        if at < line_end:
             continue
         start, end = source.rfind(b"\n", 0, at) + 1, source.find(b"\n", at)
-        done = end if end >= 0 else len(source)
-        for match in _RENAMED.finditer(source[start:done]):
-            found.update(name for name in match.groups() if name)
-    return found
+        line_end = end if end >= 0 else len(source)
+        for match in _RENAMED.finditer(source[start:line_end]):
+            names.update(name for name in match.groups() if name)
+    return names
 
 
 def renames_imports(source: bytes) -> bool:
@@ -221,11 +221,13 @@ def renames_imports(source: bytes) -> bool:
 
 def has_loading_word(source: bytes) -> bool:
     """Whether a word is there without which no library is loaded."""
-    return any(one.search(source) for one in _SHARED) or any(word in source for word in _ALONE)
+    return any(pattern.search(source) for pattern in _SHARED) or any(
+        word in source for word in _ALONE
+    )
 
 
 def imported_at_once(source: bytes) -> Iterator[str]:
-    """What an import of a file imports in turn, as far as its looks tell, as in `Outline.imports`.
+    """What an import of a file imports in turn, judged by its text, as in `Outline.imports`.
 
     Not what stands in a function that the file does not call, nor what is there for type checkers.
     """
@@ -248,10 +250,10 @@ def _stands_alone(match: re.Match[bytes]) -> bool:
     return match[0][:1] in (b"f", b"i") and b"import" not in (match[2] or b"")
 
 
-def may_call_at_once(source: bytes, wanted: Callable[[str], bool]) -> bool:
-    """Whether an import of a file may call what it imports, and what is `wanted` of that.
+def may_call_at_once(source: bytes, is_relevant: Callable[[str], bool]) -> bool:
+    """Whether an import of a file may call what it imports, and what of it `is_relevant`.
 
-    By its looks, which allow too much: only its syntax tree tells. What is wanted is asked for by
+    Judged by its text, which allows too much: only its syntax tree decides. `is_relevant` gets
     the whole name of what is called, which begins like the names of `Outline.imports`.
     """
     outside, functions = _outside_functions(source)
@@ -262,7 +264,7 @@ def may_call_at_once(source: bytes, wanted: Callable[[str], bool]) -> bool:
     if any(name.decode("utf-8", "replace") in called for name, _ in functions):
         return True
     return any(
-        wanted(_joined(name, rest) if rest else name)
+        is_relevant(_joined(name, rest) if rest else name)
         for match in _imports(source)
         for local, name in _bound(match)
         for rest in called.get(local, ())
@@ -272,7 +274,7 @@ def may_call_at_once(source: bytes, wanted: Callable[[str], bool]) -> bool:
 def _outside_functions(source: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]]:
     """What stands in no function, and each outermost function: its name and what is in it.
 
-    What is there for type checkers counts as a function that nobody calls.
+    What is there for type checkers counts as a function that is never called.
     """
     outside: list[bytes] = []
     functions: list[tuple[bytes, bytes]] = []
@@ -295,7 +297,7 @@ def _behind(indent: int) -> re.Pattern[bytes]:
 
 
 def _may_run(source: bytes, at: int) -> bool:
-    """Whether an import of the module may run what stands at `at`, as far as its looks tell.
+    """Whether an import of the module may run what stands at `at`, judged by its text.
 
     It stands in no function, or in one that is called in none.
     """
@@ -331,24 +333,26 @@ def _function_around(source: bytes, at: int) -> bytes | None:
 def import_line(source: bytes, name: str) -> int:
     """Number of the first line that imports the module `name`, or something of it; 1 for none."""
     for match in _imports(source):
-        if any(one == name or one.startswith(f"{name}.") for one in _imported(match)):
+        if any(
+            imported == name or imported.startswith(f"{name}.") for imported in _imported(match)
+        ):
             return source.count(b"\n", 0, match.start()) + 1
     return 1
 
 
 def _imports(source: bytes) -> Iterator[re.Match[bytes]]:
     """What `_IMPORT.finditer` finds: only lines with the word are looked at, each once."""
-    done = 0
+    line_end = 0
     for word in _IMPORT_WORD.finditer(source):
         at = word.start()
-        if at < done:
+        if at < line_end:
             continue
-        match = _IMPORT.match(source, source.rfind(b"\n", done, at) + 1)
+        match = _IMPORT.match(source, source.rfind(b"\n", line_end, at) + 1)
         if match is not None:
             yield match
             at = max(at, match.end())
-        done = source.find(b"\n", at)
-        if done < 0:
+        line_end = source.find(b"\n", at)
+        if line_end < 0:
             return
 
 
@@ -443,8 +447,10 @@ def parse(source: bytes) -> ast.Module:
             warnings.simplefilter("ignore")
             return ast.parse(source)
     except SyntaxError as error:
-        where = f" in line {error.lineno}" if error.lineno else ""
-        raise OtherSyntax(f"no Python that this interpreter parses{where}: {error.msg}") from None
+        position = f" in line {error.lineno}" if error.lineno else ""
+        raise OtherSyntax(
+            f"no Python that this interpreter parses{position}: {error.msg}"
+        ) from None
     except (ValueError, LookupError) as error:
         raise OtherSyntax(f"no Python that this interpreter parses: {error}") from None
     except (RecursionError, MemoryError):

@@ -18,7 +18,7 @@ from buildmatrix.python_imports.source import RESPELLED, loading_lines
 from buildmatrix.python_imports.syntax import children, last_name
 from buildmatrix.python_imports.values import truth
 
-#: Objects of ctypes that load what is asked of them as an attribute or an item.
+#: Objects of ctypes that load what is read from them as an attribute or an item.
 _LIBRARIES = frozenset({"cdll", "pydll"})
 #: Expressions inside of expressions.
 _DEEPEST = 20
@@ -57,9 +57,9 @@ def respell(
         is_own: whether a dotted name is one of the distribution itself, which defines what it is.
     """
     foreign = {name: origin for name, origin in imported.items() if not is_own(origin)}
-    own = imported.keys() - foreign.keys()
+    own_names = imported.keys() - foreign.keys()
     speller = _Speller(foreign, loading_lines(source, RESPELLED))
-    speller.scopes.append(dict.fromkeys(own))
+    speller.scopes.append(dict.fromkeys(own_names))
     for name, origin in foreign.items():
         last = origin.rpartition(".")[2]
         of_ctypes = origin.startswith("ctypes.") and last in _LIBRARIES
@@ -68,7 +68,7 @@ def respell(
     speller.gather(body)
     speller.generic_visit(ast.Module(body, []))
     _export(body, speller.scopes[0], imported)
-    return tuple(sorted(speller.found.union(speller.lines)))
+    return tuple(sorted(speller.respelled_lines.union(speller.lines)))
 
 
 def _export(body: list[ast.stmt], names: _Names, imported: Mapping[str, str]) -> None:
@@ -102,7 +102,7 @@ class _Speller(ast.NodeTransformer):
         self._imported = imported
         self.lines = lines
         #: Numbers of further lines.
-        self.found: set[int] = set()
+        self.respelled_lines: set[int] = set()
         #: The module's names, then those of functions around.
         self.scopes: list[_Names] = []
         #: What the classes around derive from, where that loads.
@@ -120,7 +120,7 @@ class _Speller(ast.NodeTransformer):
     def _has_names(self) -> bool:
         return any(load is not None for scope in self.scopes for load in scope.values())
 
-    def _assigned(self, body: Iterable[ast.stmt], known: _Names) -> _Names:
+    def _assigned(self, body: Iterable[ast.stmt], inherited: _Names) -> _Names:
         """What the statements of one scope assign: loads, and None for everything else."""
         loads: _Names = {}
         everything = len(self.scopes) > 1 or self._has_names()
@@ -132,7 +132,7 @@ class _Speller(ast.NodeTransformer):
             for target, value in self._bound(node):
                 load = self._load(value) if value is not None else None
                 if load is not None or loads.get(target) is None:
-                    loads[target] = load or known.get(target)
+                    loads[target] = load or inherited.get(target)
             if not isinstance(node, _OWN_NAMES):
                 ahead.extend(children(node))
         return loads
@@ -152,11 +152,11 @@ class _Speller(ast.NodeTransformer):
                 for part in parts:
                     yield name, part
             case ast.ClassDef(name=name, bases=bases):
-                own = any(
+                has_own_init = any(
                     isinstance(child, ast.FunctionDef) and child.name == "__init__"
                     for child in node.body
                 )
-                for base in () if own else bases:
+                for base in () if has_own_init else bases:
                     yield name, base
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 yield name, None
@@ -189,8 +189,8 @@ class _Speller(ast.NodeTransformer):
             case ast.NamedExpr(value=inner):
                 return self._load(inner, depth + 1)
             case ast.IfExp(test=test, body=first, orelse=second):
-                known = truth(test)
-                parts = [first, second] if known is None else [first if known else second]
+                outcome = truth(test)
+                parts = [first, second] if outcome is None else [first if outcome else second]
                 return self._first(parts, depth)
             case ast.BoolOp(values=parts) | ast.Subscript(value=ast.Dict(values=parts)):
                 return self._first(parts, depth)
@@ -253,10 +253,12 @@ class _Speller(ast.NodeTransformer):
         return self._inside(node)
 
     def _inside(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
-        given = node.args
-        positional = [*given.posonlyargs, *given.args]
-        names: _Names = dict.fromkeys(item.arg for item in (*positional, *given.kwonlyargs))
-        for child, default in zip(reversed(positional), reversed(given.defaults), strict=False):
+        parameters = node.args
+        positional = [*parameters.posonlyargs, *parameters.args]
+        names: _Names = dict.fromkeys(item.arg for item in (*positional, *parameters.kwonlyargs))
+        for child, default in zip(
+            reversed(positional), reversed(parameters.defaults), strict=False
+        ):
             names[child.arg] = self._load(default)
         self.scopes.append(names)
         names.update(self._assigned(node.body, dict(names)))
@@ -317,7 +319,7 @@ class _Speller(ast.NodeTransformer):
         return self._call(_Load("LoadLibrary"), node, [ast.Constant(node.attr)])
 
     def _call(self, load: _Load, node: ast.expr, args: Sequence[ast.expr]) -> ast.AST:
-        self.found.add(node.lineno)
+        self.respelled_lines.add(node.lineno)
         keywords = [*load.keywords, *(node.keywords if isinstance(node, ast.Call) else ())]
         func = _named(load.name)
         if load.name in IMPORTS:
@@ -337,6 +339,6 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr | 
             values: Sequence[ast.expr | None] = [None] * len(targets)
             if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(targets):
                 values = value.elts
-            for inner, given in zip(targets, values, strict=True):
-                if given is not None:
-                    yield from _pairs(inner, given)
+            for inner, inner_value in zip(targets, values, strict=True):
+                if inner_value is not None:
+                    yield from _pairs(inner, inner_value)

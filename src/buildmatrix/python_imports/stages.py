@@ -34,7 +34,9 @@ class Stages:
         for written in imported_at_once(source):
             if written == ANY_MODULE:
                 yield from (
-                    other for one, other in program.modules.items() if one.startswith(f"{package}.")
+                    other
+                    for module, other in program.modules.items()
+                    if module.startswith(f"{package}.")
                 )
                 continue
             imported = program.absolute(written, package)

@@ -60,10 +60,10 @@ def tokens(text: str) -> Iterator[Token]:
         at = token.end
 
 
-def depths(found: Sequence[Token]) -> Iterator[tuple[Token, int]]:
+def depths(items: Sequence[Token]) -> Iterator[tuple[Token, int]]:
     """Each token with the number of brackets around it; a bracket counts as outside of itself."""
     depth = 0
-    for token in found:
+    for token in items:
         if token.kind == "operator" and token.text in _CLOSING:
             depth = max(0, depth - 1)
         yield token, depth

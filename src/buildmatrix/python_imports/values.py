@@ -1,6 +1,6 @@
-"""Which strings an expression of a Python file can stand for, as far as its text tells.
+"""Which strings an expression of a Python file can stand for, judged by its text.
 
-A value is a set of patterns: strings in which `*` stands for what only a run would tell. A list,
+A value is a set of patterns: strings in which `*` stands for what only a run would show. A list,
 tuple, set or dictionary stands for all its elements. `{"*"}` is known to be nothing at all. The
 order of statements is not looked at: a name stands for everything that is ever assigned to it.
 
@@ -33,7 +33,7 @@ DEEPEST = 40
 MOST_STEPS = 500
 
 #: Calls that give back what they are given, as far as a name is concerned.
-_SAME = frozenset(
+_SAME_VALUE = frozenset(
     {"str", "bytes", "list", "tuple", "set", "frozenset", "sorted", "reversed", "iter", "next"}
     | {"enumerate", "fspath", "fsencode", "fsdecode", "abspath", "realpath", "normpath", "copy"}
     | {"expanduser", "expandvars", "c_char_p", "Path", "PurePath", "PosixPath", "glob", "iglob"}
@@ -136,8 +136,8 @@ def _assign(scope: Scope, target: ast.expr, value: ast.expr) -> None:
         case ast.Tuple(elts=targets) | ast.List(elts=targets):
             match value:
                 case ast.Tuple(elts=values) | ast.List(elts=values) if len(values) == len(targets):
-                    for node, its in zip(targets, values, strict=True):
-                        _assign(scope, node, its)
+                    for node, element in zip(targets, values, strict=True):
+                        _assign(scope, node, element)
                 case _:
                     for node in targets:
                         _assign(scope, node, value)
@@ -146,7 +146,7 @@ def _assign(scope: Scope, target: ast.expr, value: ast.expr) -> None:
 
 
 class Evaluator:
-    """Evaluates expressions of the module at `path` in a scope; `outer` is who follows a call."""
+    """Evaluates expressions of the module at `path` in a scope; `outer` follows the call."""
 
     def __init__(
         self, path: str, scope: Scope, follow: Follow | None = None, outer: Evaluator | None = None
@@ -200,9 +200,9 @@ class Evaluator:
             case ast.BinOp(left=left, op=ast.Mod(), right=right):
                 return self._percent(left, right)
             case ast.IfExp(test=test, body=body, orelse=orelse):
-                known = truth(test)
-                if known is not None:
-                    return self.value(body if known else orelse)
+                outcome = truth(test)
+                if outcome is not None:
+                    return self.value(body if outcome else orelse)
                 return self.value(body) | self.value(orelse)
             case (
                 ast.List(elts=parts)
@@ -222,10 +222,10 @@ class Evaluator:
                 return self.inside(scope, inner)
             case ast.Subscript(value=ast.Attribute(value=inner, attr="parents"), slice=index):
                 number = index.value if isinstance(index, ast.Constant) else None
-                found = self.value(inner)
+                folders = self.value(inner)
                 for _ in range(number + 1 if isinstance(number, int) and 0 <= number < 9 else 0):
-                    found = _map(posixpath.dirname, found)
-                return found if isinstance(number, int) else UNKNOWN
+                    folders = _map(posixpath.dirname, folders)
+                return folders if isinstance(number, int) else UNKNOWN
             case ast.Subscript(value=inner):
                 return self.value(inner)
             case ast.Attribute(value=inner, attr="parent"):
@@ -239,12 +239,12 @@ class Evaluator:
         return UNKNOWN
 
     def _union(self, nodes: Sequence[ast.expr]) -> Value:
-        found: set[str] = set()
+        patterns: set[str] = set()
         for node in nodes[:MOST_STEPS]:
-            found |= self.value(node)
-            if len(found) > MOST_PATTERNS:
+            patterns |= self.value(node)
+            if len(patterns) > MOST_PATTERNS:
                 return UNKNOWN
-        return frozenset(found)
+        return frozenset(patterns)
 
     def _name(self, name: str) -> Value:
         scope: Scope | None = self._scope
@@ -267,8 +267,8 @@ class Evaluator:
 
     def _percent(self, left: ast.expr, right: ast.expr) -> Value:
         parts = [self.value(node) for node in right.elts] if isinstance(right, ast.Tuple) else None
-        whole = self.value(right) if parts is None else UNKNOWN
-        found: Value = NOTHING
+        single = self.value(right) if parts is None else UNKNOWN
+        results: Value = NOTHING
         for pattern in self.value(left):
             pieces: list[Value] = []
             end = 0
@@ -277,11 +277,11 @@ class Evaluator:
                 if spec[0] == "%%":
                     pieces.append(frozenset({"%"}))
                 else:
-                    inserted = whole if parts is None else dict(enumerate(parts)).get(number)
+                    inserted = single if parts is None else dict(enumerate(parts)).get(number)
                     pieces.append(inserted or UNKNOWN)
                 end = spec.end()
-            found |= _product([*pieces, frozenset({pattern[end:]})])
-        return found
+            results |= _product([*pieces, frozenset({pattern[end:]})])
+        return results
 
     def _call(self, node: ast.Call) -> Value:
         if self._follow is not None:
@@ -312,17 +312,17 @@ class Evaluator:
             case ast.Attribute(attr="get" | "getenv") | ast.Name(id="getenv"):
                 return UNKNOWN | (arguments[1] if len(arguments) > 1 else NOTHING)
             case ast.Attribute(attr="find_library") | ast.Name(id="find_library"):
-                given = [self.value(word.value) for word in node.keywords if word.arg == "name"]
-                return _map(lambda name: f"lib{name}.so*", given[0] if given else first)
+                names = [self.value(word.value) for word in node.keywords if word.arg == "name"]
+                return _map(lambda name: f"lib{name}.so*", names[0] if names else first)
             case ast.Attribute(attr="find_spec") | ast.Name(id="find_spec"):
                 return _map(lambda name: f"*/{name.rpartition('.')[2]}.*so", first)
-            case ast.Name(id=name) | ast.Attribute(attr=name) if name in _SAME:
+            case ast.Name(id=name) | ast.Attribute(attr=name) if name in _SAME_VALUE:
                 return _joined(arguments) if len(arguments) > 1 and "Path" in name else first
         return UNKNOWN
 
     def _format(self, owner: ast.expr, node: ast.Call, arguments: Sequence[Value]) -> Value:
         named = {word.arg: self.value(word.value) for word in node.keywords if word.arg}
-        found: Value = NOTHING
+        results: Value = NOTHING
         for pattern in self.value(owner):
             pieces: list[Value] = []
             end = position = 0
@@ -336,29 +336,29 @@ class Evaluator:
                 if not key:
                     key, position = str(position), position + 1
                 index = int(key) if key.isdecimal() and len(key) < 4 else len(arguments)
-                given = arguments[index] if index < len(arguments) else named.get(key, UNKNOWN)
-                pieces.append(given)
-            found |= _product([*pieces, frozenset({pattern[end:]})])
-        return found
+                inserted = arguments[index] if index < len(arguments) else named.get(key, UNKNOWN)
+                pieces.append(inserted)
+            results |= _product([*pieces, frozenset({pattern[end:]})])
+        return results
 
 
-def truth(test: ast.expr, more: Callable[[ast.expr], bool | None] | None = None) -> bool | None:
+def truth(test: ast.expr, decide: Callable[[ast.expr], bool | None] | None = None) -> bool | None:
     """Whether a condition holds on Linux when a module is imported; None when that is unknown.
 
-    `more` is asked for what neither the system nor the condition itself tells.
+    `decide` is called for what neither the system nor the condition itself decides.
     """
     match test:
         case ast.Constant(value=value):
             return bool(value)
         case ast.UnaryOp(op=ast.Not(), operand=inner):
-            known = truth(inner, more)
-            return None if known is None else not known
+            outcome = truth(inner, decide)
+            return None if outcome is None else not outcome
         case ast.BoolOp(op=operator, values=values):
             return _connected(
-                [truth(value, more) for value in values], isinstance(operator, ast.Or)
+                [truth(value, decide) for value in values], isinstance(operator, ast.Or)
             )
-    known = _of_the_system(test)
-    return known if known is not None or more is None else more(test)
+    outcome = _of_the_system(test)
+    return outcome if outcome is not None or decide is None else decide(test)
 
 
 def _of_the_system(test: ast.expr) -> bool | None:
@@ -370,30 +370,30 @@ def _of_the_system(test: ast.expr) -> bool | None:
             ops=[ast.Eq() | ast.NotEq() | ast.In() | ast.NotIn() as operator],
             comparators=[right],
         ):
-            actual, wanted = _platform(left), _literals(right)
+            actual, expected = _platform(left), _literals(right)
             equal = isinstance(operator, (ast.Eq, ast.In))
             if actual is None:
-                actual, wanted = _platform(right), _literals(left)
+                actual, expected = _platform(right), _literals(left)
                 if isinstance(operator, (ast.In, ast.NotIn)):
                     # `"win" in sys.platform`: a part of it.
-                    if actual in (None, "module") or wanted is None:
+                    if actual in (None, "module") or expected is None:
                         return None
-                    return (wanted[0] in actual) is equal
-            if actual is None or wanted is None:
+                    return (expected[0] in actual) is equal
+            if actual is None or expected is None:
                 return None
-            return (actual in wanted) is equal
+            return (actual in expected) is equal
         case ast.Call(func=ast.Attribute(value=inner, attr="startswith"), args=[prefix]):
-            actual, wanted = _platform(inner), _literals(prefix)
-            if actual is None or wanted is None:
+            actual, expected = _platform(inner), _literals(prefix)
+            if actual is None or expected is None:
                 return None
-            return any(actual.startswith(one) for one in wanted)
+            return any(actual.startswith(start) for start in expected)
     return None
 
 
-def _connected(known: Sequence[bool | None], any_of: bool) -> bool | None:
-    if any_of in known:
+def _connected(outcomes: Sequence[bool | None], any_of: bool) -> bool | None:
+    if any_of in outcomes:
         return any_of
-    return None if None in known else not any_of
+    return None if None in outcomes else not any_of
 
 
 def _platform(node: ast.expr) -> str | None:
@@ -429,13 +429,13 @@ def _is(node: ast.expr, name: str) -> bool:
 
 
 def _limited(value: Value) -> Value:
-    if len(value) > MOST_PATTERNS or any(len(one) > LONGEST_PATTERN for one in value):
+    if len(value) > MOST_PATTERNS or any(len(pattern) > LONGEST_PATTERN for pattern in value):
         return UNKNOWN
     return value
 
 
 def _map(function: Callable[[str], str], value: Value) -> Value:
-    return frozenset("*" if one == "*" else function(one) or "*" for one in value)
+    return frozenset("*" if pattern == "*" else function(pattern) or "*" for pattern in value)
 
 
 def _product(parts: Sequence[Value]) -> Value:
@@ -445,8 +445,8 @@ def _product(parts: Sequence[Value]) -> Value:
         count *= len(part)
         if count > MOST_PATTERNS:
             return UNKNOWN
-    whole = ("".join(pieces) for pieces in itertools.product(*parts))
-    return _limited(frozenset(re.sub(r"\*+", "*", one) for one in whole))
+    joined = ("".join(pieces) for pieces in itertools.product(*parts))
+    return _limited(frozenset(re.sub(r"\*+", "*", pattern) for pattern in joined))
 
 
 def _joined(parts: Sequence[Value]) -> Value:

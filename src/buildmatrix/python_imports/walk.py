@@ -18,9 +18,9 @@ from buildmatrix.python_imports.calls import (
     OPERATORS,
     RAISES,
     Loading,
-    asked_for,
     is_load,
     is_silent,
+    library_argument,
     load_names,
 )
 from buildmatrix.python_imports.conditions import Conditions, surely_runs
@@ -68,12 +68,12 @@ class Walk:
         self._graph = ImportGraph(program, loading)
         #: Path of a binary → how it is reached.
         self.binaries: dict[str, Reached] = {}
-        #: (path, line, whether it is a search) of a call → how it is reached, and names seen there.
+        #: (path, line, whether it is a search) of a call → how it is reached, and its names.
         self.loads: dict[tuple[str, int, bool], tuple[Reach, frozenset[str]]] = {}
         #: Path of a file that could not be read, or in part only → how it is reached.
         self.unread: dict[str, Reach] = {}
         self._ahead: deque[tuple[str, tuple[Guard, ...]]] = deque()
-        self._done: dict[str, set[tuple[bool, bool]]] = {}
+        self._followed: dict[str, set[tuple[bool, bool]]] = {}
         self._called: set[tuple[str, int, tuple[bool, bool], tuple[tuple[str, Value], ...]]] = set()
         self._statements = 0
         #: (place, how many branches) → branch → branches inside of it that lead to files.
@@ -84,25 +84,27 @@ class Walk:
     def run(self) -> None:
         """Follow everything that leads to a library."""
         for root in self._program.roots():
-            # `site` tells of their failures, and goes on.
+            # `site` reports their failures, and goes on.
             guards: tuple[Guard, ...] = (CONDITION,) if root in _AT_STARTUP else ()
             self._import(root, guards, f"{self._path_of(root)}:1")
         while self._ahead:
             name, guards = self._ahead.popleft()
             state = _state(guards)
-            done = self._done.setdefault(name, set())
-            if any(all(a <= b for a, b in zip(one, state, strict=True)) for one in done):
+            states = self._followed.setdefault(name, set())
+            if any(
+                all(a <= b for a, b in zip(followed, state, strict=True)) for followed in states
+            ):
                 continue
             if not self._graph.leads_to_more(name):
                 continue
-            done.add(state)
+            states.add(state)
             self._graph.visited(name, unguarded=not any(state))
             module = self._program.module(name)
             self._note_unread(name, state)
             if module is None:
                 continue
             try:
-                _Run(self, module, module.scope, module.tree.body, guards, 0).block(
+                _FollowedBody(self, module, module.scope, module.tree.body, guards, 0).block(
                     module.tree.body
                 )
             except RecursionError:
@@ -110,7 +112,7 @@ class Walk:
             del module  # Or its tree would be there while the next one is parsed.
         for path in self._program.partial.keys() - self.unread.keys():
             # What a body that was parsed late turned out to be.
-            states = self._done.get(self._program.names[path], set())
+            states = self._followed.get(self._program.names[path], set())
             if states:
                 self.unread[path] = "guarded" if all(map(all, states)) else "import"
         self._choose()
@@ -159,28 +161,28 @@ class Walk:
     def _choose(self) -> None:
         """Tell of the files one of which is loaded whatever way a run takes."""
         for path, ways in self._chosen.items():
-            whole = all(self._is_whole(way, frozenset()) for way in ways)
-            if whole and self.binaries[path].reach == "guarded":
+            is_certain = all(self._is_certain(way, frozenset()) for way in ways)
+            if is_certain and self.binaries[path].reach == "guarded":
                 self.binaries[path] = Reached("chosen", ways[0].place)
 
-    def _is_whole(self, item: Branch, around: frozenset[tuple[str, int]]) -> bool:
+    def _is_certain(self, item: Branch, around: frozenset[tuple[str, int]]) -> bool:
         """Whether each of the ways that `item` is among leads to a file for sure."""
         key = (item.place, item.of)
         if key in around:
             return False
         ways = self._branches.get(key, {})
         return len(ways) == item.of and all(
-            any(all(self._is_whole(inner, around | {key}) for inner in path) for path in paths)
+            any(all(self._is_certain(inner, around | {key}) for inner in path) for path in paths)
             for paths in ways.values()
         )
 
-    def conditions(self, run: _Run) -> Conditions:
+    def conditions(self, run: _FollowedBody) -> Conditions:
         """The conditions of the body that is being followed."""
         program, module = self._program, run.module
 
         def is_there(named: ast.expr) -> bool:
             value = program.evaluator(module, run.scope).value(named)
-            return any(self._graph.files(one for one in value if one.startswith("/")))
+            return any(self._graph.files(path for path in value if path.startswith("/")))
 
         return Conditions(program, module, run.scope, is_there)
 
@@ -212,26 +214,28 @@ class Walk:
                 if owner is not None and not owner[1]:
                     self._import(inner, guards, place)
 
-    def call(self, run: _Run, node: ast.Call, guards: tuple[Guard, ...]) -> None:
+    def call(self, run: _FollowedBody, node: ast.Call, guards: tuple[Guard, ...]) -> None:
         """Follow a call: into a function of the distribution, an import, or a load."""
         program, module = self._program, run.module
         evaluator = program.evaluator(module, run.scope)
-        found = program.function(module, node.func, self._graph.is_worth_calling)
-        if found is not None:
-            where, function = found
+        callee = program.function(module, node.func, self._graph.is_worth_calling)
+        if callee is not None:
+            defining, function = callee
             bound = bind(function, node, evaluator)
-            key = (where.path, function.lineno, _state(guards), tuple(sorted(bound.items())))
+            key = (defining.path, function.lineno, _state(guards), tuple(sorted(bound.items())))
             if key in self._called or run.depth >= DEEPEST_CALL:
                 return
             self._called.add(key)
-            scope = where.scope_inside(function, bound)
-            _Run(self, where, scope, function.body, guards, run.depth + 1).block(function.body)
+            scope = defining.scope_inside(function, bound)
+            _FollowedBody(self, defining, scope, function.body, guards, run.depth + 1).block(
+                function.body
+            )
             return
         name = last_name(node.func)
         if name in IMPORTS and (node.args or node.keywords):
-            named = asked_for(node)
+            named = library_argument(node)
             modules = sorted(
-                program.absolute(one, module.package) for one in evaluator.value(named) - UNKNOWN
+                program.absolute(name, module.package) for name in evaluator.value(named) - UNKNOWN
             )
             chosen = len(modules) > 1 and run.conditions.is_chosen(named)
             place = f"{module.path}:{node.lineno}"
@@ -241,27 +245,29 @@ class Walk:
             return
         call = is_load(node)
         if call is not None:
-            names = load_names(call, evaluator.value(asked_for(node)))
+            names = load_names(call, evaluator.value(library_argument(node)))
             if names or not is_silent(call):
                 self._load(run, node, names, guards)
 
-    def missed(self, run: _Run, search: ast.Call, error: str, guards: tuple[Guard, ...]) -> None:
+    def missed(
+        self, run: _FollowedBody, search: ast.Call, error: str, guards: tuple[Guard, ...]
+    ) -> None:
         """Note that `error` is raised where a search for a library finds nothing."""
         if survives(error, guards):
             return
-        value = self._program.evaluator(run.module, run.scope).value(asked_for(search))
+        value = self._program.evaluator(run.module, run.scope).value(library_argument(search))
         place = (run.module.path, search.lineno, True)
-        known = self.loads[place][1] if place in self.loads else frozenset[str]()
-        self.loads[place] = ("import", known | set(load_names("find_library", value)))
+        names = self.loads[place][1] if place in self.loads else frozenset[str]()
+        self.loads[place] = ("import", names | set(load_names("find_library", value)))
 
     def _load(
-        self, run: _Run, node: ast.Call, names: tuple[str, ...], guards: tuple[Guard, ...]
+        self, run: _FollowedBody, node: ast.Call, names: tuple[str, ...], guards: tuple[Guard, ...]
     ) -> None:
         module, error = run.module, RAISES[last_name(node.func) or ""]
         place = (module.path, node.lineno, last_name(node.func) == "find_library")
-        reach, known = self.loads.get(place, ("guarded", frozenset[str]()))
+        reach, earlier_names = self.loads.get(place, ("guarded", frozenset[str]()))
         harmless = survives(error, guards)
-        self.loads[place] = (reach if harmless else "import", known | set(names))
+        self.loads[place] = (reach if harmless else "import", earlier_names | set(names))
         if last_name(node.func) in OPERATORS or last_name(node.func) == "find_library":
             return
         # A name in a folder of the distribution that none of its files has is no way to go.
@@ -270,23 +276,23 @@ class Walk:
             for name in names
             if (files := list(self._graph.files([name]))) or not name.startswith("/")
         ]
-        chosen = len(ways) > 1 and run.conditions.is_chosen(asked_for(node))
-        where = f"{module.path}:{node.lineno}"
+        chosen = len(ways) > 1 and run.conditions.is_chosen(library_argument(node))
+        position = f"{module.path}:{node.lineno}"
         for number, (_, files) in enumerate(ways):
-            way = (branch(where, number, len(ways)),) if chosen else ()
+            way = (branch(position, number, len(ways)),) if chosen else ()
             for path in files:
-                self._reach(path, error, (*guards, *way), where)
+                self._reach(path, error, (*guards, *way), position)
 
 
 @dataclass(frozen=True)
-class _Run:
+class _FollowedBody:
     """One body of statements that is being followed."""
 
     walk: Walk
     module: Module
     scope: Scope
     #: The whole body of the module or function.
-    whole: Sequence[ast.stmt]
+    scope_body: Sequence[ast.stmt]
     guards: tuple[Guard, ...]
     depth: int
 
@@ -350,14 +356,14 @@ class _Run:
 
     def _if(self, node: ast.If, guards: tuple[Guard, ...]) -> bool:
         self._calls(node.test, guards)
-        known = truth(node.test)
-        if known is not None:
-            return self.block(node.body if known else node.orelse, *guards)
+        decided = truth(node.test)
+        if decided is not None:
+            return self.block(node.body if decided else node.orelse, *guards)
         for outcome, body in ((True, node.body), (False, node.orelse)):
             self._missed(node.test, outcome, raised_in(body), guards)
         usual = self.conditions.usually(node.test)
         place = f"{self.module.path}:{node.lineno}"
-        ways = [CONDITION if usual is not None else branch(place, one, 2) for one in (0, 1)]
+        ways = [CONDITION if usual is not None else branch(place, number, 2) for number in (0, 1)]
         first = self.block(node.body, *guards, *(() if usual is True else ways[:1]))
         second = self.block(node.orelse, *guards, *(() if usual is False else ways[1:]))
         if usual is not None:
@@ -375,8 +381,8 @@ class _Run:
             self.walk.missed(self, search, error, (*self.guards, *guards))
 
     def _try(self, node: ast.Try, after: Sequence[ast.stmt], guards: tuple[Guard, ...]) -> None:
-        guard = guard_of(node, self.whole, after, self.module.scope.assigned)
-        if needed_afterwards(node, after, self.whole):
+        guard = guard_of(node, self.scope_body, after, self.module.scope.assigned)
+        if needed_afterwards(node, after, self.scope_body):
             guard = ()
         ending = [number for number, item in enumerate(guard) if item.raises is None]
         ways = [
