@@ -458,6 +458,40 @@ def test_what_is_pushed_is_what_was_scanned(project: Project, registry_tag: str)
     subprocess.run(["docker", "buildx", "imagetools", "inspect", job.tags[0]], check=True)
 
 
+def test_an_image_is_pushed_by_its_digest_alone(project: Project, registry_tag: str) -> None:
+    project.tag = registry_tag
+    job = project.job("a", f"RUN echo {uuid.uuid4()} >/x\nLABEL a=b")
+    engine = DockerEngine()
+    outcome = engine.build(job, HERE, Silent())
+    job = replace(job, config=outcome.config)
+    pushed = engine.push([job], HERE, Silent(), tagged=False)
+
+    assert pushed.error is None
+    assert list(job.scan_output.glob("buildmatrix.*")) == [], "an export was left"
+    inspect = ["docker", "buildx", "imagetools", "inspect", "--raw"]
+    by_tag = subprocess.run([*inspect, job.tags[0]], capture_output=True)
+    assert by_tag.returncode != 0, "a tag was set"
+    name = f"{job.tags[0].rpartition(':')[0]}@{pushed.digests['a']}"
+    by_digest = subprocess.run([*inspect, name], capture_output=True, check=True)
+    assert json.loads(by_digest.stdout)["config"]["digest"] == outcome.config
+    assert engine.push([job], HERE, Silent(), tagged=False) == pushed, "not the same again"
+
+    subprocess.run(["docker", "image", "rm", "--force", job.tags[0]], check=True)
+    run = ["docker", "run", "--rm", name, "cat", "/x"]
+    assert len(subprocess.run(run, capture_output=True, check=True).stdout) == 37
+
+
+def test_a_registry_that_refuses_an_image_by_digest_is_told(project: Project) -> None:
+    project.tag = f"localhost:1/buildmatrix-test/{uuid.uuid4().hex[:12]}"
+    job = project.job("a", f"RUN echo {uuid.uuid4()} >/x")
+    engine = DockerEngine()
+    outcome = engine.build(job, HERE, Silent())
+    pushed = engine.push([replace(job, config=outcome.config)], HERE, Silent(), tagged=False)
+    assert (pushed.stopped_at, pushed.digests) == ("a", {})
+    assert isinstance(pushed.error, BuildError)
+    assert "does not take the image" in pushed.error.message
+
+
 def test_a_registry_that_refuses_is_told_with_the_target_that_it_stopped_at(
     project: Project,
 ) -> None:

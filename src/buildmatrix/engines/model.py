@@ -157,9 +157,16 @@ class Engine(Protocol):
         """
 
     def push(
-        self, jobs: Sequence[BuildJob], surroundings: Surroundings, progress: Progress
+        self,
+        jobs: Sequence[BuildJob],
+        surroundings: Surroundings,
+        progress: Progress,
+        *,
+        tagged: bool = True,
     ) -> Pushed:
         """Publish all tags of all jobs, until one cannot be published.
+
+        Unless `tagged`, the images alone, by their digests, to the repositories of their tags.
 
         That is an `UndecidedError`, before anything is published, when an image would not be the
         one that was scanned. Nothing of it is raised.

@@ -128,7 +128,12 @@ class FakeEngine:
         }
 
     def push(
-        self, jobs: Sequence[BuildJob], surroundings: Surroundings, progress: Progress
+        self,
+        jobs: Sequence[BuildJob],
+        surroundings: Surroundings,
+        progress: Progress,
+        *,
+        tagged: bool = True,
     ) -> Pushed:
         pushed: dict[str, str] = {}
         for job in jobs:

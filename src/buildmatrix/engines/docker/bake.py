@@ -35,7 +35,7 @@ def image_overlay(
         overlay["network"] = surroundings.network
     if surroundings.secrets:
         overlay["secret"] = [
-            _attributes(id=name, src=path.absolute())
+            attributes(id=name, src=path.absolute())
             for name, path in sorted(surroundings.secrets.items())
         ]
     return {job.image_target: overlay}
@@ -43,7 +43,7 @@ def image_overlay(
 
 def scan_overlay(job: BuildJob, surroundings: Surroundings) -> dict[str, Any]:
     """What this machine adds to the scan's target."""
-    output = _attributes(type="local", dest=job.scan_output.absolute())
+    output = attributes(type="local", dest=job.scan_output.absolute())
     return {job.scan_target: {"output": [output], "args": {"MIRROR": surroundings.mirror}}}
 
 
@@ -65,7 +65,7 @@ def entitlements(job: BuildJob, surroundings: Surroundings) -> list[str]:
     return [*flags, "--allow=network.host"] if surroundings.network == "host" else flags
 
 
-def _attributes(**values: object) -> str:
+def attributes(**values: object) -> str:
     """`type=local,dest=/a`: buildx reads it as one CSV record, so a path may hold a comma."""
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(f"{key}={value}" for key, value in values.items())

@@ -37,6 +37,7 @@ from buildmatrix.errors import (
     UsageError,
 )
 from buildmatrix.progress import Progress, Silent
+from buildmatrix.scratch import scratch
 
 #: The first release whose bake has `--allow=fs.read` and `fs.write` (November 2024).
 MINIMUM_BUILDX = (0, 19)
@@ -188,7 +189,12 @@ class DockerEngine:
         return containers.unreachable(self._host(), self._environment, references)
 
     def push(
-        self, jobs: Sequence[BuildJob], surroundings: Surroundings, progress: Progress
+        self,
+        jobs: Sequence[BuildJob],
+        surroundings: Surroundings,
+        progress: Progress,
+        *,
+        tagged: bool = True,
     ) -> Pushed:
         """Publish the images of `jobs` through the builder that has them; see `Engine.push`."""
         pushed: dict[str, str] = {}
@@ -204,6 +210,9 @@ class DockerEngine:
                         "was pushed, run the build again",
                         log=job.log,
                     )
+            if not tagged:
+                self._push_by_digest(jobs, surroundings, progress, pushed)
+                return Pushed(pushed)
             for job in jobs:
                 progress.step(job.id, "push: " + " ".join(job.tags))
                 to_registry = "type=image,push=true"
@@ -211,6 +220,28 @@ class DockerEngine:
         except BuildmatrixError as error:
             return Pushed(pushed, job.id if job else None, error)
         return Pushed(pushed)
+
+    def _push_by_digest(
+        self,
+        jobs: Sequence[BuildJob],
+        surroundings: Surroundings,
+        progress: Progress,
+        pushed: dict[str, str],
+    ) -> None:
+        """Publish images without tags, through an export: the daemon's own builder cannot.
+
+        Fills `pushed` as far as it gets.
+        """
+        from buildmatrix.engines.publishing import push_layout
+        from buildmatrix.registry.client import Registry
+
+        with Registry() as registry:
+            for job in jobs:
+                with scratch("layout", job.scan_output) as folder:
+                    progress.step(job.id, "push: exporting")
+                    output = bake.attributes(type="oci", dest=folder, tar="false")
+                    self._export(job, surroundings, progress, output)
+                    pushed[job.id] = push_layout(registry, folder, job, progress)
 
     def _export(
         self, job: BuildJob, surroundings: Surroundings, progress: Progress, output: str
