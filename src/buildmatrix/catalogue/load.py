@@ -78,6 +78,11 @@ class Catalogue:
     #: By name: what the look-ups above are made of.
     files: Mapping[str, tables.DataFile]
 
+    def vendor_of(self, backend: str) -> str | None:
+        """The vendor of a backend; None for one of no vendor, and for an unknown one."""
+        entry = self.backends.get(backend)
+        return entry.vendor if entry is not None else None
+
 
 def load(extra: Sequence[Path] = ()) -> Catalogue:
     """The catalogue of buildmatrix, and the user's own data files with it.

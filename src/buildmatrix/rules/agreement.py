@@ -25,8 +25,7 @@ def agreed(
     image: ImageSubject, declared: Iterable[Finding]
 ) -> tuple[tuple[Finding, ...], tuple[Verdict, ...]]:
     """`declared`, findings of rules about names, no worse than the verdicts; and those."""
-    own = image.catalogue.backends.get(image.backend)
-    vendor = own.vendor if own is not None else None
+    vendor = image.catalogue.vendor_of(image.backend)
     verdicts = dict(image.verdicts)
     findings = []
     for finding in declared:

@@ -19,8 +19,7 @@ def is_foreign(item: Evidence | DistributionMatch, backend: str, catalogue: Cata
     """
     if item.vendor is None or item.backend == backend:
         return False
-    own = catalogue.backends.get(backend)
-    return own is None or own.vendor != item.vendor
+    return catalogue.vendor_of(backend) != item.vendor
 
 
 def title(backend: str, catalogue: Catalogue) -> str:

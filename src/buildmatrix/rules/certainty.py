@@ -243,9 +243,7 @@ def with_unparsed(verdicts: Iterable[Verdict], inventory: Inventory) -> tuple[Ve
     for unparsed in inventory.unparsed:
         files.setdefault(unparsed.owner or "", []).append(unparsed)
     return tuple(
-        _with_files(verdict, own)
-        if (own := files.get(f"{verdict.name}=={verdict.version}"))
-        else verdict
+        _with_files(verdict, own) if (own := files.get(verdict.owner)) else verdict
         for verdict in verdicts
     )
 

@@ -4,7 +4,34 @@ from __future__ import annotations
 
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.phrases import size
+from buildmatrix.rules.findings import finding
+from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.subject import Present, Subject
+
+
+def finding_about(
+    code: str,
+    subject: Subject,
+    present: Present,
+    message: str,
+    *,
+    severity: Severity | None = None,
+    vendor: str | None = None,
+    evidence: tuple[Evidence, ...] = (),
+    fix: Fix | None = None,
+) -> Finding:
+    """A finding of rule `code` about a distribution, with the chain down to it."""
+    return finding(
+        code,
+        subject,
+        message,
+        severity=severity,
+        vendor=vendor,
+        owner=present.owner,
+        evidence=evidence,
+        chain=subject.chain_to(present.name) or (str(present),),
+        fix=fix,
+    )
 
 
 def declaration(present: Present, match: DistributionMatch, vendor: str) -> tuple[Evidence, ...]:
@@ -21,7 +48,7 @@ def declaration(present: Present, match: DistributionMatch, vendor: str) -> tupl
             weight=match.weight,
             toolkit=match.toolkit,
             size=present.size or 0,
-            distribution=f"{present.name}=={present.version}",
+            distribution=present.owner,
         ),
     )
 

@@ -10,8 +10,13 @@ from collections.abc import Iterator
 
 from buildmatrix.catalogue.model import DistributionMatch
 from buildmatrix.rules.belonging import title
-from buildmatrix.rules.declared import declaration, from_own_index, sized, told_by_version
-from buildmatrix.rules.findings import finding
+from buildmatrix.rules.declared import (
+    declaration,
+    finding_about,
+    from_own_index,
+    sized,
+    told_by_version,
+)
 from buildmatrix.rules.fixes import fix, index_fix
 from buildmatrix.rules.model import Finding
 from buildmatrix.rules.subject import Present, Subject
@@ -42,16 +47,15 @@ def _default_build(
         return
     if not routed and match.weight != "strong" and subject.backend not in match.replace:
         return
-    yield finding(
+    yield finding_about(
         "BM104",
         subject,
+        present,
         f"{sized(present)} is the default build, which is for "
         f"{title(match.backend, subject.catalogue)}{_other(subject, match)}",
         severity="error" if routed or match.weight == "strong" else "warning",
         vendor=match.vendor,
-        owner=f"{present.name}=={present.version}",
         evidence=declaration(present, match, match.vendor),
-        chain=subject.chain_to(present.name) or (str(present),),
         fix=index_fix(subject, present.name)
         if routed
         else fix(subject, present.name, present.version, "BM104"),
@@ -89,14 +93,13 @@ def _is_cpu_build(subject: Subject, present: Present, match: DistributionMatch) 
 
 def _cpu_build(subject: Subject, present: Present, match: DistributionMatch) -> Finding:
     own = subject.catalogue.backends[subject.backend]
-    return finding(
+    return finding_about(
         "BM104",
         subject,
+        present,
         f"{sized(present)} is a build for the {match.backend}: it cannot use the devices of "
         f"{title(subject.backend, subject.catalogue)}",
         vendor=own.vendor,
-        owner=f"{present.name}=={present.version}",
         evidence=declaration(present, match, own.vendor or ""),
-        chain=subject.chain_to(present.name) or (str(present),),
         fix=index_fix(subject, present.name),
     )

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 from buildmatrix.phrases import listing, size
 from buildmatrix.rules.carried import total
-from buildmatrix.rules.findings import by_owner, chain_to_file, finding, holder
 from buildmatrix.rules.fixes import accept
 from buildmatrix.rules.model import Finding, Fix
+from buildmatrix.rules.shipped import by_owner, finding_in_files
 from buildmatrix.rules.subject import ImageSubject
 
 
@@ -25,21 +25,18 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         for item in image.evidence
         if item.where == "host" and item.kind in ("bundled", "tool") and item.path
     )
-    for owner, vendor, items in by_owner(drivers):
-        yield finding(
+    for owned in by_owner(drivers):
+        path = owned.items[0].path
+        yield finding_in_files(
             "BM202",
             image,
-            f"{holder(owner)} ships {listing(item.detail for item in items)} "
-            f"({size(total(items))}): the driver's user-space half must come from the host, or it "
-            "does not fit the kernel's half",
-            vendor=vendor,
-            owner=owner,
-            path=items[0].path,
-            evidence=items,
-            chain=chain_to_file(image, owner, items[0].path),
+            owned,
+            f"{owned.holder} ships {listing(item.detail for item in owned.items)} "
+            f"({size(total(owned.items))}): the driver's user-space half must come from the host, "
+            "or it does not fit the kernel's half",
             fix=Fix(
                 "remove",
-                f"delete {items[0].path} in the step that brings it, or take out what installs it",
-                accept("BM202", path=items[0].path),
+                f"delete {path} in the step that brings it, or take out what installs it",
+                accept("BM202", path=path),
             ),
         )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib import import_module
+from typing import TypeVar
 
 from buildmatrix.catalogue import match
 from buildmatrix.catalogue.leftovers import apart
@@ -23,10 +24,13 @@ from buildmatrix.rules import known_vulnerability, not_checked
 from buildmatrix.rules.agreement import BELONGS, agreed
 from buildmatrix.rules.model import Finding, Verdict, in_order
 from buildmatrix.rules.registry import RULES, Scope
+from buildmatrix.rules.repeats import FILES
 from buildmatrix.rules.subject import ImageSubject, Subject, built, locked
 from buildmatrix.rules.wheels import Wheels
 from buildmatrix.spec.model import Policy, Target
 from buildmatrix.vulnerabilities.model import Advisories
+
+SubjectT = TypeVar("SubjectT", bound=Subject)
 
 
 def _checks(*scopes: Scope) -> tuple[Callable[..., Iterator[Finding]], ...]:
@@ -41,8 +45,6 @@ OF_IMAGES: tuple[Callable[[ImageSubject], Iterator[Finding]], ...] = _checks("fi
 OF_WHEELS: tuple[Callable[[Wheels], Iterator[Finding]], ...] = _checks("wheels")
 #: Rules about files that need no system below them: a wheel alone shows what they look for.
 OF_FILES: tuple[Callable[[ImageSubject], Iterator[Finding]], ...] = _checks("files")
-#: Rules that are about the files of single distributions.
-_FILES = ("BM201", "BM203", "BM301", "BM401", "BM501")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,8 @@ def judge_wheels(wheels: Wheels) -> Judgement:
     as a whole the files are not listed, and what it links is not, where it ships that itself.
     """
     declared, verdicts = agreed(wheels, _findings(OF_DISTRIBUTIONS, wheels))
-    about_lock = [finding for rule in OF_WHEELS for finding in rule(wheels)]
-    seen = [finding for rule in OF_FILES for finding in rule(wheels)]
+    about_lock = list(_findings(OF_WHEELS, wheels))
+    seen = list(_findings(OF_FILES, wheels))
     foreign = {
         finding.distribution
         for finding in declared
@@ -83,7 +85,7 @@ def judge_wheels(wheels: Wheels) -> Judgement:
             return f"{finding.distribution}=={finding.version}" in lines
         if finding.rule == "BM301" and (finding.distribution, finding.vendor) in shipped:
             return not any((item.path, item.detail) in wheels.missing for item in finding.evidence)
-        return finding.rule in _FILES and finding.distribution in foreign
+        return finding.rule in FILES and finding.distribution in foreign
 
     kept = (finding for finding in seen if not is_said(finding))
     return Judgement(in_order((*declared, *about_lock, *kept)), verdicts)
@@ -94,7 +96,7 @@ def check_lock(
 ) -> tuple[Finding, ...]:
     """What the locked distributions would bring into the target."""
     subject = locked(target, lock, catalogue, policy)
-    return in_order(finding for rule in OF_DISTRIBUTIONS for finding in rule(subject))
+    return in_order(_findings(OF_DISTRIBUTIONS, subject))
 
 
 def judge_image(
@@ -118,12 +120,11 @@ def judge_image(
     left = parted.leftovers
     image = built(target, inventory, evidence, lock, catalogue, policy, resolution, left)
     declared, verdicts = agreed(image, _findings(OF_DISTRIBUTIONS, image))
-    seen = (finding for rule in OF_IMAGES for finding in rule(image))
-    return Judgement(in_order((*declared, *seen)), verdicts)
+    return Judgement(in_order((*declared, *_findings(OF_IMAGES, image))), verdicts)
 
 
 def _findings(
-    rules: Iterable[Callable[[Subject], Iterator[Finding]]], subject: Subject
+    rules: Iterable[Callable[[SubjectT], Iterator[Finding]]], subject: SubjectT
 ) -> Iterator[Finding]:
     return (finding for rule in rules for finding in rule(subject))
 

@@ -43,12 +43,13 @@ def _followers(image: ImageSubject, owner: str) -> str:
 
 
 def _is_broken_by(image: ImageSubject, verdict: Verdict, owner: str) -> bool:
-    own = f"{verdict.name}=={verdict.version}"
     return (
         verdict.verdict == "broken"
         and verdict.failure is None
         and any(
-            imported.owner == own and imported.provider == owner and imported.how == "imported"
+            imported.owner == verdict.owner
+            and imported.provider == owner
+            and imported.how == "imported"
             for imported in image.inventory.python_imports
         )
     )

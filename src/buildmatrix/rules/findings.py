@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
-from itertools import groupby
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle
-from buildmatrix.phrases import size
 from buildmatrix.rules.carried import total
-from buildmatrix.rules.model import UNFIT, Finding, Fix, Severity
+from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.registry import BY_CODE
-from buildmatrix.rules.subject import ImageSubject, Subject
+from buildmatrix.rules.subject import Subject
 
 _PYTHON = re.compile(r"(?<=python)3\.\d+t?|(?<=cpython-)3\d+t?")
 _METADATA = re.compile(r"[^/]+(\.(?:dist|egg)-info)(?=/|$)")
@@ -60,6 +57,36 @@ def finding(
     )
 
 
+def run_finding(
+    code: str,
+    message: str,
+    *,
+    path: str,
+    fix: Fix,
+    place: str = "",
+    identity: str = "",
+    severity: Severity | None = None,
+) -> Finding:
+    """A finding of rule `code` about a file of the project, which belongs to no target.
+
+    `place` is where in the file, by default its path; `identity` what the finding is told apart by.
+    """
+    rule = BY_CODE[code]
+    return Finding(
+        rule=code,
+        name=rule.name,
+        severity=severity or rule.severity,
+        target="",
+        backend="",
+        vendor=None,
+        message=message,
+        path=path,
+        chain=(place or path,),
+        fix=fix,
+        fingerprint=fingerprint(code, "", None, identity or path, None),
+    )
+
+
 def split_owner(owner: str | None) -> tuple[str | None, str | None]:
     """Name and version of `name==version`."""
     if owner is None:
@@ -82,55 +109,9 @@ def _stable(path: str) -> str:
     return _METADATA.sub(r"*\1", _PYTHON.sub("3", f"{folder}{slash}{name}"))
 
 
-def by_owner(
-    evidence: Iterable[Evidence],
-) -> Iterator[tuple[str | None, str, tuple[Evidence, ...]]]:
-    """Evidence that makes one finding: what one distribution holds of one vendor.
-
-    Yields the distribution (`name==version`), the vendor, and the evidence, the largest first.
-    Weak evidence counts beside strong evidence only: alone it proves nothing.
-    """
-
-    def key(item: Evidence) -> tuple[str, str]:
-        return item.distribution or "", item.vendor
-
-    for (owner, vendor), items in groupby(sorted(evidence, key=key), key):
-        ordered = sorted(items, key=lambda item: (-item.size, item.path, item.kind, item.detail))
-        if any(item.weight == "strong" for item in ordered):
-            yield owner or None, vendor, tuple(ordered)
-
-
-def weighed(subject: Subject, owner: str | None, evidence: Iterable[Evidence]) -> str:
-    """The bytes that the evidence stands for, as a message says them: `at least 3.1 MB`."""
-    bound = "at least " if owner in subject.incomplete else ""
-    return f"{bound}{size(total(evidence))}"
-
-
-def by_verdict(image: ImageSubject, owner: str | None) -> Severity | None:
-    """How bad it is that a distribution holds or links something of another vendor.
-
-    As bad as its verdict: what works and weighs little is no error, and what is made for this
-    backend, or expected on it, can have a little of others'. None, the rule's own severity, for
-    what no distribution owns.
-    """
-    verdict = image.verdicts.get(owner or "")
-    if verdict is None:
-        return None
-    if verdict.verdict in UNFIT:
-        # What a deeper look may take back is no error yet.
-        return "warning" if verdict.is_open else None
-    return "note" if verdict.verdict == "ok" or image.serves_mostly(verdict) else "warning"
-
-
 def chain_to_file(subject: Subject, owner: str | None, *rest: str) -> tuple[str, ...]:
     """The chain down to the distribution, then to the file and what it says."""
     name, version = split_owner(owner)
     if name is None:
         return rest
     return (*(subject.chain_to(name) or (f"{name} {version}",)), *rest)
-
-
-def holder(owner: str | None) -> str:
-    """How a message names the owner: `xgboost 3.4.1`, or that there is none."""
-    name, version = split_owner(owner)
-    return f"{name} {version}" if name else "the image, outside of any Python distribution,"

@@ -6,19 +6,19 @@ from collections.abc import Iterator
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.phrases import count, listing, size
-from buildmatrix.rules.belonging import title
 from buildmatrix.rules.carried import total
-from buildmatrix.rules.findings import by_owner, finding
+from buildmatrix.rules.findings import finding
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.places import is_base
+from buildmatrix.rules.shipped import by_owner
 from buildmatrix.rules.subject import ImageSubject
 
 
 def check(image: ImageSubject) -> Iterator[Finding]:
     """One finding per vendor: system packages, and files that no distribution brought."""
-    for _, vendor, items in by_owner(item for item in image.foreign if _of_base(item)):
-        packages = [item.detail for item in items if item.kind == "declared"]
-        files = sorted({item.path for item in items if item.path})
+    for owned in by_owner(item for item in image.foreign if _of_base(item)):
+        packages = [item.detail for item in owned.items if item.kind == "declared"]
+        files = sorted({item.path for item in owned.items if item.path})
         seen = [
             *([listing(packages)] if packages else []),
             *([f"{count(len(files), 'file')} such as {files[0]}"] if files else []),
@@ -29,11 +29,11 @@ def check(image: ImageSubject) -> Iterator[Finding]:
             "BM601",
             image,
             f"{below} or its system packages hold "
-            f"{title(items[0].backend, image.catalogue)}: {', '.join(seen)} "
-            f"({size(total(items))} in files)",
-            vendor=vendor,
+            f"{owned.title(image)}: {', '.join(seen)} "
+            f"({size(total(owned.items))} in files)",
+            vendor=owned.vendor,
             path=files[0] if files else None,
-            evidence=items,
+            evidence=owned.items,
             chain=(*([base] if base else []), *files[:1]),
             fix=Fix(
                 "base",

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from buildmatrix.catalogue.model import DistributionMatch
 from buildmatrix.rules.belonging import title
-from buildmatrix.rules.declared import declaration, sized, told_by_version
-from buildmatrix.rules.findings import finding
+from buildmatrix.rules.declared import declaration, finding_about, sized, told_by_version
 from buildmatrix.rules.fixes import fix
 from buildmatrix.rules.model import Finding, Severity
 from buildmatrix.rules.subject import Subject
@@ -19,16 +18,15 @@ def check(subject: Subject) -> Iterator[Finding]:
         severity = _severity(match, subject)
         if severity is None or match.vendor is None or told_by_version(match):
             continue
-        yield finding(
+        yield finding_about(
             "BM101",
             subject,
+            present,
             f"{sized(present)} {_belongs(match)} {title(match.backend, subject.catalogue)}, "
             f"of no use on {subject.backend}",
             severity=severity,
             vendor=match.vendor,
-            owner=f"{present.name}=={present.version}",
             evidence=declaration(present, match, match.vendor),
-            chain=subject.chain_to(present.name) or (str(present),),
             fix=fix(subject, present.name, present.version, "BM101"),
         )
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from buildmatrix.phrases import listing
-from buildmatrix.rules.belonging import title
-from buildmatrix.rules.findings import by_owner, chain_to_file, finding, holder
 from buildmatrix.rules.model import Finding
 from buildmatrix.rules.places import is_base
+from buildmatrix.rules.shipped import by_owner, finding_in_files
 from buildmatrix.rules.subject import ImageSubject
 
 
@@ -29,16 +28,12 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         and (item.path, item.detail) not in fails
         and not is_base(item)
     )
-    for owner, vendor, items in by_owner(names):
-        yield finding(
+    for owned in by_owner(names):
+        yield finding_in_files(
             "BM501",
             image,
-            f"{holder(owner)} can load {listing(item.detail for item in items)} of "
-            f"{title(items[0].backend, image.catalogue)} at run time; without that it is "
-            "only a name",
-            vendor=vendor,
-            owner=owner,
-            path=items[0].path,
-            evidence=items,
-            chain=chain_to_file(image, owner, items[0].path, items[0].detail),
+            owned,
+            f"{owned.holder} can load {listing(item.detail for item in owned.items)} of "
+            f"{owned.title(image)} at run time; without that it is only a name",
+            is_named=True,
         )

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.phrases import listing
-from buildmatrix.rules.belonging import title
-from buildmatrix.rules.findings import by_owner, finding
+from buildmatrix.rules.findings import finding
 from buildmatrix.rules.model import Finding, Fix
+from buildmatrix.rules.shipped import by_owner
 from buildmatrix.rules.subject import ImageSubject
 
 #: What the `env` block of `base.Dockerfile.j2` sets in every image.
@@ -18,16 +18,16 @@ OF_TEMPLATES = ("PATH", "PYTHONUNBUFFERED", "VIRTUAL_ENV")
 def check(image: ImageSubject) -> Iterator[Finding]:
     """One finding per vendor, and one for all variables that the policy forbids."""
     foreign = (item for item in image.foreign if item.kind == "environment")
-    for _, vendor, items in by_owner(foreign):
-        names = [item.detail.partition("=")[0] for item in items]
+    for owned in by_owner(foreign):
+        names = [item.detail.partition("=")[0] for item in owned.items]
         yield finding(
             "BM602",
             image,
-            f"the image sets {listing(item.detail for item in items)}: variables of "
-            f"{title(items[0].backend, image.catalogue)}, which tell container runtimes and "
+            f"the image sets {listing(item.detail for item in owned.items)}: variables of "
+            f"{owned.title(image)}, which tell container runtimes and "
             f"programs that this is not a {image.backend} image",
-            vendor=vendor,
-            evidence=items,
+            vendor=owned.vendor,
+            evidence=owned.items,
             fix=_fix(image, names),
         )
     globs = image.policy.forbid_env

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from buildmatrix.rules.belonging import title
-from buildmatrix.rules.declared import declaration, sized, told_by_version
-from buildmatrix.rules.findings import finding
+from buildmatrix.rules.declared import declaration, finding_about, sized, told_by_version
 from buildmatrix.rules.fixes import fix
 from buildmatrix.rules.model import Finding
 from buildmatrix.rules.subject import Subject
@@ -18,14 +17,13 @@ def check(subject: Subject) -> Iterator[Finding]:
         if match.vendor is None or not told_by_version(match) or not subject.is_foreign(match):
             continue
         local = present.version.partition("+")[2]
-        yield finding(
+        yield finding_about(
             "BM102",
             subject,
+            present,
             f"{sized(present)} was built for {title(match.backend, subject.catalogue)}: its local "
             f"version is +{local}, and this target is for {subject.backend}",
             vendor=match.vendor,
-            owner=f"{present.name}=={present.version}",
             evidence=declaration(present, match, match.vendor),
-            chain=subject.chain_to(present.name) or (str(present),),
             fix=fix(subject, present.name, present.version, "BM102"),
         )

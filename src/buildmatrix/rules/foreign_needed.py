@@ -11,17 +11,11 @@ from collections.abc import Iterator
 
 from buildmatrix.phrases import listing
 from buildmatrix.rules.belonging import title
-from buildmatrix.rules.findings import (
-    by_owner,
-    by_verdict,
-    chain_to_file,
-    finding,
-    holder,
-    split_owner,
-)
+from buildmatrix.rules.findings import split_owner
 from buildmatrix.rules.fixes import accept, fix
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.places import is_base
+from buildmatrix.rules.shipped import by_owner, by_verdict, finding_in_files
 from buildmatrix.rules.subject import ImageSubject
 
 
@@ -33,21 +27,22 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         # Names from a string table leave a verdict open; they prove nothing.
         if item.kind == "needed" and item.path not in image.unlinked and not is_base(item)
     )
-    for owner, vendor, items in by_owner(needed):
-        name, version = split_owner(owner)
-        absent = [item for item in items if (item.path, item.detail) in image.missing]
+    for owned in by_owner(needed):
+        absent = [item for item in owned.items if (item.path, item.detail) in image.missing]
         # An import that was not read may survive the failure.
         imported = [
             item
             for item in absent
-            if image.reach.get(item.path) == "import" and owner not in image.tree.unread_python
+            if image.reach.get(item.path) == "import"
+            and owned.owner not in image.tree.unread_python
         ]
-        first = (imported or absent or list(items))[0]
-        harmless = owner is not None and not imported and len(absent) == len(items)
-        yield finding(
+        first = (imported or absent or owned.items)[0]
+        harmless = owned.owner is not None and not imported and len(absent) == len(owned.items)
+        yield finding_in_files(
             "BM301",
             image,
-            f"{holder(owner)} links {listing(item.detail for item in items)} of "
+            owned,
+            f"{owned.holder} links {listing(item.detail for item in owned.items)} of "
             f"{title(first.backend, image.catalogue)}"
             + (
                 f", and {image.noun} does not have {listing(item.detail for item in absent)}: "
@@ -55,20 +50,20 @@ def check(image: ImageSubject) -> Iterator[Finding]:
                 if absent
                 else f"; {first.path} loads it where {image.backend} should be alone"
             ),
-            severity=by_verdict(image, owner) or ("warning" if harmless else None),
-            vendor=vendor,
-            owner=owner,
-            path=first.path,
-            evidence=items,
-            chain=chain_to_file(image, owner, first.path, first.detail),
-            fix=_fix(image, name, version, harmless) if name else None,
+            severity=by_verdict(image, owned.owner) or ("warning" if harmless else None),
+            first=first,
+            is_named=True,
+            fix=_fix(image, owned.owner, harmless),
         )
 
 
-def _fix(image: ImageSubject, name: str, version: str | None, harmless: bool) -> Fix | None:
+def _fix(image: ImageSubject, owner: str | None, harmless: bool) -> Fix | None:
     """What the catalogue knows to do; a build of one's own is too much for a file nobody needs."""
+    name, version = split_owner(owner)
+    if name is None:
+        return None
     usual = fix(image, name, version, "BM301")
-    if not harmless or usual is None or usual.kind != "rebuild":
+    if not harmless or usual.kind != "rebuild":
         return usual
     return Fix(
         "waive",

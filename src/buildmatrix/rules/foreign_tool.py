@@ -5,19 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from buildmatrix.phrases import listing
-from buildmatrix.rules.belonging import title
-from buildmatrix.rules.findings import (
-    by_owner,
-    by_verdict,
-    chain_to_file,
-    finding,
-    holder,
-    split_owner,
-    weighed,
-)
-from buildmatrix.rules.fixes import fix
 from buildmatrix.rules.model import Finding
 from buildmatrix.rules.places import is_base
+from buildmatrix.rules.shipped import by_owner, foreign_files
 from buildmatrix.rules.subject import ImageSubject
 
 
@@ -28,20 +18,12 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         for item in image.foreign
         if item.kind == "tool" and item.where != "host" and not is_base(item)
     )
-    for owner, vendor, items in by_owner(tools):
-        name, version = split_owner(owner)
-        yield finding(
+    for owned in by_owner(tools):
+        yield foreign_files(
             "BM203",
             image,
-            f"{holder(owner)} ships {listing(item.detail for item in items)} "
-            f"({weighed(image, owner, items)}): tools of "
-            f"{title(items[0].backend, image.catalogue)}, which make nothing that {image.backend} "
-            "can run",
-            severity=by_verdict(image, owner),
-            vendor=vendor,
-            owner=owner,
-            path=items[0].path,
-            evidence=items,
-            chain=chain_to_file(image, owner, items[0].path),
-            fix=fix(image, name, version, "BM203") if name else None,
+            owned,
+            f"{owned.holder} ships {listing(item.detail for item in owned.items)} "
+            f"({owned.weight(image)}): tools of {owned.title(image)}, which make nothing that "
+            f"{image.backend} can run",
         )

@@ -73,7 +73,7 @@ def carried(verdicts: Sequence[Verdict], statements: Sequence[PythonImport]) -> 
     """The verdicts, with those broken too whose import runs into a distribution that is broken."""
     reasons: dict[str, str] = {}
     broken = {
-        f"{item.name}=={item.version}"
+        item.owner
         for item in verdicts
         if item.failure is not None and item.failure.kind != "plugin"
     }
@@ -94,7 +94,7 @@ def carried(verdicts: Sequence[Verdict], statements: Sequence[PythonImport]) -> 
                     "which cannot be imported"
                 )
     for verdict in verdicts:
-        reason = reasons.get(f"{verdict.name}=={verdict.version}")
+        reason = reasons.get(verdict.owner)
         if reason is not None:
             verdict = replace(verdict, verdict="broken", reason=reason, by_others=True)
         yield verdict

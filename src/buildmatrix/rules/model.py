@@ -187,6 +187,11 @@ class Verdict:
     #: What fails, where this distribution itself is what is broken.
     failure: Failure | None = field(default=None, metadata=IN_MEMORY)
 
+    @property
+    def owner(self) -> str:
+        """`name==version`, as files name it as their owner."""
+        return f"{self.name}=={self.version}"
+
     def is_about(self, target: str, backend: str) -> bool:
         """Whether it holds for this target of this backend."""
         return self.backend == backend and (not self.targets or target in self.targets)

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from buildmatrix.catalogue.releases import Gap, gap
 from buildmatrix.rules.belonging import title
-from buildmatrix.rules.declared import declaration
-from buildmatrix.rules.findings import finding
+from buildmatrix.rules.declared import declaration, finding_about
 from buildmatrix.rules.fixes import release_fix
 from buildmatrix.rules.model import Finding
 from buildmatrix.rules.subject import Subject
@@ -15,8 +14,8 @@ from buildmatrix.rules.subject import Subject
 
 def check(subject: Subject) -> Iterator[Finding]:
     """Builds for something else, of releases that were never built for this backend's runtime."""
-    own = subject.catalogue.backends.get(subject.backend)
-    if own is None or own.vendor is None:
+    vendor = subject.catalogue.vendor_of(subject.backend)
+    if vendor is None:
         return
     runtime = subject.target.runtime
     for present, match in subject.matches:
@@ -27,16 +26,15 @@ def check(subject: Subject) -> Iterator[Finding]:
             continue
         wanted = title(subject.backend, subject.catalogue)
         wanted += "" if runtime == "any" else f" {runtime}"
-        yield finding(
+        yield finding_about(
             "BM105",
             subject,
+            present,
             f"{present.name} {missing.release} has no build for {wanted}{_instead(missing)}, so "
             f"{present.version} was taken, which is for "
             f"{title(match.backend, subject.catalogue)}",
-            vendor=own.vendor,
-            owner=f"{present.name}=={present.version}",
-            evidence=declaration(present, match, match.vendor or own.vendor),
-            chain=subject.chain_to(present.name) or (str(present),),
+            vendor=vendor,
+            evidence=declaration(present, match, match.vendor or vendor),
             fix=release_fix(subject, present.name, missing),
         )
 

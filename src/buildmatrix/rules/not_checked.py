@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from buildmatrix.phrases import count, listing
+from buildmatrix.rules.declared import finding_about
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.fixes import accept
 from buildmatrix.rules.model import Finding, Fix
@@ -28,13 +29,12 @@ def check(subject: Subject, advisories: Advisories) -> Iterator[Finding]:
 
 
 def _unknown(subject: Subject, present: Present, unchecked: Unchecked, service: str) -> Finding:
-    return finding(
+    return finding_about(
         "BM802",
         subject,
+        present,
         f"{present} could not be checked for known vulnerabilities by {service}: "
         f"{unchecked.reason}",
-        owner=f"{present.name}=={present.version}",
-        chain=subject.chain_to(present.name) or (str(present),),
         fix=Fix(
             "waive",
             f"if nobody publishes advisories about {present.name}, accept it with a [[waive]]",

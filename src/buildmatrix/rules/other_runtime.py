@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from buildmatrix.rules.belonging import title
-from buildmatrix.rules.declared import declaration, sized
-from buildmatrix.rules.findings import finding
+from buildmatrix.rules.declared import declaration, finding_about, sized
 from buildmatrix.rules.fixes import line_fix
 from buildmatrix.rules.model import Finding
 from buildmatrix.rules.subject import Subject
@@ -19,15 +18,14 @@ def check(subject: Subject) -> Iterator[Finding]:
         if line == expected or expected is None or match.vendor is None:
             continue
         name = title(subject.backend, subject.catalogue)
-        yield finding(
+        yield finding_about(
             "BM103",
             subject,
+            present,
             f"{sized(present)} is for {name} {line}, and this target is for {name} {expected}: "
             "libraries of two lines do not work together",
             severity="error" if match.weight == "strong" else "warning",
             vendor=match.vendor,
-            owner=f"{present.name}=={present.version}",
             evidence=declaration(present, match, match.vendor),
-            chain=subject.chain_to(present.name) or (str(present),),
             fix=line_fix(subject, present.name, present.version, expected),
         )

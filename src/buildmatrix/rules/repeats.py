@@ -14,7 +14,8 @@ from buildmatrix.rules.model import SEVERITY_RANK, Finding
 
 #: Rules that say of a distribution by its name what others say by its files.
 _NAMES = ("BM101", "BM104")
-_FILES = ("BM201", "BM203", "BM301", "BM401", "BM501")
+#: Rules about the files of single distributions.
+FILES = ("BM201", "BM203", "BM301", "BM401", "BM501")
 
 
 def without_repeats(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -47,14 +48,14 @@ def _repeats(finding: Finding, other: Finding) -> bool:
         return other.rule == "BM101" or (other.rule == "BM103" and _is_named_for_its_line(other))
     if finding.vendor != other.vendor:
         return False
-    if finding.rule in _FILES:
+    if finding.rule in FILES:
         # What is another backend's as a whole has its files for that.
         return other.rule == "BM101" and other.severity == "error"
     # What the files show is more exact than what the name lets suspect.
     return (
         finding.rule in _NAMES
         and finding.severity == "warning"
-        and other.rule in _FILES
+        and other.rule in FILES
         and finding.fix is not None
         and other.fix is not None
         and finding.fix.text == other.fix.text

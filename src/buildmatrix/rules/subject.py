@@ -47,6 +47,11 @@ class Present:
     def __str__(self) -> str:
         return f"{self.name} {self.version}".rstrip()
 
+    @property
+    def owner(self) -> str:
+        """`name==version`, as files name it as their owner."""
+        return f"{self.name}=={self.version}"
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -197,7 +202,7 @@ class ImageSubject(Subject):
     def verdicts(self) -> Mapping[str, Verdict]:
         """What each distribution (`name==version`) is, by what lies in the image alone."""
         verdicts = verdicts_in(self.tree, self.inventory, self.evidence)
-        return {f"{verdict.name}=={verdict.version}": verdict for verdict in verdicts}
+        return {verdict.owner: verdict for verdict in verdicts}
 
     @cached_property
     def imported_modules(self) -> frozenset[str]:
@@ -208,11 +213,10 @@ class ImageSubject(Subject):
 
     def serves_mostly(self, verdict: Verdict) -> bool:
         """Whether what a distribution holds is for this backend, but for a smaller part."""
-        owner = f"{verdict.name}=={verdict.version}"
         own = total(
             item
             for item in self.evidence
-            if item.distribution == owner
+            if item.distribution == verdict.owner
             and item.backend == self.backend
             and item.weight == "strong"
             and item.kind in HELD

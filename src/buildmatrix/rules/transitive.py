@@ -6,9 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from buildmatrix.locks.model import Lock
-from buildmatrix.rules.model import Verdict
-
-_BAD = ("broken", "bloat")
+from buildmatrix.rules.model import UNFIT, Verdict
 
 
 def through(lock: Lock, verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
@@ -20,7 +18,7 @@ def through(lock: Lock, verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
     by_name = {verdict.name: verdict for verdict in verdicts}
     requires = _requires(lock)
     return tuple(
-        verdict if verdict.verdict in _BAD else _through(verdict, by_name, requires)
+        verdict if verdict.verdict in UNFIT else _through(verdict, by_name, requires)
         for verdict in by_name.values()
     )
 
@@ -38,19 +36,19 @@ def _requires(lock: Lock) -> Mapping[str, Sequence[str]]:
 def _through(
     item: Verdict, by_name: Mapping[str, Verdict], requires: Mapping[str, Sequence[str]]
 ) -> Verdict:
-    #: Who is reached, and the requirement of `one` that leads there.
+    # Who is reached, and the requirement of `item` that leads there.
     reached: dict[str, str] = {name: name for name in requires.get(item.name, ())}
     bad: dict[str, tuple[Verdict, str]] = {}
     for name, first in (queue := list(reached.items())):  # grows while it is walked
         verdict = by_name.get(name)
-        if verdict is not None and verdict.verdict in _BAD:
+        if verdict is not None and verdict.verdict in UNFIT:
             bad.setdefault(verdict.verdict, (verdict, first))
             continue
         for further in requires.get(name, ()):
             if further not in reached and further != item.name:
                 reached[further] = first
                 queue.append((further, first))
-    for kind in _BAD:
+    for kind in reversed(UNFIT):
         if kind in bad:
             worst, first = bad[kind]
             by = "" if first == worst.name else f" by way of {first}"

@@ -12,8 +12,7 @@ from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.runtimes import toolkit_line
 from buildmatrix.phrases import listing
 from buildmatrix.rules.belonging import title
-from buildmatrix.rules.declared import declaration
-from buildmatrix.rules.findings import finding
+from buildmatrix.rules.declared import declaration, finding_about
 from buildmatrix.rules.fixes import line_fix
 from buildmatrix.rules.model import Finding
 from buildmatrix.rules.subject import Present, Subject
@@ -33,17 +32,16 @@ def check(subject: Subject) -> Iterator[Finding]:
     odd = [item for line in sorted(lines) if line != expected for item in lines[line]]
     present, match = min(odd, key=lambda pair: (len(subject.chain_to(pair[0].name)), pair[0].name))
     name = title(subject.backend, subject.catalogue)
-    yield finding(
+    yield finding_about(
         "BM109",
         subject,
+        present,
         f"{name} {' and '.join(sorted(lines, key=int))} are both in this lock: "
         f"{listing(str(item) for item, _ in odd)} beside "
         f"{listing(str(item) for item, _ in lines[expected])} of line {expected}; one process "
         "cannot use both",
         vendor=match.vendor,
-        owner=f"{present.name}=={present.version}",
         evidence=tuple(_evidence(lines)),
-        chain=subject.chain_to(present.name) or (str(present),),
         fix=line_fix(subject, present.name, present.version, expected),
     )
 

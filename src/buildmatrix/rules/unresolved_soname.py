@@ -15,9 +15,10 @@ from buildmatrix.catalogue.names import matches_any
 from buildmatrix.loader.resolution import Needed
 from buildmatrix.phrases import listing
 from buildmatrix.rules.belonging import title
-from buildmatrix.rules.findings import chain_to_file, finding, holder, split_owner
+from buildmatrix.rules.findings import chain_to_file, finding, split_owner
 from buildmatrix.rules.fixes import quoted
 from buildmatrix.rules.model import Finding, Fix, Severity
+from buildmatrix.rules.shipped import holder
 from buildmatrix.rules.subject import ImageSubject
 
 
@@ -134,8 +135,7 @@ def _severity(image: ImageSubject, owner: str | None, needed: Needed) -> Severit
 def _expected(image: ImageSubject, needed: Needed) -> bool:
     """Foreign, injected by the container runtime, or allowed by the policy."""
     owned = library(needed.name, None, image.catalogue)
-    own = image.catalogue.backends.get(image.backend)
-    vendor = own.vendor if own is not None else None
+    vendor = image.catalogue.vendor_of(image.backend)
     if any(match.owned.vendor not in (None, vendor) for match in owned):
         return True
     if any(match.owned.entry.where == "host" for match in owned):

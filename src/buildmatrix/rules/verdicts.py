@@ -242,7 +242,7 @@ def _requiring(
     tree: TreeView, verdicts: Sequence[Verdict], inventory: Inventory
 ) -> Iterator[Verdict]:
     """The verdicts, with that of a build for another backend passed on to what requires it."""
-    bad = {verdict.name for verdict in verdicts if verdict.verdict in ("bloat", "broken")}
+    bad = {verdict.name for verdict in verdicts if verdict.verdict in UNFIT}
     items = {(item.name, item.version): item for item in inventory.distributions}
     for verdict in verdicts:
         builds = [

@@ -12,7 +12,7 @@ from datetime import date
 
 from buildmatrix.catalogue.names import matches, matches_any
 from buildmatrix.errors import Problem, SpecError
-from buildmatrix.rules.findings import fingerprint
+from buildmatrix.rules.findings import run_finding
 from buildmatrix.rules.model import Acceptance, Finding, Fix, Severity
 from buildmatrix.rules.registry import BY_CODE
 from buildmatrix.spec.model import Waiver
@@ -124,18 +124,14 @@ def _stale(
 
 
 def _finding(waiver: Waiver, severity: Severity, message: str, advice: str) -> Finding:
-    rule = BY_CODE["BM901"]
-    identity = "|".join((waiver.rule, *waiver.select, waiver.distribution or "", waiver.path or ""))
-    return Finding(
-        rule=rule.code,
-        name=rule.name,
+    return run_finding(
+        "BM901",
+        message,
         severity=severity,
-        target="",
-        backend="",
-        vendor=None,
-        message=message,
         path=waiver.position.file,
-        chain=(str(waiver.position),),
+        place=str(waiver.position),
+        identity="|".join(
+            (waiver.rule, *waiver.select, waiver.distribution or "", waiver.path or "")
+        ),
         fix=Fix("waive", advice),
-        fingerprint=fingerprint(rule.code, "", None, identity, None),
     )

@@ -11,8 +11,7 @@ from buildmatrix.catalogue.model import DistributionMatch
 from buildmatrix.catalogue.runtimes import built_for
 from buildmatrix.locks.plan import index_of
 from buildmatrix.rules import default_build, foreign_local_version
-from buildmatrix.rules.declared import declaration, sized
-from buildmatrix.rules.findings import finding
+from buildmatrix.rules.declared import declaration, finding_about, sized
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.subject import Present, Subject
 
@@ -31,14 +30,13 @@ def check(subject: Subject) -> Iterator[Finding]:
         if strayed is None:
             continue
         wanted, instead = strayed
-        yield finding(
+        yield finding_about(
             "BM108",
             subject,
+            present,
             f"{sized(present)} {instead}, and this target takes its family from {wanted}",
             vendor=match.vendor,
-            owner=f"{present.name}=={present.version}",
             evidence=declaration(present, match, match.vendor) if match.vendor else (),
-            chain=subject.chain_to(present.name) or (str(present),),
             fix=Fix(
                 "index",
                 f"lock again with `buildmatrix lock`; where nothing changes, name {present.name} "
