@@ -92,7 +92,7 @@ _CHAINS, _DRAWN = "drawings.drawing:of_answer", "drawings.drawing:without_secret
 #: Of a `reports.why.model.Answer`.
 WHY = (
     Format("text", "why.text:render", STYLED, _TERMINAL),
-    Format("json", "why.json:render", JSON),
+    Format("json", _JSON, JSON, (), "why.document:of_answer"),
     Format("dot", "drawings.dot:render", MARKUP, (), _CHAINS),
     Format("mermaid", "drawings.mermaid:render", LINES, (), _CHAINS),
     Format("svg", "drawings.svg:render", MARKUP, (), _CHAINS),

@@ -1,7 +1,8 @@
 """The JSON form of a document, which is that of its data classes, field by field; and its schema.
 
 The first field of a document is `schema`, which names its form. A field that is not in the JSON
-form, or not always, says so itself (`IN_MEMORY`, `IF_KNOWN`).
+form, or not always, says so itself (`IN_MEMORY`, `IF_KNOWN`). A key that is a keyword of Python has
+an underscore behind it as a field (`from_`).
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ def plain(value: Any) -> Any:
         names, optional = _names(type(value))
         held = ((name, getattr(value, name)) for name in names)
         return {
-            name: plain(item) for name, item in held if item is not None or name not in optional
+            name.removesuffix("_"): plain(item)
+            for name, item in held
+            if item is not None or name not in optional
         }
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}

@@ -33,7 +33,7 @@ def embedded(
             item.vendor,
             item.backend,
             name,
-            item.path,
+            path=item.path,
             section=_section(item, sections),
             offset=item.offset,
             size=item.size,

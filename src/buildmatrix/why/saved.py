@@ -119,8 +119,8 @@ class _FindingGraphBuilder:
         name, _, marks = item.detail.partition(" (") if static else (item.backend, "", "")
         section = None if static else item.detail.partition(":")[0]
         copy = Embedded(
-            item.kind, item.vendor, item.backend, name, item.path, section, item.offset, item.size,
-            item.architectures, tuple(filter(None, marks.rstrip(")").split(", "))),
+            item.kind, item.vendor, item.backend, name, section, item.offset, item.size,
+            item.architectures, tuple(filter(None, marks.rstrip(")").split(", "))), path=item.path,
         )  # fmt: skip
         id = f"embedded:{item.backend}:{item.detail}:{item.path}"
         label = f"{name}, linked statically" if static else f"device code: {item.backend} {section}"

@@ -53,12 +53,12 @@ def _readable(subjects: Sequence[AnsweredNode]) -> tuple[AnsweredNode, ...]:
     """The symbols of all of them as people write them."""
     from buildmatrix.symbols.demangle import demangled
 
-    names = {name for subject in subjects for use in _uses(subject) for name in use.symbols}
+    names = {name for subject in subjects for use in _uses(subject) for name in use.names}
     ordered = sorted(names)
     readable = dict(zip(ordered, demangled(ordered), strict=True))
 
     def readable_use(use: Use) -> Use:
-        return replace(use, symbols=tuple(readable[name] for name in use.symbols))
+        return replace(use, names=tuple(readable[name] for name in use.names))
 
     return tuple(
         replace(
@@ -132,7 +132,7 @@ class _SymbolReader:
         ordered = sorted(
             names, key=lambda name: (name.startswith(("_Z", "_R")), name.startswith("_"), name)
         )
-        return Use(binary, edge.text, tuple(ordered[:MOST_SYMBOLS]), len(ordered))
+        return Use(binary, edge.text, len(ordered), tuple(ordered[:MOST_SYMBOLS]))
 
     def _symbols(self, id: str) -> Symbols | None:
         if id not in self._symbols_by_id:

@@ -10,9 +10,14 @@ from graph_cases import SITE, binary, distribution, elf, flat, one, text_of, why
 
 from buildmatrix.elf.model import Section
 from buildmatrix.inventory.model import Buried, Inventory, Layer, Link
-from buildmatrix.reports.why import json as why_json
+from buildmatrix.reports.formats import WHY, Destination, by_name
+from buildmatrix.reports.why.model import Answer
 
 CUDART = "nvidia/cuda_runtime/lib/libcudart.so.12"
+
+
+def json_of(answer: Answer) -> str:
+    return by_name(WHY, "json").render(answer, Destination())
 
 
 def tree() -> Inventory:
@@ -113,7 +118,7 @@ def test_a_pattern_that_means_thousands_tells_some_and_sums_up_the_rest() -> Non
     }
     assert "and 4994 more" in told
     assert len(told) < 5000
-    assert '"matches": 5000' in why_json.render(answered)
+    assert '"matches": 5000' in json_of(answered)
 
 
 def test_no_line_is_wider_than_the_terminal() -> None:
@@ -157,7 +162,7 @@ def test_a_word_that_nobody_reads_to_its_end_is_cut() -> None:
     tree = Inventory(binaries=(binary("x.so", elf(name)),))
     answered = why(tree, "libcudart*")
     assert max(map(len, text_of(answered).splitlines())) < 300
-    assert name in why_json.render(answered)
+    assert name in json_of(answered)
 
 
 def hidden() -> Inventory:
@@ -179,7 +184,7 @@ def hidden() -> Inventory:
 def test_what_a_later_layer_hides_is_told_by_its_name(word: str, number: int) -> None:
     answered = why(hidden(), word)
     assert len(answered.question.buried) == number
-    assert len(json.loads(why_json.render(answered))["hidden"]) == number
+    assert len(json.loads(json_of(answered))["hidden"]) == number
 
 
 def test_who_brought_and_who_deleted_what_is_hidden_is_told() -> None:

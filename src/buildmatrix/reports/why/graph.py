@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Literal
 
 from buildmatrix.inventory.model import Buried, Layer
+from buildmatrix.rules.model import IN_MEMORY
 
 #: `line` a requirement line of a file; `distribution`; `file` an ELF object, a file of device code
 #: or a link; `python` a Python file that loads libraries; `library` a name that no file of the
@@ -52,9 +53,7 @@ class Embedded:
     vendor: str
     backend: str
     #: What was linked in: `cudart`; for device code the container's format.
-    name: str
-    #: The file that holds it.
-    path: str
+    name: str = field(metadata=IN_MEMORY)
     section: str | None = None
     #: Offset in the file of the first mark or entry.
     offset: int | None = None
@@ -62,6 +61,8 @@ class Embedded:
     architectures: tuple[str, ...] = ()
     #: Marks, sections and names that prove it.
     marks: tuple[str, ...] = ()
+    #: The file that holds it.
+    path: str = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

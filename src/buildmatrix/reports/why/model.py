@@ -53,11 +53,11 @@ class Use:
 
     #: Path of the binary, and its NEEDED entry.
     binary: str
-    name: str
-    #: Symbols that the binary imports and the library defines, as people write them; sorted.
-    symbols: tuple[str, ...] = ()
-    #: How many there are; `symbols` may hold the first of them only.
+    needed: str
+    #: How many symbols the binary imports that the library defines.
     count: int = 0
+    #: The first of them, as people write them; sorted.
+    names: tuple[str, ...] = ()
     #: Why it is not known.
     unread: str | None = None
 

@@ -308,7 +308,7 @@ def _symbols(use: Use) -> str:
     if use.unread is not None:
         return f"not known: {use.unread}"
     if not use.count:
-        return f"none: {use.binary} does not use its link to {use.name}"
-    return listing(use.symbols[:_SHOWN], _SHOWN) + (
+        return f"none: {use.binary} does not use its link to {use.needed}"
+    return listing(use.names[:_SHOWN], _SHOWN) + (
         f" and {use.count - _SHOWN} more" if use.count > _SHOWN else ""
     )

@@ -1,0 +1,233 @@
+"""The answer of `why` as its JSON form has it: what the graph names by ids is written out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from buildmatrix.reports.why import words
+from buildmatrix.reports.why.graph import Edge, EdgeKind, Embedded, Graph, Node, NodeKind
+from buildmatrix.reports.why.model import Answer, AnsweredNode, Chain, State, Use
+
+
+@dataclass(frozen=True, slots=True)
+class LayerOrigin:
+    """A layer of an image, and where its instruction stands."""
+
+    index: int
+    digest: str
+    instruction: str
+    #: `Dockerfile:12`, or the base image.
+    place: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenFiles:
+    """What one layer brought and a later one deleted or replaced."""
+
+    path: str
+    files: int
+    size: int
+    names: tuple[str, ...]
+    replaced: bool
+    layer: LayerOrigin | None
+    by: LayerOrigin | None
+
+
+@dataclass(frozen=True)
+class NamedNode:
+    """A node of the graph by its name."""
+
+    kind: NodeKind
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ChainStart(NamedNode):
+    """The node that a chain begins with, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class EdgeDetails:
+    """Why one node leads to another; see `reports.why.graph.Edge`."""
+
+    reason: str
+    edge: EdgeKind
+    written: str
+    condition: str
+    rule: str | None
+    by: str | None
+    folder: str | None
+    searched: tuple[str, ...]
+    at: str | None
+    offset: int | None
+    certain: bool
+
+
+# The fields of the last base come first.
+
+
+@dataclass(frozen=True)
+class ChainHop(EdgeDetails, NamedNode):
+    """A node that a chain goes on to, and the edge that leads to it."""
+
+
+@dataclass(frozen=True)
+class EdgeSource:
+    """The name of the node that an edge leaves."""
+
+    from_: str
+
+
+@dataclass(frozen=True)
+class IncomingEdge(EdgeDetails, EdgeSource):
+    """An edge to the node that was asked about."""
+
+
+@dataclass(frozen=True)
+class NodeDetails(NamedNode):
+    """A node that was asked about."""
+
+    size: int
+    names: tuple[str, ...]
+    distribution: str | None
+    layer: LayerOrigin | None
+    copy: Embedded | None
+
+
+@dataclass(frozen=True)
+class NodeAnswer(NodeDetails):
+    """How one gets to a node; see `reports.why.model.AnsweredNode`."""
+
+    state: State
+    chains: tuple[tuple[NamedNode, ...], ...]
+    found: int
+    more: bool
+    brought: tuple[NamedNode, ...] | None
+    claims: tuple[str, ...]
+    links: tuple[IncomingEdge, ...]
+    opens: tuple[IncomingEdge, ...]
+    symbols: Use | None
+    uses: tuple[Use, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSummary:
+    """What was asked."""
+
+    text: str
+    kind: str
+    #: How many nodes it means.
+    matches: int
+
+
+@dataclass(frozen=True, slots=True)
+class WhyDocument:
+    """Everything that `why` says."""
+
+    schema: Literal["buildmatrix/why/1"] = field(default="buildmatrix/why/1", kw_only=True)
+    source: str
+    question: QuestionSummary
+    answers: tuple[NodeAnswer, ...]
+    others: tuple[NodeDetails, ...]
+    near: tuple[str, ...]
+    hidden: tuple[HiddenFiles, ...]
+    notes: tuple[str, ...]
+
+
+def of_answer(answer: Answer) -> WhyDocument:
+    """The document that an answer makes."""
+    graph, question = answer.graph, answer.question
+    return WhyDocument(
+        answer.source,
+        QuestionSummary(question.text, question.kind, len(question.nodes)),
+        tuple(_answer(graph, subject) for subject in answer.subjects),
+        tuple(_node(graph, node) for node in answer.left_out),
+        question.near,
+        tuple(
+            HiddenFiles(
+                buried.path,
+                buried.files,
+                buried.size,
+                buried.names,
+                buried.replaced,
+                _layer(graph, buried.layer),
+                _layer(graph, buried.by),
+            )
+            for buried in question.buried
+        ),
+        answer.notes,
+    )
+
+
+def _answer(graph: Graph, subject: AnsweredNode) -> NodeAnswer:
+    return NodeAnswer(
+        **vars(_node(graph, subject.node)),
+        state=subject.state,
+        chains=tuple(_chain(graph, chain) for chain in subject.chains),
+        found=subject.count,
+        more=subject.more,
+        brought=_chain(graph, subject.brought) if subject.brought is not None else None,
+        claims=tuple(claim.label for claim in subject.claims),
+        links=tuple(_incoming(graph, edge) for edge in subject.links),
+        opens=tuple(_incoming(graph, edge) for edge in subject.opens),
+        symbols=subject.use,
+        uses=subject.uses,
+    )
+
+
+def _node(graph: Graph, node: Node) -> NodeDetails:
+    owner = graph.nodes.get(node.owner or "")
+    return NodeDetails(
+        node.kind,
+        node.label,
+        node.text,
+        node.size,
+        node.names,
+        owner.label if owner is not None else None,
+        _layer(graph, node.layer),
+        node.embedded,
+    )
+
+
+def _layer(graph: Graph, index: int | None) -> LayerOrigin | None:
+    if index is None or not 0 <= index < len(graph.layers):
+        return None
+    layer = graph.layers[index]
+    place = words.place(graph, index) or None
+    return LayerOrigin(index, layer.digest, layer.instruction, place)
+
+
+def _chain(graph: Graph, chain: Chain) -> tuple[NamedNode, ...]:
+    start = chain.start
+    reason = words.beginning(graph, start)
+    hops = ((graph.nodes[edge.target], edge) for edge in chain.edges)
+    return (
+        ChainStart(start.kind, start.label, start.text, reason),
+        *(ChainHop(node.kind, node.label, node.text, **_details(edge)) for node, edge in hops),
+    )
+
+
+def _incoming(graph: Graph, edge: Edge) -> IncomingEdge:
+    return IncomingEdge(graph.nodes[edge.source].label, **_details(edge))
+
+
+def _details(edge: Edge) -> dict[str, Any]:
+    return vars(
+        EdgeDetails(
+            words.reason(edge),
+            edge.kind,
+            edge.text,
+            edge.condition,
+            edge.rule,
+            edge.by,
+            edge.folder,
+            edge.searched,
+            edge.at,
+            edge.offset,
+            edge.certain,
+        )
+    )
