@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from buildmatrix.text import printable
 
@@ -34,6 +34,11 @@ def rich(text: str) -> str:
     return "".join(
         f"`{printable(part)}`" if is_code else plain(part) for part, is_code in _parts(text)
     )
+
+
+def chain(links: Iterable[str]) -> str:
+    """A chain from a requirement down to a file, with arrows between its links."""
+    return " &rarr; ".join(map(plain, links))
 
 
 def _parts(text: str) -> Iterator[tuple[str, bool]]:

@@ -31,8 +31,8 @@ def check(image: ImageSubject) -> Iterator[Finding]:
     twice = sorted(base.keys() & wheels.keys())
     below = [item for name in twice for item in base[name]]
     above = [item for name in twice for item in wheels[name]]
-    in_vain = min(total(below), total(above))
-    if in_vain <= image.policy.bloat_threshold:
+    wasted_bytes = min(total(below), total(above))
+    if wasted_bytes <= image.policy.bloat_threshold:
         return
     below.sort(key=lambda item: (-item.size, item.path))
     above.sort(key=lambda item: (-item.size, item.path))
@@ -45,7 +45,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         f"{count(len(twice), 'library').replace('librarys', 'libraries')} of "
         f"{title(image.backend, image.catalogue)} are there twice: {size(total(below))} from the "
         f"base image ({listing(item.path for item in below)}) and {size(total(above))} from "
-        f"{owners}; a process loads one of each, so {size(in_vain)} are wasted",
+        f"{owners}; a process loads one of each, so {size(wasted_bytes)} are wasted",
         vendor=below[0].vendor,
         path=below[0].path,
         evidence=(*below, *above),

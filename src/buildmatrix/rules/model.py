@@ -127,6 +127,11 @@ class Finding:
         return target == self.target or target in self.also
 
     @property
+    def label(self) -> str:
+        """The distribution that it is about, with its version; empty for none."""
+        return " ".join(part for part in (self.distribution, self.version) if part)
+
+    @property
     def distributions(self) -> tuple[str, ...]:
         """Names of all distributions that it is about: those that own one path are several."""
         return tuple(self.distribution.split(", ")) if self.distribution else ()

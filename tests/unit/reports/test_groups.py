@@ -17,7 +17,7 @@ from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.markdown import rich
 from buildmatrix.reports.run import html, markdown, table
 from buildmatrix.reports.run.cures import cures, headline
-from buildmatrix.reports.run.groups import groups, who
+from buildmatrix.reports.run.groups import groups
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.reports.run.saved import read
 from buildmatrix.rules.model import AuditTotals, Finding, Fix, SpecChange, TargetResult, Trial
@@ -307,7 +307,7 @@ def test_the_page_groups_as_the_table_does_and_still_has_every_finding() -> None
         for said in (*group.messages, *group.cures(audited=True)):
             assert escape(said.text) in page
     for one in made.findings:
-        assert f"<td>{one.target}</td><td>{who(one)}</td><td>{escape(one.message)}</td>" in page
+        assert f"<td>{one.target}</td><td>{one.label}</td><td>{escape(one.message)}</td>" in page
 
 
 def test_a_saved_report_is_grouped_alike(tmp_path: Path) -> None:

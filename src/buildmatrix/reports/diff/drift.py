@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from buildmatrix.phrases import count, listing
-from buildmatrix.reports.diff.drifts import Drift, Drifts, Pinned
-from buildmatrix.reports.markdown import plain
+from buildmatrix.reports.diff.drifts import Drift, Drifts
+from buildmatrix.reports.markdown import chain, plain
 from buildmatrix.reports.terminal import Painter, wrapped
 from buildmatrix.text import printable
 
@@ -50,11 +50,7 @@ def _versions(drift: Drift, width: int, every: bool) -> Iterator[str]:
     for pinned in drift.pinned:
         targets = listing(pinned.targets, len(pinned.targets) if every else MOST_TARGETS)
         yield f"  {printable(pinned.version.ljust(wide))}  {printable(targets)}"
-        yield from wrapped(_chain(pinned, " -> "), width, " " * (wide + 4))
-
-
-def _chain(pinned: Pinned, arrow: str) -> str:
-    return arrow.join(pinned.chain)
+        yield from wrapped(" -> ".join(pinned.chain), width, " " * (wide + 4))
 
 
 def summary(drifts: Drifts) -> str:
@@ -77,8 +73,7 @@ def render_markdown(drifts: Drifts, *, every: bool = False) -> str:
         lines.append(f"- **{plain(drift.name)}**")
         for pinned in drift.pinned:
             targets = listing(pinned.targets, len(pinned.targets) if every else MOST_TARGETS)
-            chain = " &rarr; ".join(plain(link) for link in pinned.chain)
-            lines.append(f"  - {plain(pinned.version)} on {plain(targets)}: {chain}")
+            lines.append(f"  - {plain(pinned.version)} on {plain(targets)}: {chain(pinned.chain)}")
     if len(bare) > MOST and not every:
         lines.append(f"- and {len(bare) - MOST} more; `--all` lists them")
     if meant:

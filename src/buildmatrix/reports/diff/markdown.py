@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from buildmatrix.reports.diff.model import Comparison, FindingChange
-from buildmatrix.reports.diff.words import Block, blocks, end, summary
-from buildmatrix.reports.markdown import plain
-
-#: Findings that are told without `--all`.
-MOST_FINDINGS = 20
-_UNREAD = 10
-_WORDS = {"added": "new", "removed": "gone", "changed": "changed"}
+from buildmatrix.reports.diff.words import (
+    FINDING_WORDS,
+    MOST_FINDINGS,
+    MOST_UNREAD,
+    Block,
+    blocks,
+    end,
+    summary,
+)
+from buildmatrix.reports.markdown import chain, plain
 
 
 def render(comparison: Comparison, *, every: bool = False) -> str:
@@ -36,7 +39,7 @@ def _lines(comparison: Comparison, every: bool) -> Iterator[str]:
     for block in blocks(comparison, every=every):
         yield from _block(block)
     for side in (comparison.before, comparison.after):
-        shown = side.unread if every else side.unread[:_UNREAD]
+        shown = side.unread if every else side.unread[:MOST_UNREAD]
         for item in shown:
             yield f"- not read in {plain(side.source)}: {plain(item.path)}: {plain(item.why)}"
         if len(side.unread) > len(shown):
@@ -47,7 +50,7 @@ def _lines(comparison: Comparison, every: bool) -> Iterator[str]:
 
 def _finding(change: FindingChange) -> Iterator[str]:
     finding = change.finding
-    word = _WORDS[change.change]
+    word = FINDING_WORDS[change.change]
     severity: str = "accepted" if finding.waived is not None else finding.severity
     if change.before is not None and change.after is not None:
         before: str = "accepted" if change.before.waived is not None else change.before.severity
@@ -58,7 +61,7 @@ def _finding(change: FindingChange) -> Iterator[str]:
     if change.change == "removed":
         return
     if finding.chain:
-        yield f"  <br>{' &rarr; '.join(plain(link) for link in finding.chain)}"
+        yield f"  <br>{chain(finding.chain)}"
     if finding.waived is not None:
         yield f"  <br>accepted: {plain(finding.waived)}"
     elif finding.fix is not None:

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from buildmatrix.reports.diff.model import Comparison, FindingChange
-from buildmatrix.reports.diff.words import Block, ChangeRow, blocks, end, summary
+from buildmatrix.reports.diff.words import (
+    FINDING_WORDS,
+    MOST_FINDINGS,
+    MOST_UNREAD,
+    Block,
+    ChangeRow,
+    blocks,
+    end,
+    summary,
+)
 from buildmatrix.reports.terminal import Painter, Style, wrapped
 from buildmatrix.rules.model import Finding
 from buildmatrix.text import printable
 
-#: Findings that are told without `--all`.
-MOST_FINDINGS = 20
-_UNREAD = 10
-_WORDS = {"added": "new", "removed": "gone", "changed": "changed"}
 #: What came, what went, what changed.
 SIGN_STYLES: dict[str, Style] = {"+": "green", "-": "red", "~": "yellow"}
 
@@ -57,14 +62,13 @@ def _findings(
 
 def _finding(change: FindingChange, width: int, paint: Painter) -> list[str]:
     finding = change.finding
-    word = _WORDS[change.change]
+    word = FINDING_WORDS[change.change]
     style: Style = "dim"
     if change.change != "removed" and finding.waived is None:
         style = "red" if finding.severity == "error" else "yellow"
-    who = " ".join(part for part in (finding.distribution, finding.version) if part)
     severity = _severity(change)
     title = f"  {paint(f'{word} {severity}', style, 'bold')} {finding.rule} {finding.name}"
-    lines = [f"{title}  {printable(who)}".rstrip()]
+    lines = [f"{title}  {printable(finding.label)}".rstrip()]
     lines += wrapped(finding.message, width, "    ")
     if change.change != "removed":
         if finding.chain:
@@ -116,7 +120,7 @@ def _unread(comparison: Comparison, paint: Painter, every: bool) -> Iterator[lis
             continue
         shown: Sequence[str] = [
             f"  {printable(item.path)}: {printable(item.why)}"
-            for item in (side.unread if every else side.unread[:_UNREAD])
+            for item in (side.unread if every else side.unread[:MOST_UNREAD])
         ]
         more = len(side.unread) - len(shown)
         yield [

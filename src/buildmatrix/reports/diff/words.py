@@ -19,8 +19,10 @@ from buildmatrix.reports.diff.model import (
     VerdictChange,
 )
 
-#: Entries of one kind that are told without `--all`.
-MOST = 30
+#: Entries of one kind, findings, and what was not read, that are shown without `--all`.
+MOST, MOST_FINDINGS, MOST_UNREAD = 30, 20, 10
+#: How a change of a finding is named.
+FINDING_WORDS: dict[Change, str] = {"added": "new", "removed": "gone", "changed": "changed"}
 SIGNS: dict[Change, str] = {"added": "+", "removed": "-", "changed": "~"}
 #: Characters of an instruction or a value.
 _LONGEST = 120

@@ -122,11 +122,6 @@ def cure_text(findings: Sequence[Finding], *, audited: bool) -> str:
     return _filled(_neutral(text, first.backend), backends)
 
 
-def who(finding: Finding) -> str:
-    """The distribution that a finding is about, with its version; empty for none."""
-    return " ".join(part for part in (finding.distribution, finding.version) if part)
-
-
 def named(targets: Sequence[str], everything: Sequence[str]) -> str:
     """Targets by their names; `all 9 targets` where they are many and all."""
     if len(targets) > _NAMED and set(everything) <= set(targets):
@@ -227,8 +222,8 @@ def _group(alike: tuple[Finding, ...], report_targets: Sequence[str]) -> Finding
         names.extend(about)
         backends[first.backend] = None
     first = ordered[0]
-    others = dict.fromkeys(filter(None, (who(finding) or finding.path for finding in ordered)))
-    others.pop(who(first) or first.path or "", None)
+    others = dict.fromkeys(filter(None, (finding.label or finding.path for finding in ordered)))
+    others.pop(first.label or first.path or "", None)
     return FindingGroup(
         first,
         ordered,
@@ -261,7 +256,7 @@ def _with_it(of_one_target: Sequence[Finding]) -> str:
         return ""
     total = sum(map(_weight, of_one_target))
     together = f" ({size(total)} together)" if total else ""
-    names = (who(finding) or finding.path or "" for finding in rest)
+    names = (finding.label or finding.path or "" for finding in rest)
     return f"with it{together}: {listing(names, 30)}"
 
 

@@ -14,7 +14,7 @@ from importlib import resources
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.phrases import count, size
-from buildmatrix.reports.run.groups import FindingGroup, groups, named, whereabouts, who
+from buildmatrix.reports.run.groups import FindingGroup, groups, named, whereabouts
 from buildmatrix.reports.run.model import Report, state_of, steps, targets_in
 from buildmatrix.rules.baseline import is_from_baseline
 from buildmatrix.rules.model import Finding, GateState, TargetResult
@@ -72,9 +72,8 @@ def render(report: Report) -> str:
         totals=_totals(report),
         sections=_sections(report),
         ids=[target.id for target in report.targets],
-        audited=any(target.audit is not None for target in report.targets),
+        audited=report.is_audit,
         named=named,
-        who=who,
         whereabouts=whereabouts(report),
         patches=_patches,
         evidence=_evidence,

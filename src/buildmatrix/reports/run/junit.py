@@ -106,9 +106,11 @@ def _distribution(target: str, verdict: Verdict) -> ET.Element:
 
 
 def _finding(target: str, finding: Finding) -> ET.Element:
-    who = " ".join(part for part in (finding.distribution, finding.version) if part)
     case = _case(
-        target, " ".join(part for part in (finding.rule, finding.name, who or finding.path) if part)
+        target,
+        " ".join(
+            part for part in (finding.rule, finding.name, finding.label or finding.path) if part
+        ),
     )
     place = requirement_line(finding)
     if place is not None:

@@ -15,7 +15,7 @@ from buildmatrix.reports.run.groups import FindingGroup, SharedText, by_text, gr
 from buildmatrix.reports.run.markdown_group import group_lines
 from buildmatrix.reports.run.model import FixesTried, Report, left_out, state_of, steps
 from buildmatrix.reports.run.summary import summary, unsettled
-from buildmatrix.reports.run.wasted import in_vain, uncertain_words
+from buildmatrix.reports.run.wasted import uncertain_words, wasted_texts
 from buildmatrix.rules.model import GateState, TargetResult, Trial
 
 _STATES: dict[GateState, str] = {
@@ -48,8 +48,7 @@ def _body(report: Report) -> Iterator[str]:
         return
     ids = [target.id for target in report.targets]
     finding_groups = groups(report.findings, ids)
-    audited = any(target.audit is not None for target in report.targets)
-    offered = cures(report.findings, ids, audited=audited)
+    offered = cures(report.findings, ids, audited=report.is_audit)
     number = {cure.key: place for place, cure in enumerate(offered[:_CURES], 1)}
     start = [f"**{summary(report, finding_groups)}**", "", *_to_do(report, offered)]
     yield from start
@@ -84,8 +83,7 @@ def _to_do(report: Report, offered: Sequence[Cure]) -> Iterator[str]:
     if not offered:
         return
     untried = any(not cure.works for cure in offered) and report.fixes is None
-    audited = any(target.audit is not None for target in report.targets)
-    hint = "; `audit --fix --dry-run` tries the fixes" if untried and audited else ""
+    hint = "; `audit --fix --dry-run` tries the fixes" if untried and report.is_audit else ""
     ids = [target.id for target in report.targets]
     yield f"**{headline(offered, len(unsettled(report)))}**{hint}"
     yield ""
@@ -99,7 +97,7 @@ def _to_do(report: Report, offered: Sequence[Cure]) -> Iterator[str]:
 
 
 def _targets(report: Report) -> Iterator[str]:
-    if any(target.audit is not None for target in report.targets):
+    if report.is_audit:
         yield from _audited(report)
     elif report.targets:
         columns = steps(report.targets)
@@ -125,7 +123,6 @@ def _items(
     report: Report, finding_groups: Sequence[FindingGroup], number: Mapping[str, int]
 ) -> Iterator[Iterable[str]]:
     """Everything below the table, one item of the list at a time, the worst first."""
-    audited = any(target.audit is not None for target in report.targets)
     ids = [target.id for target in report.targets]
     errors = by_text(
         (target.id, target.error) for target in report.targets if target.error is not None
@@ -133,8 +130,8 @@ def _items(
     for shared in errors:
         yield _error(shared, ids, _ERROR)
     for group in finding_groups:
-        yield group_lines(group, ids, audited=audited, number=number)
-    for shared in in_vain(report) if audited else ():
+        yield group_lines(group, ids, audited=report.is_audit, number=number)
+    for shared in wasted_texts(report) if report.is_audit else ():
         yield (f"- {plain(named(shared.targets, ids))}: {plain(shared.text)}",)
     for item in report.unread:
         yield (f"- not read: {plain(item.path)}: {plain(item.why)}",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from buildmatrix.reports.markdown import plain, rich
+from buildmatrix.reports.markdown import chain, plain, rich
 from buildmatrix.reports.run.groups import FindingGroup, SharedText, cure_key, enumerated, named
 
 
@@ -35,7 +35,7 @@ def group_lines(
         if shared.more:
             yield f"  <br>{plain(shared.more)}"
     if item.chain:
-        yield f"  <br>{' &rarr; '.join(plain(link) for link in item.chain)}"
+        yield f"  <br>{chain(item.chain)}"
     if item.waived is not None:
         yield f"  <br>accepted: {plain(item.waived)}"
         return

@@ -109,6 +109,11 @@ class Report:
     fixes: FixesTried | None = field(default=None, metadata=IF_KNOWN)
     diff: Difference | None = field(default=None, metadata=IF_KNOWN)
 
+    @property
+    def is_audit(self) -> bool:
+        """Whether some target was audited, before anything was built."""
+        return any(target.audit is not None for target in self.targets)
+
 
 def assemble(
     subject: str,

@@ -14,12 +14,11 @@ from buildmatrix.reports.run.groups import (
     named,
     verdicts,
     whereabouts,
-    who,
 )
 from buildmatrix.reports.run.model import Report, left_out, state_of, steps
 from buildmatrix.reports.run.summary import summary, unsettled
 from buildmatrix.reports.run.table_states import STATES
-from buildmatrix.reports.run.wasted import in_vain
+from buildmatrix.reports.run.wasted import wasted_texts
 from buildmatrix.reports.terminal import Painter, Style, wrapped
 from buildmatrix.rules.model import Severity, TargetResult, Verdict
 from buildmatrix.text import printable
@@ -34,23 +33,19 @@ _SHOWN_UNREAD = 10
 
 def render(report: Report, *, width: int, color: bool) -> str:
     """The report as text, wrapped at `width` columns; chains and names are never cut."""
-    paint = Painter(color)
+    paint, width = Painter(color), max(width, 40)
     finding_groups = groups(report.findings, [target.id for target in report.targets])
     blocks = [
         *([_targets(report, paint)] if report.targets else []),
-        *_findings(report, finding_groups, max(width, 40), paint),
-        *_bad_distributions(report, max(width, 40), paint),
+        *_findings(report, finding_groups, width, paint),
+        *_bad_distributions(report, width, paint),
         *_unread(report, paint),
-        _smoke_not_run(report, max(width, 40), paint),
-        wrapped(table_audit.not_certain(report), max(width, 40)),
-        [line for text in left_out(report) for line in wrapped(text, max(width, 40))],
-        *table_fixes.fixes(report, max(width, 40), paint),
+        _smoke_not_run(report, width, paint),
+        wrapped(table_audit.not_certain(report), width),
+        [line for text in left_out(report) for line in wrapped(text, width)],
+        *table_fixes.fixes(report, width, paint),
         [_summary(report, finding_groups, paint)],
-        *(
-            revision_table.changes(report.diff, max(width, 40), paint)
-            if report.diff is not None
-            else ()
-        ),
+        *(revision_table.changes(report.diff, width, paint) if report.diff is not None else ()),
     ]
     return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
 
@@ -94,10 +89,9 @@ def _findings(
     report: Report, finding_groups: Sequence[FindingGroup], width: int, paint: Painter
 ) -> Iterator[list[str]]:
     """What is said of the same targets stands together, what is about most of them first."""
-    audited = any(result.audit is not None for result in report.targets)
     ids = [result.id for result in report.targets]
     about: dict[tuple[str, ...], list[str]] = {}
-    for brought in in_vain(report) if audited else ():
+    for brought in wasted_texts(report) if report.is_audit else ():
         about.setdefault(brought.targets, []).extend(wrapped(brought.text, width, _INDENT))
     for target in report.targets:
         if target.error is not None:
@@ -108,7 +102,7 @@ def _findings(
     for targets, same in blocks.items():
         lines = about.setdefault(targets, [])
         for group, after in zip_longest(same, same[1:]):
-            lines += _block(group, after, ids, width, paint, audited=audited)
+            lines += _block(group, after, ids, width, paint, audited=report.is_audit)
 
     def place(targets: tuple[str, ...]) -> tuple[int, int]:
         return -len(targets), ids.index(targets[0]) if targets[0] in ids else len(ids)
@@ -146,7 +140,7 @@ def _block(
     word = "waived" if first.waived is not None else first.severity
     style: Style = "dim" if first.waived is not None else _SEVERITIES[first.severity]
     title = f"{_INDENT}{paint(word, style, 'bold')} {first.rule} {paint(first.name, 'bold')}"
-    lines = [f"{title}  {printable(who(first))}".rstrip()]
+    lines = [f"{title}  {printable(first.label)}".rstrip()]
     for shared in group.messages:
         lines += wrapped(_of(shared, group.messages, ids) + shared.text, width, inner)
         lines += wrapped(shared.more, width, inner)
@@ -199,13 +193,12 @@ def _bad_distributions(report: Report, width: int, paint: Painter) -> Iterator[l
         if finding.severity != "note"
         for target in ("", finding.target, *finding.also)
     }
-    audited = any(target.audit is not None for target in report.targets)
     bad = [
         verdict
         for verdict in report.distributions
         if verdict.verdict != "ok"
         and not (
-            audited
+            report.is_audit
             and all(
                 (verdict.name, verdict.version, verdict.backend, target) in with_findings
                 for target in verdict.targets or ("",)

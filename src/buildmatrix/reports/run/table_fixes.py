@@ -17,8 +17,9 @@ def fixes(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
     """The patch, what it saves, and what was not tried."""
     tried = report.fixes
     if tried is None:
-        audited = any(target.audit is not None for target in report.targets)
-        if audited and any(f.fix and f.fix.changes and f.waived is None for f in report.findings):
+        if report.is_audit and any(
+            f.fix and f.fix.changes and f.waived is None for f in report.findings
+        ):
             yield [paint("`--fix --dry-run` tries the fixes, and shows what it would write", "dim")]
         return
     if tried.patch:

@@ -61,7 +61,7 @@ def brought(report: Report, target: str) -> tuple[Brought, ...]:
     return tuple(sorted(rows, key=lambda item: (-item.download, -item.installed, item.line)))
 
 
-def in_vain(report: Report) -> tuple[SharedText, ...]:
+def wasted_texts(report: Report) -> tuple[SharedText, ...]:
     """Which requirement line wastes what, for which targets."""
     return by_text(
         (
