@@ -15,7 +15,6 @@ from buildmatrix.engines.text import plain
 from buildmatrix.reports import schemas
 
 BASE = "localhost:5000/python:3.11-slim-bookworm"
-MIRROR = BASE.partition("python:")[0]
 SITE = "/usr/local/lib/python3.11/site-packages"
 
 
@@ -128,7 +127,7 @@ def images(engine: None) -> tuple[str, str]:
 def test_two_images_tell_findings_libraries_layers_and_environment(
     images: tuple[str, str], tmp_path: Path
 ) -> None:
-    found = difference(tmp_path, *images, "--layers", "--mirror", MIRROR, "--fail-on", "never")
+    found = difference(tmp_path, *images, "--fail-on", "never")
     (demo,) = found["distributions"]["changes"]
     assert (demo["name"], demo["before"], demo["after"]) == ("demo", ["8.9"], ["9.1"])
     (cudnn,) = found["libraries"]
@@ -159,7 +158,7 @@ def test_an_image_and_its_saved_archive_do_not_differ(
     images: tuple[str, str], tmp_path: Path
 ) -> None:
     subprocess.run(["docker", "save", "--output", tmp_path / "one.tar", images[0]], check=True)
-    found = difference(tmp_path, images[0], "one.tar", "--layers", "--mirror", MIRROR)
+    found = difference(tmp_path, images[0], "one.tar")
     assert found["distributions"]["changes"] == []
     assert found["libraries"] == found["architectures"] == found["environment"] == []
     assert (found["layers"]["changes"], found["layers"]["same"]) == ([], found["layers"]["before"])
@@ -171,16 +170,16 @@ def test_an_image_is_compared_with_the_report_of_its_predecessor(
     images: tuple[str, str], tmp_path: Path
 ) -> None:
     plain_image = built("buildmatrix-test/diff:0", 'LABEL dev.buildmatrix.backend="cpu"')
-    scan = ("scan", "--mirror", MIRROR, "--fail-on", "never")
+    scan = ("scan", "--fail-on", "never")
     done = buildmatrix(tmp_path, *scan, f"docker:{plain_image}", "--format", "json=before.json")
     assert done.returncode == 0, done.stderr
-    arguments = ("before.json", images[0], "--mirror", MIRROR, "--fail-on", "warning")
+    arguments = ("before.json", images[0], "--fail-on", "warning")
     found = difference(tmp_path, *arguments, code=1)
     assert {one["distribution"] for one in found["findings"]["new"]} == {"demo"}
     assert found["libraries"] is None
     done = buildmatrix(tmp_path, *scan, f"docker:{images[0]}", "--format", "json=same.json")
     assert done.returncode == 0, done.stderr
-    same = difference(tmp_path, "same.json", images[0], "--mirror", MIRROR)
+    same = difference(tmp_path, "same.json", images[0])
     assert same["findings"]["new"] == same["verdicts"] == []
     assert same["findings"]["same"] > 0
 

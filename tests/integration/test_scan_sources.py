@@ -8,13 +8,14 @@ import subprocess
 import sys
 import time
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from buildmatrix.engines.model import Engine, Surroundings
+from buildmatrix.engines.model import Engine
 from buildmatrix.errors import BuildmatrixError, ComponentError, UndecidedError, UsageError
 from buildmatrix.inventory.model import Inventory, Stats
 from buildmatrix.sources.environments import system_packages
@@ -38,17 +39,13 @@ def parse(text: str) -> Source:
 def read(
     source: Source,
     engine: Callable[[], Engine],
-    scanner: str,
-    around: Surroundings,
     cache: FactCache | None = None,
-    layers: bool = False,
 ) -> Facts:
-    options = ReadingOptions(engine, around, scanner, cache=lambda: cache, layers=layers)
-    return source.facts(options)
+    return source.facts(ReadingOptions(engine, cache=lambda: cache))
 
 
 def facts(text: str | Path, cache: FactCache | None = None) -> Facts:
-    return read(parse(str(text)), no_engine, "", Surroundings(), cache)
+    return read(parse(str(text)), no_engine, cache)
 
 
 def bare(inventory: Inventory) -> Inventory:
@@ -188,7 +185,7 @@ def test_a_daemon_that_is_down_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path
 
     environment = {**os.environ, "DOCKER_HOST": f"unix://{tmp_path}/no.sock"}
     with pytest.raises(ComponentError, match="daemon"):
-        read(parse("docker:acme:1"), lambda: DockerEngine(environment), "", Surroundings())
+        read(parse("docker:acme:1"), lambda: DockerEngine(environment))
 
 
 @pytest.fixture(scope="module")
@@ -220,9 +217,7 @@ def test_a_saved_image_has_the_facts_that_the_engine_gives(image: str, tmp_path:
     archive = tmp_path / "saved.tar"
     subprocess.run(["docker", "save", "--output", archive, image], check=True)
     (tmp_path / "saved.tar.gz").write_bytes(gzip.compress(archive.read_bytes(), 1))
-    around = Surroundings(mirror=BASE.partition("python:")[0])
-    scanner = BASE.removeprefix(around.mirror)
-    by_engine = read(parse(f"docker:{image}"), DockerEngine, scanner, around, layers=True)
+    by_engine = read(parse(f"docker:{image}"), DockerEngine)
     for text in (archive, tmp_path / "saved.tar.gz"):
         saved = facts(text)
         assert saved.backend == by_engine.backend == "cpu"
@@ -268,12 +263,14 @@ def test_a_truncated_archive_of_an_image_is_undecided(image: str, tmp_path: Path
 def test_an_image_is_scanned_once_for_all_its_names(image: str, tmp_path: Path) -> None:
     from buildmatrix.engines.docker.engine import DockerEngine
 
+    class NoExport(DockerEngine):
+        def export(self, reference: str) -> AbstractContextManager[Iterator[bytes]]:
+            raise AssertionError(f"{reference} was exported")
+
     cache = FactCache(Cache(tmp_path / "cache", print))
-    around = Surroundings(mirror=BASE.partition("python:")[0])
-    scanner = BASE.removeprefix(around.mirror)
-    first = read(parse(f"docker:{image}"), DockerEngine, scanner, around, cache)
+    first = read(parse(f"docker:{image}"), DockerEngine, cache)
     subprocess.run(["docker", "tag", image, f"{image}-again"], check=True)
-    again = read(parse(f"docker:{image}-again"), DockerEngine, "no/scanner", around, cache)
+    again = read(parse(f"docker:{image}-again"), NoExport, cache)
     assert bare(first.inventory) == bare(again.inventory)
     assert again.inventory.stats.cached == first.inventory.stats.files
 
@@ -283,4 +280,4 @@ def test_an_image_that_is_not_there_is_said(engine: None) -> None:
     from buildmatrix.engines.docker.engine import DockerEngine
 
     with pytest.raises(BuildmatrixError, match="pull or build it first"):
-        read(parse("docker:buildmatrix-test/missing:1"), DockerEngine, "", Surroundings())
+        read(parse("docker:buildmatrix-test/missing:1"), DockerEngine)

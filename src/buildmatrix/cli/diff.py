@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.cli.image_options import former_options, platform_option
 from buildmatrix.cli.machine import data_files, parse, reading_options, specification
 from buildmatrix.cli.options import (
     CommandSettings,
@@ -19,8 +20,6 @@ from buildmatrix.cli.options import (
     selection_options,
 )
 from buildmatrix.cli.output import check_formats, more_waivers, write_document
-from buildmatrix.cli.surroundings import engine_options
-from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import UsageError
 from buildmatrix.reports.formats import DIFF, DRIFT, names
 
@@ -44,11 +43,11 @@ FORMATS = names(DIFF)
 @option("--backend", metavar="NAME", help="Judge both for it; images and reports may say so.")
 @option("--runtime", metavar="VERSION", help="The backend's line, 12.8 for CUDA.")
 @option("--python", metavar="VERSION", help="Of a lock or requirements: for this Python, 3.12.")
-@option("--layers", is_flag=True, help="Of an engine's images, compare the layers: exports both.")
+@option("--layers", is_flag=True, help="Of targets, compare the layers too: exports their images.")
 @option("--deep", is_flag=True, help="Of locks, read whole wheels.")
 @option("--all", "every", is_flag=True, help="List everything, however long.")
 @option("--offline", is_flag=True, help="Use caches only.")
-@option("--scanner", metavar="IMAGE", help="Image with a Python 3, in which images are read.")
+@platform_option
 @option("--no-cache", is_flag=True, help="Read everything again, and remember nothing.")
 @formats_option(FORMATS)
 @option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
@@ -59,7 +58,7 @@ FORMATS = names(DIFF)
     help="The least severe new finding that gives exit code 1.  [default: error]",
 )
 @option("--waivers", type=click.Path(path_type=Path), help="More [[waive]] tables, in a file.")
-@engine_options
+@former_options
 @click.pass_obj
 def command(
     settings: CommandSettings,
@@ -75,13 +74,12 @@ def command(
     deep: bool,
     every: bool,
     offline: bool,
-    scanner: str | None,
+    platform: str | None,
     no_cache: bool,
     formats: tuple[str, ...],
     output: Path | None,
     fail_on: FailOn | None,
     waivers: Path | None,
-    around: Surroundings,
 ) -> int:
     """Show what differs between BEFORE and AFTER, and fail where a finding is new.
 
@@ -95,8 +93,7 @@ def command(
     pairs = check_formats(formats, output, FORMATS)
     reading_here = reading_options(
         settings,
-        around,
-        scanner=scanner,
+        platform=platform,
         no_cache=no_cache,
         offline=offline,
         deep=deep,

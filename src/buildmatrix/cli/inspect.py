@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.cli.image_options import former_options, platform_option
 from buildmatrix.cli.machine import parse, reading_options, specification
 from buildmatrix.cli.options import (
     CommandSettings,
@@ -16,8 +17,6 @@ from buildmatrix.cli.options import (
     option,
 )
 from buildmatrix.cli.output import write_document
-from buildmatrix.cli.surroundings import engine_options
-from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
 from buildmatrix.reports.formats import DRAWING, INSPECT, names
 
@@ -43,9 +42,9 @@ _DRAWN = [name for name in names(DRAWING) if name not in names(INSPECT)]
 @option("--backend", metavar="NAME", help="For `lock:` and its like: which backend is meant.")
 @option("--deep", is_flag=True, help="For `lock:` and its like: read whole wheels.")
 @option("--offline", is_flag=True, help="For `lock:` and its like: use caches only.")
-@option("--scanner", metavar="IMAGE", help="Image with a Python 3, in which images are read.")
+@platform_option
 @option("--no-cache", is_flag=True, help="Read everything again, and remember nothing.")
-@engine_options
+@former_options
 @click.pass_obj
 def command(
     settings: CommandSettings,
@@ -58,9 +57,8 @@ def command(
     backend: str | None,
     deep: bool,
     offline: bool,
-    scanner: str | None,
+    platform: str | None,
     no_cache: bool,
-    around: Surroundings,
 ) -> int:
     """Show what each FILE says: an ELF object, a file of device code, or a wheel.
 
@@ -82,7 +80,7 @@ def command(
     spec = specification(settings)
     parsed = [parse(source, "inspect", settings, spec) for source in sources]
     with reading_options(
-        settings, around, scanner=scanner, no_cache=no_cache, offline=offline, deep=deep
+        settings, platform=platform, no_cache=no_cache, offline=offline, deep=deep
     ) as usual:
         options = replace(usual, spec=spec, select=select, backend=backend)
         if graph or format_ in _DRAWN:

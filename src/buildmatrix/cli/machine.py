@@ -13,7 +13,6 @@ from buildmatrix.cli.console import complain
 from buildmatrix.cli.options import CommandSettings, load
 from buildmatrix.cli.surroundings import engine
 from buildmatrix.cli.wheels import wheel_reader
-from buildmatrix.engines.model import Surroundings
 
 if TYPE_CHECKING:
     from buildmatrix.sources.model import Command, OnlineIndex, ReadingOptions, Source
@@ -23,9 +22,8 @@ if TYPE_CHECKING:
 @contextmanager
 def reading_options(
     settings: CommandSettings,
-    surroundings: Surroundings,
     *,
-    scanner: str | None = None,
+    platform: str | None = None,
     no_cache: bool = False,
     offline: bool = False,
     deep: bool = False,
@@ -33,7 +31,6 @@ def reading_options(
 ) -> Iterator[ReadingOptions]:
     """How a SOURCE is read here; what the first one opens is closed at the end."""
     from buildmatrix.sources.model import OnlineIndex, ReadingOptions
-    from buildmatrix.spec.model import DEFAULT_TOOLS
 
     with ExitStack() as stack:
 
@@ -48,8 +45,7 @@ def reading_options(
 
         yield ReadingOptions(
             engine,
-            surroundings,
-            scanner or DEFAULT_TOOLS["scanner"],
+            platform=platform,
             cache=lambda: fact_cache(no_cache),
             index=index,
             data_files=lambda: data_files(settings),

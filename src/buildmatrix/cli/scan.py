@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.cli.image_options import former_options, platform_option
 from buildmatrix.cli.machine import data_files, parse, reading_options
 from buildmatrix.cli.options import CommandSettings, option
 from buildmatrix.cli.output import (
@@ -18,9 +19,6 @@ from buildmatrix.cli.output import (
     report_options,
     write_report,
 )
-from buildmatrix.cli.surroundings import engine_options
-from buildmatrix.engines.model import Surroundings
-from buildmatrix.spec.model import DEFAULT_TOOLS
 
 if TYPE_CHECKING:
     from buildmatrix.reports.run.model import FailOn
@@ -34,16 +32,10 @@ cache_option = option(
 @click.argument("source")
 @option("--backend", metavar="NAME", help="What it should be for; an image may say so itself.")
 @option("--runtime", metavar="VERSION", default="any", help="The backend's line, 12.8 for CUDA.")
-@option(
-    "--scanner", metavar="IMAGE", default=DEFAULT_TOOLS["scanner"], help="Image with a Python 3."
-)
-@option(
-    "--layers",
-    is_flag=True,
-    help="Of an engine's image, read the layers too, for what they hide: costs an export.",
-)
+@platform_option
+@option("--layers", is_flag=True, hidden=True, expose_value=False)
 @cache_option
-@engine_options
+@former_options
 @report_options
 @click.pass_obj
 def command(
@@ -52,10 +44,8 @@ def command(
     source: str,
     backend: str | None,
     runtime: str,
-    scanner: str,
-    layers: bool,
+    platform: str | None,
     no_cache: bool,
-    around: Surroundings,
     formats: tuple[str, ...],
     output: Path | None,
     fail_on: FailOn,
@@ -76,8 +66,8 @@ def command(
     pairs = check_formats(formats, output)
     parsed = parse(source, "scan", settings, lambda: None)
     more, fingerprints = more_waivers(waivers, None), known_findings(baseline)
-    with reading_options(settings, around, scanner=scanner, no_cache=no_cache) as usual:
-        facts = parsed.facts(replace(usual, layers=layers, data_files=tuple))
+    with reading_options(settings, platform=platform, no_cache=no_cache) as usual:
+        facts = parsed.facts(replace(usual, data_files=tuple))
     own = data_files(settings)
     report = scan(facts, backend, runtime, fail_on, date.today(), more, fingerprints, own)
     write_report(report, pairs, output)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.cli.image_options import former_options, platform_option
 from buildmatrix.cli.machine import parse, reading_options, specification
 from buildmatrix.cli.options import (
     CommandSettings,
@@ -16,8 +17,6 @@ from buildmatrix.cli.options import (
     stacked,
 )
 from buildmatrix.cli.output import write_document
-from buildmatrix.cli.surroundings import engine_options
-from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
 from buildmatrix.reports.formats import WHY, names
 
@@ -54,14 +53,14 @@ CHAINS = 200
 @option(
     "--layers/--no-layers",
     default=None,
-    help="Whether to tell which layer of an engine's image brought it, which exports the image; "
-    "of a target only once.  [default: layers]",
+    help="Whether to tell which layer of a target's image brought it, which exports the image, "
+    "once.  [default: layers]",
 )
 @option("--lock", type=click.Path(path_type=Path), help="The lock that SOURCE was installed from.")
 @index_options
-@option("--scanner", metavar="IMAGE", help="Image with a Python 3, in which images are read.")
+@platform_option
 @option("--no-cache", is_flag=True, help="Read everything again, and remember nothing.")
-@engine_options
+@former_options
 @click.pass_obj
 def command(
     settings: CommandSettings,
@@ -78,9 +77,8 @@ def command(
     select: str | None,
     deep: bool,
     offline: bool,
-    scanner: str | None,
+    platform: str | None,
     no_cache: bool,
-    around: Surroundings,
 ) -> int:
     """Show why LIBRARY is in SOURCE: who asked for it, who links it, where the loader finds it.
 
@@ -98,7 +96,7 @@ def command(
     spec = specification(settings)
     parsed = parse(source, "why", settings, spec)
     with reading_options(
-        settings, around, scanner=scanner, no_cache=no_cache, offline=offline, deep=deep
+        settings, platform=platform, no_cache=no_cache, offline=offline, deep=deep
     ) as usual:
         options = replace(
             usual,

@@ -15,11 +15,11 @@ OpenTree = Callable[[], AbstractContextManager[Tree]]
 
 
 @contextmanager
-def saved_image(path: Path) -> Iterator[Tree]:
-    """The files of a saved image."""
+def saved_image(path: Path, is_wanted: Callable[[str], bool] | None = None) -> Iterator[Tree]:
+    """The files of a saved image; of several, the one whose platform `is_wanted`."""
     from buildmatrix.trees.archive_image import SavedImage
 
-    with SavedImage(path) as image:
+    with SavedImage(path, is_wanted) as image:
         yield image.tree()
 
 
@@ -41,9 +41,13 @@ def layers_of_image(name: str, engine: Engine, inventory: Inventory) -> Inventor
     Raises OSError, and what the engine raises.
     """
     from buildmatrix.inventory.layers import with_layers
-    from buildmatrix.trees.archive_stream import layers_of
+    from buildmatrix.layers.image import LayerReader
+    from buildmatrix.layers.merging import merged
+    from buildmatrix.layers.saved import layers_of_export
+    from buildmatrix.store.cache import Cache
 
-    with engine.export(name) as chunks:
-        tree, configuration = layers_of(chunks)
+    reader = LayerReader(Cache(None), names_only=True)
+    configuration, blobs = layers_of_export(lambda: engine.export(name), reader)
+    tree = merged(reader.layers(blobs))
     read = with_layers(inventory, tree, configuration.digests, configuration.instructions)
     return Inventory(layers=read.layers, origins=read.origins, buried=read.buried)

@@ -205,10 +205,11 @@ def _read_files(
     The facts of single files are freed on return: the next step forks.
     """
     facts = {} if memory is None else _recalled(listing, paths, memory)
-    fresh = _inspect_all(listing, [path for path in paths if path not in facts])
     files = _Files(recalled=len(facts))
+    facts |= _inspect_all(listing, [path for path in paths if path not in facts])
+    facts |= _contents(listing, facts)
     for path in paths:
-        file_facts, file = facts[path] if path in facts else fresh[path], listing.files[path]
+        file_facts, file = facts[path], listing.files[path]
         if memory is not None:
             memory.keep(file, file_facts)
         listing.bytes_read += file_facts.bytes_read
@@ -247,29 +248,39 @@ def _recalled(listing: Listing, paths: list[str], memory: FactMemory) -> dict[st
 
 
 def _inspect_all(listing: Listing, paths: list[str]) -> dict[str, FileFacts]:
-    """What each of `paths` is, and what those hold that are containers."""
+    """What each of `paths` is; containers are recognized."""
     files = [listing.files[path] for path in paths]
     results = spread(
         lambda index: inspect(listing.tree, files[index]), [file.size for file in files]
     )
-    facts = dict(zip(paths, results, strict=True))
+    return dict(zip(paths, results, strict=True))
+
+
+def _contents(listing: Listing, facts: Mapping[str, FileFacts]) -> dict[str, FileFacts]:
+    """The facts of the containers among `facts` with what they hold."""
     waiting = {
         path: (listing.files[path].size, item.contents)
         for path, item in facts.items()
         if item.contents is not None and item.contents.waiting is not None
     }
-    if waiting:
-        chosen, unopened = planned(waiting)
-        sizes = [listing.files[path].size for path in chosen]
-        inside = spread(
-            lambda index: opened(listing.tree, listing.files[chosen[index]], facts[chosen[index]]),
-            sizes,
-        )
-        facts |= zip(chosen, inside, strict=True)
-        facts |= {
-            path: replace(facts[path], contents=contents) for path, contents in unopened.items()
-        }
-    return facts
+    if not waiting:
+        return {}
+    chosen, unopened = planned(waiting)
+    contents = {
+        path: replace(waiting[path][1], waiting=None, is_ahead=False)
+        for path in chosen
+        if waiting[path][1].is_ahead
+    }
+    still = [path for path in chosen if path not in contents]
+    inside = spread(
+        lambda index: opened(listing.tree, listing.files[still[index]], facts[still[index]]),
+        [listing.files[path].size for path in still],
+    )
+    contents |= unopened
+    return {
+        **dict(zip(still, inside, strict=True)),
+        **{path: replace(facts[path], contents=known) for path, known in contents.items()},
+    }
 
 
 def opened(tree: Tree, file: File, facts: FileFacts) -> FileFacts:

@@ -14,7 +14,7 @@ import json
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from functools import partial
@@ -254,23 +254,30 @@ def _matching(listing: Listing, path: str, claimants: Mapping[str, str]) -> tupl
     algorithms = {digest.partition("=")[0] for digest in claimants.values()} & _HASHES
     if not algorithms:
         return None
-    hashers = {algorithm: hashlib.new(algorithm) for algorithm in algorithms}
+    name = listing.files[path].path
+    known = listing.tree.sha256(name) if algorithms == {"sha256"} else None
     try:
-        with listing.tree.open(listing.files[path].path) as source:
-            offset = 0
-            while chunk := source.read(offset, CHUNK):
-                offset += len(chunk)
-                for hasher in hashers.values():
-                    hasher.update(chunk)
+        digests = {"sha256": known} if known else _digests(listing, name, algorithms)
     except OSError as error:
         listing.note(path, reason(error))
         return None
-    listing.bytes_read += offset
     actual = {
-        f"{algorithm}={base64.urlsafe_b64encode(hasher.digest()).decode().rstrip('=')}"
-        for algorithm, hasher in hashers.items()
+        f"{algorithm}={base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
+        for algorithm, digest in digests.items()
     }
     return tuple(sorted(owner for owner, digest in claimants.items() if digest in actual))
+
+
+def _digests(listing: Listing, name: str, algorithms: Iterable[str]) -> dict[str, bytes]:
+    hashers = {algorithm: hashlib.new(algorithm) for algorithm in algorithms}
+    with listing.tree.open(name) as source:
+        offset = 0
+        while chunk := source.read(offset, CHUNK):
+            offset += len(chunk)
+            for hasher in hashers.values():
+                hasher.update(chunk)
+    listing.bytes_read += offset
+    return {algorithm: hasher.digest() for algorithm, hasher in hashers.items()}
 
 
 def _entry_points(text: str) -> tuple[EntryPoint, ...]:

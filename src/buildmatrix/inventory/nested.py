@@ -66,8 +66,11 @@ class NestedContents:
     members: tuple[Nested, ...] = ()
     #: Why it was not opened, or not all of it; None where everything that matters was read.
     closed: str | None = None
-    #: The format to open it with, where it was recognized and not opened yet.
+    #: The format to open it with, where it was recognized and nothing decided yet whether it is
+    #: opened: how much of one tree is has a limit.
     waiting: Format | None = None
+    #: Whether it was opened all the same: the bytes of a layer pass by once.
+    is_ahead: bool = False
 
 
 def recognised(source: RandomAccess, head: bytes, size: int) -> NestedContents | None:
@@ -115,7 +118,8 @@ def planned(
     unopened: dict[str, NestedContents] = {}
     streamed = 0
     for path, (size, contents) in sorted(waiting.items(), key=lambda item: (item[1][0], item[0])):
-        cost = size if is_streamed(contents.kind) else 0
+        format = contents.waiting or contents.kind
+        cost = size if is_streamed(format) else 0
         if len(opened) == MOST_CONTAINERS:
             why = f"only {MOST_CONTAINERS} archives of one tree are opened"
         elif cost and size > LARGEST_STREAM:
@@ -126,7 +130,7 @@ def planned(
             streamed += cost
             opened.append(path)
             continue
-        unopened[path] = NestedContents(contents.kind, closed=why)
+        unopened[path] = NestedContents(format, closed=why)
     return sorted(opened), unopened
 
 

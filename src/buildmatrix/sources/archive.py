@@ -7,8 +7,7 @@ from pathlib import Path
 
 from buildmatrix.engines.exports import OpenTree, saved_image
 from buildmatrix.errors import UsageError
-from buildmatrix.inventory.model import Inventory
-from buildmatrix.sources.docker import BACKEND_LABEL
+from buildmatrix.sources.image import image_facts, wanted_platform
 from buildmatrix.sources.model import Argument, Facts, Installed, ReadingOptions, Source
 
 #: Names of archives, which `docker save` and its like write.
@@ -32,33 +31,15 @@ class ImageArchive(Installed):
 
     def read(self, options: ReadingOptions) -> Facts:
         """See `Installed.read`; the layers are always read."""
-        from buildmatrix.inventory.collect import collect
-        from buildmatrix.inventory.layers import with_layers
-        from buildmatrix.store.facts import digest
+        from buildmatrix.layers.saved import layers_of_saved
         from buildmatrix.trees.archive_image import SavedImage
 
-        path, cache = Path(self.name), options.cache()
-        with SavedImage(path) as image:
-            configuration = image.configuration
-
-            def scan() -> Inventory:
-                tree = image.tree()
-                contents = collect(tree, configuration.environment)
-                return with_layers(
-                    contents, tree, configuration.digests, configuration.instructions
-                )
-
-            # A layout names its blobs by digests, which its writer may have made up.
-            if cache is None or path.is_dir():
-                inventory = scan()
-            else:
-                inventory = cache.inventory(f"archive {digest(path)}", scan)
-        labels = configuration.labels
-        return Facts(str(self), inventory, labels=labels, backend=labels.get(BACKEND_LABEL))
+        with SavedImage(Path(self.name), wanted_platform(options)) as image:
+            return image_facts(str(self), image.configuration, layers_of_saved(image), options)
 
     def open(self, options: ReadingOptions) -> OpenTree:
         """See `Source.open`."""
-        return lambda: saved_image(Path(self.name))
+        return lambda: saved_image(Path(self.name), wanted_platform(options))
 
 
 class ImageLayout(ImageArchive):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from dataclasses import replace
 
-from buildmatrix import store
-from buildmatrix.engines.exports import OpenTree, exported, layers_of_image
+from buildmatrix.engines.exports import OpenTree, exported
 from buildmatrix.engines.model import Engine, ImageFacts
 from buildmatrix.errors import BuildmatrixError, SpecError, UndecidedError, UsageError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.locks.platform import marker_environment
-from buildmatrix.scratch import scratch
+from buildmatrix.sources.image import BACKEND_LABEL, image_facts, layer_reader
 from buildmatrix.sources.model import (
     Argument,
     Facts,
@@ -22,13 +20,6 @@ from buildmatrix.sources.model import (
     with_lines,
 )
 from buildmatrix.sources.target import dockerfile_of, lock_of, targets_like
-from buildmatrix.text import printable, shown
-
-#: Label of an image that buildmatrix built, and that says what it is for.
-BACKEND_LABEL = "dev.buildmatrix.backend"
-#: Of the log of a scan that failed: lines that are shown, and bytes that they are looked for in.
-_LOG_LINES = 10
-_LOG_BYTES = 64 << 10
 
 
 class DockerImage(Installed):
@@ -74,32 +65,20 @@ class DockerImage(Installed):
         return with_lines(facts, lock_of(spec, target), spec.root)
 
     def read(self, options: ReadingOptions) -> Facts:
-        """See `Installed.read`: the scan runs in an image of its own beside the files."""
+        """See `Installed.read`: the engine exports it, and the layers pass by."""
+        from buildmatrix.layers.saved import layers_of_export
+
         engine, cache = options.engine(), options.cache()
         image = self._image(engine)
 
-        def scan() -> Inventory:
-            with scratch("scan") as folder:
-                arguments = folder, options.scanner, options.surroundings
-                try:
-                    return store.read(engine.scan(self.name, *arguments))
-                except BuildmatrixError as error:
-                    raise _with_log(error) from error
+        def read() -> Inventory:
+            reader = layer_reader(options)
+            layers = layers_of_export(lambda: engine.export(self.name), reader)
+            return image_facts(self.name, *layers, options, reader).inventory
 
-        inventory = scan() if cache is None else cache.inventory(f"image {image.digest}", scan)
-        if options.layers:
-            # An image is named by the digest of its configuration or manifest, which name its
-            # layers.
-            def read_layers() -> Inventory:
-                return layers_of_image(self.name, engine, inventory)
-
-            key = f"layers {image.digest}"
-            layers = read_layers() if cache is None else cache.inventory(key, read_layers)
-            inventory = replace(
-                inventory, layers=layers.layers, origins=layers.origins, buried=layers.buried
-            )
-        # The layers cannot say what the image's configuration does.
-        inventory = replace(inventory, environment=image.environment)
+        # An image is named by the digest of its configuration or manifest, which name its layers.
+        # What its layers are shows in an export alone, which takes the engine its time.
+        inventory = read() if cache is None else cache.inventory(f"engine {image.digest}", read)
         backend = image.labels.get(BACKEND_LABEL)
         return Facts(str(self), inventory, image=self.name, labels=image.labels, backend=backend)
 
@@ -123,19 +102,3 @@ class DockerImage(Installed):
     def open(self, options: ReadingOptions) -> OpenTree:
         """See `Source.open`: it is exported into a temporary file."""
         return lambda: exported(options.engine(), self.name)
-
-
-def _with_log(error: BuildmatrixError) -> BuildmatrixError:
-    """`error` with the end of its log, whose folder is removed before it could be read."""
-    if error.log is None:
-        return error
-    try:
-        with error.log.open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_BYTES))
-            lines = log.read().decode("utf-8", "replace").splitlines()[-_LOG_LINES:]
-    except OSError:
-        lines = []
-    shown_lines = "".join(f"\n  {printable(shown(line))}" for line in lines)
-    return type(error)(
-        error.message + (f"\nThe log ends with:{shown_lines}" if shown_lines else "")
-    )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from buildmatrix.engines.exports import OpenTree
-from buildmatrix.engines.model import Engine, Surroundings
+from buildmatrix.engines.model import Engine
 from buildmatrix.errors import UndecidedError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.locks.model import Lock
@@ -26,7 +26,7 @@ from buildmatrix.locks.requirement_set import RequirementSet
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.progress import Progress
 from buildmatrix.sources.requirement_lines import requirement_lines, root_of
-from buildmatrix.spec.model import DEFAULT_TOOLS, Spec, Target
+from buildmatrix.spec.model import Spec, Target
 from buildmatrix.text import shown
 from buildmatrix.trees.base import reason
 
@@ -85,15 +85,14 @@ class ReadingOptions:
     """What reading a SOURCE may need of this machine, and how much of it is wanted."""
 
     engine: Callable[[], Engine]
-    surroundings: Surroundings = field(default_factory=Surroundings)
-    #: Image that the scan of another image runs in.
-    scanner: str = DEFAULT_TOOLS["scanner"]
     cache: Callable[[], FactCache | None] = lambda: None
     #: Opens the package index.
     index: Callable[[], OnlineIndex] = _no_index
-    #: Whether to read which layer of an engine's image brought what, which costs an export.
+    #: `linux/arm64`: which image is meant where there is one for each platform.
+    platform: str | None = None
+    #: Whether to read which layer of a target's image brought what, which costs an export.
     layers: bool = True
-    #: Whether to try that again where an earlier answer about a target could not say.
+    #: Whether to try that again where an earlier answer could not say.
     again: bool = False
     #: The user's own data files for the catalogue, for what is no target of a specification.
     data_files: Callable[[], tuple[Path, ...]] = tuple

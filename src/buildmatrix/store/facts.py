@@ -52,6 +52,7 @@ class FactCache:
     """The facts that a cache keeps of trees, at most about `limit` bytes."""
 
     def __init__(self, cache: Cache, limit: int = LIMIT) -> None:
+        self.cache = cache
         version = f"{SCHEMA} {code(*PACKAGES, 'store')}"
         self._store = cache.store("facts", version, limit=limit, age=90 * DAY, by_use=True)
 

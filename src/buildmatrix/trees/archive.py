@@ -5,11 +5,11 @@ Formats: POSIX pax and GNU tar (the standard library reads them), gzip, Zstandar
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +17,7 @@ from typing import IO, Literal
 
 from buildmatrix.trees import zstd
 from buildmatrix.trees.base import RandomAccess, Readable, Unreadable
+from buildmatrix.trees.forward import Gunzip
 from buildmatrix.trees.unpacking import zstandard
 
 #: Bytes that one read of the archive's structure may ask for: longer names and pax headers are
@@ -116,8 +117,19 @@ def members(archive: Slice) -> Iterator[TarMember]:
             block = archive.read(tar.offset, tarfile.BLOCKSIZE)
             if block.strip(b"\0") or len(block) < tarfile.BLOCKSIZE:
                 raise Unreadable("the archive is truncated or broken: it has no end mark")
+            _check_end(archive, tar.offset + tarfile.BLOCKSIZE)
     except _BROKEN as error:
         raise Unreadable(f"no readable tar archive: {error}") from error
+
+
+def _check_end(archive: Slice, offset: int) -> None:
+    """Two blocks of zeros end an archive. Whether a lone one does is for each tool to decide."""
+    try:
+        block = archive.read(offset, tarfile.BLOCKSIZE)
+    except Unreadable:
+        return  # Nothing follows.
+    if block.strip(b"\0"):
+        raise Unreadable("the archive is broken: its end mark is half of one, and more follows")
 
 
 def _member(info: tarfile.TarInfo, archive: Slice) -> TarMember:
@@ -166,41 +178,52 @@ class Spool:
 
     def plain(self, blob: Slice) -> Slice:
         """`blob` itself, or what it inflates to. Raises `Unreadable`, or OSError (disk full)."""
-        head = blob.read(0, 8)
-        for magic, name in _UNSUPPORTED.items():
-            if head.startswith(magic):
-                raise Unreadable(f"compressed with {name}; decompress it first")
-        if not head.startswith((GZIP, zstd.MAGIC)):
+        if not is_compressed(blob):
             return blob
-        raw = Stream(blob, LARGEST_HEADER)
-        if head.startswith(GZIP):
-            return self._inflated(gzip.GzipFile(fileobj=raw), blob.size)
-        return self._inflated(zstandard(raw), blob.size)
-
-    def _inflated(self, stream: Readable, compressed: int) -> Slice:
         if self._file is None:
             self._file = tempfile.TemporaryFile(buffering=0, prefix="buildmatrix-")  # noqa: SIM115
         start = size = os.fstat(self._file.fileno()).st_size
-        end = start + SMALL_BLOB_ALLOWANCE + MOST_INFLATION * compressed
-        try:
-            while chunk := stream.read(CHUNK):
-                if size + len(chunk) > end:
-                    raise Unreadable(
-                        f"it inflates to more than {MOST_INFLATION} times its size: a bomb"
-                    )
-                # Unbuffered files may take a part of what they are given.
-                rest = memoryview(chunk)
-                while rest:
-                    written = os.pwrite(self._file.fileno(), rest, size)
-                    rest, size = rest[written:], size + written
-        except gzip.BadGzipFile as error:
-            raise Unreadable(f"its compressed bytes are damaged: {error}") from error
-        except OSError:
-            raise
-        except Exception as error:
-            # The Zstandard error is a class of its own in each library that provides it.
-            raise Unreadable(f"its compressed bytes are damaged: {error}") from error
+        for chunk in inflated(blob):
+            # Unbuffered files may take a part of what they are given.
+            rest = memoryview(chunk)
+            while rest:
+                written = os.pwrite(self._file.fileno(), rest, size)
+                rest, size = rest[written:], size + written
         return Slice(OpenFile(self._file.fileno()), start, size - start)
+
+
+def is_compressed(blob: Slice) -> bool:
+    """Whether `blob` is not what it holds. Raises `Unreadable` for what nobody reads here."""
+    head = blob.read(0, 8)
+    for magic, name in _UNSUPPORTED.items():
+        if head.startswith(magic):
+            raise Unreadable(f"compressed with {name}; decompress it first")
+    return head.startswith((GZIP, zstd.MAGIC))
+
+
+def inflated(blob: Slice) -> Iterator[bytes]:
+    """The bytes of `blob`, which is read once and in its order, or what they inflate to.
+
+    Raises `Unreadable` for damage and bombs, and what the source of the bytes raises.
+    """
+    stream: Readable = Stream(blob, LARGEST_HEADER)
+    if is_compressed(blob):
+        stream = Gunzip(stream) if blob.read(0, 2) == GZIP else zstandard(stream)
+    most = SMALL_BLOB_ALLOWANCE + MOST_INFLATION * blob.size
+    size = 0
+    try:
+        while chunk := stream.read(CHUNK):
+            size += len(chunk)
+            if size > most:
+                raise Unreadable(
+                    f"it inflates to more than {MOST_INFLATION} times its size: a bomb"
+                )
+            yield chunk
+    except Exception as error:
+        # All others come from the source of the bytes.
+        if isinstance(error, (zlib.error, EOFError)) or zstd.is_damage(error):
+            raise Unreadable(f"its compressed bytes are damaged: {error}") from error
+        raise
 
 
 class Stream(io.BufferedIOBase):

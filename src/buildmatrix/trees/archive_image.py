@@ -11,7 +11,7 @@ import hashlib
 import json
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,21 +51,29 @@ class Configuration:
 class SavedImage(Closing):
     """The one image in `path`: an archive of `docker save`, an OCI archive or an OCI layout.
 
-    Digests of documents are checked, those of layers are not: that would read all of them.
-    Raises `Unreadable` when there is no image in it, or several, or when it is damaged; or OSError.
-    Holds files open; `close` or a `with` statement frees them.
+    Digests of documents are checked, those of layers are not: that would read all of them. Of
+    several images the one counts whose platform `is_wanted`. Raises `Unreadable` when there is no
+    image in it, or several, or when it is damaged; or OSError. Holds files open; `close` or a
+    `with` statement frees them.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, is_wanted: IsWanted | None = None) -> None:
         with ExitStack() as held:
             self._spool = Spool()
             held.callback(self._spool.close)
             folder = path.is_dir()
             self._blobs = _layout(path, held) if folder else _archive(path, held, self._spool)
-            image = image_in(self._blobs)
+            image = image_in(self._blobs, is_wanted)
             self._layers = image.layers
             self.configuration = image.configuration
             self._held = held.pop_all()
+
+    def layers(self) -> list[tuple[str, Slice]]:
+        """The layers as they are saved, maybe compressed, with the names of their blobs.
+
+        The lowest first. Raises `Unreadable` where one is missing.
+        """
+        return [(name, _blob(self._blobs, name)) for name in self._layers]
 
     def tree(self) -> LayeredTree:
         """The merged layers, valid until `close`. Raises `Unreadable` or OSError.
@@ -73,8 +81,7 @@ class SavedImage(Closing):
         Uncompressed layers are read in place; the others are inflated once, see `Spool`.
         """
         layers = []
-        for name in self._layers:
-            blob = _blob(self._blobs, name)
+        for name, blob in self.layers():
             try:
                 layers.append(self._spool.plain(blob))
             except Unreadable as error:
@@ -145,12 +152,18 @@ class ImageBlobs:
     configuration: Configuration
     #: Names of blobs, the lowest layer first.
     layers: tuple[str, ...]
+    #: `linux/arm64/v8`
+    platform: str = ""
 
 
-def image_in(blobs: Mapping[str, Slice]) -> ImageBlobs:
+#: Whether the image of a platform is the one of several that is meant.
+IsWanted = Callable[[str], bool]
+
+
+def image_in(blobs: Mapping[str, Slice], is_wanted: IsWanted | None = None) -> ImageBlobs:
     """The one image of the layout or archive whose files are `blobs`. Raises `Unreadable`.
 
-    Only its documents are read.
+    Only its documents are read. See `SavedImage` for `is_wanted`.
     """
     if "index.json" in blobs:
         images = list(_of_index(blobs, _document(blobs, "index.json"), (), 0))
@@ -160,6 +173,11 @@ def image_in(blobs: Mapping[str, Slice]) -> ImageBlobs:
         raise Unreadable(
             "neither an OCI layout nor the output of docker save: no index.json, no manifest.json"
         )
+    if is_wanted is not None:
+        there = ", ".join(sorted({image.platform for image in images}))
+        images = [image for image in images if is_wanted(image.platform)]
+        if not images:
+            raise Unreadable(f"it holds no image of that platform: {there or 'nothing complete'}")
     distinct = {image.layers: image for image in images}
     if len(distinct) != 1:
         names = "; ".join(_title(image) for image in distinct.values())
@@ -231,7 +249,8 @@ def _with(
         _digests(config, len(layers)),
         _instructions(config, len(layers)),
     )
-    return ImageBlobs(configuration, layers)
+    platform = (config.get("os"), config.get("architecture"), config.get("variant"))
+    return ImageBlobs(configuration, layers, "/".join(str(part) for part in platform if part))
 
 
 def _digests(config: Mapping[str, object], count: int) -> tuple[str, ...]:
@@ -281,6 +300,13 @@ def _place(descriptor: Mapping[str, object]) -> str:
     if match is None:
         raise Unreadable(f"{descriptor.get('digest')!r} is no digest that names a blob")
     return f"blobs/{match[1]}/{match[2]}"
+
+
+def digest_in(name: str) -> str:
+    """The digest that the name of a blob claims; empty for a name that is none."""
+    algorithm, _, encoded = name.removeprefix("blobs/").partition("/")
+    digest = f"{algorithm}:{encoded}"
+    return digest if name.startswith("blobs/") and _DIGEST.match(digest) else ""
 
 
 def _parsed(blobs: Mapping[str, Slice], name: str) -> object:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from buildmatrix.trees.archive import Attributes, Slice, TarMember, members, plain
-from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble, Unreadable
+from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble, Unreadable, too_large
 
 #: Prefix of a file that hides its namesake of the layers below, and the name that hides all of
 #: them in its folder.
@@ -273,6 +273,18 @@ class LayeredTree(Tree):
             raise Unreadable("a sparse file, which is not read")
         # A source of its own counts the bytes of this reader.
         yield Slice(stored.data.source, stored.data.offset, stored.data.size)
+
+    def read_bytes(self, path: str, limit: int) -> bytes:
+        """See `Tree.read_bytes`; the size is known before."""
+        data = self.data(path)
+        if data is not None and data.size > limit:
+            raise too_large(limit)
+        return super().read_bytes(path, limit)
+
+    def data(self, path: str) -> Slice | None:
+        """Where the bytes of the file `path` lie, as its layer gave it."""
+        stored = self._at(path)
+        return stored.data if isinstance(stored, _LayerFile) else None
 
     def _at(self, path: str) -> _LayerFolder | _LayerFile | _LayerLink | None:
         folder: _LayerFolder | _LayerFile | _LayerLink | None = self._root

@@ -117,5 +117,14 @@ class Tree(Protocol):
         with self.open(path) as source:
             data = source.read(0, limit + 1)
         if len(data) > limit:
-            raise Unreadable(f"larger than {limit} bytes, which no honest file of its kind is")
+            raise too_large(limit)
         return data
+
+    def sha256(self, path: str) -> bytes | None:  # noqa: ARG002 (most trees do not know)
+        """The SHA-256 of the file `path` where the tree knows it; None where reading it tells."""
+        return None
+
+
+def too_large(limit: int) -> Unreadable:
+    """What is wrong with a file that is read whole and has more than `limit` bytes."""
+    return Unreadable(f"larger than {limit} bytes, which no honest file of its kind is")

@@ -10,6 +10,7 @@ import os
 import sys
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,14 @@ from buildmatrix.errors import Interrupted
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.layers import with_layers
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.trees import archive_stream
-from buildmatrix.trees.archive_image import SavedImage, instruction
-from buildmatrix.trees.archive_stream import layers_of
+from buildmatrix.layers.image import LayerReader
+from buildmatrix.layers.merging import merged
+from buildmatrix.layers.reading import read_layer
+from buildmatrix.layers.saved import layers_of_export
+from buildmatrix.store.cache import Cache
+from buildmatrix.trees import archive
+from buildmatrix.trees.archive_image import Configuration, SavedImage, instruction
+from buildmatrix.trees.archive_layers import LayeredTree
 from buildmatrix.trees.base import Unreadable
 
 if sys.version_info >= (3, 14):
@@ -91,6 +97,12 @@ def oci(
 def pieces(data: bytes, size: int = 777) -> Iterator[bytes]:
     for start in range(0, len(data), size):
         yield data[start : start + size]
+
+
+def layers_of(chunks: Iterator[bytes]) -> tuple[LayeredTree, Configuration]:
+    reader = LayerReader(Cache(None), names_only=True)
+    configuration, blobs = layers_of_export(lambda: nullcontext(chunks), reader)
+    return merged(reader.layers(blobs)), configuration
 
 
 def streamed(archive: bytes) -> Inventory:
@@ -224,7 +236,7 @@ def test_an_export_without_one_of_its_layers_is_refused() -> None:
 
 
 def test_a_bomb_in_a_layer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive_stream, "SMALL_BLOB_ALLOWANCE", 1000)
+    monkeypatch.setattr(archive, "SMALL_BLOB_ALLOWANCE", 1000)
     bomb = packed([("zeros", 3_000_000)])
     with pytest.raises(Unreadable, match="bomb"):
         layers_of(pieces(oci([bomb], squeeze=gzip.compress)))
@@ -279,13 +291,9 @@ def test_a_user_who_stops_the_reading_is_no_damaged_layer(
 
 def test_names_in_a_layer_cost_little_memory_until_their_place_is_known() -> None:
     layer = packed([(f"usr/share/doc/package-{number}/copyright", 0) for number in range(2000)])
-    entries = archive_stream._Entries(archive_stream.members(_source(layer)))
-    assert sum(map(sys.getsizeof, entries._packed)) < 20 * 2000
-    assert len(list(entries.read())) == 2000
-
-
-def _source(data: bytes) -> archive_stream.Slice:
-    return archive_stream.Slice(archive_stream._Held(data), 0, len(data))
+    facts = read_layer(pieces(layer), len(layer), names_only=True)
+    assert sum(map(len, facts.entries)) < 20 * 2000
+    assert len(list(facts.unpack())) == facts.count == 2000
 
 
 @pytest.mark.parametrize(

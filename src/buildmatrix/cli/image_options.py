@@ -1,0 +1,22 @@
+"""Options of the commands that read an image, whoever has it."""
+
+from __future__ import annotations
+
+from buildmatrix.cli.options import option, stacked
+
+platform_option = option(
+    "--platform",
+    metavar="OS/ARCH",
+    help="Of an image for several platforms: which one is meant.  [default: this machine's]",
+)
+
+#: What these commands took when an engine's image was read in a container of its own. It has no
+#: effect any more, and fails nobody's CI.
+former_options = stacked(
+    *(
+        option(flag, hidden=True, expose_value=False)
+        for flag in (
+            *("--scanner", "--engine", "--builder", "--mirror", "--network", "--ca", "--netrc"),
+        )
+    )
+)

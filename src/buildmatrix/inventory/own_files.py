@@ -1,0 +1,42 @@
+"""Which files `collect` reads for what they say themselves, as far as their names tell.
+
+Who reads a layer while it passes by keeps the bytes of these: METADATA, lists of packages, the
+loader's configuration, Python sources. Links can lead `collect` to a file of any other name.
+"""
+
+from __future__ import annotations
+
+import re
+
+from buildmatrix.inventory.conda import LARGEST_RECORD as LARGEST_CONDA_RECORD
+from buildmatrix.inventory.distributions import LARGEST_METADATA, LARGEST_NOTE, LARGEST_RECORD
+from buildmatrix.inventory.loader_cache import LARGEST_CACHE
+from buildmatrix.inventory.python_path import LARGEST_FILE
+from buildmatrix.inventory.sboms import LARGEST as LARGEST_SBOM
+from buildmatrix.inventory.system import LARGEST_CONFIGURATION, LARGEST_STATUS
+from buildmatrix.inventory.system_files import LARGEST_LIST
+from buildmatrix.python_imports.source import LARGEST_SEARCHED
+
+#: The ends of paths, without the folders above that links may stand for, and the bytes that such a
+#: file has at most to be read.
+_LIMITS = {
+    r"[^/]*\.py": LARGEST_SEARCHED,
+    r"[^/]*\.(?:dist|egg)-info/RECORD": LARGEST_RECORD,
+    r"[^/]*\.(?:dist|egg)-info/(?:METADATA|PKG-INFO)|[^/]*\.egg-info": LARGEST_METADATA,
+    r"[^/]*\.(?:dist|egg)-info/(?:INSTALLER|direct_url\.json|entry_points\.txt)": LARGEST_NOTE,
+    r"[^/]*\.(?:dist|egg)-info/sboms/.*": LARGEST_SBOM,
+    r"[^/]*\.pth|pyvenv\.cfg": LARGEST_FILE,
+    r"conda-meta/[^/]+\.json": LARGEST_CONDA_RECORD,
+    r"status|status\.d/[^/]+|db/installed": LARGEST_STATUS,
+    r"info/[^/]+\.list": LARGEST_LIST,
+    r"ld\.so\.cache": LARGEST_CACHE,
+    r"ld\.so\.(?:conf|preload)|ld\.so\.conf\.d/[^/]+|ld-musl-[^/]+\.path": LARGEST_CONFIGURATION,
+}
+_OWN = re.compile(f"(?:^|/)(?:{'|'.join(f'({pattern})' for pattern in _LIMITS)})\\Z", re.DOTALL)
+_EACH = tuple(_LIMITS.values())
+
+
+def is_read_itself(path: str, size: int) -> bool:
+    """Whether `collect` may read the file `path` as a whole, and not just look at what it is."""
+    match = _OWN.search(path)
+    return match is not None and match.lastindex is not None and size <= _EACH[match.lastindex - 1]

@@ -1,0 +1,136 @@
+"""An image, wherever it lies: its configuration, its layers, and its inventory.
+
+One way for all of them. Facts are kept under the digest that was computed over all bytes of a layer
+while they passed by: what a name, a manifest or a configuration claims is never enough.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from buildmatrix.inventory.archive import PACKAGES
+from buildmatrix.inventory.model import SCHEMA, Inventory
+from buildmatrix.layers.merging import inventory_of
+from buildmatrix.layers.model import LAYER_FACTS, LayerFacts
+from buildmatrix.layers.reading import read_layer
+from buildmatrix.store.cache import DAY, Cache, code
+from buildmatrix.store.facts import FactCache
+from buildmatrix.trees.archive_image import Configuration
+from buildmatrix.trees.base import Unreadable
+
+#: Bytes of the facts of all layers together. Those of a layer with torch have 20 MB.
+LIMIT = 4_000_000_000
+_TEXT = msgspec.msgpack.Decoder(str)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerBlob:
+    """A layer as the image's place has it, maybe compressed."""
+
+    #: `sha256:...` of its bytes; empty where nothing says it.
+    digest: str
+    #: Bytes.
+    size: int
+    #: All of its bytes.
+    open: Callable[[], AbstractContextManager[Iterator[bytes]]]
+
+
+class LayerReader:
+    """Reads layers that are not known yet. Without a cache, it knows those that it read itself.
+
+    With `names_only`, no file of a layer is looked at, and nothing is kept.
+    """
+
+    def __init__(self, cache: Cache, *, names_only: bool = False) -> None:
+        cache = Cache(None) if names_only else cache
+        self._names_only = names_only
+        self._started = time.monotonic()
+        version = f"{SCHEMA} {code(*PACKAGES, 'store', 'layers')}"
+        self._store = cache.store("layers", version, limit=LIMIT, age=90 * DAY, by_use=True)
+        #: Digest of the uncompressed bytes → facts; digest of a blob → that digest.
+        self._layers: dict[str, LayerFacts] = {}
+        self._digests: dict[str, str] = {}
+        #: Bytes that were read, and the digests of the layers that they were of.
+        self.bytes_read = 0
+        self._fresh: set[str] = set()
+
+    def known(self, digest: str) -> LayerFacts | None:
+        """The facts of the layer with the blob `digest`, if it was read before."""
+        if not digest:
+            return None
+        inner = self._digests.get(digest) or self._store.load(f"blob {digest}", _TEXT)
+        if inner is None:
+            return None
+        layer = self._layers.get(inner) or self._store.load(f"layer {inner}", LAYER_FACTS)
+        if layer is not None:
+            self._digests[digest] = inner
+            self._layers[inner] = layer
+        return layer
+
+    def read(self, blob: LayerBlob, also: Collection[int] = frozenset()) -> LayerFacts:
+        """Read a layer, known or not. Raises `Unreadable`, and what opening it raises."""
+        with blob.open() as chunks:
+            layer = read_layer(chunks, blob.size, blob.digest, also, names_only=self._names_only)
+        self.bytes_read += blob.size
+        self._fresh.add(layer.digest)
+        self._layers[layer.digest] = layer
+        if layer.is_final:
+            self._store.save(f"layer {layer.digest}", layer)
+        for digest in {layer.blob, layer.digest}:
+            self._digests[digest] = layer.digest
+            if layer.is_final:
+                self._store.save(f"blob {digest}", layer.digest)
+        return layer
+
+    def layers(self, blobs: Sequence[LayerBlob]) -> list[LayerFacts]:
+        """The facts of all layers. Raises `Unreadable`, and what opening one raises."""
+        layers: list[LayerFacts] = []
+        for number, blob in enumerate(blobs, 1):
+            try:
+                layers.append(self.known(blob.digest) or self.read(blob))
+            except Unreadable as error:
+                which = f"layer {number} of {len(blobs)}"
+                raise Unreadable(f"{which} cannot be read: {error}") from error
+        return layers
+
+    def inventory(
+        self, configuration: Configuration, blobs: Sequence[LayerBlob], facts: FactCache | None
+    ) -> Inventory:
+        """The inventory of an image; `facts` keeps it under the digests of its layers.
+
+        Raises `Unreadable`, and what opening a layer raises.
+        """
+        layers = self.layers(blobs)
+
+        def merged() -> Inventory:
+            return inventory_of(
+                layers,
+                configuration,
+                lambda index, also: self.read(blobs[index], also),
+                [index for index, layer in enumerate(layers) if layer.digest in self._fresh],
+            )
+
+        if facts is None:
+            inventory = merged()
+        else:
+            inventory = facts.inventory(_key(configuration, layers), merged)
+        seconds = round(time.monotonic() - self._started, 3)
+        stats = replace(inventory.stats, bytes_read=self.bytes_read, seconds=seconds)
+        return replace(inventory, stats=stats)
+
+
+def _key(configuration: Configuration, layers: Sequence[LayerFacts]) -> str:
+    """Names all that an inventory depends on."""
+    whole = (
+        [layer.digest for layer in layers],
+        sorted(configuration.environment.items()),
+        configuration.digests,
+        configuration.instructions,
+    )
+    return f"image {hashlib.sha256(msgspec.msgpack.encode(whole)).hexdigest()}"

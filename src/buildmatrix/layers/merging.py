@@ -1,0 +1,215 @@
+"""The facts of all layers of an image → its inventory, the same as of its unpacked files.
+
+The layers are put over one another by `LayeredTree`, and `collect` reads the tree: what a file is
+comes from the facts of its layer, and so do the bytes of what is read for what it says itself.
+Links can lead to a file whose bytes nobody kept. Then its layer is read again, for those alone.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from buildmatrix.device_code.suffixes import SUFFIXES
+from buildmatrix.inventory.collect import FileFacts, collect
+from buildmatrix.inventory.layers import with_layers
+from buildmatrix.inventory.model import Inventory
+from buildmatrix.layers.model import KINDS, LayerFacts, unpacked
+from buildmatrix.python_imports.source import is_sourceless
+from buildmatrix.trees.archive import Slice, TarMember, plain
+from buildmatrix.trees.archive_image import Configuration
+from buildmatrix.trees.archive_layers import LayeredTree
+from buildmatrix.trees.base import File, Unreadable
+
+#: Blocks of kept files that are unpacked at once.
+_BLOCKS = 32
+#: Times that layers are read again: a file that was missing can name others.
+_AGAIN = 3
+_NOTHING = FileFacts()
+
+#: Reads one layer again, of which the files among these entries are wanted.
+ReadAgain = Callable[[int, Collection[int]], LayerFacts]
+
+
+def inventory_of(
+    layers: Sequence[LayerFacts],
+    configuration: Configuration,
+    again: ReadAgain,
+    fresh: Collection[int] = (),
+) -> Inventory:
+    """The inventory of the image that has these layers, the lowest first.
+
+    Those with an index in `fresh` were read just now: their files do not count as recalled. `again`
+    reads a layer again, by its index, and keeps the bytes of the files among the entries
+    that it is given. Raises `Unreadable` where the configuration is that of other layers, and what
+    `again` raises.
+    """
+    for number, (layer, digest) in enumerate(zip(layers, configuration.digests, strict=True), 1):
+        if digest and digest != layer.digest:
+            raise Unreadable(
+                f"layer {number} of {len(layers)} is another one than the configuration says, "
+                f"{layer.digest}: no engine runs such an image"
+            )
+    layers = list(layers)
+    asked_for: dict[int, frozenset[int]] = {}
+    for _ in range(_AGAIN):
+        wanted = _Wanted(layers)
+        inventory = _collected(layers, configuration, wanted, fresh)
+        missing = wanted.entries()
+        if not missing:
+            break
+        for number, entries in missing.items():
+            asked_for[number] = asked_for.get(number, frozenset()) | entries
+            layers[number] = again(number, asked_for[number])
+    return inventory
+
+
+def _collected(
+    layers: Sequence[LayerFacts],
+    configuration: Configuration,
+    wanted: _Wanted,
+    fresh: Collection[int],
+) -> Inventory:
+    tree = MergedTree(layers, wanted)
+    memory = _Memory(tree, fresh)
+    inventory = collect(tree, configuration.environment, memory)
+    inventory = replace(inventory, stats=replace(inventory.stats, cached=memory.recalled))
+    digests = [layer.digest for layer in layers]
+    return with_layers(inventory, tree, digests, configuration.instructions)
+
+
+def merged(layers: Sequence[LayerFacts]) -> MergedTree:
+    """The files of the image that has these layers; of few of them the bytes are there."""
+    return MergedTree(layers, _Wanted(layers))
+
+
+class _Wanted:
+    """Which entries are wanted and were not kept.
+
+    In memory that forked processes share: parts of a tree are read in copies of this one.
+    """
+
+    def __init__(self, layers: Sequence[LayerFacts]) -> None:
+        self._starts = [0]
+        for layer in layers:
+            self._starts.append(self._starts[-1] + layer.count)
+        self._marks = mmap.mmap(-1, self._starts[-1] + 1)
+
+    def mark(self, layer: int, entry: int) -> None:
+        """Remember that the bytes of this entry are wanted."""
+        self._marks[self._starts[layer] + entry] = 1
+
+    def entries(self) -> dict[int, frozenset[int]]:
+        """Index of a layer → indexes of its entries."""
+        found: dict[int, set[int]] = {}
+        at = self._marks.find(b"\1")
+        while at >= 0:
+            layer = next(n for n, start in enumerate(self._starts) if start > at) - 1
+            found.setdefault(layer, set()).add(at - self._starts[layer])
+            at = self._marks.find(b"\1", at + 1)
+        return {layer: frozenset(entries) for layer, entries in found.items()}
+
+
+class _LayerFile:
+    """The bytes of a file in a layer, as far as they were kept, and what is known of it."""
+
+    __slots__ = ("bytes_read", "entry", "facts", "layer", "name", "place", "sha256", "tree")
+
+    def __init__(
+        self,
+        tree: MergedTree,
+        layer: int,
+        entry: int,
+        name: str,
+        sha256: bytes,
+        place: tuple[int, int] | None,
+        facts: FileFacts,
+    ) -> None:
+        self.tree = tree
+        self.layer = layer
+        self.entry = entry
+        self.name = name
+        self.sha256 = sha256
+        self.place = place
+        self.facts = facts
+        self.bytes_read = 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `RandomAccess.read`."""
+        if self.place is None:
+            self.tree.wanted.mark(self.layer, self.entry)
+            raise Unreadable("its bytes were not kept when its layer was read")
+        block, start = self.place
+        return self.tree.block(self.layer, block)[start + offset : start + offset + length]
+
+
+class MergedTree(LayeredTree):
+    """The files of an image, merged from the facts of its layers. Raises `Unreadable`."""
+
+    def __init__(self, layers: Sequence[LayerFacts], wanted: _Wanted) -> None:
+        self.wanted = wanted
+
+        @lru_cache(_BLOCKS)
+        def block(layer: int, number: int) -> bytes:
+            return unpacked(layers[layer].kept[number])
+
+        self.block = block
+        super().__init__([self._members(number, layer) for number, layer in enumerate(layers)])
+
+    def _members(self, number: int, layer: LayerFacts) -> Iterator[TarMember]:
+        for index, entry in enumerate(layer.unpack()):
+            name = os.fsdecode(entry.name)
+            data = None
+            if entry.size is not None:
+                facts = entry.facts or _NOTHING
+                file = _LayerFile(self, number, index, name, entry.sha256, entry.place, facts)
+                data = Slice(file, 0, entry.size)
+            yield TarMember(name, KINDS[entry.kind], data, os.fsdecode(entry.target))
+
+    def file(self, path: str) -> _LayerFile:
+        """What is known of the file `path`. Raises OSError."""
+        data = self.data(path)
+        if data is None or not isinstance(data.source, _LayerFile):
+            raise Unreadable("no file of a layer")
+        return data.source
+
+    def sha256(self, path: str) -> bytes | None:
+        """See `Tree.sha256`."""
+        return self.file(path).sha256 or None
+
+
+class _Memory:
+    """An `inventory.collect.FactMemory`: what was seen of each file when its layer passed by."""
+
+    def __init__(self, tree: MergedTree, fresh: Collection[int]) -> None:
+        self._tree = tree
+        self._fresh = fresh
+        #: Files of layers that were read before.
+        self.recalled = 0
+
+    def recall(self, file: File) -> FileFacts | None:
+        """See `FactMemory.recall`. A link may have a name that says something else."""
+        known = self._tree.file(file.path)
+        name = plain(known.name) or ""
+        if name == file.path or _meaning(name, known.facts) == _meaning(file.path, known.facts):
+            self.recalled += known.layer not in self._fresh
+            return known.facts
+        return None
+
+    def keep(self, file: File, facts: FileFacts) -> None:
+        """See `FactMemory.keep`."""
+
+
+def _meaning(path: str, facts: FileFacts) -> tuple[object, ...]:
+    """What the name of a file says of it (`collect.look`, and how its container is opened)."""
+    name = path.rpartition("/")[2]
+    suffix = name.rpartition(".")[2].lower()
+    return (
+        path.endswith(".py"),
+        is_sourceless(path),
+        suffix if suffix in SUFFIXES else "",
+        name if facts.contents is not None else "",
+    )

@@ -1,0 +1,57 @@
+"""What all kinds of SOURCE have in common that are images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from buildmatrix.sources.model import Facts, ReadingOptions
+
+if TYPE_CHECKING:
+    from buildmatrix.layers.image import LayerBlob, LayerReader
+    from buildmatrix.trees.archive_image import Configuration
+
+#: Label of an image that buildmatrix built, and that says what it is for.
+BACKEND_LABEL = "dev.buildmatrix.backend"
+
+
+def wanted_platform(options: ReadingOptions) -> Callable[[str], bool] | None:
+    """Which of several images is meant; None where nobody says."""
+    if options.platform is None:
+        return None
+    from buildmatrix.errors import UndecidedError
+    from buildmatrix.oci.documents import Platform
+
+    platform = Platform.parse(options.platform)
+
+    def is_wanted(text: str) -> bool:
+        try:
+            return platform.runs(Platform.parse(text))
+        except UndecidedError:
+            return False  # Of an image that does not say what it runs on.
+
+    return is_wanted
+
+
+def layer_reader(options: ReadingOptions) -> LayerReader:
+    """Reads the layers that are not known here."""
+    from buildmatrix.layers.image import LayerReader
+    from buildmatrix.store.cache import Cache
+
+    cache = options.cache()
+    return LayerReader(Cache(None) if cache is None else cache.cache)
+
+
+def image_facts(
+    label: str,
+    configuration: Configuration,
+    layers: Sequence[LayerBlob],
+    options: ReadingOptions,
+    reader: LayerReader | None = None,
+    image: str | None = None,
+) -> Facts:
+    """The facts of an image that has these layers. Raises OSError, and what opening them raises."""
+    reader = reader or layer_reader(options)
+    inventory = reader.inventory(configuration, layers, options.cache())
+    labels = configuration.labels
+    return Facts(label, inventory, image=image, labels=labels, backend=labels.get(BACKEND_LABEL))
