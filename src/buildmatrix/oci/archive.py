@@ -25,8 +25,10 @@ _IMAGE_NAME: Final = "io.containerd.image.name"
 def write_archive(
     layout: Layout, image: Descriptor, references: Sequence[str], file: BinaryIO
 ) -> None:
-    """Write `image` to `file`, under its full names `references` (`registry/name:tag`).
+    """Write `image` to `file` under its names `references`.
 
+    They have to be complete, as containerd does not complete them: `docker.io/library/app:1`, which
+    `str` of a `registry.reference.Reference` is.
     The digests of all blobs are checked on the way. Raises UndecidedError or OSError.
     """
     for chunk in archive(layout, image, references):

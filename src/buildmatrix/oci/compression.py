@@ -21,8 +21,8 @@ BLOCK: Final = 4 << 20
 #: Measured in docs/architecture.md.
 _GZIP_LEVEL: Final = 3
 _ZSTD_LEVEL: Final = 3
-#: Blocks that wait for a processor; with their output, less than 8 times as many bytes.
-_AHEAD: Final = 4
+#: Blocks of one layer that are compressed or wait for it, beside the one that is filled.
+_AHEAD: Final = 3
 
 
 def compressor(kind: Compression) -> Callable[[bytes], bytes]:

@@ -78,6 +78,13 @@ def render(
         raise _error(f"{subject}: cannot be rendered: {error}", template) from error
 
 
+def render_piece(
+    environment: ImmutableSandboxedEnvironment, text: str, variables: Mapping[str, object]
+) -> str:
+    """The text of a template that is no file: a macro as a target's Dockerfile would have it."""
+    return environment.from_string(text).render(variables)
+
+
 def _check_blocks(environment: ImmutableSandboxedEnvironment, template: str) -> None:
     """Jinja prints nothing of a block that no parent has: a misspelt one would have no effect."""
     chain: dict[str, nodes.Template] = {}

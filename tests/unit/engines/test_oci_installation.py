@@ -107,7 +107,7 @@ def _without_sums_of_scripts(line: bytes) -> bytes:
 
 
 def test_a_wheel_with_everything_is_installed_as_uv_installs_it(tmp_path: Path) -> None:
-    wheel = make_wheel(tmp_path, "odd", ODD, folders=ODD_FOLDERS)
+    wheel = make_wheel(tmp_path, "odd", ODD, folders=ODD_FOLDERS, record_mode=0o755)
     mine = ours(wheel)
     assert comparable(mine) == comparable(theirs(tmp_path, wheel))
     # The comparison itself: what makes this wheel odd is in it.

@@ -20,6 +20,7 @@ def make_wheel(
     *,
     version: str = "1.0",
     record: str | None = None,
+    record_mode: int = 0o644,
     folders: Sequence[str] = (),
     tag: str = "py3-none-any",
     wheel: str = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
@@ -37,7 +38,7 @@ def make_wheel(
         f"{_quoted(path)},sha256={digest(data)},{len(data)}\n" for path, (data, _) in files.items()
     ]
     text = "".join(rows) + f"{info}/RECORD,,\n" if record is None else record
-    files[f"{info}/RECORD"] = (text.encode(), 0o644)
+    files[f"{info}/RECORD"] = (text.encode(), record_mode)
     path = folder / f"{name}-{version}-{tag}.whl"
     folder.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -96,7 +97,7 @@ ODD: dict[str, bytes | Member] = {
         b"[other]\nx = y\n"
     ),
     "odd-1.0.dist-info/RECORD.jws": b"{}",
-    "odd-1.0.dist-info/INSTALLER": b"pip\n",
+    "odd-1.0.dist-info/INSTALLER": (b"pip\n", 0o755),
     "odd-1.0.dist-info/sboms/x.json": b"{}",
 }
 ODD_FOLDERS = ("odd/empty", "odd-1.0.data/data/empty-data", "odd-1.0.data", "odd-1.0.data/data")

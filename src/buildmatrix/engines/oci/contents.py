@@ -2,12 +2,85 @@
 
 from __future__ import annotations
 
-from buildmatrix.engines.oci.model import BaseImage, BuiltImage, Compression
+import hashlib
+import os
+import posixpath
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from buildmatrix.engines.disk import writing
+from buildmatrix.engines.oci.base_files import DEFAULT_PATH, BaseFiles, LayerNotes, read_layer
+from buildmatrix.engines.oci.context import Context, copied
+from buildmatrix.engines.oci.dockerfile import Instruction, Word
+from buildmatrix.engines.oci.installation import InstalledFile
+from buildmatrix.engines.oci.libraries import Libraries
+from buildmatrix.engines.oci.model import (
+    BaseImage,
+    BuiltImage,
+    BuiltLayer,
+    Compression,
+    LayerKind,
+)
+from buildmatrix.engines.oci.recipe import (
+    Account,
+    Command,
+    Copy,
+    Declaration,
+    Environment,
+    Labels,
+    Packages,
+    Recipe,
+    RunAs,
+    Step,
+    Variables,
+    WorkFolder,
+    recipe,
+)
 from buildmatrix.engines.oci.store import ImageStore
-from buildmatrix.errors import Problem
+from buildmatrix.engines.oci.users import Accounts
+from buildmatrix.errors import Problem, SpecError, UndecidedError
+from buildmatrix.locks.choose import refusal
 from buildmatrix.locks.model import Lock
+from buildmatrix.oci import layers
+from buildmatrix.oci.compression import settings
+from buildmatrix.oci.documents import (
+    CONFIGURATION,
+    DOCKER_LAYER,
+    DOCKER_LAYER_GZIP,
+    DOCKER_LAYER_ZSTD,
+    LAYER,
+    LAYER_GZIP,
+    LAYER_ZSTD,
+    MANIFEST,
+    Descriptor,
+    Execution,
+    HistoryStep,
+    Manifest,
+    Platform,
+    RootFileSystem,
+    encode,
+)
+from buildmatrix.oci.layers import TIME, Layer, LayerEntry, layer_writer, order
 from buildmatrix.progress import Progress
+from buildmatrix.render.dockerfile import dockerignore
+from buildmatrix.render.ignore import Ignored
 from buildmatrix.spec.model import Spec, Target
+from buildmatrix.threads import side_by_side
+
+#: Layers of a base that are fetched and read at the same time.
+_FETCHES: Final = 4
+#: What a history says of who made a step.
+_COMMENT: Final = "buildmatrix"
+_OCI_TYPES: Final = {
+    DOCKER_LAYER: LAYER,
+    DOCKER_LAYER_GZIP: LAYER_GZIP,
+    DOCKER_LAYER_ZSTD: LAYER_ZSTD,
+}
+_WITH_DOCKER: Final = "build with `--engine docker`"
 
 
 def refusals(spec: Spec, target: Target, lock: Lock) -> list[Problem]:
@@ -17,7 +90,36 @@ def refusals(spec: Spec, target: Target, lock: Lock) -> list[Problem]:
     no Python of that version) is raised by `assemble`, before any wheel is fetched.
     Raises `SpecError` for a template that cannot be rendered.
     """
-    raise NotImplementedError
+    return _refusals(target, lock, recipe(spec, target, lock))
+
+
+def _refusals(target: Target, lock: Lock, steps: Recipe) -> list[Problem]:
+    problems = list(steps.problems)
+    for step in steps.steps:
+        if isinstance(step, Packages) and step.names:
+            names = ", ".join(step.names)
+            problems.append(
+                Problem(
+                    f"{target.id}: the Debian packages {names} can be installed by a builder only",
+                    f"{target.id}/Dockerfile",
+                    step.at.line,
+                    hint=f"take a base that has them, or {_WITH_DOCKER}",
+                )
+            )
+    for package in lock.packages:
+        why = refusal(package, target)
+        if why is not None:
+            file, _, line = package.place.rpartition(":")
+            problems.append(
+                Problem(
+                    f"{target.id}: {package.name} {package.version} cannot be installed without "
+                    f"building it: {why}",
+                    file or target.lock,
+                    int(line) if line.isdecimal() else None,
+                    hint=f"put a wheel of it on an index, or {_WITH_DOCKER}",
+                )
+            )
+    return problems
 
 
 def assemble(
@@ -38,5 +140,339 @@ def assemble(
     Raises:
         SpecError: what `refusals` says, or what only the base image shows.
         UndecidedError: a wheel or the base could not be fetched, or is not what the lock says.
+        BuildError: the disk is full, or cannot be written.
     """
-    raise NotImplementedError
+    steps = recipe(spec, target, lock)
+    problems = _refusals(target, lock, steps)
+    if problems:
+        raise SpecError(problems)
+    assembly = _Assembly(spec, target, lock, base, store, progress, compression)
+    with writing(store.layout.folder):
+        assembly.read_base()
+        for step in steps.steps:
+            assembly.apply(step)
+        return assembly.image()
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a layer comes from."""
+
+    kind: LayerKind
+    at: Instruction
+    origin: str = ""
+
+
+class _Assembly:
+    """One image in the making: layers and configuration, step by step."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        target: Target,
+        lock: Lock,
+        base: BaseImage,
+        store: ImageStore,
+        progress: Progress,
+        compression: Compression,
+    ) -> None:
+        self._spec = spec
+        self._target = target
+        self._lock = lock
+        self._base = base
+        self._store = store
+        self._progress = progress
+        self._compression = compression
+        self._made_by = f"{layers.VERSION} {settings(compression)}"
+        self._run = base.configuration.config
+        self._variables = {
+            name: value for name, _, value in (item.partition("=") for item in self._run.env)
+        }
+        self._labels = dict(self._run.labels)
+        self._history = list(base.configuration.history)
+        self._layers: list[BuiltLayer] = []
+        self._is_command_ours = False
+
+    # The base
+
+    def read_base(self) -> None:
+        """Bring the layers of the base here, and learn what is in them."""
+        configuration = self._base.configuration
+        wanted = Platform.parse(self._target.platform)
+        if not wanted.runs(configuration.platform):
+            raise UndecidedError(
+                f"{self._base.reference} is an image for {configuration.platform}, and the target "
+                f"is for {wanted}"
+            )
+        if self._run.on_build:
+            raise self._problem(
+                f"the base {self._base.reference} has ONBUILD instructions, which are for a builder"
+            )
+        blobs = self._base.manifest.layers
+        if len(blobs) != len(configuration.rootfs.diff_ids):
+            raise UndecidedError(
+                f"{self._base.reference}: its manifest has {len(blobs)} layers, and its "
+                f"configuration {len(configuration.rootfs.diff_ids)}"
+            )
+        notes = side_by_side(self._base_layer, blobs, _FETCHES, "base")
+        for blob, diff_id, noted in zip(blobs, configuration.rootfs.diff_ids, notes, strict=True):
+            if noted.diff_id != diff_id:
+                raise UndecidedError(
+                    f"{self._base.reference}: the layer {blob.digest} is not the one that its "
+                    "configuration names"
+                )
+            media_type = _OCI_TYPES.get(blob.media_type, blob.media_type)
+            plain = Descriptor(media_type=media_type, digest=blob.digest, size=blob.size)
+            self._layers.append(BuiltLayer(plain, diff_id, "base"))
+        self._files = BaseFiles(notes)
+
+    def _base_layer(self, blob: Descriptor) -> LayerNotes:
+        layout = self._store.layout
+        with self._store.once(blob.digest):
+            if not layout.has(blob):
+                self._progress.step(self._target.id, f"layer of {self._base.reference}")
+                with self._base.blob(blob) as chunks:
+                    layout.take(blob, chunks)
+            return read_layer(layout, blob, self._store.notes)
+
+    # Steps
+
+    def apply(self, step: Step) -> None:
+        """Do one step."""
+        if isinstance(step, Environment):
+            self._add_libraries(step)
+        elif isinstance(step, Account):
+            self._add_account(step)
+        elif isinstance(step, Copy):
+            self._add_copy(step)
+        elif isinstance(step, WorkFolder):
+            self._enter(step)
+        elif isinstance(step, Packages):
+            self._check_python()
+        else:
+            self._configure(step)
+
+    def _check_python(self) -> None:
+        path = self._variables.get("PATH", DEFAULT_PATH)
+        self._python = self._files.python(self._target.python, path)
+        if self._python is None:
+            raise self._problem(
+                f"the base {self._base.reference} has no python{self._target.python} on its PATH "
+                f"({path}), and a builder would install it",
+                "take a base that has it",
+            )
+
+    def _add_libraries(self, step: Environment) -> None:
+        self._check_python()
+        assert self._python is not None
+        libraries = Libraries(
+            self._target, self._lock, self._store, self._progress, self._compression
+        )
+        for library in libraries.layers(self._files, self._python):
+            kind: LayerKind = "distribution" if library.origin else "environment"
+            self._put(library.layer, _Place(kind, step.at, library.origin))
+
+    def _add_account(self, step: Account) -> None:
+        accounts = Accounts(self._files)
+        for group in accounts.add(self._target.user):
+            self._progress.output(
+                self._target.id,
+                f"The base image has no such group, so the user is not in it: {group}",
+            )
+        self._add(accounts.files().values(), _Place("account", step.at))
+
+    def _add_copy(self, step: Copy) -> None:
+        rules = Ignored(dockerignore(self._spec, self._target).splitlines())
+        entries = Context(self._spec.root, rules).entries(step.source, self._target.id)
+        named = step.destination.value(self._variables)
+        destination = self._inside(named)
+        if entries[0].kind != "folder":
+            there = self._files.entry(destination)
+            if named.endswith("/") or (there is not None and there.kind == "folder"):
+                destination = posixpath.join(destination, posixpath.basename(step.source))
+        files = []
+        for entry in entries:
+            path = self._placed(posixpath.join(destination, entry.path))
+            there = self._files.entries.get(path)
+            if there is not None and (there.kind == "folder") != (entry.kind == "folder"):
+                raise self._problem(
+                    f"`{step.at.shown}`: /{path} is a {there.kind} already, and would be a "
+                    f"{entry.kind}"
+                )
+            if path and (there is None or entry.kind != "folder"):
+                files.append(copied(entry, path))
+        hashes = sorted(f"{entry.path}\0{entry.sha256}" for entry in entries)
+        self._add(files, _Place("copy", step.at), "\0".join(hashes))
+
+    def _enter(self, step: WorkFolder) -> None:
+        folder = self._inside(step.path.value(self._variables))
+        self._run = msgspec.structs.replace(self._run, working_dir=folder)
+        if self._files.entry(folder) is None:
+            path = self._placed(folder)
+            self._add([InstalledFile(LayerEntry(path, "folder", 0o755))], _Place("folder", step.at))
+        else:
+            self._note(step.at, is_empty=True)
+
+    def _configure(self, step: Variables | Labels | RunAs | Command | Declaration) -> None:
+        replace = msgspec.structs.replace
+        if isinstance(step, Variables):
+            before = dict(self._variables)
+            self._variables.update((name, value.value(before)) for name, value in step.values)
+        elif isinstance(step, Labels):
+            self._labels.update((name, value.value(self._variables)) for name, value in step.values)
+        elif isinstance(step, RunAs):
+            self._run = replace(self._run, user=step.user.value(self._variables))
+        elif isinstance(step, Command):
+            self._run = self._commanded(step)
+        else:
+            self._run = self._declared(step.at.keyword, step.words)
+        self._note(step.at, is_empty=True)
+
+    def _commanded(self, step: Command) -> Execution:
+        shell = self._run.shell or ("/bin/sh", "-c")
+        command = (*shell, step.words) if isinstance(step.words, str) else step.words
+        if not step.is_entrypoint:
+            self._is_command_ours = True
+            return msgspec.structs.replace(self._run, cmd=command)
+        # As BuildKit: the base's CMD was written for the base's ENTRYPOINT.
+        cmd = self._run.cmd if self._is_command_ours else ()
+        return msgspec.structs.replace(self._run, entrypoint=command, cmd=cmd)
+
+    def _declared(self, keyword: str, words: Sequence[Word]) -> Execution:
+        values = [word.value(self._variables) for word in words]
+        run = self._run
+        if keyword == "STOPSIGNAL":
+            return msgspec.structs.replace(run, stop_signal=" ".join(values))
+        if keyword == "VOLUME":
+            volumes = {**run.volumes, **{value: {} for value in values}}
+            return msgspec.structs.replace(run, volumes=volumes)
+        exposed = dict(run.exposed_ports)
+        exposed.update((value if "/" in value else f"{value}/tcp", {}) for value in values)
+        return msgspec.structs.replace(run, exposed_ports=exposed)
+
+    # Layers
+
+    def _inside(self, path: str) -> str:
+        """An absolute path: what is relative begins in the working folder."""
+        return posixpath.normpath(posixpath.join("/", self._run.working_dir, path))
+
+    def _placed(self, path: str) -> str:
+        folder, name = posixpath.split(path.rstrip("/"))
+        place = self._files.placed(folder)
+        if place is None:
+            raise self._problem(f"{path} leads through what is no folder in the base image")
+        return posixpath.join(place, name)
+
+    def _add(self, files: Iterable[InstalledFile], place: _Place, contents: str = "") -> None:
+        """A layer of `files`, or the one that was made of the same ones.
+
+        `contents` stands for the bytes of files that are better not read again.
+        """
+        found = {file.entry.path: file for file in files}
+        for path in list(found):
+            while path := posixpath.dirname(path):
+                if path not in found:
+                    found[path] = InstalledFile(self._folder(path))
+        if not found:
+            self._note(place.at, is_empty=True)
+            return
+        ordered = [found[path] for path in sorted(found, key=order)]
+        hasher = hashlib.sha256(f"{contents}\0".encode("utf-8", "surrogateescape"))
+        for file in ordered:
+            hasher.update(f"{file.entry!r}\0".encode("utf-8", "surrogateescape"))
+            if not contents:
+                hasher.update(b"".join(file.content()))
+        key = f"files {hasher.hexdigest()} {self._made_by}"
+        with self._store.once(key):
+            layer = self._store.layer(key)
+            if layer is None:
+                layer = self._written(ordered)
+                self._store.keep(key, layer)
+        for file in ordered:
+            self._files.add(file.entry)
+        self._put(layer, place)
+
+    def _folder(self, path: str) -> LayerEntry:
+        """A folder above a file, as it is: a layer that holds a file says what its folders are."""
+        known = self._files.entries.get(path)
+        if known is None:
+            return LayerEntry(path, "folder", 0o755)
+        owner = known.attributes
+        return LayerEntry(path, "folder", owner.mode, user=owner.uid, group=owner.gid)
+
+    def _written(self, files: Sequence[InstalledFile]) -> Layer:
+        with (
+            self._store.making,
+            layer_writer(self._store.layout, self._compression, self._store.pool) as writer,
+        ):
+            for file in files:
+                writer.add(file.entry, file.content())
+        return writer.layer
+
+    def _put(self, layer: Layer, place: _Place) -> None:
+        self._layers.append(
+            BuiltLayer(layer.descriptor, layer.diff_id, place.kind, place.origin, place.at.line)
+        )
+        self._note(place.at, place.origin)
+
+    def _note(self, at: Instruction, origin: str = "", *, is_empty: bool = False) -> None:
+        """A step of the history, as BuildKit words it."""
+        command = f"/bin/sh -c {at.text}" if at.keyword == "RUN" else at.text
+        text = f"{at.keyword} {command}"
+        if at.keyword in ("RUN", "COPY"):
+            text += f" # {_COMMENT}" + f" {origin}" * bool(origin)
+        self._history.append(
+            HistoryStep(created=_created(), created_by=text, comment=_COMMENT, empty_layer=is_empty)
+        )
+
+    # The image
+
+    def image(self) -> BuiltImage:
+        """Write configuration and manifest."""
+        layout = self._store.layout
+        base = self._base.configuration
+        configuration = msgspec.structs.replace(
+            base,
+            config=msgspec.structs.replace(
+                self._run,
+                env=tuple(f"{name}={value}" for name, value in self._variables.items()),
+                labels=self._labels,
+            ),
+            rootfs=RootFileSystem(diff_ids=tuple(layer.diff_id for layer in self._layers)),
+            history=tuple(self._history),
+            created=_created(),
+            author="",
+        )
+        manifest = Manifest(
+            schema_version=2,
+            media_type=MANIFEST,
+            config=layout.put(encode(configuration), CONFIGURATION),
+            layers=tuple(layer.descriptor for layer in self._layers),
+            annotations=self._annotations(),
+        )
+        image = msgspec.structs.replace(
+            layout.put(encode(manifest), MANIFEST), platform=configuration.platform
+        )
+        taken = (self._base.reference, self._base.descriptor.digest)
+        return BuiltImage(image, manifest, configuration, tuple(self._layers), taken)
+
+    def _annotations(self) -> Mapping[str, str]:
+        """The base, as the OCI image specification has it (annotations.md)."""
+        return {
+            "org.opencontainers.image.base.name": self._base.reference.partition("@")[0],
+            "org.opencontainers.image.base.digest": self._base.descriptor.digest,
+        }
+
+    def _problem(self, message: str, hint: str = "") -> SpecError:
+        way = f"{hint}, or {_WITH_DOCKER}" if hint else _WITH_DOCKER
+        return SpecError([Problem(f"{self._target.id}: {message}", str(self._spec.path), hint=way)])
+
+
+def _created() -> str:
+    """When an image was made: not now, so that it is the same tomorrow.
+
+    Source: https://reproducible-builds.org/specs/source-date-epoch/.
+    """
+    said = os.environ.get("SOURCE_DATE_EPOCH", "")
+    seconds = int(said) if said.isdecimal() and len(said) < 12 else TIME
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

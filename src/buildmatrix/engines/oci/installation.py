@@ -25,7 +25,7 @@ from packaging.version import InvalidVersion
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.layers import LayerEntry, order
 from buildmatrix.parsing import parse_version
-from buildmatrix.trees.base import Trouble
+from buildmatrix.trees.base import Trouble, Unreadable
 from buildmatrix.trees.wheel import WheelTree
 
 #: Where the Dockerfile of our templates makes the environment; below the root, as in a layer.
@@ -211,7 +211,10 @@ class InstalledWheel:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(sorted(self._rows))
         data = text.getvalue().encode("utf-8", "surrogateescape")
-        self._keep(f"{folder}/RECORD", 0o644, len(data), lambda: (data,))
+        # uv writes over that of the wheel, which keeps its mode.
+        is_executable = self._members[f"{self._metadata}/RECORD"].mode & _EXECUTABLE
+        mode = 0o755 if is_executable else 0o644
+        self._keep(f"{folder}/RECORD", mode, len(data), lambda: (data,))
 
     def _check_paths(self) -> None:
         for path, file in self._files.items():
@@ -266,12 +269,18 @@ class InstalledWheel:
         return {path: (digest, size) for path, digest, size in rows}
 
     def _streamed(self, name: str) -> Callable[[], Iterator[bytes]]:
-        return lambda: self._tree.stream(name)
+        return lambda: self._stream(name)
+
+    def _stream(self, name: str) -> Iterator[bytes]:
+        try:
+            yield from self._tree.stream(name)
+        except Unreadable as error:
+            raise UndecidedError(f"its member {name[:200]!r}: {error}") from error
 
     def _read(self, name: str) -> bytes:
         if self._members[name].size > _LARGEST:
             raise UndecidedError(f"its member {name[:200]!r} is larger than {_LARGEST >> 20} MiB")
-        return b"".join(self._tree.stream(name))
+        return b"".join(self._stream(name))
 
 
 def _entry_points(data: bytes) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,356 @@
+"""What a build has to know of its base image: all paths, and what a few files say.
+
+A layer is read once, from front to back, and what was learned is kept under its digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Literal
+
+import msgspec
+
+from buildmatrix.errors import UndecidedError
+from buildmatrix.oci.documents import Descriptor
+from buildmatrix.oci.layers import LayerEntry
+from buildmatrix.oci.layout import Layout
+from buildmatrix.store.cache import DAY, Cache, Store, code
+from buildmatrix.trees import zstd
+from buildmatrix.trees.archive import (
+    CHUNK,
+    GZIP,
+    MOST_INFLATION,
+    SMALL_BLOB_ALLOWANCE,
+    Attributes,
+    Slice,
+    TarMember,
+    members,
+    plain,
+)
+from buildmatrix.trees.archive_layers import MOST_LINKS, LayeredTree, MergedEntry
+from buildmatrix.trees.base import Readable, Unreadable
+from buildmatrix.trees.forward import ENDLESS, ForwardSource, Gunzip
+from buildmatrix.trees.unpacking import zstandard
+
+#: Files whose bytes are kept, and folders of such.
+_KEPT: Final = frozenset(
+    {
+        *(f"etc/{name}" for name in ("passwd", "group", "shadow", "gshadow", "subuid", "subgid")),
+        "etc/login.defs",
+        "etc/default/useradd",
+        "etc/os-release",
+        "usr/lib/os-release",
+        "var/lib/dpkg/status",
+        "var/lib/dpkg/diversions",
+        "var/lib/dpkg/statoverride",
+    }
+)
+_KEPT_BELOW: Final = ("etc/skel/",)
+#: Bytes of one such file, and of all of a layer.
+_LARGEST: Final = 16 << 20
+_MOST: Final = 64 << 20
+#: An interpreter or its library: of these the versions are kept that they name.
+_PYTHON = re.compile(r"(?:lib)?python(3\.\d+)(?:\.so[.\d]*)?")
+_VERSION = rb"\x00(%s\.[0-9]{1,3}(?:(?:a|b|rc)[0-9]+)?\+?)\x00"
+_LARGEST_PYTHON: Final = 256 << 20
+#: What containers have where an image says nothing (moby, `DefaultPathEnv`).
+DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class NotedMember(msgspec.Struct, frozen=True, array_like=True):
+    """An entry of a layer."""
+
+    #: As it is stored; so is the target of a link. Neither need be text.
+    name: bytes
+    kind: Literal["file", "folder", "symlink", "hardlink", "other"]
+    mode: int
+    user: int
+    group: int
+    target: bytes = b""
+    #: Bytes of a file that is kept; of an interpreter, the versions that it names.
+    content: bytes | None = None
+
+
+class LayerNotes(msgspec.Struct, frozen=True):
+    """What one layer says."""
+
+    #: Of its uncompressed bytes.
+    diff_id: str
+    members: list[NotedMember]
+
+
+#: Made here, by one thread: msgspec 0.22 crashes where several meet a type for the first time.
+_NOTES: Final = msgspec.msgpack.Decoder(LayerNotes)
+
+
+@dataclass(frozen=True, slots=True)
+class BasePython:
+    """A Python of the base, as `uv venv` sees it."""
+
+    #: Absolute: what `command -v` finds, and the folder that `pyvenv.cfg` names.
+    executable: str
+    #: `3.11.2`
+    version: str
+
+    @property
+    def home(self) -> str:
+        """The folder of the executable."""
+        return posixpath.dirname(self.executable)
+
+
+def notes_store(cache: Cache) -> Store:
+    """Where notes are kept."""
+    version = f"1 {code('trees')}"
+    return cache.store("base-layers", version, limit=1 << 30, age=90 * DAY, by_use=True)
+
+
+def read_layer(layout: Layout, descriptor: Descriptor, store: Store) -> LayerNotes:
+    """The notes of a layer whose blob is in `layout`. Raises UndecidedError."""
+    notes = store.load(descriptor.digest, _NOTES)
+    if notes is not None:
+        return notes
+    try:
+        with layout.open(descriptor) as file:
+            notes = _read(file, descriptor.size)
+    except (Unreadable, EOFError, ValueError) as error:
+        raise UndecidedError(f"the layer {descriptor.digest} cannot be read: {error}") from error
+    except Exception as error:
+        # Each library for Zstandard, and zlib, has an error of its own for damaged bytes.
+        if not zstd.is_damage(error) and type(error).__module__ != "zlib":
+            raise
+        raise UndecidedError(f"the layer {descriptor.digest} is damaged: {error}") from error
+    store.save(descriptor.digest, notes)
+    return notes
+
+
+def _read(file: Readable, compressed: int) -> LayerNotes:
+    hasher = hashlib.sha256()
+    source = ForwardSource(_inflated(file, compressed, hasher))
+    found: list[NotedMember] = []
+    room = _MOST
+    for member in members(Slice(source, 0, ENDLESS)):
+        content = _content(member, room)
+        room -= len(content or b"")
+        attributes = member.attributes or Attributes(0o644)
+        found.append(
+            NotedMember(
+                os.fsencode(member.name),
+                member.kind,
+                attributes.mode,
+                attributes.uid,
+                attributes.gid,
+                os.fsencode(member.target),
+                content,
+            )
+        )
+    while source.read(source.bytes_read, CHUNK):
+        pass  # what follows the end mark belongs to the digest
+    return LayerNotes(f"sha256:{hasher.hexdigest()}", found)
+
+
+def _inflated(file: Readable, compressed: int, hasher: hashlib._Hash) -> Iterator[bytes]:
+    head = file.read(4)
+    whole = _Joined(head, file)
+    reader: Readable = whole
+    if head.startswith(GZIP):
+        reader = Gunzip(whole)
+    elif head.startswith(zstd.MAGIC):
+        reader = zstandard(whole)
+    room = SMALL_BLOB_ALLOWANCE + MOST_INFLATION * compressed
+    while chunk := reader.read(CHUNK):
+        room -= len(chunk)
+        if room < 0:
+            raise Unreadable(f"it inflates to more than {MOST_INFLATION} times its size: a bomb")
+        hasher.update(chunk)
+        yield chunk
+
+
+class _Joined:
+    """A file whose first bytes were read already."""
+
+    def __init__(self, head: bytes, file: Readable) -> None:
+        self._head = head
+        self._file = file
+
+    def read(self, length: int) -> bytes:
+        if self._head:
+            head, self._head = self._head[:length], self._head[length:]
+            return head
+        return self._file.read(length)
+
+
+def _content(member: TarMember, room: int) -> bytes | None:
+    if member.data is None:
+        return None
+    path = plain(member.name)
+    if path is None:
+        return None
+    size = member.data.size
+    if path in _KEPT or path.startswith(_KEPT_BELOW):
+        return member.data.read(0, size) if size <= min(room, _LARGEST) else None
+    match = _PYTHON.fullmatch(posixpath.basename(path))
+    if match is None or size > _LARGEST_PYTHON:
+        return None
+    pattern = re.compile(_VERSION % re.escape(match[1]).encode())
+    data = b"".join(member.data.read(at, CHUNK) for at in range(0, size, CHUNK))
+    return b" ".join(sorted(set(pattern.findall(data))))
+
+
+class BaseFiles:
+    """The merged layers of a base, the lowest first. Raises UndecidedError."""
+
+    def __init__(self, layers: Sequence[LayerNotes]) -> None:
+        try:
+            self._tree = LayeredTree([map(_member, layer.members) for layer in layers])
+            #: By their paths below the root; the root itself is `""`.
+            self.entries: dict[str, MergedEntry] = {
+                entry.path: entry for entry in self._tree.entries()
+            }
+        except Unreadable as error:
+            raise UndecidedError(f"the layers of the base cannot be merged: {error}") from error
+
+    def resolved(self, path: str) -> str | None:
+        """Where `path` leads to, below the root, all links followed; None for nowhere."""
+        place = self.placed(path)
+        return place if place is not None and place in self.entries else None
+
+    def placed(self, path: str) -> str | None:
+        """Where a file of the name `path` would be made, below the root, all links followed.
+
+        None for links in a circle, and for a path through a file.
+        """
+        ahead = list(reversed(path.split("/")))
+        found: list[str] = []
+        links = 0
+        while ahead:
+            part = ahead.pop()
+            if part in ("", "."):
+                continue
+            if part == "..":
+                del found[-1:]
+                continue
+            found.append(part)
+            entry = self.entries.get("/".join(found))
+            if entry is None or entry.kind == "folder":
+                continue
+            if entry.kind == "file":
+                if any(rest not in ("", ".") for rest in ahead):
+                    return None
+                continue
+            links += 1
+            if links > MOST_LINKS:
+                return None
+            found.pop()
+            if entry.target.startswith("/"):
+                found.clear()
+            ahead += reversed(entry.target.split("/"))
+        return "/".join(found)
+
+    def add(self, entry: LayerEntry) -> None:
+        """Know a file that a layer on top of the base has."""
+        if entry.kind != "hardlink":
+            attributes = Attributes(entry.mode, entry.user, entry.group)
+            self.entries[entry.path] = MergedEntry(entry.path, entry.kind, attributes, entry.target)
+
+    def entry(self, path: str) -> MergedEntry | None:
+        """What `path` leads to; None for nothing."""
+        place = self.resolved(path)
+        return None if place is None else self.entries.get(place)
+
+    def read(self, path: str) -> bytes | None:
+        """The bytes of a file that is kept; None where it is not there."""
+        place = self.resolved(path)
+        entry = None if place is None else self.entries.get(place)
+        if place is None or entry is None or entry.kind != "file":
+            return None
+        with self._tree.open(place) as source:
+            return source.read(0, _LARGEST)
+
+    @cached_property
+    def interpreters(self) -> dict[str, str]:
+        """Real path of an interpreter, or of its library → the one version that it names."""
+        found = {}
+        for path, entry in self.entries.items():
+            if entry.kind == "file" and _PYTHON.fullmatch(posixpath.basename(path)):
+                versions = (self.read(path) or b"").decode().split()
+                if len(versions) == 1:
+                    found[path] = versions[0]
+        return found
+
+    def python(self, minor: str, path: str) -> BasePython | None:
+        """The Python `minor` (`3.11`) on the search path `path`; None where it has none.
+
+        Raises UndecidedError where it does not say which patch release it is.
+        """
+        for folder in path.split(":"):
+            executable = posixpath.join("/", folder, f"python{minor}")
+            entry = self.entry(executable)
+            if entry is not None and entry.kind == "file" and entry.attributes.mode & 0o111:
+                executable = self._base_python(posixpath.normpath(executable), minor)
+                return BasePython(executable, self._version(executable, minor))
+        return None
+
+    def _base_python(self, executable: str, minor: str) -> str:
+        """The name that stays in an environment: the first one below a folder with the library.
+
+        Source: uv-python, `find_base_python` in crates/uv-python/src/interpreter.rs.
+        """
+        name = executable
+        for _ in range(MOST_LINKS):
+            above = posixpath.dirname(name)
+            while True:
+                if self.entry(posixpath.join(above, f"lib/python{minor}/os.py")) is not None:
+                    return name
+                if above == "/":
+                    break
+                above = posixpath.dirname(above)
+            entry = self.entries.get(name.strip("/"))
+            if entry is None or entry.kind != "symlink":
+                break
+            name = posixpath.normpath(posixpath.join(posixpath.dirname(name), entry.target))
+        return f"/{self.resolved(executable)}"
+
+    def _version(self, executable: str, minor: str) -> str:
+        real = self.resolved(executable) or ""
+        if real in self.interpreters:
+            return self.interpreters[real]
+        prefix = posixpath.dirname(posixpath.dirname(real))
+        versions = {
+            version
+            for path, version in self.interpreters.items()
+            if posixpath.basename(path).startswith(f"libpython{minor}.so")
+            and path.startswith(f"{prefix}/" if prefix else "")
+        }
+        if len(versions) != 1:
+            raise UndecidedError(
+                f"{executable} of the base image does not say which release of Python {minor} it is"
+            )
+        return versions.pop()
+
+
+class _Bytes:
+    """A `RandomAccess` over bytes in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.size = len(data)
+        self.bytes_read = 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self._data[offset : offset + length]
+
+
+def _member(noted: NotedMember) -> TarMember:
+    data = None
+    if noted.kind == "file":
+        source = _Bytes(noted.content or b"")
+        data = Slice(source, 0, source.size)
+    attributes = Attributes(noted.mode, noted.user, noted.group)
+    name, target = os.fsdecode(noted.name), os.fsdecode(noted.target)
+    return TarMember(name, noted.kind, data, target, attributes)

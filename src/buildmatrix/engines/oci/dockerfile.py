@@ -1,0 +1,211 @@
+"""A Dockerfile, taken apart as BuildKit does it: instructions, flags, words and variables.
+
+Source: the Dockerfile reference (https://docs.docker.com/reference/dockerfile/), and
+frontend/dockerfile/{parser,shell} of moby/buildkit, v0.25.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+_DIRECTIVE = re.compile(r"#\s*(escape|syntax)\s*=", re.IGNORECASE)
+_CONTINUED = re.compile(r"([^\\])\\[ \t]*$|^\\[ \t]*$")
+_FLAG = re.compile(r"--[a-z-]+(=\S*)?(\s+|$)")
+_HEREDOC = re.compile(r"<<-?\s*['\"]?[A-Za-z_]")
+_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
+_NAME = re.compile(r"[^\s=\"'\\$]+")
+
+
+class Unreadable(ValueError):
+    """Something that another frontend, or a shell, would have to read; the text says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction of a Dockerfile."""
+
+    #: Where it begins.
+    line: int
+    #: In upper case.
+    keyword: str
+    #: `--mount=...` and the like.
+    flags: tuple[str, ...]
+    #: What follows, with its lines joined.
+    text: str
+    #: Its first line, as it stands in the file.
+    first: str
+
+    @property
+    def shown(self) -> str:
+        """For messages."""
+        text = " ".join(self.text.split())
+        return f"{self.keyword} {text if len(text) <= 60 else text[:57] + '...'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What stands between one FROM and the next."""
+
+    begin: Instruction
+    base: str
+    name: str
+    instructions: tuple[Instruction, ...]
+
+
+def instructions(text: str) -> Iterator[Instruction]:
+    """The instructions; comments and empty lines inside of one vanish. Raises `Unreadable`."""
+    begun, first, pending = 0, "", ""
+    is_top = True
+    for number, line in enumerate(text.split("\n"), 1):
+        stripped = line.strip()
+        if is_top and _DIRECTIVE.match(stripped):
+            raise Unreadable(f"line {number}: `{stripped[:60]}` asks for another reader of it")
+        is_top = is_top and stripped.startswith("#")
+        if not stripped or stripped.startswith("#"):
+            continue
+        if not begun:
+            begun, first, line = number, line, line.lstrip()
+        if _CONTINUED.search(line):
+            pending += line[: line.rindex("\\")]
+            continue
+        yield _instruction(begun, first, pending + line)
+        begun, pending = 0, ""
+    if begun:
+        yield _instruction(begun, first, pending)
+
+
+def _instruction(line: int, first: str, text: str) -> Instruction:
+    keyword, _, rest = text.strip().partition(" ")
+    rest = rest.lstrip()
+    flags = []
+    while match := _FLAG.match(rest):
+        flags.append(match[0].strip())
+        rest = rest[match.end() :]
+    if keyword.upper() in ("RUN", "COPY", "ADD") and _HEREDOC.search(rest):
+        raise Unreadable(f"line {line}: a heredoc")
+    return Instruction(line, keyword.upper(), tuple(flags), rest, first)
+
+
+def stages(text: str) -> tuple[tuple[Instruction, ...], tuple[Stage, ...]]:
+    """What stands above the first FROM, and the stages. Raises `Unreadable`."""
+    above: list[Instruction] = []
+    found: list[tuple[Instruction, list[Instruction]]] = []
+    for instruction in instructions(text):
+        if instruction.keyword == "FROM":
+            found.append((instruction, []))
+        elif found:
+            found[-1][1].append(instruction)
+        else:
+            above.append(instruction)
+    return tuple(above), tuple(_stage(begin, tuple(inside)) for begin, inside in found)
+
+
+def _stage(begin: Instruction, inside: tuple[Instruction, ...]) -> Stage:
+    words = begin.text.split()
+    if len(words) == 3 and words[1].upper() == "AS":
+        return Stage(begin, words[0], words[2].lower(), inside)
+    if len(words) != 1:
+        raise Unreadable(f"line {begin.line}: `{begin.shown}` names no stage")
+    return Stage(begin, words[0], "", inside)
+
+
+# Words and variables
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word whose quotes are resolved: texts, and names of variables between them."""
+
+    #: A text, or the name of a variable and True.
+    parts: tuple[tuple[str, bool], ...]
+
+    def value(self, variables: Mapping[str, str]) -> str:
+        """The word with the values of `variables`; nothing for one that is not set."""
+        return "".join(variables.get(text, "") if is_name else text for text, is_name in self.parts)
+
+
+def word(text: str) -> Word:
+    """One word with its quotes, escapes and variables. Raises `Unreadable`."""
+    parts: list[tuple[str, bool]] = []
+    quote = ""
+    at = 0
+    while at < len(text):
+        char = text[at]
+        if char == "\\" and quote != "'":
+            if at + 1 == len(text):
+                raise Unreadable("a backslash at the end")
+            escaped = text[at + 1]
+            # In double quotes it only escapes what would have a meaning there.
+            keeps = quote == '"' and escaped not in '"$\\'
+            parts.append((char + escaped if keeps else escaped, False))
+            at += 2
+        elif char == quote:
+            quote = ""
+            at += 1
+        elif char in "\"'" and not quote:
+            quote = char
+            at += 1
+        elif char == "$" and quote != "'":
+            match = _VARIABLE.match(text, at)
+            if match is None:
+                raise Unreadable(f"`{text[at : at + 20]}` is more than a variable")
+            parts.append((match[1] or match[2], True))
+            at = match.end()
+        else:
+            parts.append((char, False))
+            at += 1
+    if quote:
+        raise Unreadable("a quote that does not end")
+    return Word(tuple(parts))
+
+
+def words(text: str) -> list[str]:
+    """The words of `text`, each with its quotes. Raises `Unreadable`."""
+    found: list[str] = []
+    current, quote, is_escaped = "", "", False
+    for char in text:
+        if is_escaped:
+            is_escaped = False
+        elif char == "\\" and quote != "'":
+            is_escaped = True
+        elif quote:
+            quote = "" if char == quote else quote
+        elif char in "\"'":
+            quote = char
+        elif char.isspace():
+            if current:
+                found.append(current)
+            current = ""
+            continue
+        current += char
+    if quote:
+        raise Unreadable("a quote that does not end")
+    return [*found, current] if current else found
+
+
+def pairs(text: str) -> tuple[tuple[str, Word], ...]:
+    """The `NAME=VALUE` pairs of ENV and LABEL. Raises `Unreadable`."""
+    found = []
+    for item in words(text):
+        name, is_pair, value = item.partition("=")
+        if len(name) > 1 and name[0] == name[-1] and name[0] in "\"'":
+            name = name[1:-1]
+        if not is_pair or _NAME.fullmatch(name) is None:
+            raise Unreadable("what is no NAME=VALUE")
+        found.append((name, word(value)))
+    return tuple(found)
+
+
+def array(text: str) -> list[str] | None:
+    """The strings of a JSON array; None where `text` is none, and stands for itself."""
+    if not text.startswith("["):
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    is_array = isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return value if is_array else None

@@ -1,0 +1,265 @@
+"""The layers with `/opt/venv`: one for each heavy distribution, and one for all the rest.
+
+What a heavy layer holds depends on its wheel and on the minor version of Python. So every target
+and every later build that locks the same wheel has the same layer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from buildmatrix.engines.disk import writing
+from buildmatrix.engines.oci.base_files import BaseFiles, BasePython
+from buildmatrix.engines.oci.environment import new_environment
+from buildmatrix.engines.oci.installation import (
+    ENVIRONMENT,
+    VERSION,
+    InstalledFile,
+    InstalledWheel,
+)
+from buildmatrix.engines.oci.model import Compression
+from buildmatrix.engines.oci.store import ImageStore
+from buildmatrix.errors import UndecidedError
+from buildmatrix.locks.choose import choose
+from buildmatrix.locks.model import Lock, Package, Wheel
+from buildmatrix.oci import layers
+from buildmatrix.oci.compression import settings
+from buildmatrix.oci.layers import Layer, LayerEntry, layer_writer, order
+from buildmatrix.progress import Progress
+from buildmatrix.spec.model import Target
+from buildmatrix.threads import side_by_side
+from buildmatrix.trees.base import Unreadable
+from buildmatrix.trees.wheel import WheelTree
+
+T = TypeVar("T")
+
+#: Bytes of a wheel that gets a layer of its own.
+HEAVY: Final = 1 << 20
+#: Such layers of one image, those of the largest wheels: containerd and Docker stop at 127 in all.
+MOST_HEAVY: Final = 80
+#: Wheels that are fetched at the same time.
+_FETCHES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenWheel:
+    """A package of a lock, and the wheel of it that is installed."""
+
+    package: Package
+    wheel: Wheel
+
+    @property
+    def origin(self) -> str:
+        """How its layer is called."""
+        return f"{self.package.name} {self.package.version}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryLayer:
+    """A layer of the environment, and which distribution it has; empty for the rest."""
+
+    layer: Layer
+    origin: str
+
+
+class Libraries:
+    """Makes the layers of one target."""
+
+    def __init__(
+        self,
+        target: Target,
+        lock: Lock,
+        store: ImageStore,
+        progress: Progress,
+        compression: Compression,
+    ) -> None:
+        self._target = target
+        self._lock = lock
+        self._store = store
+        self._progress = progress
+        self._compression = compression
+        self._made_by = f"{VERSION} {layers.VERSION} {settings(compression)}"
+
+    def layers(self, base: BaseFiles, python: BasePython) -> list[LibraryLayer]:
+        """Those of the heavy distributions in the order of their names, and the rest.
+
+        Raises UndecidedError for a wheel that cannot be had or installed, and BuildError.
+        """
+        chosen = [
+            ChosenWheel(package, wheel)
+            for package in sorted(self._lock.packages, key=lambda package: package.name)
+            if (wheel := choose(package, self._target)) is not None
+        ]
+        heavy = self._heavy(chosen)
+        light = [item for item in chosen if item not in heavy]
+        rest_key = self._rest_key(light, python, base)
+        rest = self._store.layer(rest_key)
+        found = {item.origin: self._store.layer(self._key(item)) for item in heavy}
+        wanted = [item for item in heavy if found[item.origin] is None]
+        if rest is None:
+            wanted += light
+        self._fetched = 0
+        self._total = len(wanted)
+
+        def work(item: ChosenWheel) -> Layer | None:
+            path = self._fetch(item)
+            return self._heavy_layer(item, path) if item in heavy else None
+
+        # The largest first: the others fill the gaps.
+        wanted.sort(key=lambda item: (-self._size(item), item.origin))
+        made = side_by_side(work, wanted, _FETCHES, "wheel")
+        found.update(
+            {item.origin: layer for item, layer in zip(wanted, made, strict=True) if layer}
+        )
+        if rest is None:
+            with self._store.once(rest_key):
+                rest = self._store.layer(rest_key)
+                if rest is None:
+                    self._progress.step(self._target.id, "layer of the other distributions")
+                    rest = self._rest_layer(light, python, base)
+                    self._store.keep(rest_key, rest)
+        result = [
+            LibraryLayer(layer, origin) for origin, layer in found.items() if layer is not None
+        ]
+        return [*result, LibraryLayer(rest, "")]
+
+    # Which
+
+    def _heavy(self, chosen: Sequence[ChosenWheel]) -> list[ChosenWheel]:
+        heavy = [item for item in chosen if self._size(item) >= HEAVY]
+        heavy = sorted(heavy, key=lambda item: (-self._size(item), item.origin))[:MOST_HEAVY]
+        return sorted(heavy, key=lambda item: item.origin)
+
+    def _size(self, item: ChosenWheel) -> int:
+        """Bytes of a wheel; it is fetched where its lock does not say."""
+        if item.wheel.size is not None:
+            return item.wheel.size
+        return self._store.wheels.fetch(item.wheel, self._lock).stat().st_size
+
+    def _key(self, item: ChosenWheel) -> str:
+        return (
+            f"wheel {item.wheel.sha256} {item.package.name} {item.package.version} "
+            f"{self._target.python} {self._made_by}"
+        )
+
+    def _rest_key(self, light: Sequence[ChosenWheel], python: BasePython, base: BaseFiles) -> str:
+        environment = new_environment(python)
+        hasher = hashlib.sha256(f"{_opt(base)}\0".encode())
+        for path in sorted(environment):
+            file = environment[path]
+            hasher.update(repr(file.entry).encode() + b"".join(file.content()))
+        for item in light:
+            hasher.update(self._key(item).encode())
+        return f"environment {hasher.hexdigest()} {self._made_by}"
+
+    # Making
+
+    def _fetch(self, item: ChosenWheel) -> Path:
+        path = self._store.wheels.fetch(item.wheel, self._lock)
+        self._fetched += 1
+        text = f"wheels {self._fetched}/{self._total} {item.origin}"
+        self._progress.step(self._target.id, text)
+        return path
+
+    def _heavy_layer(self, item: ChosenWheel, path: Path) -> Layer:
+        key = self._key(item)
+        with self._store.once(key):
+            layer = self._store.layer(key)
+            if layer is not None:
+                return layer
+            self._progress.step(self._target.id, f"layer of {item.origin}")
+            with self._store.making, ExitStack() as held:
+                layer = self._written(item.origin, self._installed(item, path, held).files)
+            self._store.keep(key, layer)
+            return layer
+
+    def _rest_layer(
+        self, light: Sequence[ChosenWheel], python: BasePython, base: BaseFiles
+    ) -> Layer:
+        with self._store.making, ExitStack() as held:
+            files: dict[str, InstalledFile] = {}
+            owners: dict[str, str] = {}
+            for item in light:
+                path = self._store.wheels.path(item.wheel)
+                for file in self._installed(item, path, held).files:
+                    # Of two distributions with one path the later name wins, every time.
+                    files[file.entry.path] = file
+                    owners[file.entry.path] = item.origin
+            files |= new_environment(python)
+            _check_folders(files, owners)
+            opt = _opt(base)
+            files[opt.path] = InstalledFile(opt)
+            environment = LayerEntry(ENVIRONMENT, "folder", 0o755)
+            files[ENVIRONMENT] = InstalledFile(environment)
+            return self._written(
+                "the environment", [files[path] for path in sorted(files, key=order)]
+            )
+
+    def _installed(self, item: ChosenWheel, path: Path, held: ExitStack) -> InstalledWheel:
+        package = item.package
+
+        def read() -> InstalledWheel:
+            tree = held.enter_context(WheelTree(path, located=str))
+            return InstalledWheel(tree, package.name, package.version, self._target.python)
+
+        return _named(item.wheel.filename, read)
+
+    def _written(self, origin: str, files: Iterable[InstalledFile]) -> Layer:
+        def write() -> Layer:
+            layout = self._store.layout
+            with (
+                writing(layout.folder),
+                layer_writer(layout, self._compression, self._store.pool) as writer,
+            ):
+                for file in files:
+                    writer.add(file.entry, file.content())
+            return writer.layer
+
+        return _named(origin, write)
+
+
+def _named(name: str, work: Callable[[], T]) -> T:
+    """What `work` returns; what it raises says which wheel it is about."""
+    try:
+        return work()
+    except UndecidedError as error:
+        raise UndecidedError(f"{name}: {error.message}") from error
+    except Unreadable as error:
+        raise UndecidedError(f"{name}: {error}") from error
+
+
+def _opt(base: BaseFiles) -> LayerEntry:
+    """The folder above the environment, as the base has it."""
+    found = base.entries.get("opt")
+    if base.resolved(ENVIRONMENT) is not None or (found is not None and found.kind != "folder"):
+        raise UndecidedError(
+            f"the base image has /{ENVIRONMENT} already, or its /opt is no folder; take another one"
+        )
+    if found is None:
+        return LayerEntry("opt", "folder", 0o755)
+    return LayerEntry(
+        "opt",
+        "folder",
+        found.attributes.mode,
+        user=found.attributes.uid,
+        group=found.attributes.gid,
+    )
+
+
+def _check_folders(files: Mapping[str, InstalledFile], owners: Mapping[str, str]) -> None:
+    """Raise UndecidedError where one distribution has a file, and another something in it."""
+    for path in files:
+        above = path.rpartition("/")[0]
+        while above:
+            file = files.get(above)
+            if file is not None and file.entry.kind != "folder":
+                raise UndecidedError(
+                    f"{owners.get(above, 'the environment')} installs a file /{above}, and "
+                    f"{owners.get(path, 'the environment')} a file in a folder of that name"
+                )
+            above = above.rpartition("/")[0]

@@ -1,0 +1,351 @@
+"""What the Dockerfile of a target comes to, where all of it is known here: steps without a shell.
+
+There is one description of an image, and that is its Dockerfile. It is read instruction by
+instruction; of RUN only the commands are known that our own macros write, and what they do is done
+in another way. A template of a user may change everything else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from buildmatrix.engines.oci.dockerfile import (
+    Instruction,
+    Stage,
+    Unreadable,
+    Word,
+    array,
+    instructions,
+    pairs,
+    stages,
+    word,
+    words,
+)
+from buildmatrix.errors import Problem
+from buildmatrix.locks.model import Lock
+from buildmatrix.render.dockerfile import dockerfile
+from buildmatrix.render.environment import builtin_templates, make_environment, render_piece
+from buildmatrix.spec.model import Spec, Target
+
+#: Stands in the macros where a list of packages does.
+_PACKAGES: Final = "zzpackageszz"
+#: Variables that change what uv does, or which Python it takes.
+_OF_BUILD = re.compile(r"UV_.*|PIP_.*|PYTHON.*|PATH|HOME|VIRTUAL_ENV|LD_.*|SSL_.*|.*_proxy", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Packages:
+    """Debian packages of the final image, and its Python where the base has none."""
+
+    names: tuple[str, ...]
+    at: Instruction
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The target's user."""
+
+    at: Instruction
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The virtual environment."""
+
+    at: Instruction
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A file or folder of the context, and where it goes; a slash at its end counts."""
+
+    source: str
+    destination: Word
+    at: Instruction
+
+
+@dataclass(frozen=True, slots=True)
+class WorkFolder:
+    """Where commands start; it is made where it is missing."""
+
+    path: Word
+    at: Instruction
+
+
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """Environment variables."""
+
+    values: tuple[tuple[str, Word], ...]
+    at: Instruction
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Labels."""
+
+    values: tuple[tuple[str, Word], ...]
+    at: Instruction
+
+
+@dataclass(frozen=True, slots=True)
+class RunAs:
+    """The user that commands run as."""
+
+    user: Word
+    at: Instruction
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """CMD or ENTRYPOINT; a text is for the shell."""
+
+    is_entrypoint: bool
+    words: tuple[str, ...] | str
+    at: Instruction
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """EXPOSE, VOLUME or STOPSIGNAL: what an image says of itself, and nothing more."""
+
+    words: tuple[Word, ...]
+    at: Instruction
+
+
+Step = (
+    Packages | Account | Environment | Copy | WorkFolder | Variables | Labels | RunAs | Command
+    | Declaration
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """The steps from the base image of a target to its image."""
+
+    steps: tuple[Step, ...]
+    #: What cannot be done here.
+    problems: tuple[Problem, ...]
+
+
+def recipe(spec: Spec, target: Target, lock: Lock) -> Recipe:
+    """The recipe of `target`. Raises `SpecError` for a template that cannot be rendered."""
+    environment = make_environment(spec.root)
+    text = dockerfile(environment, spec, target, lock)
+    macros = {
+        name: _run_of(render_piece(environment, _MACROS + call, {"target": target}))
+        for name, call in _CALLS.items()
+    }
+    is_compiled = any(package.source_only for package in lock.packages)
+    return _Reader(spec, target, text, macros, is_compiled).recipe()
+
+
+_MACROS: Final = '{% import "_macros.j2" as pieces %}'
+_CALLS: Final = {
+    "packages": '{{ pieces.packages(target.python, ["' + _PACKAGES + '"]) }}',
+    "install": "{{ pieces.install(target) }}",
+    "account": "{{ pieces.account(target.user) }}",
+    "check": 'RUN /opt/venv/bin/python -c ""',
+}
+
+
+def _run_of(text: str) -> Instruction:
+    (instruction,) = instructions(text)
+    return instruction
+
+
+class _Reader:
+    """Reads one Dockerfile; `problems` is what it cannot do."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        target: Target,
+        text: str,
+        macros: dict[str, Instruction],
+        is_compiled: bool,
+    ) -> None:
+        self._spec = spec
+        self._target = target
+        self._text = text
+        self._macros = macros
+        self._is_compiled = is_compiled
+        self._steps: list[Step] = []
+        self._problems: list[Problem] = []
+        before, after = map(re.escape, macros["packages"].text.split(_PACKAGES))
+        self._packages = re.compile(f"{before}([a-z0-9][a-z0-9+.:=~A-Z -]*|){after}")
+
+    def recipe(self) -> Recipe:
+        try:
+            above, read = stages(self._text)
+        except Unreadable as error:
+            self._problem(None, f"its Dockerfile cannot be built without a builder: {error}")
+            return Recipe((), tuple(self._problems))
+        for instruction in above:
+            if (instruction.keyword, instruction.text) != ("ARG", 'MIRROR=""'):
+                self._refuse(instruction)
+        for stage in read[:-1]:
+            self._helper(stage)
+        self._final(read[-1])
+        if not any(isinstance(step, Environment) for step in self._steps):
+            self._problem(
+                read[-1].begin,
+                "its Dockerfile copies no `/opt/venv` from the stage `build`, which is what this "
+                "engine makes",
+            )
+        return Recipe(tuple(self._steps), tuple(self._problems))
+
+    def _helper(self, stage: Stage) -> None:
+        """A stage before the last one: that of uv, or the one that makes the environment."""
+        if stage.name == "uv":
+            for instruction in stage.instructions:
+                self._refuse(instruction)
+            return
+        if stage.name != "build":
+            self._refuse(stage.begin)
+            return
+        is_made = False
+        for instruction in stage.instructions:
+            if instruction.keyword == "ENV":
+                self._check_variables(instruction)
+            elif instruction.keyword == "RUN" and self._is(instruction, "install"):
+                is_made = True
+            elif instruction.keyword == "RUN" and not instruction.flags:
+                names = self._packages.fullmatch(instruction.text)
+                # A compiler is for packages without a wheel, and those are refused by name.
+                if names is None or (names[1] and not self._is_compiled):
+                    self._refuse(instruction)
+            elif instruction.keyword not in ("USER", "LABEL", "WORKDIR"):
+                self._refuse(instruction)
+        if not is_made:
+            self._problem(stage.begin, "its stage `build` does not install the lock as ours do")
+
+    def _check_variables(self, instruction: Instruction) -> None:
+        """Nothing runs here that would read them, unless they are for the installer itself."""
+        try:
+            names = [name for name, _ in pairs(instruction.text)]
+        except Unreadable as error:
+            self._refuse(instruction, f"it has {error}")
+            return
+        for name in names:
+            if _OF_BUILD.fullmatch(name):
+                self._refuse(instruction, f"{name} would change what is installed")
+
+    def _final(self, stage: Stage) -> None:
+        if stage.base != f"${{MIRROR}}{self._target.base.final}" or stage.begin.flags:
+            self._refuse(stage.begin, "the last stage begins with another image than `base` names")
+        known: dict[str, Callable[[Instruction], Step | None]] = {
+            "RUN": self._run,
+            "COPY": self._copy,
+            "WORKDIR": lambda at: WorkFolder(word(at.text), at),
+            "ENV": lambda at: Variables(pairs(at.text), at),
+            "LABEL": lambda at: Labels(pairs(at.text), at),
+            "USER": lambda at: RunAs(word(at.text), at),
+            "CMD": self._command,
+            "ENTRYPOINT": self._command,
+            "EXPOSE": self._declaration,
+            "VOLUME": self._declaration,
+            "STOPSIGNAL": self._declaration,
+        }
+        for instruction in stage.instructions:
+            read = known.get(instruction.keyword)
+            if read is None:
+                self._refuse(instruction)
+                continue
+            try:
+                if instruction.flags and instruction.keyword not in ("RUN", "COPY"):
+                    raise Unreadable("flags")
+                step = read(instruction)
+            except Unreadable as error:
+                self._refuse(instruction, f"it has {error}")
+            else:
+                if step is not None:
+                    self._steps.append(step)
+
+    def _run(self, instruction: Instruction) -> Step | None:
+        if self._is(instruction, "account"):
+            return Account(instruction)
+        if self._is(instruction, "check"):
+            return None  # what it checks is made here
+        names = None if instruction.flags else self._packages.fullmatch(instruction.text)
+        if names is None:
+            self._refuse(instruction)
+            return None
+        return Packages(tuple(names[1].split()), instruction)
+
+    def _copy(self, instruction: Instruction) -> Step | None:
+        paths = array(instruction.text)
+        paths = words(instruction.text) if paths is None else paths
+        if instruction.flags == ("--from=build",) and paths == ["/opt/venv", "/opt/venv"]:
+            return Environment(instruction)
+        if instruction.flags:
+            raise Unreadable(f"the flag {instruction.flags[0]}")
+        if len(paths) != 2:
+            raise Unreadable("more than one source")
+        source = word(paths[0])
+        if any(is_name for _, is_name in source.parts):
+            raise Unreadable("a variable in its source")
+        # The one wildcard that our filter writes: a bracket that means itself.
+        path = source.value({}).replace("[[]", "\0")
+        if re.search(r"[*?\[\\]", path):
+            raise Unreadable("a wildcard")
+        return Copy(path.replace("\0", "["), word(paths[1]), instruction)
+
+    def _command(self, instruction: Instruction) -> Step:
+        listed = array(instruction.text)
+        is_entrypoint = instruction.keyword == "ENTRYPOINT"
+        return Command(
+            is_entrypoint, instruction.text if listed is None else tuple(listed), instruction
+        )
+
+    def _declaration(self, instruction: Instruction) -> Step:
+        listed = array(instruction.text)
+        texts = words(instruction.text) if listed is None else listed
+        return Declaration(tuple(map(word, texts)), instruction)
+
+    def _is(self, instruction: Instruction, macro: str) -> bool:
+        expected = self._macros[macro]
+        return (instruction.flags, instruction.text) == (expected.flags, expected.text)
+
+    # What cannot be done
+
+    def _refuse(self, instruction: Instruction, why: str = "") -> None:
+        reason = f": {why}" if why else ""
+        self._problem(
+            instruction, f"`{instruction.shown}` cannot be done without a builder{reason}"
+        )
+
+    def _problem(self, instruction: Instruction | None, message: str) -> None:
+        file, line = self._place(instruction)
+        self._problems.append(
+            Problem(
+                f"{self._target.id}: {message}",
+                file,
+                line,
+                hint="take the step out of the template, or build with `--engine docker`",
+            )
+        )
+
+    def _place(self, instruction: Instruction | None) -> tuple[str, int | None]:
+        """Where a user wrote it: in the template, where its first line stands there once."""
+        path = self._spec.root / self._target.template
+        is_ours = (builtin_templates() / self._target.template).is_file()
+        if not is_ours and instruction is not None:
+            line = _only_line(path, instruction.first)
+            if line is not None:
+                return self._target.template, line
+        generated = f"{self._spec.output}/{self._target.id}/Dockerfile"
+        return generated, instruction.line if instruction is not None else None
+
+
+def _only_line(path: Path, text: str) -> int | None:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    found = [number for number, line in enumerate(lines, 1) if line.strip() == text.strip()]
+    return found[0] if len(found) == 1 else None

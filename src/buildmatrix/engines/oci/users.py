@@ -1,0 +1,192 @@
+"""The account of a target, added to the files of its base as `useradd` and `usermod` add it.
+
+Source: shadow 4.13 (useradd.c, usermod.c, lib/commonio.c), and passwd(5), group(5), shadow(5),
+gshadow(5), subuid(5), login.defs(5). One thing is another: a password was never changed, so the
+day on which that happened is that of all files of a layer, and not today.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from buildmatrix.engines.oci.base_files import BaseFiles
+from buildmatrix.engines.oci.installation import InstalledFile
+from buildmatrix.errors import UndecidedError
+from buildmatrix.oci.layers import TIME, LayerEntry
+from buildmatrix.spec.model import User
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}")
+_DAY: Final = 86400
+_FILES: Final = ("passwd", "group", "shadow", "gshadow", "subuid", "subgid")
+#: Where the base has none of these files: those of Debian, for root alone where there are secrets.
+_MODES: Final = {"shadow": 0o640, "gshadow": 0o640}
+
+
+class Accounts:
+    """The files of users and groups of a base, changed as one program after the other does."""
+
+    def __init__(self, base: BaseFiles) -> None:
+        self._base = base
+        self._files = {name: base.read(f"etc/{name}") for name in _FILES}
+        #: Names of files that differ from those of the base, with their bytes.
+        self._changed: dict[str, bytes] = {}
+        self._homes: list[InstalledFile] = []
+        self._settings = _settings(base.read("etc/login.defs"), r"\s+")
+        self._defaults = _settings(base.read("etc/default/useradd"), "=")
+
+    def add(self, user: User) -> Sequence[str]:
+        """What the Dockerfile's `account` does; groups that the base has not.
+
+        Raises UndecidedError where `useradd` would fail.
+        """
+        name = self._name_of(user.uid)
+        if name is None:
+            self._useradd(user)
+            name = user.name
+        missing = []
+        for group in user.groups:
+            if self._row("group", 0, group) is None:
+                missing.append(group)
+            else:
+                self._join(group, name)
+        return missing
+
+    def files(self) -> dict[str, InstalledFile]:
+        """Path → what a layer holds of it."""
+        files = [*self._homes]
+        for name, data in self._changed.items():
+            kept = self._base.entry(f"etc/{name.rstrip('-')}")
+            mode = kept.attributes.mode if kept else _MODES.get(name.rstrip("-"), 0o644)
+            user = kept.attributes.uid if kept else 0
+            group = kept.attributes.gid if kept else 0
+            entry = LayerEntry(f"etc/{name}", "file", mode, len(data), user=user, group=group)
+            files.append(_file(entry, data))
+        if files and self._base.entry("etc/.pwd.lock") is None:
+            files.append(_file(LayerEntry("etc/.pwd.lock", "file", 0o600), b""))
+        return {file.entry.path: file for file in files}
+
+    # useradd --uid U --user-group --create-home --no-log-init NAME
+
+    def _useradd(self, user: User) -> None:
+        name, uid = user.name, user.uid
+        if _NAME.fullmatch(name) is None:
+            raise UndecidedError(f"the base image takes no user of the name {name[:100]!r}")
+        if self._row("passwd", 0, name) is not None:
+            raise UndecidedError(
+                f"the base image has a user {name} with another number than {uid}; choose another "
+                "name, or its number"
+            )
+        for value, column in ((name, 0), (str(uid), 2)):
+            if self._row("group", column, value) is not None:
+                raise UndecidedError(
+                    f"the base image has a group {value} already; choose another name or number "
+                    "for the user"
+                )
+        home = f"{self._defaults.get('HOME', '/home')}/{name}"
+        shell = self._defaults.get("SHELL", "/bin/sh")
+        password = "x" if self._files["shadow"] is not None else "!"
+        self._append("passwd", f"{name}:{password}:{uid}:{uid}::{home}:{shell}")
+        days = (("PASS_MIN_DAYS", "0"), ("PASS_MAX_DAYS", "99999"), ("PASS_WARN_AGE", "7"))
+        ages = ":".join(self._settings.get(key, default) for key, default in days)
+        self._append("shadow", f"{name}:!:{TIME // _DAY}:{ages}:::", where_there=True)
+        self._append("group", f"{name}:x:{uid}:")
+        self._append("gshadow", f"{name}:!::", where_there=True)
+        if self._number("UID_MIN", 1000) <= uid <= self._number("UID_MAX", 60000):
+            for file, key in (("subuid", "SUB_UID"), ("subgid", "SUB_GID")):
+                self._add_range(file, key, name)
+        self._make_home(home.strip("/"), uid)
+
+    def _add_range(self, file: str, key: str, name: str) -> None:
+        count = self._number(f"{key}_COUNT", 65536)
+        start = self._number(f"{key}_MIN", 100000)
+        taken = []
+        for row in self._rows(file):
+            if len(row) == 3 and row[1].isdecimal() and row[2].isdecimal():
+                taken.append((int(row[1]), int(row[2])))
+        for begin, length in sorted(taken):
+            if begin < start + count and start < begin + length:
+                start = begin + length
+        if count:
+            self._append(file, f"{name}:{start}:{count}", where_there=True)
+
+    def _make_home(self, home: str, uid: int) -> None:
+        if self._base.entry(home) is not None:
+            return  # useradd says so, and leaves it as it is
+        mode = self._mode("HOME_MODE", 0o777 & ~self._mode("UMASK", 0o022))
+        self._homes.append(_file(LayerEntry(home, "folder", mode, user=uid, group=uid)))
+        skeleton = self._defaults.get("SKEL", "/etc/skel").strip("/")
+        for path, entry in self._base.entries.items():
+            if not path.startswith(f"{skeleton}/"):
+                continue
+            place = f"{home}/{path.removeprefix(f'{skeleton}/')}"
+            data = self._base.read(path) or b"" if entry.kind == "file" else b""
+            new = LayerEntry(
+                place, entry.kind, entry.attributes.mode, len(data), entry.target, uid, uid
+            )
+            self._homes.append(_file(new, data))
+
+    # usermod --append --groups GROUP NAME
+
+    def _join(self, group: str, name: str) -> None:
+        for file in ("group", "gshadow"):
+            lines = self._lines(file)
+            for number, line in enumerate(lines):
+                head, _, people = line.rpartition(":")
+                if line.partition(":")[0] == group and name not in people.split(","):
+                    people = f"{people},{name}" if people else name
+                    lines[number] = f"{head}:{people}"
+                    self._write(file, lines)
+                    break
+
+    # Inside
+
+    def _name_of(self, uid: int) -> str | None:
+        row = self._row("passwd", 2, str(uid))
+        return None if row is None else row[0]
+
+    def _row(self, file: str, column: int, value: str) -> list[str] | None:
+        rows = (row for row in self._rows(file) if len(row) > column and row[column] == value)
+        return next(rows, None)
+
+    def _rows(self, file: str) -> list[list[str]]:
+        return [line.split(":") for line in self._lines(file)]
+
+    def _lines(self, file: str) -> list[str]:
+        data = self._files[file]
+        return (data or b"").decode("utf-8", "surrogateescape").splitlines()
+
+    def _append(self, file: str, line: str, *, where_there: bool = False) -> None:
+        if self._files[file] is not None or not where_there:
+            self._write(file, [*self._lines(file), line])
+
+    def _write(self, file: str, lines: Sequence[str]) -> None:
+        """As lib/commonio.c: what was there is kept beside it, with a dash."""
+        before = self._files[file]
+        if before is not None:
+            self._changed[f"{file}-"] = before
+        data = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
+        self._files[file] = self._changed[file] = data
+
+    def _mode(self, key: str, default: int) -> int:
+        value = self._settings.get(key, "")
+        return int(value, 8) & 0o777 if re.fullmatch(r"[0-7]{1,5}", value) else default
+
+    def _number(self, key: str, default: int) -> int:
+        value = self._settings.get(key, "")
+        return int(value) if value.isdecimal() else default
+
+
+def _settings(data: bytes | None, separator: str) -> Mapping[str, str]:
+    found = {}
+    for line in (data or b"").decode("utf-8", "replace").splitlines():
+        line = line.partition("#")[0].strip()
+        parts = re.split(separator, line, maxsplit=1)
+        if len(parts) == 2:
+            found[parts[0].strip()] = parts[1].strip().strip('"')
+    return found
+
+
+def _file(entry: LayerEntry, data: bytes = b"") -> InstalledFile:
+    return InstalledFile(entry, lambda: (data,))
