@@ -8,14 +8,8 @@ from pathlib import Path
 import pytest
 from audit_index import HASTY, Locked, embedded, library, noise
 from elf_images import Image, Part
-from index import (
-    Misdeed,
-    answering,
-    cut_after,
-    ignoring_ranges,
-    redirecting,
-    with_headers,
-)
+from index import ignoring_ranges
+from loopback import Misdeed, answering, cut_after, redirecting, with_headers
 
 from buildmatrix.index.client import Client
 from buildmatrix.index.reading import CachingReader

@@ -10,7 +10,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 from audit_index import Locked
-from index import IndexServer, answering
+from index import IndexServer
+from loopback import answering
 
 from buildmatrix import cli
 from buildmatrix.reports.schemas import report as schema

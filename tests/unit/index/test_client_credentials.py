@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from index import IndexServer, answering, redirecting
+from index import IndexServer
+from loopback import answering, redirecting
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.addresses import parse

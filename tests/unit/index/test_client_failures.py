@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from certificates import make_certificate
-from index import IndexServer, answering, dripping, redirecting
+from index import IndexServer
+from loopback import answering, dripping, redirecting
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.failures import retry_after

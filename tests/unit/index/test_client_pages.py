@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from index import IndexServer, answering, huge, redirecting, with_headers
+from index import IndexServer, huge
+from loopback import answering, redirecting, with_headers
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.cache import Page, pages_of

@@ -9,14 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from index import (
-    IndexServer,
-    answering,
-    cut_after,
-    ignoring_ranges,
-    redirecting,
-    with_headers,
-)
+from index import IndexServer, ignoring_ranges
+from loopback import answering, cut_after, redirecting, with_headers
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.client import Client

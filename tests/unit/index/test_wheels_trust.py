@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from index import IndexServer, with_headers
+from index import IndexServer
+from loopback import with_headers
 from test_wheels import bare, contents, locked, make, noise
 
 from buildmatrix.errors import UndecidedError

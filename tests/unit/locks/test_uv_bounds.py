@@ -10,8 +10,9 @@ from itertools import repeat
 from pathlib import Path
 
 import pytest
-from index import IndexServer, Response
+from index import IndexServer
 from lock_cases import target
+from loopback import Response
 
 from buildmatrix import child
 from buildmatrix.errors import BuildmatrixError
