@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
 
 from buildmatrix import child
 from buildmatrix.parsing import parse_json
@@ -57,8 +58,12 @@ class RegistryLogin:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What no message may hold."""
-        return tuple(filter(None, (self.password, self.identity_token, self.registry_token)))
+        """What no message may hold, in the forms in which it is sent; the longest first."""
+        plain = {self.password, self.identity_token, self.registry_token} - {""}
+        sent = {quote_plus(secret) for secret in plain}
+        if self.password:
+            sent.add(base64.b64encode(f"{self.user}:{self.password}".encode()).decode("ascii"))
+        return tuple(sorted(plain | sent, key=len, reverse=True))
 
     def __repr__(self) -> str:
         return f"RegistryLogin(source={self.source!r})"

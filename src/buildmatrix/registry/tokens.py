@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from json import JSONDecodeError
 from typing import Any
 from urllib.parse import urlencode
@@ -44,6 +44,8 @@ Permissions = frozenset[Permission]
 class Tokens:
     """The tokens of one registry, for all threads."""
 
+    clock = staticmethod(time.monotonic)
+
     def __init__(self, requests: Requests, host: str, base: HttpAddress) -> None:
         self._requests = requests
         self._host = host
@@ -51,7 +53,6 @@ class Tokens:
         self._base = base
         self._lock = threading.Lock()
         self._kept: dict[tuple[str, Permissions], tuple[Bearer, float]] = {}
-        self.clock: Callable[[], float] = time.monotonic
 
     def token(
         self,
