@@ -177,13 +177,6 @@ CASES: dict[str, Case] = {
     "suppress of something else": Case(
         "from contextlib import suppress\nwith suppress(KeyError):\n    from . import _c\n"
     ),
-    "a context manager of its own that catches": Case(
-        "from .compat import try_it\nwith try_it():\n    from . import _c\n",
-        {
-            "pkg/compat.py": "import contextlib\n@contextlib.contextmanager\ndef try_it():\n"
-            "    try:\n        yield\n    except ImportError:\n        pass\n"
-        },
-    ),
     "a context manager of its own that only tidies up": Case(
         "from .compat import quiet\nwith quiet():\n    from . import _c\n",
         {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -21,6 +22,10 @@ _BASES = {
     "DynamicLibNotFoundError": _ANYTHING | {"RuntimeError"},
     "SystemExit": frozenset({"BaseException", ""}),
 }
+
+
+#: Names of context managers that are there for imports that may fail (`try_import`, `optional`).
+_FORGIVING = re.compile(r"import|suppress|optional|ignore")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,10 +225,15 @@ def exception_names(
             yield last_name(node) or "?"
 
 
-def suppressed(node: ast.expr) -> Iterator[Guard]:
-    """The guard of a `with contextlib.suppress(...)`."""
-    if isinstance(node, ast.Call) and last_name(node.func) == "suppress":
-        yield (Handler(frozenset(last_name(child) or "?" for child in node.args)),)
+def guard_of_context(node: ast.expr) -> Guard | None:
+    """The guard of `with node:`; None where exceptions pass through it.
+
+    Other context managers than `contextlib.suppress` are judged by their names.
+    """
+    name = last_name(node) if isinstance(node, ast.Call) else None
+    if isinstance(node, ast.Call) and name == "suppress":
+        return (Handler(frozenset(last_name(child) or "?" for child in node.args)),)
+    return CONDITION if _FORGIVING.search(name or "") else None
 
 
 def needed_afterwards(

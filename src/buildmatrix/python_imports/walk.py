@@ -32,12 +32,12 @@ from buildmatrix.python_imports.guards import (
     branch,
     branches,
     guard_of,
+    guard_of_context,
     needed_afterwards,
     raised_in,
     survives,
     without_branches,
 )
-from buildmatrix.python_imports.managers import managed
 from buildmatrix.python_imports.program import Module, Program, bind
 from buildmatrix.python_imports.reach import Reach
 from buildmatrix.python_imports.syntax import children, last_name
@@ -186,10 +186,6 @@ class Walk:
 
         return Conditions(program, module, run.scope, is_there)
 
-    def managed(self, module: Module, node: ast.expr) -> Iterator[Guard]:
-        """The guard of a `with`, if it lets exceptions end."""
-        return managed(self._program, module, node)
-
     def step(self) -> bool:
         """Count a statement; False when there were too many."""
         self._statements += 1
@@ -334,7 +330,8 @@ class _FollowedBody:
                 inner = guards
                 for item in node.items:
                     self._calls(item.context_expr, guards)
-                    inner = (*inner, *self.walk.managed(self.module, item.context_expr))
+                    if (guard := guard_of_context(item.context_expr)) is not None:
+                        inner = (*inner, guard)
                 return self.block(node.body, *inner)
             case ast.For() | ast.AsyncFor() | ast.While():
                 self._calls(node.test if isinstance(node, ast.While) else node.iter, guards)
