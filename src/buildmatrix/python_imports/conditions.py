@@ -30,7 +30,6 @@ _OPERATORS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.In: lambda item, items: item in items,
     ast.NotIn: lambda item, items: item not in items,
 }
-_SAME = (ast.Is, ast.Eq)
 #: Versions of Python that a distribution may meet.
 _PYTHONS = tuple((3, minor, 0) for minor in range(8, 20))
 _DEEPEST = 12
@@ -85,37 +84,6 @@ class Conditions:
                     ):
                         return True
         return False
-
-    def search(self, test: ast.expr, outcome: bool) -> ast.Call | None:
-        """The search for a library that makes `test` come out so where it finds nothing."""
-        match test:
-            case ast.UnaryOp(op=ast.Not(), operand=inner):
-                return self.search(inner, not outcome)
-            case ast.Compare(
-                left=left,
-                ops=[ast.Is() | ast.Eq() | ast.IsNot() | ast.NotEq() as operator],
-                comparators=[ast.Constant(value=None)],
-            ):
-                return self._searched(left) if isinstance(operator, _SAME) is outcome else None
-            case ast.BoolOp(op=operator, values=values):
-                if isinstance(operator, ast.Or) is not outcome:
-                    return None  # The other parts decide as well.
-                searches = (self.search(node, outcome) for node in values)
-                return next((node for node in searches if node is not None), None)
-        return None if outcome else self._searched(test)
-
-    def _searched(self, node: ast.expr, depth: int = 0) -> ast.Call | None:
-        """The one search whose result `node` is."""
-        match node:
-            case ast.NamedExpr(value=inner):
-                return self._searched(inner, depth)
-            case ast.Name(id=name) if depth < _DEEPEST:
-                assigned, looped = self._assigned(name)
-                if len(assigned) == 1 and not looped:
-                    return self._searched(assigned[0], depth + 1)
-            case ast.Call() if last_name(node.func) == "find_library":
-                return node
-        return None
 
     def _text(self, test: ast.expr) -> str:
         """The expression, with what its names stand for."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from buildmatrix.python_imports.calls import (
@@ -34,7 +34,6 @@ from buildmatrix.python_imports.guards import (
     guard_of,
     guard_of_context,
     needed_afterwards,
-    raised_in,
     survives,
     without_branches,
 )
@@ -245,17 +244,6 @@ class Walk:
             if names or not is_silent(call):
                 self._load(run, node, names, guards)
 
-    def missed(
-        self, run: _FollowedBody, search: ast.Call, error: str, guards: tuple[Guard, ...]
-    ) -> None:
-        """Note that `error` is raised where a search for a library finds nothing."""
-        if survives(error, guards):
-            return
-        value = self._program.evaluator(run.module, run.scope).value(library_argument(search))
-        place = (run.module.path, search.lineno, True)
-        names = self.loads[place][1] if place in self.loads else frozenset[str]()
-        self.loads[place] = ("import", names | set(load_names("find_library", value)))
-
     def _load(
         self, run: _FollowedBody, node: ast.Call, names: tuple[str, ...], guards: tuple[Guard, ...]
     ) -> None:
@@ -344,9 +332,6 @@ class _FollowedBody:
             case ast.Return() | ast.Raise():
                 self._calls(node, guards)
                 return False
-            case ast.Assert():
-                self._calls(node, guards)
-                self._missed(node.test, False, "AssertionError", guards)
             case _:
                 self._calls(node, guards)
         return True
@@ -356,8 +341,6 @@ class _FollowedBody:
         decided = truth(node.test)
         if decided is not None:
             return self.block(node.body if decided else node.orelse, *guards)
-        for outcome, body in ((True, node.body), (False, node.orelse)):
-            self._missed(node.test, outcome, raised_in(body), guards)
         usual = self.conditions.usually(node.test)
         place = f"{self.module.path}:{node.lineno}"
         ways = [CONDITION if usual is not None else branch(place, number, 2) for number in (0, 1)]
@@ -365,17 +348,7 @@ class _FollowedBody:
         second = self.block(node.orelse, *guards, *(() if usual is False else ways[1:]))
         if usual is not None:
             return first if usual else second
-        for statement in _common_imports(node.body, node.orelse):
-            self.walk.imports(self.module, statement, (*self.guards, *guards))
         return first or second
-
-    def _missed(
-        self, test: ast.expr, outcome: bool, error: str | None, guards: tuple[Guard, ...]
-    ) -> None:
-        """A condition behind which `error` is raised, perhaps for want of a library."""
-        search = None if error is None else self.conditions.search(test, outcome)
-        if error is not None and search is not None:
-            self.walk.missed(self, search, error, (*self.guards, *guards))
 
     def _try(self, node: ast.Try, after: Sequence[ast.stmt], guards: tuple[Guard, ...]) -> None:
         guard = guard_of(node, self.scope_body, after, self.module.scope.assigned)
@@ -418,13 +391,3 @@ class _FollowedBody:
 def _state(guards: tuple[Guard, ...]) -> tuple[bool, bool]:
     """What is caught: a module that was followed with less caught needs no second time."""
     return survives("ImportError", guards), survives("OSError", guards)
-
-
-def _common_imports(nodes: Sequence[ast.stmt], other: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """Imports that stand in both branches of a condition."""
-    if not other:
-        return
-    second = {ast.dump(node) for node in other if isinstance(node, (ast.Import, ast.ImportFrom))}
-    for node in nodes:
-        if isinstance(node, (ast.Import, ast.ImportFrom)) and ast.dump(node) in second:
-            yield node

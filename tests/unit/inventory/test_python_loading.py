@@ -90,7 +90,6 @@ def test_an_extension_that_the_package_imports_without_a_guard_is_reached(tmp_pa
         ("import os\nif os.environ.get('X'):\n    from . import _c\n", "guarded"),
         ("import sys\nif sys.platform == 'win32':\n    from . import _c\n", "lazy"),
         ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from . import _c\n", "lazy"),
-        ("if x:\n    from . import _c\nelse:\n    y = 1\n    from . import _c\n", "import"),
         ("def f():\n    from . import _c\n", "lazy"),
         ("def f():\n    from . import _c\nf()\n", "import"),
         ("class A:\n    from . import _c\n", "import"),

@@ -138,53 +138,6 @@ def test_an_import_by_a_function_is_followed_however_it_is_written(
     assert at_import(read(tmp_path, source + "\n", inner=inner)) == {LIBRARY}
 
 
-@pytest.mark.parametrize(
-    ("source", "needed"),
-    [
-        ("if find_library('cudart') is None:\n    raise ImportError", True),
-        ("if find_library('cudart') == None:\n    raise ImportError('x')", True),
-        ("if not find_library(name='cudart'):\n    raise OSError", True),
-        ("path = find_library('cudart')\nif path is None:\n    raise ImportError", True),
-        ("if (path := find_library('cudart')) is None:\n    raise ImportError", True),
-        ("path = find_library('cudart')\nif path:\n    x = 1\nelse:\n    raise ImportError", True),
-        (
-            "path = find_library('cudart')\nif path is not None:\n    x = 1\n"
-            "else:\n    raise OSError",
-            True,
-        ),
-        ("assert find_library('cudart')", True),
-        ("assert find_library('cudart') is not None, 'no CUDA'", True),
-        ("import sys\nif not find_library('cudart'):\n    sys.exit(1)", True),
-        ("def f():\n    if not find_library('cudart'):\n        raise OSError\nf()", True),
-        ("if broken or not find_library('cudart'):\n    raise OSError", True),
-        ("if strict and not find_library('cudart'):\n    raise OSError", False),
-        ("if not find_library('cudart'):\n    print('no CUDA')", False),
-        ("if find_library('cudart'):\n    raise ImportError", False),
-        (
-            "path = find_library('cudart')\nif not path:\n    path = '/opt/x.so'\n"
-            "if not path:\n    raise OSError",
-            False,
-        ),
-        (
-            "try:\n    if not find_library('cudart'):\n        raise ModuleNotFoundError\n"
-            "except ImportError:\n    pass",
-            False,
-        ),
-        ("def f():\n    if not find_library('cudart'):\n        raise OSError", False),
-        (
-            "path = find_library('cudart') or find_library('amdhip64')\n"
-            "if not path:\n    raise OSError",
-            False,
-        ),
-    ],
-)
-def test_an_import_that_fails_where_a_search_finds_nothing_needs_the_library(
-    tmp_path: Path, source: str, needed: bool
-) -> None:
-    inventory = read(tmp_path, f"from ctypes.util import find_library\n{source}\n")
-    assert at_import(inventory) == ({"libcudart.so*"} if needed else set())
-
-
 def test_the_result_of_a_search_is_what_is_loaded(tmp_path: Path) -> None:
     source = (
         "import ctypes\nfrom ctypes.util import find_library as find\n"
