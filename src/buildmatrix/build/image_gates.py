@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import msgspec
 
@@ -21,7 +22,7 @@ from buildmatrix.rules.model import Gate
 from buildmatrix.spec.model import Spec
 from buildmatrix.state import journal
 from buildmatrix.state.journal import BuildRecord
-from buildmatrix.state.target_layers import with_layers
+from buildmatrix.state.target_layers import keep_layers, with_layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,13 @@ class ImageGates:
             outcome = self.engine.build(work.job, self.options.surroundings, self.progress)
             # The layers cannot say what the image's configuration does.
             inventory = replace(store.read(outcome.inventory), environment=outcome.environment)
+            if outcome.has_layers:
+                note = partial(self.progress.step, work.target.id)
+                inventory = keep_layers(work.files, outcome.digest, inventory, note)
             store.write(work.files.inventory, inventory)
             record = BuildRecord(
                 key=work.key,
+                engine=self.engine.name,
                 digest=outcome.digest,
                 config=outcome.config,
                 loaded=outcome.loaded,
@@ -118,6 +123,9 @@ class ImageGates:
             self.progress,
         )
         work.gates["smoke"] = outcome.state
+        if outcome.why_not is not None:
+            work.smoke_impossible = True
+            self.progress.note(f"{work.target.id}: smoke commands were not run: {outcome.why_not}")
         if outcome.error is not None:
             work.errors.append(outcome.error)
         if outcome.passed != record.smoke:

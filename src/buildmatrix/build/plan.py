@@ -9,7 +9,7 @@ import msgspec
 from buildmatrix.build import smoke
 from buildmatrix.build.digests import Digests
 from buildmatrix.build.options import Options
-from buildmatrix.engines.model import BuildJob
+from buildmatrix.engines.model import BuildJob, Ingredients
 from buildmatrix.locks.model import Lock
 from buildmatrix.render.names import bake_name, scan_name, staged_name
 from buildmatrix.spec.model import Spec, Target
@@ -32,7 +32,7 @@ class BuildPlan:
         self._entries = msgspec.json.decode(files[self._bake])["target"]
         self._digests = Digests(spec.root, spec.output)
 
-    def job(self, target: Target, files: TargetFiles, has_device: bool) -> BuildJob:
+    def job(self, target: Target, lock: Lock, files: TargetFiles, has_device: bool) -> BuildJob:
         """What the engine is to build; `has_device` is about the target's backend."""
         root = self._spec.root
         return BuildJob(
@@ -46,6 +46,7 @@ class BuildPlan:
             log=files.log,
             scan_output=files.scan_output,
             load=self._options.smoke and bool(smoke.runs_here(target, has_device)),
+            ingredients=Ingredients(self._spec, target, lock),
         )
 
     def key(self, target: Target, lock: Lock) -> str:

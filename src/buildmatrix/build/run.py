@@ -105,6 +105,7 @@ class _BuildRun:
         ready = [work for work in self.works if work.gates["lock"] == "passed"]
         if not (self.options.fail_fast and len(ready) < len(self.works)):
             self.render()
+            ready = self.accepted(ready)
             self.recall(ready)
             lock_gate.audit([work for work in ready if work.record is None])
             ready = [work for work in ready if work.gates["lock"] == "passed"]
@@ -140,8 +141,10 @@ class _BuildRun:
         self.compare_with_git(files)
         plan = BuildPlan(self.spec, self.options, self.engine.name, files)
         for work in locked:
-            work.job = plan.job(work.target, work.files, self.judge.has_device(work.target.backend))
-            work.key = plan.key(work.target, locks[work.target.id])
+            lock = locks[work.target.id]
+            has_device = self.judge.has_device(work.target.backend)
+            work.job = plan.job(work.target, lock, work.files, has_device)
+            work.key = plan.key(work.target, lock)
 
     def compare_with_git(self, files: Mapping[str, bytes]) -> None:
         """Find the generated files that somebody committed and that `files` had to correct."""
@@ -149,6 +152,19 @@ class _BuildRun:
             self.outdated = generated_file.check(outdated(self.spec, files))
         except UndecidedError as error:
             self.progress.note(f"committed generated files were not checked: {error.message}")
+
+    def accepted(self, works: Sequence[BuildWork]) -> list[BuildWork]:
+        """The targets that the engine can build; the others are red, and nothing was fetched."""
+        refusals = self.engine.refusals([work.job for work in works if work.job])
+        accepted = []
+        for work in works:
+            error = refusals.get(work.target.id)
+            if error is None:
+                accepted.append(work)
+            else:
+                work.fail("build", error)
+                self.progress.done(work.target.id, work.outcome(), ok=False)
+        return accepted
 
     def recall(self, works: Sequence[BuildWork]) -> None:
         """Give the targets their records, where the images that these name are still there."""
@@ -250,7 +266,11 @@ class _BuildRun:
         not_run: tuple[str, ...] = ()
         if self.options.smoke:
             has_device = self.judge.has_device(work.target.backend)
-            commands = smoke.not_run_here(work.target, has_device)
+            commands = (
+                work.target.smoke
+                if work.smoke_impossible
+                else smoke.not_run_here(work.target, has_device)
+            )
             not_run = tuple(f"{command.name} ({command.level})" for command in commands)
         return work.result(self.spec.root, not_run)
 

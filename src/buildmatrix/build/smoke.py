@@ -7,10 +7,10 @@ never counts as passed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from buildmatrix.engines.model import Engine
+from buildmatrix.engines.model import Engine, Run
 from buildmatrix.engines.text import shorten
 from buildmatrix.progress import Progress
 from buildmatrix.rules.model import GateState
@@ -30,6 +30,8 @@ class SmokeOutcome:
     passed: tuple[str, ...] = ()
     #: What failed, where something did.
     error: str | None = None
+    #: Why nothing could be run, where that is so.
+    why_not: str | None = None
 
 
 def runs_here(target: Target, has_device: bool) -> tuple[Smoke, ...]:
@@ -55,16 +57,34 @@ def run(
 
     `config` identifies the image. Stops at the first command that fails.
     """
-    commands = runs_here(target, has_device)
-    if not commands:
+    digests = {
+        smoke: journal.key({"image": config, "command": smoke.command})
+        for smoke in runs_here(target, has_device)
+    }
+    if not digests:
         return SmokeOutcome("not-run")
     already_passed = set(already_passed)
+    if already_passed.issuperset(digests.values()):
+        return SmokeOutcome("passed", tuple(digests.values()))
+    why_not = engine.cannot_run(reference)
+    if why_not is not None:
+        return SmokeOutcome("not-run", why_not=why_not)
+    with engine.runner(reference) as run:
+        return _run(target, digests, already_passed, run, progress)
+
+
+def _run(
+    target: Target,
+    digests: Mapping[Smoke, str],
+    already_passed: Collection[str],
+    run: Run,
+    progress: Progress,
+) -> SmokeOutcome:
     passed: list[str] = []
-    for smoke in commands:
-        digest = journal.key({"image": config, "command": smoke.command})
+    for smoke, digest in digests.items():
         if digest not in already_passed:
             progress.step(target.id, f"smoke {smoke.name}")
-            result = engine.run(reference, smoke.command, smoke.timeout_s)
+            result = run(smoke.command, smoke.timeout_s)
             if result.timed_out or result.exit_code != 0:
                 outcome = (
                     f"did not end within {smoke.timeout_s:g} s"

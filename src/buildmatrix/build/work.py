@@ -34,6 +34,8 @@ class BuildWork:
     #: Why gates did not hold, where it is no finding, and exit codes that only this says.
     errors: list[str] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
+    #: Whether the engine can run no command of its image on this machine.
+    smoke_impossible: bool = False
     #: Where publishing was asked for: how it went, and the digest in the registry.
     push: GateState | None = None
     pushed: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from buildmatrix.cli.output import (
     write_report,
 )
 from buildmatrix.cli.progress import progress
+from buildmatrix.cli.saving import check_save, save_images
 from buildmatrix.cli.surroundings import engine, engine_options
 from buildmatrix.cli.vulnerabilities import asking, vulnerabilities_option
 from buildmatrix.cli.wheels import wheel_reader
@@ -36,6 +38,11 @@ if TYPE_CHECKING:
 @click.command("build", short_help="Run the whole pipeline.")
 @selection_options
 @option("--push", is_flag=True, help="Publish all tags when every selected target is green.")
+@option(
+    "--save",
+    metavar="FILE",
+    help="Write the image of a green target as an archive for `docker load`; {id} is the target's.",
+)
 @option("--fail-fast", is_flag=True, help="Stop everything at the first target that fails.")
 @option("--no-smoke", is_flag=True, help="Run no smoke commands.")
 @option("--locked", is_flag=True, help="Fail where a lock is missing or stale; never resolve.")
@@ -53,6 +60,7 @@ def command(
     globs: tuple[str, ...],
     subset: str | None,
     push: bool,
+    save: str | None,
     fail_fast: bool,
     no_smoke: bool,
     locked: bool,
@@ -78,9 +86,12 @@ def command(
 
     pairs = check_formats(formats, output)
     spec, targets = load_targets(settings, globs, subset)
+    if save is not None:
+        check_save(save, targets)
     more = more_waivers(waivers, [target.id for target in spec.targets])
     spec = replace(spec, waivers=(*spec.waivers, *more))
     cache = user_cache()
+    builder = engine(settings, around.engine, around.builder)
     options = Options(
         surroundings=around,
         jobs=jobs,
@@ -95,10 +106,20 @@ def command(
         asking=asking(no_vulnerabilities, offline, cache),
         known_findings=known_findings(baseline),
     )
-    with progress(settings) as display, wheel_reader(offline, cache) as reader:
+    with (
+        closing(builder),
+        progress(settings) as display,
+        wheel_reader(offline, cache) as reader,
+    ):
         result = build(
-            spec, targets, replace(options, reader=None if no_audit else reader), engine(), display
+            spec,
+            targets,
+            replace(options, reader=None if no_audit else reader),
+            builder,
+            display,
         )
+    if save is not None:
+        save_images(save, result, builder, settings)
     write_report(result.report, pairs, output, spec.root)
     if result.error:
         complain(f"buildmatrix: {result.error}")

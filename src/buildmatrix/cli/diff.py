@@ -20,6 +20,7 @@ from buildmatrix.cli.options import (
     selection_options,
 )
 from buildmatrix.cli.output import check_formats, more_waivers, write_document
+from buildmatrix.cli.surroundings import engine_option
 from buildmatrix.errors import UsageError
 from buildmatrix.reports.formats import DIFF, DRIFT, names
 
@@ -58,6 +59,7 @@ FORMATS = names(DIFF)
     help="The least severe new finding that gives exit code 1.  [default: error]",
 )
 @option("--waivers", type=click.Path(path_type=Path), help="More [[waive]] tables, in a file.")
+@engine_option
 @former_options
 @click.pass_obj
 def command(
@@ -74,6 +76,7 @@ def command(
     deep: bool,
     every: bool,
     offline: bool,
+    engine: str,
     platform: str | None,
     no_cache: bool,
     formats: tuple[str, ...],
@@ -93,6 +96,7 @@ def command(
     pairs = check_formats(formats, output, FORMATS)
     reading_here = reading_options(
         settings,
+        engine_name=engine,
         platform=platform,
         no_cache=no_cache,
         offline=offline,

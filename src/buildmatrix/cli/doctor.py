@@ -10,6 +10,7 @@ import click
 from buildmatrix.cli.console import say
 from buildmatrix.cli.options import CommandSettings, load, option
 from buildmatrix.cli.surroundings import engine
+from buildmatrix.engines.choice import DOCKER, OCI
 from buildmatrix.errors import EXIT_OK, ComponentError, SpecError, UndecidedError, most_severe
 from buildmatrix.text import printable
 
@@ -35,8 +36,10 @@ def _lines(settings: CommandSettings, builder: str | None, offline: bool) -> Ite
     from buildmatrix.locks.machine_indexes import default_indexes
     from buildmatrix.spec.paths import read_data_files
 
-    line, facilities = examine.engine_line(engine(), builder)
-    yield line
+    lines, facilities = examine.engine_lines(
+        engine(settings, DOCKER), engine(settings, OCI), builder
+    )
+    yield from lines
     yield examine.resolver_line()
 
     line, catalogue = examine.catalogue_line(lambda: read_data_files(settings.file))

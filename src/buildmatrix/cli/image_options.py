@@ -15,8 +15,6 @@ platform_option = option(
 former_options = stacked(
     *(
         option(flag, hidden=True, expose_value=False)
-        for flag in (
-            *("--scanner", "--engine", "--builder", "--mirror", "--network", "--ca", "--netrc"),
-        )
+        for flag in (*("--scanner", "--builder", "--mirror", "--network", "--ca", "--netrc"),)
     )
 )

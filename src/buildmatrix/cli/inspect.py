@@ -17,6 +17,7 @@ from buildmatrix.cli.options import (
     option,
 )
 from buildmatrix.cli.output import write_document
+from buildmatrix.cli.surroundings import engine_option
 from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
 from buildmatrix.reports.formats import DRAWING, INSPECT, names
 
@@ -44,6 +45,7 @@ _DRAWN = [name for name in names(DRAWING) if name not in names(INSPECT)]
 @option("--offline", is_flag=True, help="For `lock:` and its like: use caches only.")
 @platform_option
 @option("--no-cache", is_flag=True, help="Read everything again, and remember nothing.")
+@engine_option
 @former_options
 @click.pass_obj
 def command(
@@ -57,6 +59,7 @@ def command(
     backend: str | None,
     deep: bool,
     offline: bool,
+    engine: str,
     platform: str | None,
     no_cache: bool,
 ) -> int:
@@ -80,7 +83,12 @@ def command(
     spec = specification(settings)
     parsed = [parse(source, "inspect", settings, spec) for source in sources]
     with reading_options(
-        settings, platform=platform, no_cache=no_cache, offline=offline, deep=deep
+        settings,
+        engine_name=engine,
+        platform=platform,
+        no_cache=no_cache,
+        offline=offline,
+        deep=deep,
     ) as usual:
         options = replace(usual, spec=spec, select=select, backend=backend)
         if graph or format_ in _DRAWN:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from buildmatrix.cli.cache import fact_cache, user_cache
 from buildmatrix.cli.console import complain
 from buildmatrix.cli.options import CommandSettings, load
-from buildmatrix.cli.surroundings import engine
+from buildmatrix.cli.surroundings import engine, engine_with_images
 from buildmatrix.cli.wheels import wheel_reader
+from buildmatrix.engines.choice import AUTO
 
 if TYPE_CHECKING:
     from buildmatrix.sources.model import Command, OnlineIndex, ReadingOptions, Source
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 def reading_options(
     settings: CommandSettings,
     *,
+    engine_name: str = AUTO,
     platform: str | None = None,
     no_cache: bool = False,
     offline: bool = False,
@@ -44,12 +46,13 @@ def reading_options(
             return OnlineIndex(reader, display, kept, offline, deep, python)
 
         yield ReadingOptions(
-            engine,
+            lambda: engine_with_images(settings, engine_name),
             platform=platform,
             cache=lambda: fact_cache(no_cache),
             index=index,
             data_files=lambda: data_files(settings),
             note=lambda text: note(settings, text),
+            engine_named=lambda name: engine(settings, name),
         )
 
 

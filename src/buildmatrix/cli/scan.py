@@ -19,6 +19,7 @@ from buildmatrix.cli.output import (
     report_options,
     write_report,
 )
+from buildmatrix.cli.surroundings import engine_option
 
 if TYPE_CHECKING:
     from buildmatrix.reports.run.model import FailOn
@@ -35,6 +36,7 @@ cache_option = option(
 @platform_option
 @option("--layers", is_flag=True, hidden=True, expose_value=False)
 @cache_option
+@engine_option
 @former_options
 @report_options
 @click.pass_obj
@@ -44,6 +46,7 @@ def command(
     source: str,
     backend: str | None,
     runtime: str,
+    engine: str,
     platform: str | None,
     no_cache: bool,
     formats: tuple[str, ...],
@@ -66,7 +69,9 @@ def command(
     pairs = check_formats(formats, output)
     parsed = parse(source, "scan", settings, lambda: None)
     more, fingerprints = more_waivers(waivers, None), known_findings(baseline)
-    with reading_options(settings, platform=platform, no_cache=no_cache) as usual:
+    with reading_options(
+        settings, engine_name=engine, platform=platform, no_cache=no_cache
+    ) as usual:
         facts = parsed.facts(replace(usual, data_files=tuple))
     own = data_files(settings)
     report = scan(facts, backend, runtime, fail_on, date.today(), more, fingerprints, own)

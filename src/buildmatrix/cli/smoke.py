@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache, partial
+
 import click
 
 from buildmatrix.cli.console import complain, say
 from buildmatrix.cli.options import CommandSettings, load_targets
 from buildmatrix.cli.progress import progress
-from buildmatrix.cli.surroundings import engine
+from buildmatrix.cli.surroundings import engine_option, engine_with_images
+from buildmatrix.engines.choice import AUTO
 from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError, most_severe
 
 #: State of the smoke gate → exit code; what is neither is undecided.
@@ -16,8 +19,9 @@ _CODES: dict[str, int] = {"passed": EXIT_OK, "failed": EXIT_FINDINGS}
 
 @click.command("smoke", short_help="Run the smoke commands of targets that were built.")
 @click.argument("pattern", metavar="TARGET")
+@engine_option
 @click.pass_obj
-def command(settings: CommandSettings, pattern: str) -> int:
+def command(settings: CommandSettings, pattern: str, engine: str) -> int:
     """Run the smoke commands of TARGET's image that can run on this machine.
 
     That is the image of the last `buildmatrix build` here, also where a gate failed, else the
@@ -33,13 +37,16 @@ def command(settings: CommandSettings, pattern: str) -> int:
     from buildmatrix.state.journal import stored
 
     spec, targets = load_targets(settings, (pattern,), None)
-    docker, backends = engine(), load_catalogue(spec.catalogue_files).backends
+    backends = load_catalogue(spec.catalogue_files).backends
+    engines = cache(partial(engine_with_images, settings))
     codes = []
     state = State(spec.root / FOLDER)
     for target in targets:
         record = stored(state.of(target.id))
         references = (*(record.tags if record else ()), *target.references)
-        images = ((name, docker.image(name)) for name in references)
+        # An image is where it was built, unless somebody says otherwise.
+        builder = engines(record.engine if record and engine == AUTO else engine)
+        images = ((name, builder.image(name)) for name in references)
         reference, facts = next(((n, image) for n, image in images if image), (None, None))
         if reference is None or facts is None:
             missing = f"no image of it is on this machine ({', '.join(references) or 'no tags'})"
@@ -48,9 +55,11 @@ def command(settings: CommandSettings, pattern: str) -> int:
             continue
         has_device = backends[target.backend].vendor is not None
         with progress(settings) as display:
-            outcome = run(target, has_device, reference, facts.digest, (), docker, display)
+            outcome = run(target, has_device, reference, facts.digest, (), builder, display)
         for smoke in not_run_here(target, has_device):
             say(f"{target.id}: {smoke.name} ({smoke.level}) not run: it needs a device")
+        if outcome.why_not is not None:
+            say(f"{target.id}: smoke commands were not run: {outcome.why_not}")
         say(f"{target.id}: {outcome.state}" + (f"\n{outcome.error}" if outcome.error else ""))
         codes.append(_CODES.get(outcome.state, UndecidedError.exit_code))
     return most_severe(codes)

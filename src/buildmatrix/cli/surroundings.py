@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -9,20 +10,30 @@ from typing import Any
 
 import click
 
-from buildmatrix.cli.options import option, stacked
+from buildmatrix.cli.cache import user_cache
+from buildmatrix.cli.console import complain
+from buildmatrix.cli.options import CommandSettings, option, stacked
+from buildmatrix.engines import choice
+from buildmatrix.engines.choice import AUTO, NAMES, engine_for_mirror, is_saved
 from buildmatrix.engines.model import Engine, Surroundings
 from buildmatrix.errors import UsageError
 
+engine_option = option(
+    "--engine",
+    type=click.Choice(NAMES),
+    default=AUTO,
+    show_default=True,
+    help="Who builds and has images: Docker, or buildmatrix itself. auto: Docker where it answers.",
+)
 _options = stacked(
-    option(
-        "--engine",
-        type=click.Choice(["auto", "docker"]),
-        default="auto",
-        show_default=True,
-        help="Who builds.",
-    ),
+    engine_option,
     option("--builder", metavar="NAME", help="A buildx builder: local, remote or Kubernetes."),
-    option("--mirror", metavar="PREFIX", default="", help="Put before every base image."),
+    option(
+        "--mirror",
+        metavar="PREFIX",
+        default="",
+        help="Put before every base image; oci:FOLDER or tar:FILE, where these lie (engine oci).",
+    ),
     option(
         "--network",
         type=click.Choice(["", "default", "host", "none"]),
@@ -48,6 +59,7 @@ def engine_options(command: Callable[..., int]) -> Callable[..., int]:
     @wraps(command)
     def run(
         *arguments: Any,
+        engine: str,
         builder: str | None,
         mirror: str,
         network: str,
@@ -55,18 +67,24 @@ def engine_options(command: Callable[..., int]) -> Callable[..., int]:
         netrc: Path | None,
         **others: Any,
     ) -> int:
-        del others["engine"]  # Whatever it says, there is one so far.
-        around = surroundings(mirror, network, ca, netrc, builder)
+        around = surroundings(mirror, network, ca, netrc, builder, engine)
         return command(*arguments, around=around, **others)
 
     return _options(run)
 
 
 def surroundings(
-    mirror: str, network: str, ca: Path | None, netrc: Path | None, builder: str | None
+    mirror: str,
+    network: str,
+    ca: Path | None,
+    netrc: Path | None,
+    builder: str | None,
+    engine: str = AUTO,
 ) -> Surroundings:
     """What the options say, checked."""
-    if mirror and (not mirror.endswith("/") or any(map(str.isspace, mirror))):
+    engine = engine_for_mirror(engine, mirror)
+    is_prefix = mirror.endswith("/") and not any(map(str.isspace, mirror))
+    if mirror and not (is_prefix or is_saved(mirror)):
         written = "".join(mirror.split()).rstrip("/") or "mirror.example.com"
         raise UsageError(
             f"--mirror {mirror!r} is no prefix of image names; write it without spaces and "
@@ -77,6 +95,7 @@ def surroundings(
         if not path.is_file():
             raise UsageError(f"--{name} {path}: there is no such file")
     return Surroundings(
+        engine=engine,
         mirror=mirror,
         network="" if network == "default" else network,
         secrets={name: path.absolute() for name, path in secrets.items()},
@@ -84,8 +103,29 @@ def surroundings(
     )
 
 
-def engine() -> Engine:
-    """The engine of this machine."""
-    from buildmatrix.engines.docker.engine import DockerEngine
+def engine(settings: CommandSettings, name: str = AUTO, buildx: str | None = None) -> Engine:
+    """Who builds: the engine of that name, or the one that this machine has."""
 
-    return DockerEngine()
+    def note(text: str) -> None:
+        if not settings.quiet:
+            complain(text)
+
+    return choice.builder(name, buildx, lambda: _own_engine(settings), note)
+
+
+def engine_with_images(settings: CommandSettings, name: str = AUTO) -> Engine:
+    """Whose images are read."""
+    from buildmatrix.state.folder import images_folder
+
+    return choice.keeper(name, lambda: _own_engine(settings), images_folder(settings.file))
+
+
+def _own_engine(settings: CommandSettings) -> Engine:
+    from buildmatrix.engines.oci.engine import OciEngine
+    from buildmatrix.engines.oci.store import ImageStore
+    from buildmatrix.state.folder import images_folder
+    from buildmatrix.store.cache import default_folder
+
+    cache = user_cache()
+    store = ImageStore(default_folder(os.environ) / "images", cache)
+    return OciEngine(images_folder(settings.file), store, cache)

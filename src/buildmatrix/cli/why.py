@@ -17,6 +17,7 @@ from buildmatrix.cli.options import (
     stacked,
 )
 from buildmatrix.cli.output import write_document
+from buildmatrix.cli.surroundings import engine_option
 from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
 from buildmatrix.reports.formats import WHY, names
 
@@ -60,6 +61,7 @@ CHAINS = 200
 @index_options
 @platform_option
 @option("--no-cache", is_flag=True, help="Read everything again, and remember nothing.")
+@engine_option
 @former_options
 @click.pass_obj
 def command(
@@ -77,6 +79,7 @@ def command(
     select: str | None,
     deep: bool,
     offline: bool,
+    engine: str,
     platform: str | None,
     no_cache: bool,
 ) -> int:
@@ -96,7 +99,12 @@ def command(
     spec = specification(settings)
     parsed = parse(source, "why", settings, spec)
     with reading_options(
-        settings, platform=platform, no_cache=no_cache, offline=offline, deep=deep
+        settings,
+        engine_name=engine,
+        platform=platform,
+        no_cache=no_cache,
+        offline=offline,
+        deep=deep,
     ) as usual:
         options = replace(
             usual,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from buildmatrix.catalogue.load import Catalogue, load
-from buildmatrix.doctor.checks import DoctorLine, absent, devices, disk
+from buildmatrix.doctor.checks import DoctorLine, State, absent, devices, disk
 from buildmatrix.doctor.machine import MachineFacts, MachineFiles, look
 from buildmatrix.engines.model import Engine, Facilities
 from buildmatrix.errors import BuildmatrixError, ComponentError, SpecError
@@ -18,17 +18,24 @@ from buildmatrix.spec.model import Spec
 ASKED_FOR = "pip"
 
 
-def engine_line(engine: Engine, builder: str | None) -> tuple[DoctorLine, Facilities | None]:
-    """The engine, and what it says of its machine; None where it cannot be asked."""
+def engine_lines(
+    docker: Engine, oci: Engine, builder: str | None
+) -> tuple[list[DoctorLine], Facilities | None]:
+    """The engines, and what Docker says of its machine; None where it cannot be asked.
+
+    Docker is missing only where a builder of it is asked for: `oci` builds without it.
+    """
+    own = DoctorLine("ok", "engine", oci.check())
     try:
-        version = engine.check(builder)
+        line = DoctorLine("ok", "engine", docker.check(builder))
     except BuildmatrixError as error:
-        return DoctorLine("missing", "engine", error.message), None
+        state: State = "none" if builder is None else "missing"
+        return [DoctorLine(state, "engine", error.message), own], None
     try:
-        return DoctorLine("ok", "engine", version), engine.facilities()
+        return [line, own], docker.facilities()
     except BuildmatrixError:
         # A builder elsewhere does without the daemon here.
-        return DoctorLine("ok", "engine", version), None
+        return [line, own], None
 
 
 def resolver_line() -> DoctorLine:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from buildmatrix.errors import BuildmatrixError
+from buildmatrix.locks.model import Lock
 from buildmatrix.progress import Progress
+from buildmatrix.spec.model import Spec, Target
+
+#: What a scan leaves in its output folder.
+INVENTORY = "inventory.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,17 @@ class Surroundings:
     secrets: Mapping[str, Path] = field(default_factory=dict)
     #: Name of a buildx builder, or None for the current one.
     builder: str | None = None
+    #: Who builds: the name of an engine, or `auto`.
+    engine: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Ingredients:
+    """What an image is made of, for an engine that reads no Dockerfile."""
+
+    spec: Spec
+    target: Target
+    lock: Lock
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +65,8 @@ class BuildJob:
     #: The name that a loaded image has until its gates have passed: `tags` stay where they are
     #: until then. Empty: it gets its tags at once.
     staged: str = ""
+    #: What the Dockerfile says, as data. None where an image is only scanned.
+    ingredients: Ingredients | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +87,8 @@ class BuildOutcome:
     environment: Mapping[str, str] = field(default_factory=dict)
     #: Digests of the base images, reference → digest, where provenance names them.
     bases: Mapping[str, str] = field(default_factory=dict)
+    #: Whether the inventory has the layers already.
+    has_layers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +127,10 @@ class RunResult:
     timed_out: bool
 
 
+#: Runs a command, for some seconds at most.
+Run = Callable[[Sequence[str], float], RunResult]
+
+
 @dataclass(frozen=True, slots=True)
 class Facilities:
     """What an engine says of the machine that it runs on."""
@@ -135,6 +159,12 @@ class Engine(Protocol):
     def facilities(self) -> Facilities:
         """What it says of the machine that it runs on."""
 
+    def refusals(self, jobs: Sequence[BuildJob]) -> Mapping[str, BuildmatrixError]:
+        """Target → why the engine cannot build it, as far as the specification shows it.
+
+        Costs nothing, and comes before anything is fetched.
+        """
+
     def build(self, job: BuildJob, surroundings: Surroundings, progress: Progress) -> BuildOutcome:
         """Build and scan one target. Blocks; may be called from several threads."""
 
@@ -143,6 +173,9 @@ class Engine(Protocol):
 
     def cancel(self) -> None:
         """End every build that runs, soon; the blocked `build` calls raise `Interrupted`."""
+
+    def close(self) -> None:
+        """Free what it holds: connections, open files."""
 
     def image(self, reference: str) -> ImageFacts | None:
         """The facts of an image that the engine has, or None."""
@@ -172,8 +205,11 @@ class Engine(Protocol):
         one that was scanned. Nothing of it is raised.
         """
 
-    def run(self, reference: str, command: Sequence[str], timeout_s: float) -> RunResult:
-        """Run a command in a throw-away container without network, devices or mounts."""
+    def cannot_run(self, reference: str) -> str | None:
+        """Why no command of that image can be run on this machine; None where it can be tried."""
+
+    def runner(self, reference: str) -> AbstractContextManager[Run]:
+        """Runs commands in an image, each in a container without network, devices or mounts."""
 
     def scan(self, reference: str, output: Path, scanner: str, surroundings: Surroundings) -> Path:
         """Read the root file system of an existing image; the path of `inventory.json`."""

@@ -105,6 +105,12 @@ class ReadingOptions:
     backend: str | None = None
     #: Told what takes long.
     note: Callable[[str], None] = lambda _: None
+    #: The engine of a name, for what an engine has built; None where there is one alone.
+    engine_named: Callable[[str], Engine] | None = None
+
+    def engine_of(self, name: str) -> Engine:
+        """The engine that has built something: it has the image."""
+        return self.engine() if self.engine_named is None else self.engine_named(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,11 @@ import difflib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from buildmatrix.engines.exports import OpenTree
+from buildmatrix.engines.model import Engine
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.platform import marker_environment
@@ -24,6 +26,7 @@ from buildmatrix.sources.model import (
 )
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.state.folder import FOLDER, State, TargetFiles
+from buildmatrix.state.journal import stored
 
 #: Identifiers of targets (`spec.matrix`): never a path.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -96,7 +99,7 @@ class BuiltTarget(Source):
             raise UndecidedError(f"{error.message}: {build}", log=error.log) from error
         if options.layers:
             inventory, why = with_layers(
-                files, inventory, options.engine, options.note, dockerfile[1]
+                files, inventory, self._engine(options), options.note, dockerfile[1]
             )
         layers = files.layers(options.note).path(LAYERS) or files.folder
         note = f"which layer put a file there: {why} (--layers tries again)"
@@ -117,7 +120,12 @@ class BuiltTarget(Source):
         """See `Source.open`."""
         from buildmatrix.state.target_layers import image_tree
 
-        return image_tree(self._files, options.engine)
+        return image_tree(self._files, self._engine(options))
+
+    def _engine(self, options: ReadingOptions) -> Callable[[], Engine]:
+        """The engine that has built it."""
+        record = stored(self._files)
+        return options.engine if record is None else partial(options.engine_of, record.engine)
 
     def kept_beside(self, options: ReadingOptions) -> KeptBeside | None:
         """See `Source.kept_beside`."""

@@ -1,6 +1,7 @@
 """The state folder: what belongs to one machine and may be deleted at any time.
 
-`<folder>/lock` is held by the run that works, `<folder>/<target>/` holds a target's record, log,
+`<folder>/lock` is held by the run that works, `<folder>/images` holds what the engine `oci` built,
+`<folder>/<target>/` holds a target's record, log,
 inventory and what the engine needs in between.
 """
 
@@ -63,6 +64,11 @@ class TargetFiles:
     def made(self, note: Callable[[str], None]) -> Store:
         """What was made of the inventory, by the very code that runs now."""
         return Cache(self.folder, note).store("made", code(), limit=_LIMIT, age=30 * DAY)
+
+
+def images_folder(specification: Path) -> Path:
+    """The OCI layout with the images that the engine `oci` has built of a specification file."""
+    return specification.absolute().parent / FOLDER / "images"
 
 
 @dataclass(frozen=True, slots=True)

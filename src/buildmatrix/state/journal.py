@@ -25,6 +25,8 @@ class BuildRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One target that was built and scanned."""
 
     key: str
+    #: Name of the engine that has the image.
+    engine: str = "docker"
     #: Digests of the image's manifest and configuration: Docker names an image by either.
     digest: str
     config: str | None

@@ -76,6 +76,15 @@ def with_layers(
     ), None
 
 
+def keep_layers(
+    files: TargetFiles, image: str, inventory: Inventory, note: Callable[[str], None]
+) -> Inventory:
+    """Keep the layers that came with the inventory of `image`, and return it without them."""
+    layers = Inventory(layers=inventory.layers, origins=inventory.origins, buried=inventory.buried)
+    files.layers(note).save(LAYERS, ImageLayers(image, layers))
+    return replace(inventory, layers=(), origins={}, buried=())
+
+
 def _with_base(layers: tuple[Layer, ...], dockerfile: Path) -> tuple[Layer, ...]:
     """`layers`, of which those of the base image say so."""
     text = read(dockerfile)

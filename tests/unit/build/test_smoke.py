@@ -6,12 +6,13 @@ in tests/integration/test_docker_engine.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 
 from buildmatrix.build import smoke
-from buildmatrix.engines.model import RunResult
+from buildmatrix.engines.model import Run, RunResult
 from buildmatrix.progress import Silent
 from buildmatrix.spec.model import Base, Position, Smoke, SmokeLevel, Target, User
 
@@ -24,8 +25,16 @@ class Answers:
     def __init__(self, *answers: RunResult) -> None:
         self.answers = list(answers)
         self.ran: list[tuple[str, ...]] = []
+        self.why_not: str | None = None
 
-    def run(self, reference: str, command: Sequence[str], timeout_s: float) -> RunResult:
+    def cannot_run(self, reference: str) -> str | None:
+        return self.why_not
+
+    @contextmanager
+    def runner(self, reference: str) -> Iterator[Run]:
+        yield self._run
+
+    def _run(self, command: Sequence[str], timeout_s: float) -> RunResult:
         self.ran.append(tuple(command))
         return self.answers.pop(0)
 
@@ -127,3 +136,19 @@ def test_another_image_is_tried_again() -> None:
     smoke.run(target(command("a")), True, "i:1", "sha256:other", passed, engine, Silent())  # type: ignore[arg-type]
 
     assert len(engine.ran) == 1
+
+
+def test_where_nothing_can_be_run_the_gate_says_why() -> None:
+    engine = Answers()
+    engine.why_not = "no sandbox here"
+    outcome = run(engine, command("a"))
+
+    assert (outcome.state, outcome.why_not) == ("not-run", "no sandbox here")
+
+
+def test_what_passed_elsewhere_counts_where_nothing_can_be_run() -> None:
+    passed = run(Answers(OK), command("a")).passed
+    engine = Answers()
+    engine.why_not = "no sandbox here"
+
+    assert run(engine, command("a"), already_passed=passed).state == "passed"

@@ -23,14 +23,21 @@ def doctor(*arguments: str) -> tuple[int, list[str]]:
     return result.return_value, result.output.splitlines()
 
 
-def test_a_machine_without_docker_is_told_what_to_install_and_the_rest_is_checked() -> None:
+def test_a_machine_without_docker_builds_without_and_the_rest_is_checked() -> None:
     code, lines = doctor("--offline")
-    assert code == 5
-    assert lines[0].startswith("missing  engine: there is no docker command; install Docker")
-    assert [line.split(":")[0].split()[1] for line in lines[1:6]] == [
+    assert code == 0
+    assert lines[0].startswith("none     engine: there is no docker command; install Docker")
+    assert lines[1].startswith("ok       engine: oci, part of buildmatrix; ")
+    assert [line.split(":")[0].split()[1] for line in lines[2:7]] == [
         "resolver", "catalogue", "specification", "disk", "index",
     ]  # fmt: skip
     assert any(line.split()[1].startswith("devices") for line in lines)
+
+
+def test_without_docker_a_builder_of_it_is_missing() -> None:
+    code, lines = doctor("--offline", "--builder", "remote")
+    assert code == 5
+    assert lines[0].startswith("missing  engine: there is no docker command; install Docker")
 
 
 def test_a_wrong_specification_is_told_with_its_line(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def test_a_target_without_a_specification_is_a_usage_error(
 def test_a_target_that_is_spelled_like_one_is_suggested_in_place_of_an_image(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("buildmatrix.cli.machine.engine", lambda: StandInEngine({}))
+    monkeypatch.setattr("buildmatrix.cli.machine.engine_with_images", lambda *_: StandInEngine({}))
     code, _, err = run(capsys, "why", "cpu-py311-serve", "libcudart")
     assert code == 3
     assert f"did you mean target:{TARGET}?" in err
@@ -281,7 +281,8 @@ def recorded(project: Path, monkeypatch: pytest.MonkeyPatch) -> StandInEngine:
     """The record of the build that made the target's image, and an engine that has the image."""
     record(project)
     engine = StandInEngine({IMAGE: saved_image()})
-    monkeypatch.setattr("buildmatrix.cli.machine.engine", lambda: engine)
+    for name in ("engine", "engine_with_images"):
+        monkeypatch.setattr(f"buildmatrix.cli.machine.{name}", lambda *_: engine)
     return engine
 
 

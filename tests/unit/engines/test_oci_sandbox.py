@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.engines.model import RunResult
-from buildmatrix.engines.oci.account import Account
+from buildmatrix.engines.oci.identity import Identity
 from buildmatrix.engines.oci.sandbox import (
     ChangedRoot,
     Confined,
@@ -45,7 +45,7 @@ def sandbox(request: pytest.FixtureRequest) -> Sandbox:
 def shell(sandbox: Sandbox, folder: Path, script: str, seconds: float = 20) -> RunResult:
     (folder / "root").mkdir()
     (folder / "own").mkdir()
-    confined = of_this_machine(folder / "root", Account(10001, 10002), ("/bin/sh", "-c", script))
+    confined = of_this_machine(folder / "root", Identity(10001, 10002), ("/bin/sh", "-c", script))
     confined = Confined(
         confined.root,
         confined.account,
@@ -108,7 +108,7 @@ def test_a_failure_keeps_its_code_and_the_end_of_its_output(
 def test_a_program_that_is_not_there_fails(sandbox: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     (tmp_path / "own").mkdir()
-    confined = of_this_machine(tmp_path / "root", Account(10001, 10001), ("/no/such/program",))
+    confined = of_this_machine(tmp_path / "root", Identity(10001, 10001), ("/no/such/program",))
 
     result = run(sandbox, confined, tmp_path / "own", 20, lambda: False)
 
@@ -143,12 +143,12 @@ def test_a_run_that_is_cancelled_ends_the_command(sandbox: Sandbox, tmp_path: Pa
     (tmp_path / "root").mkdir()
     (tmp_path / "own").mkdir()
     command = ("/bin/sh", "-c", "sleep 60")
-    confined = of_this_machine(tmp_path / "root", Account(10001, 10001), command)
+    confined = of_this_machine(tmp_path / "root", Identity(10001, 10001), command)
 
     with pytest.raises(Interrupted):
         run(sandbox, confined, tmp_path / "own", 60, lambda: True)
 
 
 def test_an_image_that_runs_as_root_is_not_run_in_a_changed_root() -> None:
-    assert ChangedRoot("unshare").refuses(Account(0, 0)) is not None
-    assert ChangedRoot("unshare").refuses(Account(10001, 0)) is None
+    assert ChangedRoot("unshare").refuses(Identity(0, 0)) is not None
+    assert ChangedRoot("unshare").refuses(Identity(10001, 0)) is None

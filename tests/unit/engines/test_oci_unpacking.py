@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.engines.oci.account import Account, account
+from buildmatrix.engines.oci.identity import Identity, identity
 from buildmatrix.engines.oci.unpacking import unpack
 from buildmatrix.errors import UndecidedError
 from buildmatrix.trees.archive import OpenFile, Slice
 from buildmatrix.trees.archive_layers import LayeredTree
 
-APP = Account(10001, 10001, (44,))
+APP = Identity(10001, 10001, (44,))
 
 
 class Layer:
@@ -184,19 +184,19 @@ GROUP = b"root:x:0:\nvideo:x:44:app,other\napp:x:10002:\nrender:x:105:app\n"
 @pytest.mark.parametrize(
     ("user", "expected"),
     [
-        ("", Account(0, 0)),
-        ("10001", Account(10001, 10002, (44, 105))),
-        ("app", Account(10001, 10002, (44, 105))),
-        ("app:video", Account(10001, 44)),
-        ("10001:7", Account(10001, 7)),
-        ("4711", Account(4711, 0)),
+        ("", Identity(0, 0)),
+        ("10001", Identity(10001, 10002, (44, 105))),
+        ("app", Identity(10001, 10002, (44, 105))),
+        ("app:video", Identity(10001, 44)),
+        ("10001:7", Identity(10001, 7)),
+        ("4711", Identity(4711, 0)),
     ],
 )
 def test_the_account_is_read_as_runc_reads_it(
-    user: str, expected: Account, tree: Callable[..., LayeredTree]
+    user: str, expected: Identity, tree: Callable[..., LayeredTree]
 ) -> None:
     files = tree(Layer().file("etc/passwd", PASSWD).file("etc/group", GROUP))
-    assert account(user, files) == expected
+    assert identity(user, files) == expected
 
 
 @pytest.mark.parametrize("user", ["nobody", "app:nothing"])
@@ -205,10 +205,10 @@ def test_an_account_that_the_image_lacks_is_undecided(
 ) -> None:
     files = tree(Layer().file("etc/passwd", PASSWD).file("etc/group", GROUP))
     with pytest.raises(UndecidedError):
-        account(user, files)
+        identity(user, files)
 
 
 def test_an_account_of_an_image_without_files_is_its_number(
     tree: Callable[..., LayeredTree],
 ) -> None:
-    assert account("10001", tree(Layer())) == Account(10001, 0)
+    assert identity("10001", tree(Layer())) == Identity(10001, 0)

@@ -3,7 +3,8 @@
 Its settings are a JSON file in the working folder, so that a case file can write them:
 
     {"fails": [TARGET], "interrupts": [TARGET], "roots": {TARGET: FOLDER}, "smoke": {TARGET: CODE},
-     "waits": [TARGET], "push_fails": [TARGET], "unreachable": [TARGET], "raises": TEXT}
+     "refuses": [TARGET], "runs_nothing": WHY, "waits": [TARGET],
+     "push_fails": [TARGET], "unreachable": [TARGET], "raises": TEXT}
 
 What "waits" builds until it is cancelled, and what "fails" does so once all of those have begun.
 Every target has `roots/TARGET` as its root file system unless `roots` names another folder. The
@@ -31,10 +32,17 @@ from buildmatrix.engines.model import (
     Facilities,
     ImageFacts,
     Pushed,
+    Run,
     RunResult,
     Surroundings,
 )
-from buildmatrix.errors import BuildError, ComponentError, Interrupted, UndecidedError
+from buildmatrix.errors import (
+    BuildError,
+    BuildmatrixError,
+    ComponentError,
+    Interrupted,
+    UndecidedError,
+)
 from buildmatrix.progress import Progress
 
 SETTINGS = "engine.json"
@@ -66,6 +74,13 @@ class FakeEngine:
 
     def facilities(self) -> Facilities:
         return Facilities(("runc",), None)
+
+    def refusals(self, jobs: Sequence[BuildJob]) -> Mapping[str, BuildmatrixError]:
+        return {
+            job.id: BuildError("this engine builds no such thing")
+            for job in jobs
+            if self._told("refuses", job.id)
+        }
 
     def build(self, job: BuildJob, surroundings: Surroundings, progress: Progress) -> BuildOutcome:
         if "raises" in self._settings:
@@ -103,6 +118,9 @@ class FakeEngine:
 
     def cancel(self) -> None:
         self._cancelled.set()
+
+    def close(self) -> None:
+        pass
 
     def image(self, reference: str) -> ImageFacts | None:
         root = self._root(reference)
@@ -142,13 +160,17 @@ class FakeEngine:
             pushed[job.id] = job.config or ""
         return Pushed(pushed)
 
-    def run(self, reference: str, command: Sequence[str], timeout_s: float) -> RunResult:
+    def cannot_run(self, reference: str) -> str | None:
+        why_not: str | None = self._settings.get("runs_nothing")
+        return why_not
+
+    @contextmanager
+    def runner(self, reference: str) -> Iterator[Run]:
         root = self._root(reference)
         assert root is not None, reference
         code = self._settings.get("smoke", {}).get(root.name, 0)
-        return RunResult(
-            code, "ModuleNotFoundError: No module named 'inferno'\n" * bool(code), False
-        )
+        output = "ModuleNotFoundError: No module named 'inferno'\n" * bool(code)
+        yield lambda _command, _timeout_s: RunResult(code, output, False)
 
     def scan(self, reference: str, output: Path, scanner: str, surroundings: Surroundings) -> Path:
         raise UndecidedError(f"the fake engine scans no {reference}")

@@ -15,6 +15,7 @@ from buildmatrix import __version__
 from buildmatrix.catalogue.load import load
 from buildmatrix.doctor import machine
 from buildmatrix.engines.docker import engine
+from buildmatrix.engines.oci import sandbox
 
 VERSION = __version__
 
@@ -32,4 +33,5 @@ def replace_the_outside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "DockerEngine",
         lambda: FakeEngine(folder) if (folder / SETTINGS).exists() else real(),
     )
+    monkeypatch.setattr(sandbox, "usable", lambda: (object(), "bwrap"))
     monkeypatch.setattr(machine, "MachineFiles", partial(machine.MachineFiles, folder / "machine"))

@@ -9,8 +9,9 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import IO, TextIO
 
@@ -20,11 +21,13 @@ from buildmatrix.engines.docker.failures import explain, lost_its_cache
 from buildmatrix.engines.docker.follow import Follower
 from buildmatrix.engines.docker.rawjson import messages
 from buildmatrix.engines.model import (
+    INVENTORY,
     BuildJob,
     BuildOutcome,
     Facilities,
     ImageFacts,
     Pushed,
+    Run,
     RunResult,
     Surroundings,
 )
@@ -45,8 +48,6 @@ MINIMUM_BUILDX = (0, 19)
 MINIMUM_DOCKER = (23, 0)
 #: Seconds for the daemon to answer a question.
 PATIENCE = 30
-#: File that the scanner leaves in its output folder.
-INVENTORY = "inventory.json"
 #: Driver of the builder that is in the daemon itself, as `docker buildx inspect` has it.
 _OWN_DRIVER = "docker"
 
@@ -132,6 +133,10 @@ class DockerEngine:
         return containers.inspect(self._host(), self._environment, reference)
 
     # Building
+
+    def refusals(self, jobs: Sequence[BuildJob]) -> Mapping[str, BuildmatrixError]:  # noqa: ARG002
+        """None: whether BuildKit can build a Dockerfile, it says while it does."""
+        return {}
 
     def build(self, job: BuildJob, surroundings: Surroundings, progress: Progress) -> BuildOutcome:
         """Build and scan one target; see `Engine.build`."""
@@ -254,6 +259,9 @@ class DockerEngine:
         """End every build that runs, and start no more; see `Engine.cancel`."""
         self._processes.cancel()
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def _bake(
         self,
         job: BuildJob,
@@ -306,8 +314,17 @@ class DockerEngine:
 
     # Running and reading
 
+    def cannot_run(self, reference: str) -> str | None:  # noqa: ARG002
+        """None: whether the daemon can run an image, it says when it should."""
+        return None
+
+    @contextmanager
+    def runner(self, reference: str) -> Iterator[Run]:
+        """Each command gets a container of its own; see `Engine.runner`."""
+        yield partial(self.run, reference)
+
     def run(self, reference: str, command: Sequence[str], timeout_s: float) -> RunResult:
-        """Run a command in a throw-away container; see `Engine.run`."""
+        """Run a command in a throw-away container."""
         from buildmatrix.engines.docker import containers
 
         return containers.run(

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from buildmatrix.child import bound
 from buildmatrix.engines.model import RunResult
-from buildmatrix.engines.oci.account import Account
+from buildmatrix.engines.oci.identity import Identity
 from buildmatrix.engines.oci.unpacking import add_mount_points
 from buildmatrix.engines.text import plain, shorten
 from buildmatrix.errors import Interrupted
@@ -47,7 +47,7 @@ class Confined:
     """A command, and what it runs in."""
 
     root: Path
-    account: Account
+    account: Identity
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
     #: Where it starts.
@@ -74,7 +74,7 @@ class Sandbox(ABC):
     def end(self, own: Path) -> None:  # noqa: B027 - most end with their line
         """End what is left of a command whose line was killed."""
 
-    def refuses(self, account: Account) -> str | None:  # noqa: ARG002 - for those that do
+    def refuses(self, account: Identity) -> str | None:  # noqa: ARG002 - for those that do
         """Why it does not confine such an account; None where it does."""
         return None
 
@@ -264,7 +264,7 @@ except OSError as error:
             sys.executable, "-I", "-S", "-c", self._CHANGE, change,
         ]  # fmt: skip
 
-    def refuses(self, account: Account) -> str | None:
+    def refuses(self, account: Identity) -> str | None:
         """See `Sandbox.refuses`."""
         return "an image that runs as root is not confined by it" if account.uid == 0 else None
 
@@ -305,7 +305,7 @@ def failure(sandbox: Sandbox) -> str | None:
         root, own = folder / "root", folder / "own"
         root.mkdir(0o755)
         own.mkdir()
-        confined = of_this_machine(root, Account(10001, 10001), ("/bin/true",))
+        confined = of_this_machine(root, Identity(10001, 10001), ("/bin/true",))
         result = run(sandbox, confined, own, _PATIENCE, lambda: False)
     if result.timed_out:
         return f"it did not start anything within {_PATIENCE} s"
@@ -313,7 +313,7 @@ def failure(sandbox: Sandbox) -> str | None:
     return None if result.exit_code == 0 else shorten(next(filter(None, lines), "it failed"), 200)
 
 
-def of_this_machine(root: Path, account: Account, command: Sequence[str]) -> Confined:
+def of_this_machine(root: Path, account: Identity, command: Sequence[str]) -> Confined:
     """A program of this machine, in the empty folder `root`, with the folders that it needs."""
     folders = {}
     for path in map(Path, ("/usr", "/bin", "/lib", "/lib64")):

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from buildmatrix.engines.disk import writing
-from buildmatrix.engines.oci.account import Account
+from buildmatrix.engines.oci.identity import Identity
 from buildmatrix.errors import UndecidedError
 from buildmatrix.trees.archive import CHUNK, Attributes
 from buildmatrix.trees.archive_layers import LayeredTree
@@ -24,7 +24,7 @@ _OF_THE_IMAGE = {None, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
 _MOUNT_POINTS = {"proc": 0o555, "dev": 0o755, "tmp": 0o1777}
 
 
-def unpack(tree: LayeredTree, root: Path, account: Account, *, with_owners: bool) -> None:
+def unpack(tree: LayeredTree, root: Path, account: Identity, *, with_owners: bool) -> None:
     """Fill the empty folder `root` with the files of `tree`, to be run by `account`.
 
     `with_owners` gives each file its owner, which takes root. Without it every file belongs to

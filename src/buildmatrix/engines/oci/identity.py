@@ -12,7 +12,7 @@ _LARGEST = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class Identity:
     """Numbers of a user, of its group, and of its further groups."""
 
     uid: int
@@ -28,7 +28,7 @@ class Account:
         return mode >> 3 & 7 if gid in (self.gid, *self.groups) else mode & 7
 
 
-def account(user: str, tree: Tree) -> Account:
+def identity(user: str, tree: Tree) -> Identity:
     """Who `USER` of an image's configuration is, by the passwd(5) and group(5) of its files.
 
     As runc reads it (moby/sys, `user.GetExecUser`): `NAME` or a number, then `:GROUP` or nothing.
@@ -50,11 +50,11 @@ def account(user: str, tree: Tree) -> Account:
             for row in groups
             if person is not None and len(row) > 3 and person[0] in row[3].split(",")
         )
-        return Account(uid, gid, tuple(sorted({*further} - {gid})))
+        return Identity(uid, gid, tuple(sorted({*further} - {gid})))
     row = next((row for row in groups if group in (row[0], row[2])), None)
     if row is None and not group.isdecimal():
         raise UndecidedError(f"the image runs as group {group!r}, which its /etc/group lacks")
-    return Account(uid, int(row[2] if row is not None else group))
+    return Identity(uid, int(row[2] if row is not None else group))
 
 
 def _table(tree: Tree, path: str, columns: int) -> list[list[str]]:

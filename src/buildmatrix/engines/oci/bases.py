@@ -1,0 +1,167 @@
+"""Base images: out of a registry, or out of a layout or an archive in its place."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from buildmatrix.engines.oci.model import BaseImage
+from buildmatrix.errors import UndecidedError
+from buildmatrix.oci.documents import (
+    INDEXES,
+    LARGEST_DOCUMENT,
+    MANIFESTS,
+    Descriptor,
+    ImageConfiguration,
+    Manifest,
+    Platform,
+    configuration_of,
+    index_of,
+    manifest_of,
+)
+from buildmatrix.oci.layout import REF_NAME, Layout, checked
+from buildmatrix.registry.client import Registry
+from buildmatrix.registry.reference import Reference
+from buildmatrix.trees.archive import CHUNK, OpenFile, Slice, members
+from buildmatrix.trees.base import reason
+
+#: What a mirror begins with that is no registry.
+LAYOUT, ARCHIVE = "oci:", "tar:"
+#: Where containerd and Docker write the whole name of an image into an index.
+_IMAGE_NAME = "io.containerd.image.name"
+
+Blob = Callable[[Descriptor], AbstractContextManager[Iterator[bytes]]]
+
+
+@dataclass(slots=True)
+class _Base:
+    """See `BaseImage`."""
+
+    reference: str
+    descriptor: Descriptor
+    manifest: Manifest
+    configuration: ImageConfiguration
+    blob: Blob
+
+
+class Bases:
+    """Takes base images; each is looked for once in a run. For all threads at once.
+
+    `mirror` stands before each name, as in `FROM ${MIRROR}python:3.11`; or it is `oci:FOLDER` or
+    `tar:FILE`, and images are looked for there by their names.
+    """
+
+    def __init__(self, registry: Callable[[], Registry], mirror: str) -> None:
+        self._registry = registry
+        self._mirror = mirror
+        self._lock = threading.Lock()
+        self._taken: dict[tuple[str, str], BaseImage] = {}
+
+    def take(self, name: str, platform: str) -> BaseImage:
+        """The base image `name` for a platform (`linux/arm64`).
+
+        Raises `UndecidedError` where it cannot be reached or is not for that platform.
+        """
+        with self._lock:
+            if (name, platform) not in self._taken:
+                self._taken[name, platform] = self._take(name, Platform.parse(platform))
+            return self._taken[name, platform]
+
+    def _take(self, name: str, platform: Platform) -> BaseImage:
+        if self._mirror.startswith((LAYOUT, ARCHIVE)):
+            path = Path(self._mirror.partition(":")[2])
+            is_layout = self._mirror.startswith(LAYOUT)
+            entry, saved = (_in_layout if is_layout else _in_archive)(path, name)
+            return _chosen(name, entry, saved, platform, f"{self._mirror}: {name}")
+        reference = Reference.parse(self._mirror + name)
+        registry = self._registry()
+        descriptor = registry.resolve(reference)
+        pinned = reference.at(descriptor.digest)
+
+        @contextmanager
+        def blob(wanted: Descriptor) -> Iterator[Iterator[bytes]]:
+            if wanted.media_type in INDEXES | MANIFESTS:
+                yield iter([registry.manifest(reference.at(wanted.digest)).data])
+            else:
+                with registry.blob(pinned, wanted) as chunks:
+                    yield chunks
+
+        return _chosen(name, descriptor, blob, platform, str(reference))
+
+
+def _chosen(name: str, entry: Descriptor, blob: Blob, platform: Platform, where: str) -> BaseImage:
+    """The image of `platform` that `entry`, a manifest or an index, comes to."""
+    if entry.media_type in INDEXES:
+        with blob(entry) as chunks:
+            index = index_of(b"".join(chunks), where)
+        images = index.of(platform)
+        if not images:
+            there = ", ".join(sorted(str(image.platform) for image in index.images()))
+            raise UndecidedError(f"{where} has no image for {platform}, only for {there or 'none'}")
+        entry = images[0]
+    with blob(entry) as chunks:
+        manifest = manifest_of(b"".join(chunks), where)
+    with blob(manifest.config) as chunks:
+        configuration = configuration_of(b"".join(chunks), where)
+    if not platform.runs(configuration.platform):
+        raise UndecidedError(f"{where} is an image for {configuration.platform}, not {platform}")
+    return _Base(name, entry, manifest, configuration, blob)
+
+
+def _in_layout(folder: Path, name: str) -> tuple[Descriptor, Blob]:
+    """The image of a layout that has `name`."""
+    layout = Layout(folder)
+    return _named(layout.images(), name, f"{LAYOUT}{folder}"), layout.blob
+
+
+def _in_archive(path: Path, name: str) -> tuple[Descriptor, Blob]:
+    """The image of an archive that has `name`: of Docker 25 and newer, podman or skopeo."""
+    try:
+        with path.open("rb") as file:
+            source = OpenFile(file.fileno())
+            files = {
+                member.name.removeprefix("./"): (member.data.offset, member.data.size)
+                for member in members(Slice(source, 0, source.size))
+                if member.data is not None
+            }
+            if "index.json" not in files:
+                raise UndecidedError(
+                    f"{ARCHIVE}{path} has no index.json: save it with Docker 25 or newer, or with "
+                    f"`skopeo copy ... oci-archive:{path}`"
+                )
+            offset, size = files["index.json"]
+            index = index_of(source.read(offset, min(size, LARGEST_DOCUMENT + 1)), str(path))
+    except OSError as error:
+        raise UndecidedError(f"{ARCHIVE}{path} cannot be read: {reason(error)}") from error
+
+    @contextmanager
+    def blob(descriptor: Descriptor) -> Iterator[Iterator[bytes]]:
+        place = files.get(f"blobs/{descriptor.digest.replace(':', '/')}")
+        if place is None:
+            raise UndecidedError(f"{ARCHIVE}{path} has no blob {descriptor.digest}")
+        with path.open("rb") as file:
+            data = Slice(OpenFile(file.fileno()), *place)
+            chunks = (data.read(offset, CHUNK) for offset in range(0, data.size, CHUNK))
+            yield checked(chunks, descriptor, f"{ARCHIVE}{path}")
+
+    return _named(index.manifests, name, f"{ARCHIVE}{path}"), blob
+
+
+def _named(entries: Sequence[Descriptor], name: str, where: str) -> Descriptor:
+    """The entry of an index that has the name of an image, in whatever way it is written."""
+    wanted = Reference.parse(name)
+    names = []
+    for entry in entries:
+        written = {entry.annotations.get(key) for key in (_IMAGE_NAME, REF_NAME)} - {None}
+        names += sorted(filter(None, written))
+        for text in filter(None, written):
+            with suppress(UndecidedError):  # `latest`, a tag alone, is a name as well
+                reference = Reference.parse(text)
+                is_same = reference.name == wanted.name and reference.version == wanted.version
+                if is_same or (wanted.digest and wanted.digest == entry.digest):
+                    return entry
+    has = f"; it has {', '.join(dict.fromkeys(names))}" if names else ""
+    raise UndecidedError(f"{where} has no image of the name {name}{has}")

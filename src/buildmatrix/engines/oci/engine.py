@@ -1,0 +1,390 @@
+"""The engine `oci`: assembles images itself. No daemon, no root; any Linux will do."""
+
+from __future__ import annotations
+
+import platform as machine
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from datetime import UTC, datetime
+from functools import cached_property, partial
+from pathlib import Path
+
+from buildmatrix import store as inventories
+from buildmatrix.engines.disk import writing
+from buildmatrix.engines.model import (
+    INVENTORY,
+    BuildJob,
+    BuildOutcome,
+    Facilities,
+    ImageFacts,
+    Ingredients,
+    Pushed,
+    Run,
+    RunResult,
+    Surroundings,
+)
+from buildmatrix.engines.oci import sandbox
+from buildmatrix.engines.oci.bases import Bases
+from buildmatrix.engines.oci.contents import assemble, refusals
+from buildmatrix.engines.oci.identity import identity
+from buildmatrix.engines.oci.images import Images
+from buildmatrix.engines.oci.publishing import push
+from buildmatrix.engines.oci.store import ImageStore
+from buildmatrix.engines.oci.unpacking import unpack
+from buildmatrix.errors import (
+    BuildError,
+    BuildmatrixError,
+    ComponentError,
+    Interrupted,
+    SpecError,
+    UndecidedError,
+    UsageError,
+)
+from buildmatrix.inventory.model import Inventory
+from buildmatrix.layers.image import LayerBlob, LayerReader
+from buildmatrix.oci.archive import archive
+from buildmatrix.oci.documents import Descriptor, ImageConfiguration
+from buildmatrix.progress import Progress
+from buildmatrix.registry.client import Registry
+from buildmatrix.registry.reference import Reference
+from buildmatrix.scratch import scratch
+from buildmatrix.store.cache import Cache
+from buildmatrix.store.facts import FactCache
+from buildmatrix.trees.archive_image import Configuration, instruction
+
+#: Architecture as images name it, by what the kernel says of this machine.
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_NO_BLOB = f"sha256:{'0' * 64}"
+
+
+class OciEngine:
+    """Images as a layout in the state folder, made of what `store` keeps on this machine."""
+
+    name = "oci"
+
+    def __init__(
+        self,
+        folder: Path,
+        store: ImageStore,
+        cache: Cache,
+        registry: Callable[[], Registry] = Registry,
+    ) -> None:
+        """Keep images in the layout `folder`, and facts of their layers in `cache`.
+
+        `registry` is opened when it is first needed.
+        """
+        self._images = Images(folder)
+        self._store = store
+        self._open_registry = registry
+        self._bases: Bases | None = None
+        self._cache = cache
+        self._reader = LayerReader(cache)
+        self._lock = threading.Lock()
+        self._cancelled = threading.Event()
+
+    # What the engine has
+
+    def check(self, builder: str | None = None) -> str:
+        """What runs commands here; see `Engine.check`."""
+        if builder is not None:
+            raise UsageError(
+                f"--builder {builder} is a builder of Docker's; the engine oci has none, so leave "
+                "it out or give --engine docker"
+            )
+        confined, text = self._sandbox
+        return "oci, part of buildmatrix; " + (
+            f"smoke commands run by {text}" if confined else f"no smoke commands: {text}"
+        )
+
+    def facilities(self) -> Facilities:
+        """The folder of its images; see `Engine.facilities`."""
+        return Facilities((), self._images.layout.folder)
+
+    def present(self, references: Sequence[str]) -> Mapping[str, str]:
+        """Reference → digest of the manifest; of images that are whole."""
+        images = {name: self._images.find(name) for name in references}
+        return {
+            name: image.digest
+            for name, image in images.items()
+            if image is not None and self._images.is_whole(image)
+        }
+
+    def image(self, reference: str) -> ImageFacts | None:
+        """See `Engine.image`; its size is that of its blobs."""
+        image = self._images.find(reference)
+        if image is None:
+            return None
+        configuration = self._images.configuration(image)
+        layers = self._images.manifest(image).layers
+        sizes = iter(layers)
+        return ImageFacts(
+            digest=image.digest,
+            environment=_environment(configuration),
+            labels=configuration.config.labels,
+            size=sum(layer.size for layer in layers),
+            user=configuration.config.user,
+            history=tuple(
+                (step.created_by, 0 if step.empty_layer else next(sizes).size)
+                for step in configuration.history
+            ),
+            layers=configuration.rootfs.diff_ids,
+        )
+
+    # Building
+
+    def refusals(self, jobs: Sequence[BuildJob]) -> Mapping[str, BuildmatrixError]:
+        """What only a Dockerfile that is run could do; see `Engine.refusals`."""
+        errors: dict[str, BuildmatrixError] = {}
+        for job in jobs:
+            made_of = _ingredients(job)
+            try:
+                problems = refusals(made_of.spec, made_of.target, made_of.lock)
+            except SpecError as error:
+                errors[job.id] = error
+            else:
+                if problems:
+                    errors[job.id] = SpecError(problems)
+        return errors
+
+    def build(self, job: BuildJob, surroundings: Surroundings, progress: Progress) -> BuildOutcome:
+        """Assemble and read one image; see `Engine.build`."""
+        started = time.monotonic()
+        made_of = _ingredients(job)
+        target = made_of.target
+        with writing(job.log.parent):
+            job.log.parent.mkdir(parents=True, exist_ok=True)
+            job.scan_output.mkdir(parents=True, exist_ok=True)
+            with job.log.open("w", encoding="utf-8") as file:
+                log = _Log(job, file.write, progress, self._check)
+                try:
+                    log.step(job.id, f"base image {target.base.final}")
+                    base = self._bases_of(surroundings).take(target.base.final, target.platform)
+                    built = assemble(made_of.spec, target, made_of.lock, base, self._store, log)
+                    self._check()
+                    name = job.staged or job.tags[0]
+                    self._images.add(self._store.layout, built.descriptor, name)
+                    log.step(job.id, "scan")
+                    inventory = self._inventory(built.descriptor)
+                    self._check()
+                except Exception as error:
+                    self._check()  # Of what was cancelled, anything may fail.
+                    file.write(f"# failed: {error}\n")
+                    raise
+                file.write(f"# {built.descriptor.digest}\n")
+        inventories.write(job.scan_output / INVENTORY, inventory)
+        return BuildOutcome(
+            job.id,
+            built.descriptor.digest,
+            job.scan_output / INVENTORY,
+            time.monotonic() - started,
+            config=built.manifest.config.digest,
+            environment=_environment(built.configuration),
+            bases=dict([built.base]),
+            has_layers=True,
+        )
+
+    def release(self, staged: str, tags: Sequence[str]) -> None:
+        """See `Engine.release`."""
+        if tags:
+            self._images.move(staged, tags)
+
+    def cancel(self) -> None:
+        """End what is built or pushed; see `Engine.cancel`."""
+        self._cancelled.set()
+        self.close()
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        self._store.close()
+        with self._lock:
+            if "_registry" in self.__dict__:
+                self._registry.close()
+
+    @cached_property
+    def _registry(self) -> Registry:
+        with self._lock:
+            return self.__dict__.get("_registry") or self._open_registry()
+
+    def _check(self) -> None:
+        if self._cancelled.is_set():
+            raise Interrupted("interrupted; run again to go on where this stopped")
+
+    def _bases_of(self, surroundings: Surroundings) -> Bases:
+        registry = partial(getattr, self, "_registry")
+        with self._lock:
+            if self._bases is None:
+                self._bases = Bases(registry, surroundings.mirror)
+            return self._bases
+
+    # Publishing
+
+    def unreachable(
+        self,
+        references: Sequence[str],
+        builder: str | None,  # noqa: ARG002 - Docker's
+    ) -> Mapping[str, str]:
+        """Ask each registry once; see `Engine.unreachable`."""
+        reasons: dict[str, str] = {}
+        hosts = {Reference.parse(text).host: text for text in reversed(references)}
+        for text in hosts.values():
+            try:
+                self._registry.has_blob(Reference.parse(text), _NO_BLOB)
+            except UndecidedError as error:
+                reasons[text] = error.message
+        return reasons
+
+    def push(
+        self,
+        jobs: Sequence[BuildJob],
+        surroundings: Surroundings,  # noqa: ARG002 - Docker's
+        progress: Progress,
+        *,
+        tagged: bool = True,
+    ) -> Pushed:
+        """Publish what is in the layout; see `Engine.push`."""
+        return push(self._images, self._registry, jobs, progress, self._check, tagged=tagged)
+
+    # Running and reading
+
+    @cached_property
+    def _sandbox(self) -> tuple[sandbox.Sandbox | None, str]:
+        return sandbox.usable()
+
+    def cannot_run(self, reference: str) -> str | None:
+        """Whatever keeps a sandbox from running that image; see `Engine.cannot_run`."""
+        image = self._images.get(reference)
+        configuration = self._images.configuration(image)
+        here = _ARCHITECTURES.get(machine.machine(), machine.machine())
+        if configuration.architecture != here:
+            return f"the image is for {configuration.platform}, and this machine is {here}"
+        confined, text = self._sandbox
+        if confined is None:
+            return text
+        with self._images.tree(image) as tree:
+            return confined.refuses(identity(configuration.config.user, tree))
+
+    @contextmanager
+    def runner(self, reference: str) -> Iterator[Run]:
+        """The image is laid out once for all commands; see `Engine.runner`."""
+        confined, text = self._sandbox
+        if confined is None:
+            raise ComponentError(text)
+        image = self._images.get(reference)
+        configuration = self._images.configuration(image)
+        settings = configuration.config
+        with ExitStack() as stack:
+            with writing(self._images.layout.folder):
+                # Beside the images: a folder for temporary files may forbid to run programs.
+                folder = stack.enter_context(scratch("run", self._images.layout.folder))
+                root = folder / "root"
+                root.mkdir(mode=0o755)
+            with self._images.tree(image) as tree:
+                user = identity(settings.user, tree)
+                unpack(tree, root, user, with_owners=confined.has_owners)
+
+            def run(command: Sequence[str], timeout_s: float) -> RunResult:
+                with scratch("sandbox", folder) as own:
+                    job = sandbox.Confined(
+                        root,
+                        user,
+                        command,
+                        {**_environment(configuration), "HOME": "/tmp"},  # noqa: S108 - inside
+                        settings.working_dir or "/",
+                    )
+                    return sandbox.run(confined, job, own, timeout_s, self._cancelled.is_set)
+
+            yield run
+
+    def scan(
+        self,
+        reference: str,
+        output: Path,
+        scanner: str,  # noqa: ARG002 - Docker's
+        surroundings: Surroundings,  # noqa: ARG002 - Docker's
+    ) -> Path:
+        """Read the layers here, without a scanner's image; see `Engine.scan`."""
+        inventory = self._inventory(self._images.get(reference))
+        inventories.write(output / INVENTORY, inventory)
+        return output / INVENTORY
+
+    def export(self, reference: str) -> AbstractContextManager[Iterator[bytes]]:
+        """See `Engine.export`."""
+        return self._exported(reference)
+
+    @contextmanager
+    def _exported(self, reference: str) -> Iterator[Iterator[bytes]]:
+        image = self._images.get(reference)
+        yield archive(self._images.layout, image, self._images.names(image))
+
+    def _inventory(self, image: Descriptor) -> Inventory:
+        """Facts of layers are kept by their digests: what other images have is not read again."""
+        configuration = self._images.configuration(image)
+        made = [step.created_by for step in configuration.history if not step.empty_layer]
+        return self._reader.inventory(
+            Configuration(
+                _environment(configuration),
+                configuration.config.labels,
+                digests=configuration.rootfs.diff_ids,
+                instructions=tuple(map(instruction, made)),
+            ),
+            [
+                LayerBlob(layer.digest, layer.size, partial(self._images.layout.blob, layer))
+                for layer in self._images.manifest(image).layers
+            ],
+            FactCache(self._cache),
+        )
+
+
+class _Log:
+    """A `Progress` that also writes a log, and ends what was cancelled."""
+
+    def __init__(
+        self,
+        job: BuildJob,
+        write: Callable[[str], object],
+        progress: Progress,
+        check: Callable[[], None],
+    ) -> None:
+        self._write = write
+        self._progress = progress
+        self._check = check
+        self._start = time.monotonic()
+        self._lock = threading.Lock()
+        write(f"# {job.id}, {datetime.now(UTC).isoformat(' ', 'seconds')}: engine oci\n")
+
+    def step(self, target: str, text: str) -> None:
+        """See `Progress.step`."""
+        self._line(text)
+        self._progress.step(target, text)
+
+    def output(self, target: str, line: str) -> None:
+        """See `Progress.output`."""
+        self._line(f"| {line}")
+        self._progress.output(target, line)
+
+    def done(self, target: str, outcome: str, ok: bool) -> None:
+        """See `Progress.done`."""
+        self._progress.done(target, outcome, ok)
+
+    def note(self, text: str) -> None:
+        """See `Progress.note`."""
+        self._line(text)
+        self._progress.note(text)
+
+    def _line(self, text: str) -> None:
+        self._check()
+        with self._lock:
+            self._write(f"{time.monotonic() - self._start:8.2f} {text}\n")
+
+
+def _ingredients(job: BuildJob) -> Ingredients:
+    if job.ingredients is None:
+        raise BuildError(f"nothing says what {job.id} is made of", log=job.log)
+    return job.ingredients
+
+
+def _environment(configuration: ImageConfiguration) -> dict[str, str]:
+    variables = (text.partition("=") for text in configuration.config.env)
+    return {name: value for name, _, value in variables}
