@@ -16,6 +16,7 @@ from buildmatrix.cli.wheels import wheel_reader
 from buildmatrix.engines.choice import AUTO
 
 if TYPE_CHECKING:
+    from buildmatrix.registry.client import Registry
     from buildmatrix.sources.model import Command, OnlineIndex, ReadingOptions, Source
     from buildmatrix.spec.model import Spec
 
@@ -45,11 +46,18 @@ def reading_options(
             reader = stack.enter_context(wheel_reader(offline, kept))
             return OnlineIndex(reader, display, kept, offline, deep, python)
 
+        @cache
+        def registry() -> Registry:
+            from buildmatrix.registry.client import Registry
+
+            return stack.enter_context(Registry(offline=offline))
+
         yield ReadingOptions(
             lambda: engine_with_images(settings, engine_name),
             platform=platform,
             cache=lambda: fact_cache(no_cache),
             index=index,
+            registry=registry,
             data_files=lambda: data_files(settings),
             note=lambda text: note(settings, text),
             engine_named=lambda name: engine(settings, name),

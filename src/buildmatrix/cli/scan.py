@@ -59,9 +59,10 @@ def command(
     """Read SOURCE and judge it for a backend. Nothing of it is executed.
 
     SOURCE is `dir:PATH` (a virtual environment, a site-packages or a root file system),
-    `wheel:PATH`, `wheel:URL`, `docker:IMAGE`, `tar:FILE` (docker save or an OCI archive) or
-    `oci:LAYOUT`; without a prefix it is recognised, and the interpreter of a virtual environment
-    stands for it.
+    `wheel:PATH`, `wheel:URL`, `docker:IMAGE`, `registry:IMAGE`, `tar:FILE` (docker save or an OCI
+    archive) or `oci:LAYOUT`; without a prefix it is recognised, and the interpreter of a virtual
+    environment stands for it. The name of an image is Docker's where Docker has it, else a
+    registry's.
     """
     from buildmatrix.reports.run.model import exit_code
     from buildmatrix.scan import scan

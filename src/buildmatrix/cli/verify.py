@@ -60,7 +60,7 @@ def command(
     from buildmatrix.attestation.keys import read_public
     from buildmatrix.oci.documents import Platform
     from buildmatrix.registry.client import Registry
-    from buildmatrix.registry.reference import Reference
+    from buildmatrix.sources.registry import reference_of
     from buildmatrix.verify.judgement import Demands
     from buildmatrix.verify.run import exit_code, verify
 
@@ -72,7 +72,7 @@ def command(
         _age(max_age) if max_age is not None else None,
         smoke=not no_smoke,
     )
-    reference = Reference.parse(source.removeprefix("registry:"))
+    reference = reference_of(source)
     wanted = Platform.parse(platform) if platform is not None else None
     with Registry() as registry:
         verification = verify(registry, source, reference, demands, wanted)

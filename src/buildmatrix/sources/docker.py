@@ -12,11 +12,9 @@ from buildmatrix.inventory.model import Inventory
 from buildmatrix.locks.platform import marker_environment
 from buildmatrix.sources.image import BACKEND_LABEL, image_facts, layer_reader
 from buildmatrix.sources.model import (
-    Argument,
     Facts,
     Installed,
     ReadingOptions,
-    Source,
     with_lines,
 )
 from buildmatrix.sources.target import dockerfile_of, lock_of, targets_like
@@ -28,13 +26,6 @@ class DockerImage(Installed):
     prefix = "docker"
     form = "image"
     is_near = False
-
-    @classmethod
-    def recognized(cls, argument: Argument) -> Source | None:
-        """See `Source.recognized`: whatever is no path and no address."""
-        text = argument.text
-        is_path = text.startswith((".", "/")) or argument.path.exists()
-        return None if is_path or "://" in text else cls(text)
 
     def facts(self, options: ReadingOptions) -> Facts:
         """See `Source.facts`; of a target's image, the lock and the Dockerfile are known."""

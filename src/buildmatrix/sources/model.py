@@ -32,6 +32,7 @@ from buildmatrix.trees.base import reason
 
 if TYPE_CHECKING:
     from buildmatrix.index.reading import Reader
+    from buildmatrix.registry.client import Registry
     from buildmatrix.store.cache import Cache, Store
     from buildmatrix.store.facts import FactCache
 
@@ -80,6 +81,10 @@ def _no_index() -> OnlineIndex:
     raise AssertionError("nothing was to be read on an index")
 
 
+def _no_registry() -> Registry:
+    raise AssertionError("nothing was to be read in a registry")
+
+
 @dataclass(frozen=True, slots=True)
 class ReadingOptions:
     """What reading a SOURCE may need of this machine, and how much of it is wanted."""
@@ -88,6 +93,8 @@ class ReadingOptions:
     cache: Callable[[], FactCache | None] = lambda: None
     #: Opens the package index.
     index: Callable[[], OnlineIndex] = _no_index
+    #: Opens the door to image registries.
+    registry: Callable[[], Registry] = _no_registry
     #: `linux/arm64`: which image is meant where there is one for each platform.
     platform: str | None = None
     #: Whether to read which layer of a target's image brought what, which costs an export.

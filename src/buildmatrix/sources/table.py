@@ -10,6 +10,7 @@ from buildmatrix.sources.lock_file import LockSource
 from buildmatrix.sources.model import Source
 from buildmatrix.sources.project_file import ProjectFile
 from buildmatrix.sources.pypi import PackageRequirement
+from buildmatrix.sources.registry import NamedImage, RegistryImage
 from buildmatrix.sources.report import SavedReport
 from buildmatrix.sources.requirements_file import RequirementsFile
 from buildmatrix.sources.target import BuiltTarget
@@ -28,6 +29,8 @@ SOURCES: tuple[type[Source], ...] = (
     SavedReport,
     SingleBinary,
     BuiltTarget,
-    # Anything may be the name of an image.
     DockerImage,
+    RegistryImage,
+    # Anything may be the name of an image.
+    NamedImage,
 )

@@ -178,12 +178,14 @@ class Spool:
 
     def plain(self, blob: Slice) -> Slice:
         """`blob` itself, or what it inflates to. Raises `Unreadable`, or OSError (disk full)."""
-        if not is_compressed(blob):
-            return blob
+        return self.kept(inflated(blob)) if is_compressed(blob) else blob
+
+    def kept(self, chunks: Iterator[bytes]) -> Slice:
+        """These bytes, in the file. Raises what `chunks` raises, or OSError (disk full)."""
         if self._file is None:
             self._file = tempfile.TemporaryFile(buffering=0, prefix="buildmatrix-")  # noqa: SIM115
         start = size = os.fstat(self._file.fileno()).st_size
-        for chunk in inflated(blob):
+        for chunk in chunks:
             # Unbuffered files may take a part of what they are given.
             rest = memoryview(chunk)
             while rest:

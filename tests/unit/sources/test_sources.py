@@ -9,9 +9,9 @@ import pytest
 from buildmatrix.engines.model import Engine
 from buildmatrix.errors import UsageError
 from buildmatrix.sources.directory import Directory
-from buildmatrix.sources.docker import DockerImage
 from buildmatrix.sources.model import Argument, Command, Declared, ReadingOptions, Source
 from buildmatrix.sources.parse import parse as parse_argument
+from buildmatrix.sources.registry import NamedImage
 from buildmatrix.sources.report import SavedReport
 from buildmatrix.sources.target import BuiltTarget
 from buildmatrix.sources.wheel import DeclaredWheel, WheelFile, WheelOnServer
@@ -114,7 +114,7 @@ def test_a_folder_is_a_folder_whatever_its_name_says(here: Path, name: str) -> N
 
 def test_a_report_is_known_by_its_kind_and_by_its_name(here: Path) -> None:
     assert parse("report:r", "diff") == SavedReport("r")
-    assert parse("r.json", "diff") == DockerImage("r.json")
+    assert parse("r.json", "diff") == NamedImage("r.json")
     (here / "r.json").touch()
     assert parse("r.json", "diff") == SavedReport("r.json")
     with pytest.raises(UsageError, match="names nothing"):
