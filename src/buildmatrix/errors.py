@@ -1,7 +1,7 @@
 """One exception class per exit code of the public contract (docs/contract.md).
 
 A message says what is wrong, where, and what to do next, in that order and in one or two sentences.
-Whoever raises one of these has already written the text that the user will read: `cli` prints it
+The code that raises one of these has written the text that the user will read: `cli` prints it
 unchanged and exits with `exit_code`.
 """
 

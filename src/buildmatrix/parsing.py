@@ -65,7 +65,7 @@ def holds(marker: Marker, environment: Mapping[str, str]) -> bool:
     """Whether a marker holds. Raises `InvalidMarker` for what cannot be compared."""
     try:
         return marker.evaluate(dict(environment))
-    # What is not defined and what is no version are values that are wrong.
+    # Undefined names and invalid versions are wrong values.
     except (ValueError, RecursionError) as error:
         raise InvalidMarker(f"it cannot be decided: {error}") from error
 

@@ -2,7 +2,7 @@
 
 `KeyboardInterrupt` strikes the main thread anywhere, also while it holds a lock of a
 `concurrent.futures.Future`; the thread that then wants to deliver its answer waits for ever, and
-so does everybody who waits for that thread. So while a crew works, Ctrl-C only leaves a mark in
+so does everything that waits for that thread. So while a crew works, Ctrl-C only leaves a mark in
 the queue of answers (`queue.SimpleQueue.put` is reentrant: Python documentation, "queue"), and
 `KeyboardInterrupt` is raised where that queue is read.
 """

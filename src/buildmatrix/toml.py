@@ -60,7 +60,7 @@ def long_key(text: str) -> int | None:
 
 
 def written(value: object) -> str:
-    """A value on one line, as TOML: tables inline; dates and what is no TOML as their text."""
+    """A value on one line, as TOML: tables inline; dates and other types as their text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):

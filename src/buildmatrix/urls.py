@@ -32,7 +32,7 @@ def remembered() -> Sequence[str]:
 
 
 def path_in(url: str) -> str:
-    """The path of a URL, with its percent signs resolved; of what is none, what looks like it."""
+    """The path of a URL, percent-decoded; of what is not a URL, the part that looks like a path."""
     try:
         return unquote(urlsplit(url).path)
     except ValueError:  # `http://[`

@@ -175,7 +175,7 @@ class _FixTrials:
     def _as_an_entry(
         self, way: Way, ids: frozenset[str], gone: frozenset[tuple[str, str]], line: Attempt
     ) -> Attempt:
-        """The change as a specification says it, which holds for whoever asks; `line` failed."""
+        """The change as a key of a specification, which counts for all requirers; `line` failed."""
         askers = {
             asker
             for resolved in line.results
@@ -226,7 +226,7 @@ class _FixTrials:
     def _other_ranges(self, tried: Attempt) -> Iterator[str]:
         """Ranges for a twin that does not have the version that the original is pinned to.
 
-        What a person said otherwise (`>=2`) is a wish that a fix does not overrule.
+        A range that a person wrote (`>=2`) is not overruled by a fix.
         """
         pins = {_PIN.fullmatch(item) for item in tried.draft.ranges}
         if tried.has_no_solution and len(pins) == 1 and (pin := pins.pop()) is not None:
@@ -271,7 +271,7 @@ class _FixTrials:
         return f"{name} is shared with {listing(dict.fromkeys(backends))}, where it is wrong"
 
     def _breaks(self, way: Way, tried: Attempt) -> str | None:
-        """Why code would fail after a change that takes modules away; None where nobody sees it."""
+        """Why code would fail after a change that removes modules; None where that is not known."""
         before = {item.target.id: item for item in self.results if isinstance(item, Resolved)}
         for resolved in tried.results:
             if not isinstance(resolved, Resolved) or resolved.target.id not in before:

@@ -1,4 +1,4 @@
-"""Modules that a change takes away, and who imports them: such a change is advice, and not written.
+"""Modules that a change removes, and who imports them: such a change is advice, not written.
 
 Names of modules come from the lists of files of wheels. What imports them is read in the sources of
 the project, by their import statements, and in the Python code of the wheels that remain.
@@ -20,7 +20,7 @@ from buildmatrix.sources.resolution.resolved import Resolved
 
 #: Bytes of one wheel that may be read for its imports.
 MOST_OF_ONE = 5_000_000
-#: Source files of a project that are looked at, bytes of one, and folders that hold none of its.
+#: Source files of a project that are looked at, bytes of one, and folders that are skipped.
 MOST_FILES = 5_000
 LARGEST = 1 << 20
 _SKIPPED = frozenset({"node_modules", "site-packages", "__pycache__", "build", "dist"})
@@ -78,7 +78,7 @@ class ChangedModules:
         return min(lost) if lost and lost == self._had[name] else None
 
     def importer(self, root: Path) -> tuple[str, str] | None:
-        """Who imports a lost module, and which; None where nobody is known to."""
+        """A known importer of a lost module, and the module; None for no importer."""
         lost = frozenset[str]().union(*self.lost.values())
         if not lost:
             return None

@@ -130,7 +130,7 @@ def entry(change: SpecChange) -> Mapping[str, object]:
 
 
 def snippet(change: SpecChange, backend: str) -> str:
-    """The change for a person who writes a specification."""
+    """The change as lines of a specification."""
     lines = {
         "replace": f'replace = {{ {change.name} = "{change.value}" }}',
         "torch": f'torch = "{change.value}"',

@@ -1,7 +1,7 @@
 """Fixes that build a distribution from source: looked up, and never tried.
 
 A build runs the code of the package, from an index, on the machine that audits; nothing is built
-here. What can be told without it is whether there is a source at all.
+here. Without a build it is only known whether there is a source at all.
 """
 
 from __future__ import annotations

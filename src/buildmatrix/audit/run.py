@@ -51,7 +51,7 @@ def audit(
         results: what was resolved, or why it could not be; one entry per target.
         reader: reads wheels, wherever they are.
         judge: the rules, the catalogue and the waivers.
-        progress: told what is read.
+        progress: shows what is read.
         deep: read all bytes of what is not certain.
         strict: read all bytes of what could still turn a verdict, where nothing fails already.
         asking: how advisories are asked for; None asks for none.

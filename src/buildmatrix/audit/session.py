@@ -1,4 +1,4 @@
-"""One audit as the command line asked for it, which can be made again with other inputs."""
+"""One audit with the options of a command line, which can be repeated with other inputs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Session:
         relock: bool = False,
         change: Callable[[Target], Target] | None = None,
     ) -> tuple[Resolved | BuildmatrixError, ...]:
-        """What the inputs come to; see `resolve_sources`, also for what it raises.
+        """What the inputs resolve to; see `resolve_sources`, also for what it raises.
 
         `globs` choose other targets, `python` is used where the command line names none.
         """

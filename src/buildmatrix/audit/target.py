@@ -54,7 +54,7 @@ class AuditWork:
     findings: tuple[Finding, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     totals: AuditTotals = field(default_factory=AuditTotals)
-    #: What an installer or another package manager adds to it, as nobody read that.
+    #: What an installer or another package manager adds to it, as unread entries.
     added: tuple[Unread, ...] = ()
     #: Distributions of which more could be known.
     gains: Mapping[str, Gain] = field(default_factory=dict)
@@ -173,7 +173,7 @@ def _with_conda(lock: Lock, catalogue: Catalogue) -> Lock:
 
 
 def _added(missing: Mapping[str, tuple[str, ...]]) -> tuple[Unread, ...]:
-    """What an installer adds to pinned requirements, which nobody judged, as unread."""
+    """What an installer adds to pinned requirements, as unread: it was not judged."""
     return tuple(
         Unread(
             name,

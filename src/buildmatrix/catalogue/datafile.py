@@ -40,7 +40,7 @@ def read(name: str, data: bytes) -> tables.DataFile:
     try:
         content = toml.loads(data.decode())
     except (toml.TomlError, UnicodeDecodeError) as error:
-        raise SpecError([Problem(f"this is no TOML: {error}", name)]) from error
+        raise SpecError([Problem(f"this is not TOML: {error}", name)]) from error
     return _checked(content, Problems(name), lambda _: None)
 
 

@@ -1,4 +1,4 @@
-"""How much of a wheel is read at `heads`; who shares out bytes goes by the same numbers."""
+"""How much of a wheel is read at `heads`; budgets are computed from the same numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = 256 << 10
 #: anywhere in its data.
 NEARLY_SMALL = 512 << 10
 #: Compressed bytes of all Python files together that are read anyway. What an import reaches cannot
-#: be told from a part of them.
+#: be known from a part of them.
 FEW_PYTHON = 1 << 20
 #: A member is streamed up to this part of it as long as others wait, and there is not enough for
 #: all: where device code is most of a file, most often it begins before.

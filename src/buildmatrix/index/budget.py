@@ -52,7 +52,7 @@ class Need:
         sniffed = sum(min(compressed, SNIFF) for compressed in hidden)
         run = everything = python if python <= FEW_PYTHON else 0
         if binaries < python:
-            # Little else can be told of it; of many files an import runs less than half.
+            # Little else can be known of it; of many files an import runs less than half.
             run = max(min(python, FEW_PYTHON), python * 9 // 20)
             everything = python
         limit = min(size, max(size // PART_OF_ONE, LEAST_OF_ONE))
@@ -89,7 +89,7 @@ def shares(groups: Sequence[Mapping[str, Need]], total: int) -> Mapping[str, int
 
 
 def leftover_shares(needed: Mapping[str, int], total: int, spent: int) -> Mapping[str, int]:
-    """Wheel -> bytes that may be read of it, where the first share told too little.
+    """Wheel -> bytes that may be read of it, where the first share was too little.
 
     `needed` are the bytes that everything in each would take. What the shares left, `spent` being
     those, goes to those that it is enough for; the smallest first.

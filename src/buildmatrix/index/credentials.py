@@ -3,8 +3,9 @@
 Sources, the first that knows the server wins: the URL itself; an index URL of this machine's
 configuration that holds them (files of that index are on the same server); uv's
 UV_INDEX_<NAME>_USERNAME and _PASSWORD for the index of that name; a URL in what is audited
-(`urls`); netrc, as curl and pip read it,
-without its `default` entry, which would tell the password to every server a page links to.
+(`urls`); netrc, as
+curl and pip read it, without its `default` entry, which would send the password to every server
+that a page links to.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Credentials:
             try:
                 address = parse(index.url)
             except UndecidedError:
-                continue  # a folder, or what is no URL
+                continue  # a folder, or not a URL
             self._configured.add(address.origin)
             login = _of_url(address) or _of_environment(index.name, environment)
             if login is not None:
@@ -41,7 +42,7 @@ class Credentials:
         self._given = 0
 
     def remember(self, address: HttpAddress) -> None:
-        """Keep what stands in a URL that the user gave, for its server."""
+        """Keep the credentials of a URL that the user gave, for its server."""
         login = _of_url(address)
         if login is not None:
             self._logins.setdefault(address.origin, login)

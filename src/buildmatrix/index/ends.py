@@ -29,7 +29,7 @@ from buildmatrix.trees.zipdirectory import DEFLATED, ZipEntry
 
 #: Inflated bytes that are read at a time.
 PIECE = 64 << 10
-#: A binary with no more data than this is not streamed: it is hardly what makes a wheel foreign.
+#: A binary with no more data than this is not streamed: it hardly makes a wheel foreign.
 LITTLE_DATA = 256 << 10
 #: Nor does a verdict hang on it, whatever its end says.
 SOME_DATA = 1 << 20
@@ -94,7 +94,7 @@ def _end(parts: WheelParts, path: str, length: int) -> tuple[int, int]:
 
 
 def _look_at_end(parts: WheelParts, path: str, length: int) -> bool:
-    """Read the end of a binary; whether that told its sections, with their names."""
+    """Read the end of a binary; whether that gave its sections, with their names."""
     entry, _ = parts.tree.place(path)
     data = parts.source.read(*_end(parts, path, length))
     end = inflate_end(data) if entry.method == DEFLATED else Ending(data, data, data)
@@ -136,7 +136,7 @@ def _read_whole(parts: WheelParts, member: Member) -> None:
 
 
 def _link(parts: WheelParts, path: str, end: Sections) -> None:
-    """Look at a beginning again, now that the end told what the loader links by.
+    """Look at a beginning again, now that the end gave what the loader links by.
 
     Where that is but the strings, which patchelf moves, the section itself lies before them.
     """
@@ -205,8 +205,8 @@ def suspects(parts: WheelParts) -> None:
 def archives(parts: WheelParts) -> None:
     """Containers, and large files of device code or objects: whole, the small first.
 
-    A container that would leave the run undecided has an allowance of its own: a user who is told
-    to read on has to read no more than that.
+    A container that would leave the run undecided has an allowance of its own: reading on would
+    cost a user the same.
     """
     if parts.available is None:
         return

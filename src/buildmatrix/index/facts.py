@@ -1,6 +1,6 @@
 """What was read of wheels, kept on disk: one entry per wheel and depth.
 
-An entry answers for one identity, and a lock's claim is none: whoever writes a lock could claim the
+An entry answers for one identity, and the claim of a lock is not one: a lock could claim the
 hash of another wheel, and every later audit of that one would be answered with these facts.
 
 - `content`: the SHA-256 that was computed over all bytes of the wheel.

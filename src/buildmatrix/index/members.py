@@ -12,7 +12,7 @@ from buildmatrix.inventory.collect import FileFacts, inspect, opened
 from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble, Unreadable
 from buildmatrix.trees.wheel import PackedMember
 
-#: Files of a metadata folder that the inventory reads; licences are no facts.
+#: Files of a metadata folder that the inventory reads; licenses are not facts.
 _METADATA = frozenset(
     {"METADATA", "PKG-INFO", "WHEEL", "RECORD", "INSTALLER", "REQUESTED", "direct_url.json",
      "entry_points.txt"}

@@ -17,7 +17,7 @@ MOST = 24 << 20
 
 
 def nested_directory(parts: WheelParts, member: Member) -> tuple[ZipEntry, ...] | None:
-    """The list of files of the ZIP archive `member`; None where it cannot be told or afforded."""
+    """The list of files of the ZIP archive `member`; None where it is out of reach or too large."""
     entry, start = parts.tree.place(member.path)
     if entry.method == STORED:
         return _stored(parts, start, entry.size)

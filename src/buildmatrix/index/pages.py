@@ -52,7 +52,7 @@ def read_page(data: bytes, content_type: str, url: str, shown: str) -> tuple[Ind
     if kind in _HTML:
         return _read_html(data, url, shown)
     raise UndecidedError(
-        f"{shown} answers with {kind[:60]!r}, which is no page of a package index; check the URL"
+        f"{shown} answers with {kind[:60]!r}, which is not a page of a package index; check the URL"
     )
 
 
@@ -102,7 +102,7 @@ def _read_json(data: bytes, url: str, shown: str) -> tuple[IndexFile, ...]:
     try:
         page = msgspec.json.decode(data, type=_JsonPage)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UndecidedError(f"{shown} is no page of a package index: {error}") from error
+        raise UndecidedError(f"{shown} is not a page of a package index: {error}") from error
     _check_version(page.meta.api_version, shown)
     _check_count(len(page.files), shown)
     return tuple(
@@ -128,12 +128,12 @@ def _read_html(data: bytes, url: str, shown: str) -> tuple[IndexFile, ...]:
             page.feed(decoder.decode(data[start : start + _CHUNK]))
         except AssertionError as error:
             # What Python 3.11 to 3.13 answer to `<![` that begins no marked section.
-            raise UndecidedError(f"{shown} is no page of a package index: {error}") from error
+            raise UndecidedError(f"{shown} is not a page of a package index: {error}") from error
         # What is left is a tag without an end, and it would be looked through again each time.
         if len(page.rawdata) > _LONGEST_TAG:
-            raise UndecidedError(f"{shown} is no page of a package index: a tag without an end")
+            raise UndecidedError(f"{shown} is not a page of a package index: a tag without an end")
     if not page.is_page:
-        raise UndecidedError(f"{shown} is no page of a package index: it holds no HTML")
+        raise UndecidedError(f"{shown} is not a page of a package index: it holds no HTML")
     return tuple(page.files)
 
 

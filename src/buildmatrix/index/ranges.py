@@ -217,7 +217,7 @@ class Ranges:
 
 
 def _content_range(answer: HttpAnswer) -> tuple[int, int, int | None]:
-    """First and last byte, and the size where it is told. Raises RequestError."""
+    """First and last byte, and the size where it is given. Raises RequestError."""
     if answer.headers.get("content-type", "").lower().startswith("multipart/"):
         raise RequestError(
             f"{answer.address} answers one range with several (multipart/byteranges)"

@@ -5,7 +5,7 @@ What is asked for, and when:
 - Opening asks for the last 64 KiB. That tells the size, and a wheel's central directory and usually
   its metadata lie there, so they cost this one request.
 - `read` asks for what is not held yet, at least 16 KiB at a time.
-- `load` brings many parts at once, in parallel; neighbours become one request.
+- `load` brings many parts at once, in parallel; neighbors become one request.
 - `stream` goes forward in requests that grow from 64 KiB to 8 MiB, and holds one chunk.
 
 Each answer must speak of the same file as the first one: size, ETag and Last-Modified.
@@ -126,7 +126,7 @@ class RemoteFile:
             self._windows.add(start, data)
 
     def _missing(self, parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """What has to be asked for, as (start, stop), sorted, neighbours joined."""
+        """What has to be asked for, as (start, stop), sorted, neighbors joined."""
         joined: list[tuple[int, int]] = []
         for offset, length in sorted(parts):
             start, stop = max(0, offset), min(offset + length, self.size)

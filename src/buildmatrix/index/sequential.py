@@ -65,7 +65,7 @@ def read_stream(chunks: Iterator[bytes], size: int, listed: WheelTree | None) ->
     """The facts of a wheel of `size` bytes that `chunks` gives from its first byte on.
 
     `listed`: the directory, where it could be read before. Raises `Unreadable` for what is no ZIP
-    archive, contradicts itself, or cannot be told apart without its directory.
+    archive, contradicts itself, or cannot be divided into members without its directory.
     """
     hasher = hashlib.sha256()
 
@@ -82,7 +82,7 @@ def read_stream(chunks: Iterator[bytes], size: int, listed: WheelTree | None) ->
     tail_at = forward.at
     tail = forward.exactly(LARGEST_DIRECTORY + 2 * TAIL)
     if forward.read(1):
-        raise Unreadable("no readable ZIP archive: what follows its members is no directory")
+        raise Unreadable("no readable ZIP archive: what follows its members is not a directory")
     tree = WheelTree(_Tail(tail_at, tail))
     passing.compare(tree)
     inventory = collect_shallow(HeldTree(tree.walk(), passing.held), passing.facts, passing.opened)
@@ -102,7 +102,7 @@ class _Tail:
 
     def read(self, offset: int, length: int) -> bytes:
         if offset < self.start:
-            # Zeros are no signature: whoever looks for one in front of the directory finds none.
+            # Zeros are not a signature: a search in front of the directory finds nothing.
             return (
                 b"\0" * min(length, self.start - offset)
                 + self.data[: max(0, offset + length - self.start)]

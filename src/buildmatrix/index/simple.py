@@ -40,10 +40,10 @@ class SimplePages:
     def project(self, index_url: str, name: str) -> tuple[IndexFile, ...]:
         """See `Client.project`."""
         try:
-            normalised = canonicalize_name(name, validate=True)
+            normalized = canonicalize_name(name, validate=True)
         except InvalidName as error:
-            raise UndecidedError(f"{name[:100]!r} is no name of a distribution") from error
-        key = f"{index_url.rstrip('/')}/{normalised}/"
+            raise UndecidedError(f"{name[:100]!r} is not a valid name of a distribution") from error
+        key = f"{index_url.rstrip('/')}/{normalized}/"
         with self._lock:
             files = self._pages.get(key)
         if files is not None:

@@ -162,7 +162,7 @@ class WheelReader:
 
 
 class _Opened:
-    """Files on servers of which only a list was read: who reads on need not ask for it again."""
+    """Files on servers of which only a list was read, kept open for deeper reads."""
 
     def __init__(self) -> None:
         self._files: dict[tuple[str, int | None], RemoteFile] = {}
@@ -210,7 +210,7 @@ def local_path(url: str) -> Path | None:
     """The file that a lock's `url` means, when it is a path or a `file:` URL."""
     try:
         parts = urlsplit(url)
-    # `http://[` is no path either: whoever asks for it says what is wrong.
+    # `http://[` is not a path either: the request for it reports what is wrong.
     except ValueError:
         return None
     if parts.scheme == "file":
@@ -263,7 +263,7 @@ def _check_name(filename: str, facts: WheelFacts) -> None:
     try:
         name, version, _, _ = parse_wheel_name(filename)
     except (InvalidWheelFilename, InvalidVersion) as error:
-        raise UndecidedError(f"{filename} is no name of a wheel: {error}") from error
+        raise UndecidedError(f"{filename} is not a valid name of a wheel: {error}") from error
     # Those of libraries that a wheel carries lie deeper, and say nothing of the wheel.
     distributions = [
         distribution
@@ -271,7 +271,7 @@ def _check_name(filename: str, facts: WheelFacts) -> None:
         if distribution.path.endswith(".dist-info") and "/" not in distribution.path
     ]
     if not distributions:
-        raise UndecidedError(f"{filename} has no metadata folder (.dist-info): it is no wheel")
+        raise UndecidedError(f"{filename} has no metadata folder (.dist-info): it is not a wheel")
     if all(_is_called(distribution, name, version) for distribution in distributions):
         return
     names = ", ".join(

@@ -42,14 +42,14 @@ def amended(text: str, additions: Tree) -> str:
 def _merged(present: Any, additions: Any) -> Any:
     if isinstance(additions, Mapping):
         if present is not None and not isinstance(present, dict):
-            raise TypeError("what has to be a table is none")
+            raise TypeError("what has to be a table is not")
         merged = deepcopy(present) if present is not None else {}
         for key, value in additions.items():
             merged[key] = _merged(merged.get(key), value)
         return merged
     if isinstance(additions, list | tuple):
         if present is not None and not isinstance(present, list):
-            raise TypeError("what has to be an array is none")
+            raise TypeError("what has to be an array is not")
         items = list(present or ())
         return [*items, *(item for item in additions if item not in items)]
     return additions

@@ -19,7 +19,7 @@ from buildmatrix.locks.platform import glibc_minor, machine
 from buildmatrix.parsing import parse_version, parse_wheel_name
 from buildmatrix.spec.model import Target
 
-#: The oldest glibc of a `manylinux` tag, and what the old names stand for (PEP 600).
+#: The oldest glibc of a `manylinux` tag, and what the old names mean (PEP 600).
 _OLDEST_GLIBC = {"x86_64": 5, "aarch64": 17}
 _OLD_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 #: Tags that a message names.
@@ -98,8 +98,8 @@ def nearest_build(
         requested: version that was asked for, PEP 440; its local part is not looked at.
         target: gives Python and platform.
         files: names of all files of the distribution on an index.
-        marks: starts of local versions that stand for the target's backend (`rocm6.4`, `rocm`),
-            the best first. A wheel of a version that no mark stands in is no build for it.
+        marks: starts of local versions that mean the target's backend (`rocm6.4`, `rocm`),
+            the best first. A wheel of a version without any mark is not a build for it.
 
     A better mark wins over a nearer version only at the same release: of the versions with any
     mark, the newest that is not newer than `requested` is the nearest, else the oldest newer one.
@@ -136,7 +136,7 @@ def _release(version: Version) -> Version:
 def _begins(local: str, mark: str) -> bool:
     """Whether a local version is one of `mark`: `rocm6.4.1` is one of `rocm6.4`, `rocm6.41` not.
 
-    A mark without digits stands for all of its kind.
+    A mark without digits means all of its kind.
     """
     mark = mark.lower()
     if not any(character.isdigit() for character in mark):

@@ -23,7 +23,7 @@ from buildmatrix.locks.selection import LockSelection
 _COMMAND = re.compile(
     r"#\s+(uv pip compile|uv export|pip-compile|python -m piptools compile)\b(.*)"
 )
-#: Options that stand alone; every other one may have its value behind it.
+#: Options that stand alone; every other option may be followed by its value.
 _ALONE = re.compile(
     r"--(no-[a-z-]+|generate-hashes|upgrade|strip-extras|allow-unsafe|all-extras|all-groups"
     r"|all-packages|universal|quiet|verbose|emit-[a-z-]+|annotate|header|pre|rebuild|resolver=\S+"
@@ -100,7 +100,7 @@ class CommandInputs:
 
     @cached_property
     def project(self) -> str:
-        """Normalised name of the project beside the lock; empty for none."""
+        """Normalized name of the project beside the lock; empty for none."""
         location = input_file(self._selection, "pyproject.toml")
         project = find_project(*location) if location is not None else None
         return project.name if project is not None else ""

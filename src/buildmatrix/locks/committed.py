@@ -27,7 +27,7 @@ def read_committed(selection: LockSelection) -> tuple[Pins, Staleness | None]:
     """What a lock holds for a target, and why it is older than its inputs, where it is.
 
     Raises `SpecError` for a lock that is broken or is for other targets, `UsageError` for a file
-    that is no lock by its name.
+    whose name is not that of a lock.
     """
     name = selection.path.name
     if _PYLOCK.fullmatch(name):
@@ -39,7 +39,7 @@ def read_committed(selection: LockSelection) -> tuple[Pins, Staleness | None]:
         stale = committed_staleness.pinned_staleness(selection, pins.lock, command)
     else:
         readable = ", ".join(["pylock.toml", *_READERS, "a pinned requirements file (*.txt)"])
-        raise UsageError(f"{selection.label} is no lock that can be read; those are {readable}")
+        raise UsageError(f"{selection.label} is not a lock that can be read; those are {readable}")
     return replace(pins, lock=_rooted(pins.lock, selection.path.parent)), stale
 
 

@@ -1,7 +1,7 @@
 """Whether a committed lock of another tool still fits its inputs.
 
 Proven is what the lock itself shows: what is asked for is not in it, or not in that version, or it
-records a wish that nobody has any more. Hashes of inputs, and how a tool writes a range, are that
+records a requirement that is gone. Hashes of inputs, and how a tool writes a range, are that
 tool's own affair and change with its releases: such a difference is said as what it seems to be,
 with the command that decides. What a tool does not record is not known, and not knowing is no
 staleness.
@@ -61,7 +61,7 @@ def uv_staleness(file: LockFile, lock: Lock) -> Staleness | None:
         recorded, elsewhere = _recorded(metadata, project.name)
         if reason := _other_names(project, requested, recorded, file.label):
             return Staleness(reason)
-        # What uv was told to take in spite of the project's ranges.
+        # Overrides: uv takes these whatever the ranges of the project say.
         settled = elsewhere | _names(mapping(file.document.get("manifest")).get("overrides"))
         pins = {
             package.name: package.version
@@ -123,7 +123,7 @@ def pinned_staleness(
         try:
             lines = list(_lines(*location))
         except SpecError:
-            return None  # Whoever resolves it says what is wrong with it.
+            return None  # The resolution reports what is wrong with it.
         inputs.append(location[1])
         requested |= {line.name for line in lines}
         if reason := _unmet(lines, pins, selection):
@@ -132,7 +132,7 @@ def pinned_staleness(
         named = [via for via in package.via if via in inputs]
         if named and package.name not in requested:
             reason = (
-                f"{selection.label} has {package.name} for {named[0]}, which asks for it no more"
+                f"{selection.label} has {package.name} for {named[0]}, which no longer asks for it"
             )
             return Staleness(reason)
     return None
@@ -149,7 +149,7 @@ def _seems(inputs: str, lock: str, command: str) -> Staleness:
 def _other_names(
     project: Project, requested: _Requests, recorded: _Requests, label: str
 ) -> str | None:
-    """Which distribution only the project asks for, or only the lock was made for."""
+    """The distribution that only the project requires, or that only the lock has."""
     table = mapping(project.document.get("project"))
     dynamic = {"dependencies", "optional-dependencies"} & set(strings(table.get("dynamic")))
     for part, name in sorted({*requested} ^ {*recorded}):
@@ -157,7 +157,9 @@ def _other_names(
             continue  # Only a build of the project would say.
         part_phrase = f" in `{part.lstrip(':')}`" if part else ""
         if (part, name) in recorded:
-            return f"{project.label} asks for {name}{part_phrase} no more, and {label} still has it"
+            return (
+                f"{project.label} no longer asks for {name}{part_phrase}, and {label} still has it"
+            )
         return f"{project.label} asks for {name}{part_phrase}, and {label} was made without it"
     return None
 
@@ -169,7 +171,7 @@ def _other_ranges(
     elsewhere: Collection[str],
     label: str,
 ) -> str | None:
-    """Which distribution the project asks for in another range, or with other extras."""
+    """The distribution that the project requires in another range, or with other extras."""
     for part, name in sorted({*requested} & {*recorded}):
         if requested[part, name] != recorded[part, name] and name not in elsewhere:
             part_phrase = f" in `{part.lstrip(':')}`" if part else ""
@@ -194,7 +196,7 @@ def _recorded(metadata: Mapping[str, object], own: str) -> tuple[_Requests, set[
     """What uv noted that each part asks for, and the names that it takes from an address.
 
     The project's own extras are expanded. Some releases of uv, and some build backends, write down
-    what `all = ["acme[docs]"]` comes to, others what it says: both are the same.
+    what `all = ["acme[docs]"]` expands to, others what it says: both mean the same.
     """
     by_part: dict[str, list[Mapping[str, object]]] = {}
     for item in tables(metadata.get("requires-dist")):
@@ -296,7 +298,7 @@ def _pipfile_hash(document: Mapping[str, object]) -> str:
 
 
 def _json(value: object, separators: tuple[str, str] | None = None) -> str:
-    # A date is no JSON: such a table is never one that these tools hash.
+    # JSON has no dates: these tools never hash a table with one.
     return json.dumps(value, sort_keys=True, separators=separators, default=str)
 
 

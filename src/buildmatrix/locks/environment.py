@@ -3,7 +3,7 @@
 Format: https://docs.conda.io/projects/conda/en/stable/user-guide/tasks/manage-environments.html.
 `dependencies` holds match specifications (`numpy>=1.26`, `conda-forge::pytorch=2.1.0=cuda120*`) and
 `pip:`, whose items conda writes into a requirements file beside the environment. Those are read as
-such; of a conda package only its name is known here, for a channel is no package index.
+such; of a conda package only its name is known here, for a channel is not a package index.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Item:
     """One element of `dependencies`, or of its `pip` section."""
 
     text: str
-    #: Where it stands, from 1, and the columns in front of it.
+    #: Its line, from 1, and the columns in front of it.
     line: int
     indent: int
     #: Whether it goes on in a next line with something else than hashes.
@@ -61,7 +61,7 @@ class CondaEnvironment:
         )
 
     def unread(self, label: str) -> tuple[Unread, ...]:
-        """What conda installs, as one thing that nobody read; nothing where it installs nothing."""
+        """What conda installs, as one unread entry; none where it installs nothing."""
         if not self.conda:
             return ()
         shown = [without_login(item.text)[:_LONGEST] for item in self.conda]
@@ -125,24 +125,22 @@ def read_environment(text: str, label: str) -> CondaEnvironment:
 def _root(text: str, label: str) -> yaml.Node:
     hint = "name an environment of conda, such as `conda env export` writes"
     try:
-        # No value is made of a scalar: its text is what counts, and a date or a number is no date.
+        # No value is made of a scalar: its text counts, also if it looks like a date or a number.
         root = yaml.compose(text, Loader=yaml.BaseLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else None
         column = mark.column + 1 if mark is not None else None
-        message = f"this is no YAML: {error.problem or error.context}"
+        message = f"this is not YAML: {error.problem or error.context}"
         raise SpecError([Problem(message, label, line, column, hint)]) from error
     except RecursionError as error:
-        raise SpecError(
-            [Problem("this is no environment: it is nested too deeply", label)]
-        ) from error
+        raise SpecError([Problem("this environment is nested too deeply", label)]) from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # Characters that YAML does not have, and numbers in escapes and in `%YAML`.
         message = str(error).splitlines()[0]
-        raise SpecError([Problem(f"this is no YAML: {message}", label, hint=hint)]) from error
+        raise SpecError([Problem(f"this is not YAML: {message}", label, hint=hint)]) from error
     if not isinstance(root, yaml.MappingNode) or _value(root, "dependencies") is None:
-        problem = "this is no environment of conda: it has no `dependencies`"
+        problem = "this is not a conda environment: it has no `dependencies`"
         raise SpecError([Problem(problem, label, hint=hint)])
     return root
 
@@ -162,13 +160,13 @@ def _sequence(node: yaml.Node | None, label: str, name: str) -> Sequence[yaml.No
         return nodes
     if node is None or (isinstance(node, yaml.ScalarNode) and node.value in ("", "~", "null")):
         return []
-    raise SpecError([Problem(f"`{name}` is no list", label, node.start_mark.line + 1)])
+    raise SpecError([Problem(f"`{name}` is not a list", label, node.start_mark.line + 1)])
 
 
 def _item(node: yaml.Node, label: str) -> Item:
     line = node.start_mark.line + 1
     if not isinstance(node, yaml.ScalarNode):
-        raise SpecError([Problem("this is no text; write one requirement", label, line)])
+        raise SpecError([Problem("this is not a string; write one requirement", label, line)])
     return Item(node.value, line, node.start_mark.column)
 
 

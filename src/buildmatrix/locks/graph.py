@@ -35,7 +35,7 @@ class ResolvedNode:
 
 
 def read_graph(text: str) -> Mapping[str, ResolvedNode]:
-    """The nodes of annotated output, by normalised name."""
+    """The nodes of annotated output, by normalized name."""
     nodes: dict[str, ResolvedNode] = {}
     name, version, index, via = "", None, None, list[str]()
 

@@ -1,7 +1,7 @@
 """What a resolution depends on, and its digest.
 
 The values are kept in the lock one by one, so that a stale lock can say which of them changed.
-The machine is no input: neither its interpreter, nor its uv, nor its mirrors.
+The machine is not an input: neither its interpreter, nor its uv, nor its mirrors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from buildmatrix.locks.requirement_set import RequirementSet
 from buildmatrix.spec.model import Target
 from buildmatrix.text import without_login
 
-#: Prefix of the keys that stand for a file.
+#: Prefix of the keys of files.
 FILE = "file "
 
 
@@ -53,9 +53,9 @@ def difference(then: Mapping[str, str], now: Mapping[str, str]) -> str | None:
         if key.startswith(FILE):
             file = key.removeprefix(FILE)
             if key not in then:
-                return f"{file} is an input now and was none when the lock was made"
+                return f"{file} is an input now and was not when the lock was made"
             if key not in now:
-                return f"{file} was an input when the lock was made and is none now"
+                return f"{file} was an input when the lock was made and is not now"
             return f"{file} changed since the lock was made"
         was, now_is = then.get(key) or "not set", now.get(key) or "not set"
         return f"`{key}` was {was} when the lock was made and is {now_is} now"

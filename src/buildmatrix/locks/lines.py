@@ -1,4 +1,4 @@
-"""Lines of a requirements file: what ends one, what stands behind one, and what one asks for.
+"""Lines of a requirements file: where a line ends, its options, and its requirement.
 
 Format: https://pip.pypa.io/en/stable/reference/requirements-file-format/. Where pip and uv take
 more than PEP 508 says, so does this: `name @ URL; marker` without a space before the semicolon
@@ -49,7 +49,7 @@ class RequirementLine:
 
     file: str
     line: int
-    #: Normalised name of the distribution.
+    #: Normalized name of the distribution.
     name: str
     requirement: Requirement
     #: The sha256 hashes that the line allows, in hex; empty where it allows all.
@@ -85,7 +85,7 @@ class Place:
 class LocatedRequirement:
     """A requirement that says where its file, its folder or its repository is."""
 
-    #: As written; empty where the address stands alone.
+    #: As written; empty where there is only an address.
     name: str
     #: As written, sorted.
     extras: tuple[str, ...]
@@ -108,7 +108,7 @@ class LocatedRequirement:
 
 
 def option_in(line: str) -> tuple[str, str]:
-    """The long name of an option and its value; a line that is no option is its own name."""
+    """The long name of an option and its value; a line that is not an option is its own name."""
     match = _OPTION.fullmatch(line)
     if match is None:
         return line, ""
@@ -197,7 +197,7 @@ def _split_marker(text: str) -> tuple[str, str]:
             parse_marker(marker)
         except InvalidMarker:
             if spaced is None and len(separator[0]) > 1:
-                spaced = address, marker  # Whoever reads the marker says what is wrong with it.
+                spaced = address, marker  # The marker is checked where it is evaluated.
             continue
         return address.strip(), marker
     return spaced or (text.strip(), "")

@@ -46,7 +46,7 @@ def open_lock(selection: LockSelection, tool: str) -> LockFile:
     try:
         return LockFile(selection, text, mapping(parse_json(text)), digest)
     except json.JSONDecodeError as error:
-        problem = f"this is no JSON: {error.msg[:1].lower()}{error.msg[1:]}"
+        problem = f"this is not JSON: {error.msg[:1].lower()}{error.msg[1:]}"
         raise SpecError(
             [Problem(problem, selection.label, error.lineno, error.colno, hint)]
         ) from error

@@ -29,7 +29,7 @@ from buildmatrix.scratch import scratch
 from buildmatrix.spec.model import Target
 from buildmatrix.text import without_login
 
-#: Indexes that stand for "the default one", which a machine may mirror.
+#: Indexes that mean "the default index", which a machine may mirror.
 _DEFAULT = re.compile(r"https://pypi\.(org|python\.org)/simple/?")
 #: Local versions for which uv's `--torch-backend` knows the index.
 _TORCH = re.compile(r"\+(cu\d+|rocm[0-9.]+|xpu|cpu)$")
@@ -58,8 +58,8 @@ def find_files(
 ) -> Lock:
     """The lock with the files that its index has. Raises `UndecidedError` when it cannot be asked.
 
-    A version that the index does not have is no error: its `unknown` says so. Nor is one of several
-    indexes that does not answer.
+    A version that the index does not have is not an error: its `unknown` says so. Nor is it an
+    error if one of several indexes does not answer.
     """
     incomplete = [package for package in pins.lock.packages if lacks_files(package)]
     if not incomplete:

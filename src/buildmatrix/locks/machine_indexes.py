@@ -1,9 +1,9 @@
-"""Where this machine's packages are: what uv and pip were told, read from the same places.
+"""Where this machine's packages are: the settings of uv and pip, read from the same places.
 
 uv resolves, so its settings are asked first: UV_INDEX, UV_EXTRA_INDEX_URL, UV_DEFAULT_INDEX,
 UV_INDEX_URL, UV_FIND_LINKS, then `uv.toml` of the user and of the system
-(https://docs.astral.sh/uv/concepts/configuration-files/). Where uv was told of no index, pip's
-settings count (`locks.pipsettings`), for uv itself too: `for_uv` says what it has to be told.
+(https://docs.astral.sh/uv/concepts/configuration-files/). Where uv has no index
+configured, pip's settings count (`locks.pipsettings`), for uv itself too: `for_uv` passes them on.
 """
 
 from __future__ import annotations
@@ -106,12 +106,12 @@ def places(
     )
 
 
-# What uv was told
+# Settings of uv
 
 
 @dataclass(slots=True)
 class _UvIndexes:
-    """What uv was told about where packages are."""
+    """Where packages are, by the settings of uv."""
 
     extra: list[Index] = field(default_factory=list)
     default: list[Index] = field(default_factory=list)
@@ -182,12 +182,12 @@ def uv_files(environment: Mapping[str, str]) -> Sequence[Path]:
     )
 
 
-# What it has to be told
+# Settings of pip that uv needs
 
 
 @dataclass(frozen=True, slots=True)
 class ForUv:
-    """What uv has to be told because only pip was; URLs may hold credentials."""
+    """Settings that only pip has, as uv takes them; URLs may hold credentials."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
@@ -199,7 +199,7 @@ class ForUv:
 def for_uv(
     environment: Mapping[str, str], project: Mapping[str, object], options: Sequence[str] = ()
 ) -> ForUv:
-    """What uv has to be told of pip's settings.
+    """Settings of pip that uv needs, as uv takes them.
 
     Args:
         environment: of this process.
@@ -218,7 +218,7 @@ def for_uv(
         return ForUv(variables)
     if pip.unread:
         raise UndecidedError(
-            f"{pip.unread[0]}, so nobody knows where this machine's packages are; mend it, or set "
+            f"{pip.unread[0]}, so it is unknown where this machine's packages are; fix it, or set "
             "UV_DEFAULT_INDEX"
         )
     if pip.trusted_hosts and not environment.get("UV_INSECURE_HOST"):
@@ -249,7 +249,7 @@ def _certificates(environment: Mapping[str, str], pip: PipSettings) -> dict[str,
 
 
 def _of_pip(pip: PipSettings) -> tuple[Index, ...]:
-    """Pip's indexes in its order, or PyPI; as for pip, folders that are not there are none."""
+    """Pip's indexes in its order, or PyPI; as for pip, missing folders do not count."""
     if pip.no_index:
         return ()
     further = [url for url in pip.extra_index_urls if not _is_missing(url)]
@@ -262,7 +262,7 @@ def _is_missing(place: str) -> bool:
 
 
 def _readable(find_links: Iterable[str]) -> Iterator[str]:
-    """Pip's find-links as uv takes them; as for pip, folders that are not there are none."""
+    """Pip's find-links as uv takes them; as for pip, missing folders do not count."""
     for place in find_links:
         path = local_path(place)
         if path is None:

@@ -30,7 +30,7 @@ _LONGEST = 100_000
 
 
 class BrokenMarker(ValueError):
-    """A text is no marker; the message says why."""
+    """A text is not a valid marker; the message says why."""
 
 
 def holds(
@@ -39,7 +39,7 @@ def holds(
     extras: Collection[str] = (),
     groups: Collection[str] = (),
 ) -> bool:
-    """Whether a marker holds where `extras` and `groups` (normalised names) are asked for.
+    """Whether a marker holds where `extras` and `groups` (normalized names) are asked for.
 
     Raises `BrokenMarker`.
     """

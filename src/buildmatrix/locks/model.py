@@ -25,7 +25,7 @@ class Wheel:
 class Package:
     """One locked distribution."""
 
-    #: Normalised name (PEP 503).
+    #: Normalized name (PEP 503).
     name: str
     version: str
     #: Index that it came from, without credentials; None for direct URLs and local files.
@@ -33,11 +33,11 @@ class Package:
     wheels: tuple[Wheel, ...]
     #: True where only a source distribution is locked.
     source_only: bool
-    #: Who asked for it: names of distributions, and `file:line` for requirement lines. Sorted.
+    #: What requires it: names of distributions, and `file:line` for requirement lines. Sorted.
     via: tuple[str, ...]
     #: `file:line` of its entry, where the format has lines.
     place: str = ""
-    #: What it is built from, where that is no file of an index: a repository, a folder, an address.
+    #: What it is built from, where that is not a file of an index: a repository, a folder, a URL.
     source: str = ""
     #: Why its files are not known, in words: the index has no such version, or did not answer.
     unknown: str = ""
@@ -45,12 +45,12 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Parts of a source that nobody asked for, and that are no default of its project."""
+    """Parts of a source that were not selected and are not defaults of its project."""
 
-    #: Normalised names, sorted.
+    #: Normalized names, sorted.
     extras: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
-    #: Those of them that can be asked for together with what was, with the latter.
+    #: All that can be selected together: what was selected, and what does not conflict with it.
     more_extras: tuple[str, ...] = ()
     more_groups: tuple[str, ...] = ()
 
@@ -70,7 +70,7 @@ class Lock:
     #: Whether an installer adds what the packages require and the file lacks: pip does so for
     #: requirements without hashes, however they came about.
     is_completed: bool = False
-    #: What conda installs beside the packages, and the same as what nobody reads.
+    #: What conda installs in addition, as packages and as unread files.
     conda: tuple[Package, ...] = ()
     unread: tuple[Unread, ...] = ()
 
@@ -80,7 +80,7 @@ class Staleness:
     """Why a lock does not fit its inputs."""
 
     reason: str
-    #: False where only the tool that made the lock can tell for sure.
+    #: False where only the tool that made the lock can decide.
     is_proven: bool = True
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
 """A requirements file that a tool has pinned: the lock of pip-compile, `uv pip compile`, exports.
 
-Who asked for what stands in its comments (`# via`), where the tool wrote them.
+Its comments say what requires each package (`# via`), where the tool wrote them.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _VIA = re.compile(r"^\s*# via\b", re.MULTILINE)
 
 
 def is_pinned(path: Path, label: str) -> bool:
-    """Whether a requirements file is the output of a tool that locks, not the wish of a person.
+    """Whether a requirements file is the output of a tool that locks, not written by a person.
 
     All of its lines name one version, and it carries a mark of such a tool: a header, `# via`, a
     hash on every line, or (`poetry export`, `pdm export`) a Python marker on every line. Raises
     `SpecError`.
     """
     if is_environment(label):
-        return False  # Conda pins what it lists; what pip adds to that, nobody has pinned.
+        return False  # Conda pins what it lists; what pip adds to that is not pinned.
     requirements = read_requirements(path, label)
     lines = requirements.lines
     if not lines or not all(pin_of(line) or line.requirement.url for line in lines):

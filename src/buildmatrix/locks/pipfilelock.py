@@ -1,7 +1,7 @@
 """`Pipfile.lock`, as one target would install it.
 
 Format: https://pipenv.pypa.io/ and `plette/lockfiles.py`. The lock has hashes without file names,
-and no edges: only what stands in the `Pipfile` beside it has a line to blame.
+and no edges: only what the `Pipfile` beside it names has a line to refer to.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _hashes(
 ) -> frozenset[str]:
     """The sha256 hashes of an entry, in hex; none where it allows every file.
 
-    Raises `SpecError` for hashes that cannot be told: they must not allow every file either.
+    Raises `SpecError` for unknown kinds of hashes: these must not allow every file either.
     """
     listed = item.get("hashes")
     if listed is None or listed == []:
@@ -109,7 +109,7 @@ def _package(
         if not selection.fits(string(item.get("markers")) or None):
             return None
     except BrokenMarker as error:
-        problem = f"package `{name}`: its `markers` are none: {error}"
+        problem = f"package `{name}`: its `markers` are not valid: {error}"
         raise SpecError([Problem(problem, selection.label, line)]) from error
     pin = string(item.get("version"))
     origin = _origin(item)

@@ -1,6 +1,6 @@
-"""What pip was told on this machine about where packages are, read as pip reads it.
+"""The settings of pip on this machine that say where packages are, read as pip reads them.
 
-The only place that does. Many machines are configured for pip alone: where uv was told nothing,
+The only place that does. Many machines are configured for pip alone: where uv has no settings,
 these settings count for the uv that resolves and for everything that asks an index
 (`locks.machine_indexes`). Else names of a private index would be looked for on the public one.
 
@@ -24,7 +24,7 @@ _TRUE = ("y", "yes", "t", "true", "on", "1")
 
 @dataclass(frozen=True, slots=True)
 class PipSettings:
-    """What pip was told; empty where it was told nothing. URLs may hold credentials."""
+    """Settings of pip; empty where there are none. URLs may hold credentials."""
 
     index_url: str = ""
     extra_index_urls: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ def pip_settings(environment: Mapping[str, str]) -> PipSettings:
         try:
             values |= _of_file(path)
         except (ValueError, configparser.Error):
-            unread.append(f"{path} is no settings file of pip")
+            unread.append(f"{path} is not a valid settings file of pip")
     settings = {key: value for section in _SECTIONS for (origin, key), value in values.items()
                 if origin == section and value}  # fmt: skip
     for name, value in environment.items():

@@ -1,13 +1,13 @@
-"""What uv is told beyond the user's files, and how that is refined until it holds.
+"""What uv is given beyond the user's files, and how that is refined until it holds.
 
-Two wishes of a specification cannot be said to uv in one call, because uv wants to know up front
-what only the resolution shows:
+Two settings of a specification cannot be expressed in one call of uv, because uv wants to know up
+front what only the resolution shows:
 
 * `index`: uv ties a distribution to an explicit index only where an input names it. So a first
   resolution searches the family's index before all others, which shows the members that the real
   one will have. They are then written as inputs of a generated project that ties each of them to
   the index, and the resolution is repeated with the index explicit: nothing else can come from
-  it. A member that nobody but the generated project asks for is taken out again.
+  it. A member that only the generated project requires is taken out again.
 * `replace`: uv can leave a distribution out, also when it is asked for transitively, but cannot
   rename one. So the original is left out and its twin asked for in its place, as soon as somebody
   wants the original.
@@ -76,13 +76,13 @@ class Twin:
 
 @dataclass(frozen=True, slots=True)
 class UvPlan:
-    """Everything that uv is told beside the user's files."""
+    """Everything that uv is given beside the user's files."""
 
     excluded: frozenset[str] = frozenset()
     twins: tuple[Twin, ...] = ()
     #: Distribution → URL of the explicit index that it must come from.
     bound: Mapping[str, str] = field(default_factory=dict)
-    #: What was bound and turned out to be asked for by nobody.
+    #: What was bound and turned out not to be required.
     released: frozenset[str] = frozenset()
 
 

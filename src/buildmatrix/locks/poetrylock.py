@@ -1,7 +1,7 @@
 """`poetry.lock` (lock versions 1.0 to 2.x), as one target would install it.
 
 Format: `poetry/packages/locker.py`. The lock names files and hashes, and no addresses; what the
-project asks for stands only in the `pyproject.toml` beside it. Where that is missing, everything
+project requires is only in the `pyproject.toml` beside it. Where that is missing, everything
 that the lock says is for the asked groups counts, with no line to blame but the lock's own.
 """
 

@@ -1,4 +1,4 @@
-"""What a `pyproject.toml` asks for, part by part, each wish with its line.
+"""What a `pyproject.toml` requires, part by part, each requirement with its line.
 
 Formats: `[project]` (https://packaging.python.org/en/latest/specifications/pyproject-toml/) and
 `[dependency-groups]` (PEP 735).
@@ -27,14 +27,14 @@ _LARGEST = 1024 * 1024
 _MOST = 5000
 #: Parts of a project that one expansion goes through, each once per set of conditions.
 _MOST_PARTS = 1000
-#: `[table]`; `[[table]]` is none.
+#: `[table]`, not `[[table]]`.
 _HEADER = re.compile(r"\s*\[\s*([^\[\]]*?)\s*\]")
 _TOO_MANY = "its extras ask for one another in too many ways"
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectRequirement:
-    """One wish of a project file."""
+    """One requirement of a project file."""
 
     #: The extra, `:` and the dependency group, or nothing for what is always installed.
     part: str
@@ -45,7 +45,7 @@ class ProjectRequirement:
 
     @property
     def name(self) -> str:
-        """Normalised name of the distribution."""
+        """Normalized name of the distribution."""
         return canonicalize_name(self.parsed.name)
 
 
@@ -60,9 +60,9 @@ class Project:
     requirements: tuple[ProjectRequirement, ...] = ()
     extras: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
-    #: Normalised; empty where the file does not say it.
+    #: Normalized; empty where the file does not say it.
     name: str = ""
-    #: What is no requirement, no list, no group.
+    #: Requirements, lists and groups that are not valid.
     problems: tuple[Problem, ...] = ()
 
     @property
@@ -157,7 +157,7 @@ def under(requirement: Requirement, markers: Collection[str]) -> Requirement:
     """A requirement that holds only where further markers do, too."""
     own = requirement.marker
     texts = [*markers, *([str(own)] if own is not None else [])]
-    # Both were read before, so that one more pair of brackets is no danger.
+    # Both were read before, so that one more pair of brackets is safe.
     narrowed = Requirement(str(requirement))
     narrowed.marker = Marker(" and ".join(f"({text})" for text in texts))
     return narrowed
@@ -221,7 +221,7 @@ def _requirements(
     if not isinstance(optional, dict):
         start = line_of_key(text, "optional-dependencies", "project")
         hint = "write `[project.optional-dependencies]`"
-        problems.append(Problem("`optional-dependencies` is no table", label, start, hint=hint))
+        problems.append(Problem("`optional-dependencies` is not a table", label, start, hint=hint))
     for extra, items in mapping(optional).items():
         start = line_of_key(text, extra, "project.optional-dependencies")
         yield from _list(canonicalize_name(extra), items, lines, start, label, problems)
@@ -245,7 +245,7 @@ def _of_groups(
     """What each group lists, and what those list that it includes (PEP 735), each once.
 
     `packaging.dependency_groups` does not serve: it has no lines, and a group that includes another
-    twice doubles what that one lists, so twenty small groups come to a million requirements.
+    twice doubles what that one lists, so twenty small groups make a million requirements.
     """
     if len(groups) > _MOST_PARTS:
         raise SpecError([Problem(f"it has more than {_MOST_PARTS} groups", label)])
@@ -292,18 +292,18 @@ def _list(
         not isinstance(items, list) or (strict and len(strings(items)) != len(items))
     ):
         name = part or "dependencies"
-        problems.append(Problem(f"`{name}` is no array of strings", label, start))
+        problems.append(Problem(f"`{name}` is not an array of strings", label, start))
         return
     above = start
     for item in strings(items):
-        # The items of a list stand one behind the other.
+        # The items of a list follow one another.
         above = line = _line_of(item, lines, above) or _line_of(item, lines, start) or start
         try:
             requirement = parse_requirement(item)
         except InvalidRequirement as error:
             reason = str(error).splitlines()[0]
             problem = Problem(
-                f"`{item}` is no requirement: {reason}", label, line, hint="see PEP 508"
+                f"`{item}` is not a valid requirement: {reason}", label, line, hint="see PEP 508"
             )
             problems.append(problem)
             continue

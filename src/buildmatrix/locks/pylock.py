@@ -21,7 +21,7 @@ from buildmatrix.locks.text import string, strings, tables
 
 
 def read(file: LockFile) -> Lock:
-    """The packages of a `pylock.toml` that are meant for the target.
+    """The packages of a `pylock.toml` that are for the target.
 
     Raises `SpecError` for a lock that is broken, or that is not for the target at all.
     """
@@ -43,7 +43,9 @@ def read(file: LockFile) -> Lock:
             fits = with_defaults.fits(string(item.get("marker")), with_defaults.extras)
         except BrokenMarker as error:
             name = item.get("name")
-            problem = Problem(f"package `{name}`: its `marker` is none: {error}", selection.label)
+            problem = Problem(
+                f"package `{name}`: its `marker` is not valid: {error}", selection.label
+            )
             raise SpecError([problem]) from error
         if fits:
             for dependency in tables(item.get("dependencies")):
@@ -75,7 +77,7 @@ def _check_environment(document: Mapping[str, object], selection: LockSelection)
         fits = not environments or any(selection.fits(marker) for marker in environments)
     except BrokenMarker as error:
         raise SpecError(
-            [Problem(f"`environments` holds no marker: {error}", selection.label)]
+            [Problem(f"`environments` holds what is not a valid marker: {error}", selection.label)]
         ) from error
     if not fits:
         problem = f"none of its `environments` is {target.platform} with Python {target.python}"

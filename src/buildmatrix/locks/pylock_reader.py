@@ -113,7 +113,7 @@ class _PylockReader:
         )
         packages = document.get("packages")
         if not isinstance(packages, list):
-            self.problem("there is no array `packages`", hint="see PEP 751")
+            self.problem("there is not an array `packages`", hint="see PEP 751")
             packages = []
         check_count(len(packages), self.file)
         lines = table_lines(text, "packages", len(packages))
@@ -133,11 +133,11 @@ class _PylockReader:
 
     def package(self, item: object, place: str, line: int | None) -> Package:
         if not isinstance(item, dict):
-            self.problem(f"{place} is no table")
+            self.problem(f"{place} is not a table")
             item = {}
         name = item.get("name")
         if not isinstance(name, str) or not name or canonicalize_name(name) != name:
-            self.problem(f"{place}: `name` is {name!r}, and must be a normalised name (PEP 503)")
+            self.problem(f"{place}: `name` is {name!r}, and must be a normalized name (PEP 503)")
             name = "unknown"
         place = f"package `{name}`"
         origin = self.record.packages.get(name, _MISSING_ENTRY)
@@ -145,7 +145,7 @@ class _PylockReader:
         via = origin.get("via")
         wheels = item.get("wheels", [])
         if not isinstance(wheels, list):
-            self.problem(f"{place}: `wheels` is no array")
+            self.problem(f"{place}: `wheels` is not an array")
             wheels = []
         archive = mapping(item.get("archive"))
         files = [wheel for entry in wheels if (wheel := self.wheel(entry, place))]
@@ -189,7 +189,7 @@ class _PylockReader:
             return None
         filename = string(entry.get("name")) or posixpath.basename(path_in(url))
         if not filename.endswith(".whl") or "/" in filename:
-            self.problem(f"{place}: `{filename}` is no name of a wheel")
+            self.problem(f"{place}: `{filename}` is not a valid name of a wheel")
         sha256 = mapping(entry.get("hashes")).get("sha256")
         if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
             self.problem(f"{place}: `{filename}` has no sha256 hash", hint="lock it with hashes")

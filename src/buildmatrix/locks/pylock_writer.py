@@ -1,7 +1,7 @@
 """The text of a lock: uv's PEP 751 output, and a `[tool.buildmatrix]` table behind it.
 
 The table holds what PEP 751 has no place for or uv does not write: the inputs of the resolution,
-and for each package its index and who asked for it. Other installers ignore it.
+and for each package its index and what requires it. Other installers ignore it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ YOUNG = 600.0
 _OLD = 30 * DAY
 #: Bytes of all entries together; the largest real ones have some 2 MB.
 _LIMIT = 256 << 20
-#: An address with a query: a token or a signature, which opens the file for whoever has it.
+#: An address with a query: a token or a signature, with which anybody can get the file.
 _SIGNED = re.compile(rb"://[^\s\"'\\]*\?")
 
 

@@ -217,7 +217,7 @@ def _option(line: str, place: Place, requirements: RequirementSet) -> None:
             value = str((place.folder / expand_variables(value)).resolve())
         requirements.options.append(f"{name} {value}".strip())
     elif name not in _IGNORED and not requirements.for_image:
-        problem = f"`{line.split()[0]}` is no option of a requirements file"
+        problem = f"`{line.split()[0]}` is not an option of requirements files"
         requirements.problems.append(place.problem(problem, hint="see pip's documentation"))
 
 
@@ -227,12 +227,12 @@ def _requirement(line: str, place: Place, requirements: RequirementSet) -> None:
     hashes = frozenset(digest.lower() for digest in SHA256.findall(options))
     strict = requirements.for_image or "--hash" in options
     if options and strict and not HASHES.fullmatch(options):
-        problem = f"`{options.strip()}` is no option of a requirement"
+        problem = f"`{options.strip()}` is not an option of a requirement"
         hint = "only `--hash=sha256:...` can be here" if requirements.for_image else None
         requirements.problems.append(place.problem(problem, hint=hint))
         return
     if "--hash" in options and not hashes:
-        unchecked = "the hashes of this line cannot be checked: none of them is a sha256"
+        unchecked = "the hashes of this line cannot be checked: none of them is a SHA-256"
         hint = "write `--hash=sha256:...`, with 64 hex digits"
         requirements.problems.append(place.problem(unchecked, hint=hint))
         return
@@ -248,7 +248,7 @@ def _requirement(line: str, place: Place, requirements: RequirementSet) -> None:
             _address(located, place, requirements, hashes)
             return
         reason = str(error).splitlines()[0]
-        message = f"`{without_login(text)}` is no requirement: {reason}"
+        message = f"`{without_login(text)}` is not a valid requirement: {reason}"
         column = _column(str(error))
         column = column + place.indent if column is not None else None
         requirements.problems.append(place.problem(message, column, "see PEP 508"))
@@ -289,7 +289,9 @@ def _address(
     try:
         distribution = str(parse_wheel_name(filename)[0])
     except (InvalidWheelFilename, InvalidVersion) as error:
-        requirements.problems.append(place.problem(f"`{filename}` is no name of a wheel: {error}"))
+        requirements.problems.append(
+            place.problem(f"`{filename}` is not a valid name of a wheel: {error}")
+        )
         return
     if _is_local(expanded):
         path = place.folder / _local_path(expanded)
@@ -329,7 +331,7 @@ def _add_at(
         requirement = parse_requirement(str(located))
     except InvalidRequirement as error:
         reason = str(error).splitlines()[0]
-        message = f"`{without_login(str(located))}` is no requirement: {reason}"
+        message = f"`{without_login(str(located))}` is not a valid requirement: {reason}"
         requirements.problems.append(place.problem(message, hint="see PEP 508"))
         return
     _add(requirement, place, requirements, hashes)
@@ -352,7 +354,7 @@ def _no_marker(text: str) -> str | None:
     try:
         holds(text, {})
     except BrokenMarker as error:
-        return f"`{text}` is no marker: {error}"
+        return f"`{text}` is not a valid marker: {error}"
     return None
 
 
@@ -421,7 +423,7 @@ def _add_parts(
 
 
 def _expand_local(requirements: RequirementSet) -> None:
-    """Requirements that name a project which is asked for as a folder, too: that one is meant.
+    """Requirements that name a project which is also required as a folder: the folder counts.
 
     Its extras are expanded in it, as pip and uv do, and nothing of it is asked of an index.
     """

@@ -18,13 +18,13 @@ from buildmatrix.locks.projects import Project
 class Unbuilt:
     """A line that names something to build: a folder, a repository, an archive of sources."""
 
-    #: Normalised name; where the line does not say it, the last part of its address.
+    #: Normalized name; where the line does not say it, the last part of its address.
     name: str
     #: What it is built from, without credentials.
     source: str
     #: `file:line`.
     place: str
-    #: Where the line is meant (PEP 508); empty for everywhere.
+    #: Environments that the line applies to (PEP 508); empty for all.
     marker: str = ""
 
 
@@ -56,7 +56,7 @@ class RequirementSet:
     left_out: LeftOut = field(default_factory=LeftOut)
     #: Files that were begun, each with whether as constraints: the two readings differ.
     begun: set[tuple[str, bool]] = field(default_factory=set)
-    #: What conda installs, as packages and as what nobody reads.
+    #: What conda installs, as packages and as unread files.
     conda: list[Package] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
     #: Projects in local folders that were asked for, by name, with their folders.
@@ -64,6 +64,6 @@ class RequirementSet:
 
 
 def applies(line: RequirementLine | Unbuilt, environment: Mapping[str, str]) -> bool:
-    """Whether a line is meant in an environment (PEP 508)."""
+    """Whether a line applies to an environment (PEP 508)."""
     marker = line.marker if isinstance(line, Unbuilt) else line.requirement.marker
     return not marker or holds(str(marker), environment)

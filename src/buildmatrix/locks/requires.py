@@ -1,4 +1,4 @@
-"""`Requires-Dist` lines (PEP 508): which hold here and for which extras, and who asked for what."""
+"""`Requires-Dist` lines (PEP 508): which hold here and for which extras, and what requires what."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from buildmatrix.locks.model import Lock
 
 #: Start of a `Requires-Dist` line: most name what is not there, and need not be parsed.
 _NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
-#: A line without a marker; the specifiers in it matter to nobody here.
+#: A line without a marker; its specifiers do not matter here.
 _PLAIN = re.compile(r"\s*[A-Za-z0-9][A-Za-z0-9._-]*\s*(?:\[([^\]]*)\])?\s*(?:[(<>=!~][^;@]*)?")
 #: How often extras that an extra brings are followed; real ones nest two or three deep.
 _ROUNDS = 20
@@ -78,7 +78,7 @@ def requested_extras(
     askers_of: Mapping[str, list[str]],
     lines: Mapping[str, str],
 ) -> dict[str, set[str]]:
-    """The extras of each distribution that somebody asks for: a line, or another distribution."""
+    """The extras of each distribution that a line or another distribution requests."""
     extras: dict[str, set[str]] = {}
     for name, askers in askers_of.items():
         for line in askers:
@@ -124,7 +124,7 @@ def lacking(
 def with_askers(
     lock: Lock, distributions: Iterable[Distribution], environment: Mapping[str, str]
 ) -> Lock:
-    """The lock, with who asked for what where it does not say: from the metadata of its wheels.
+    """The lock, with what requires each package where it does not say: from wheel metadata.
 
     `Pipfile.lock` has no such edges at all, nor have most of the tools that write a `pylock.toml`.
     `environment` has the values of markers. What nothing requires stays as it is.

@@ -65,7 +65,7 @@ def renamed_string(
             anew = _renamed(requirement, name, twin, only)
             lines[number - 1] = line.replace(literal, f"{quote}{anew}{quote}")
             return "\n".join(lines)
-    raise CannotRewrite(f"`{requirement}` does not stand there as one string")
+    raise CannotRewrite(f"`{requirement}` is not there as one string")
 
 
 def renamed_item(text: str, number: int, name: str, twin: str, only: str | None = None) -> str:
@@ -74,7 +74,7 @@ def renamed_item(text: str, number: int, name: str, twin: str, only: str | None 
     lines = text.splitlines(keepends=True)
     match = _ITEM.fullmatch(lines[number - 1])
     if match is None:
-        raise CannotRewrite("it is no item of its own in one line")
+        raise CannotRewrite("it is not an item of its own on one line")
     anew = _renamed(match["said"], name, twin, only)
     lines[number - 1] = match["lead"] + anew + match["rest"]
     expected = [replace(item, text=anew) if item.line == number else item for item in before]
@@ -86,7 +86,7 @@ def renamed_item(text: str, number: int, name: str, twin: str, only: str | None 
     except SpecError:
         is_same = False
     if not is_same:
-        raise CannotRewrite(f"`{anew}` would not stand there as one item")
+        raise CannotRewrite(f"`{anew}` would not be one item there")
     return after
 
 
@@ -99,7 +99,7 @@ def _renamed(line: str, name: str, twin: str, only: str | None) -> str:
     try:
         requirement = parse_requirement(re.sub(r"(^|\s)#.*$", "", anew).strip())
     except InvalidRequirement as error:
-        raise CannotRewrite(f"`{anew.strip()}` would be no requirement") from error
+        raise CannotRewrite(f"`{anew.strip()}` would not be a valid requirement") from error
     if canonicalize_name(requirement.name) != canonicalize_name(twin.partition("[")[0]):
         raise CannotRewrite(f"`{anew.strip()}` would not ask for {twin}")
     return anew

@@ -1,4 +1,4 @@
-"""Which part of a committed lock is meant: one target, and the extras and groups that go along."""
+"""Which part of a committed lock is read: one target, with its extras and groups."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LockSelection:
     #: How the file is called in messages and in `Package.place`.
     label: str
     target: Target
-    #: Normalised names.
+    #: Normalized names.
     extras: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     #: Groups that are a default of the project, and are not selected here.
@@ -38,7 +38,7 @@ class LockSelection:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The markers of the target, as whoever installs the lock finds them."""
+        """The markers of the target, as an installer of the lock evaluates them."""
         return installed_environment(self.target)
 
     def fits(self, marker: str | None, extras: Collection[str] = ()) -> bool:
@@ -68,7 +68,7 @@ class LockSelection:
             raise SpecError(problems)
 
     def with_defaults(self, groups: Iterable[str]) -> LockSelection:
-        """The same with the groups that the project installs where nobody says anything else."""
+        """The same with the groups that the project installs by default."""
         return replace(self, groups=self.groups | (frozenset(groups) - self.without))
 
     def left_out(
@@ -98,11 +98,13 @@ class LockSelection:
         """Raise `SpecError` where a lock is not for the target's Python at all."""
         target = self.target
         try:
-            # A minor version is meant, and tools write `>=3.12.3` where they ran on that.
+            # Only the minor version counts: tools that ran on 3.12.3 write `>=3.12.3`.
             pythons = parse_specifiers(requires_python)
             reached = any(pythons.contains(f"{target.python}.{patch}") for patch in range(100))
         except InvalidSpecifier as error:
-            problem = f"the lock is for Python {requires_python!r}, which is no range of versions"
+            problem = (
+                f"the lock is for Python {requires_python!r}, which is not a range of versions"
+            )
             raise SpecError([Problem(problem, self.label)]) from error
         if not reached:
             problem = (
@@ -113,10 +115,10 @@ class LockSelection:
     def check_version(self, version: str, name: str, line: int | None) -> str:
         """The version of an entry in its normal form (PEP 440).
 
-        Raises `SpecError` for what is none, and for a name that is none (PEP 508).
+        Raises `SpecError` for an invalid version, and for an invalid name (PEP 508).
         """
         if not _NAME.fullmatch(name):
-            problem = f"{name[:80]!r} is no name of a distribution"
+            problem = f"{name[:80]!r} is not a valid name of a distribution"
             raise SpecError([Problem(problem, self.label, line)])
         try:
             return str(parse_version(version)) if version else ""

@@ -38,7 +38,7 @@ def staleness(spec: Spec, target: Target) -> str | None:
 
 
 def leftovers(spec: Spec) -> tuple[str, ...]:
-    """One sentence per lock that `buildmatrix lock` wrote for a target that is no more.
+    """One sentence per lock that `buildmatrix lock` wrote for a target that does not exist anymore.
 
     Only the folders of present locks are looked at. The locks of another specification may lie
     there, too: so nothing is removed.
@@ -51,8 +51,8 @@ def leftovers(spec: Spec) -> tuple[str, ...]:
         if (target := _made_for(path)) is not None
     }
     return tuple(
-        f"{name} was made for {target}, which is no target of {spec.path.name}; delete it where no "
-        "other specification uses it"
+        f"{name} was made for {target}, which is not a target of {spec.path.name}; delete it "
+        "unless another specification uses it"
         for name, target in sorted(made_for.items())
         if name not in locks
     )

@@ -32,7 +32,7 @@ from buildmatrix.text import shown
 def read_target_requirements(root: Path, target: Target) -> RequirementSet:
     """What `target` asks for, as a lock for its image is made of it.
 
-    Raises `SpecError` with all problems: a file that is missing or is no text, a line that is no
+    Raises `SpecError` with all problems: a file that is missing or not text, a line that is not a
     requirement, a requirement that names something on this machine, a `pyproject.toml` that does
     not say what it requires or does not support the target's Python.
     """
@@ -87,7 +87,7 @@ def _check_table(project: Project, selection: LockSelection) -> None:
         return  # PEP 735: groups need no project.
     poetry = "poetry" in mapping(project.document.get("tool"))
     hint = f"name its {'`poetry.lock`' if poetry else 'lock'}, or a requirements file instead"
-    raise SpecError([Problem("there is no table `[project]`", project.label, hint=hint)])
+    raise SpecError([Problem("there is not a table `[project]`", project.label, hint=hint)])
 
 
 def _problems(project: Project, selection: LockSelection, for_image: bool) -> Iterator[Problem]:
@@ -115,7 +115,7 @@ def _problems(project: Project, selection: LockSelection, for_image: bool) -> It
     except InvalidSpecifier:
         pythons = None
     if pythons is None:
-        if for_image:  # else whoever builds the project is told; nothing here depends on it
+        if for_image:  # else its build reports it; nothing here depends on it
             text = f"`requires-python` is {specifier!r}, and must be a version specifier"
             yield problem(text, "requires-python", 'write `requires-python = ">=3.11"`')
     elif not any(pythons.contains(f"{selection.target.python}.{patch}") for patch in range(100)):

@@ -21,14 +21,14 @@ def read_bytes(path: Path, label: str, hint: str | None, most: int = LARGEST) ->
     try:
         # A pipe or a device would be waited for, or never end.
         if path.exists() and not path.is_file():
-            raise SpecError([Problem("it is no file", label, hint=hint)])
+            raise SpecError([Problem("it is not a file", label, hint=hint)])
         with path.open("rb") as file:
             data = file.read(most + 1)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise SpecError([Problem(f"cannot be read: {reason}", label, hint=hint)]) from error
     if len(data) > most:
-        problem = Problem(f"this is no lock: it is larger than {most >> 20} MiB", label)
+        problem = Problem(f"it is larger than {most >> 20} MiB", label)
         raise SpecError([problem])
     return data
 
@@ -39,7 +39,7 @@ def decode(data: bytes, label: str) -> str:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        problem = Problem("this is no UTF-8 text", label, line, hint="save the file as UTF-8")
+        problem = Problem("this is not UTF-8 text", label, line, hint="save the file as UTF-8")
         raise SpecError([problem]) from error
     remember(text)
     return text
@@ -50,7 +50,7 @@ def load_toml(text: str, label: str, hint: str | None) -> dict[str, object]:
     try:
         return toml.loads(text)
     except toml.TomlError as error:
-        problem = f"this is no TOML: {error.msg[:1].lower()}{error.msg[1:]}"
+        problem = f"this is not TOML: {error.msg[:1].lower()}{error.msg[1:]}"
         raise SpecError([Problem(problem, label, error.lineno, error.colno, hint)]) from error
 
 
@@ -71,20 +71,20 @@ def check_count(packages: int, label: str) -> None:
 
 
 def mapping(value: object) -> Mapping[str, object]:
-    """A table, or an empty one where the value is none."""
+    """The value if it is a table, else an empty table."""
     return value if isinstance(value, dict) else {}
 
 
 def tables(value: object) -> list[Mapping[str, object]]:
-    """The tables of an array; none where the value is no array."""
+    """The tables of an array; empty where the value is not an array."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def string(value: object) -> str:
-    """A string, or an empty one where the value is none."""
+    """The value if it is a string, else an empty string."""
     return value if isinstance(value, str) else ""
 
 
 def strings(value: object) -> list[str]:
-    """The strings of an array; none where the value is no array."""
+    """The strings of an array; empty where the value is not an array."""
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []

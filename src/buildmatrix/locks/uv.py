@@ -55,7 +55,7 @@ class Uv:
             folder: where it runs; settings of uv in there, or above, count.
             options: index options of the requirements files that `arguments` name.
 
-        Raises `UndecidedError` where only pip was told where packages are, and uv cannot follow.
+        Raises `UndecidedError` where only pip is configured, and uv cannot use its settings.
         """
         forwarded = for_uv(os.environ, settings_above(folder), options)
         at = arguments.index("--") if "--" in arguments else len(arguments)

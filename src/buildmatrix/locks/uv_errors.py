@@ -28,7 +28,7 @@ REQUEST_PROJECT = "buildmatrix-asked"
 _TOO_OLD = re.compile(r"Python>=(3\.\d+)")
 #: What is put in the place of uv's account where it was ended for taking too long.
 TOO_LONG = "no answer in time"
-#: How a program in Rust says that it gets no more memory.
+#: How a program in Rust reports that it is out of memory.
 _NO_MEMORY = re.compile(r"memory allocation of \d+ bytes failed")
 _LONGEST = 700
 
@@ -47,7 +47,7 @@ class NeedsBuilding(UndecidedError):
 
     def __init__(self, message: str, name: str) -> None:
         super().__init__(message)
-        #: Normalised name.
+        #: Normalized name.
         self.name = name
 
 

@@ -194,7 +194,7 @@ def _edges_of_root(
 def _names(
     document: Mapping[str, object], roots: Sequence[Mapping[str, object]]
 ) -> tuple[set[str], set[str]]:
-    """The extras and the groups of the projects, normalised."""
+    """The extras and the groups of the projects, normalized."""
     extras: set[str] = set()
     groups: set[str] = {*mapping(mapping(document.get("manifest")).get("dependency-groups"))}
     for root in roots:
@@ -215,7 +215,7 @@ def _default_groups(project: Project | None, groups: Collection[str]) -> set[str
 
 
 def _indirect(project: Project | None, selection: LockSelection) -> set[str]:
-    """The extras that are asked for by others: locks have only what they come to."""
+    """The extras that other extras include: locks have only what these add up to."""
     if project is None:
         return set()
     try:
@@ -315,7 +315,7 @@ def _package(
 def _wheels(
     item: Mapping[str, object], source: Mapping[str, object], place: str
 ) -> Iterator[Wheel]:
-    """The wheels of an entry. Raises `SpecError` for a hash that cannot be told."""
+    """The wheels of an entry. Raises `SpecError` for an unknown kind of hash."""
     for wheel in tables(item.get("wheels")):
         address = string(wheel.get("url")) or string(wheel.get("path"))
         address = address or string(source.get("url")) or string(source.get("path"))
@@ -324,7 +324,7 @@ def _wheels(
             hash_text = string(wheel.get("hash"))
             if hash_text.startswith("sha256:") and not sha256_of(hash_text):
                 file, _, line = place.partition(":")
-                problem = f"`{name}`: its hash is no `sha256:` with 64 hex digits"
+                problem = f"`{name}`: its hash is not `sha256:` with 64 hex digits"
                 raise SpecError([Problem(problem, file, int(line) if line else None, hint=_HINT)])
             size = wheel.get("size")
             yield Wheel(

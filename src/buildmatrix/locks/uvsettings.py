@@ -1,6 +1,6 @@
 """The settings of uv in a project that decide what is resolved.
 
-An audit runs uv in a folder of its own, so that nothing else in a project that nobody has reviewed
+An audit runs uv in a folder of its own, so that nothing else in a project that is not reviewed
 yet takes effect: `[tool.uv.pip] python`, for example, names a program that uv would run.
 Keys: https://docs.astral.sh/uv/reference/settings/.
 """

@@ -1,4 +1,4 @@
-"""What a lock of all platforms and extras comes to for one choice: a walk from its roots."""
+"""The part of a lock of all platforms and extras that one selection installs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _MOST = 500_000
 
 @dataclass(frozen=True, slots=True)
 class LockEdge:
-    """One wish of an entry for another."""
+    """One dependency of an entry on another."""
 
-    #: Normalised name.
+    #: Normalized name.
     name: str
     extras: frozenset[str] = frozenset()
     marker: str | None = None
-    #: Version and source that the wish names, where a lock holds several entries of one name.
+    #: Version and source that the dependency names, where a lock holds several entries of one name.
     version: str = ""
     source: object = None
-    #: Range of versions that the wish allows, in the words of the tool that wrote it.
+    #: Range of versions that the dependency allows, in the syntax of the tool that wrote it.
     allows: str = ""
 
 
@@ -33,15 +33,15 @@ class LockEntry:
     name: str
     version: str
     source: object
-    #: Extra → what it asks for; the empty name for what is asked for always.
+    #: Extra → what it requires; the empty name for what is always required.
     dependencies: Mapping[str, tuple[LockEdge, ...]]
-    #: Markers, one of which must hold for the entry to be meant; none of them: always.
+    #: Markers, one of which must hold for the entry to apply; it always applies without any.
     forks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LockRoot:
-    """One thing that is asked for from outside the lock."""
+    """One requirement from outside the lock."""
 
     #: `file:line`.
     place: str
@@ -59,17 +59,17 @@ def walk(
     allows: Callable[[LockEdge, LockEntry], bool],
     chosen: frozenset[str] = frozenset(),
 ) -> dict[int, set[str]]:
-    """Index of each entry that is reached → who asked for it: `file:line`, and names.
+    """Index of each entry that is reached → what requires it: `file:line`, and names.
 
     Args:
         roots: where to start.
         entries: the whole lock.
-        fits: whether a marker holds, given the extras of the entry that asks.
+        fits: whether a marker holds, given the active extras of the entry that has it.
         allows: whether an entry may serve an edge that leads to its name.
-        chosen: the extras of the project that are asked for, which the forks of entries may name.
+        chosen: the selected extras of the project, which the forks of entries may name.
 
     Raises:
-        Astray: a wish leads nowhere, or a marker is none.
+        InconsistentLock: a dependency is not in the lock, or a marker is not valid.
     """
     by_name: dict[str, list[int]] = {}
     for number, entry in enumerate(entries):
@@ -77,14 +77,14 @@ def walk(
     askers: dict[int, set[str]] = {}
     extras: dict[int, frozenset[str]] = {}
 
-    def is_meant(entry: LockEntry) -> bool:
+    def applies(entry: LockEntry) -> bool:
         return not entry.forks or any(fits(marker, chosen) for marker in entry.forks)
 
     def find(edge: LockEdge, asker: str) -> int:
         candidates = by_name.get(edge.name, [])
         fitting = [number for number in candidates if allows(edge, entries[number])]
         if len(fitting) > 1:
-            fitting = [n for n in fitting if is_meant(entries[n])] or fitting
+            fitting = [n for n in fitting if applies(entries[n])] or fitting
         if not fitting:
             raise InconsistentLock(f"{asker} asks for `{edge.name}`, which the lock does not hold")
         return fitting[0]
@@ -101,7 +101,7 @@ def walk(
             number = find(edge, asker)
         except BrokenMarker as error:
             raise InconsistentLock(
-                f"the marker of `{edge.name}` for {asker} is none: {error}"
+                f"the marker of `{edge.name}` for {asker} is not valid: {error}"
             ) from error
         entry = entries[number]
         new = number not in askers
@@ -111,7 +111,7 @@ def walk(
         extras_before = extras.get(number, frozenset())
         extras[number] = extras_before | edge.extras
         if new or extras[number] != extras_before:
-            # An extra can also open a wish that stands among the plain ones, behind a marker.
+            # An extra can also activate a plain dependency, through its marker.
             for extra in ("", *sorted(extras[number])):
                 queue += [
                     (entry.name, dependency, extras[number])

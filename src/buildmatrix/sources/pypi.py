@@ -16,7 +16,7 @@ from buildmatrix.locks.selection import LockSelection
 from buildmatrix.parsing import parse_requirement
 from buildmatrix.sources.model import Argument, Declared
 
-#: An image may be named by its digest: that is no requirement with an address.
+#: An image may be named by its digest: that is not a valid requirement with an address.
 _REQUIREMENT = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[^\]]*\])?\s*(===?|~=|!=|[<>]=?|@(?!sha256:)).*"
 )
@@ -42,7 +42,7 @@ class PackageRequirement(Declared):
         except InvalidRequirement as error:
             cause = str(error).splitlines()[0]
             raise UsageError(
-                f"pypi:{name} is no requirement: {cause}; write pypi:NAME==VERSION"
+                f"pypi:{name} is not a valid requirement: {cause}; write pypi:NAME==VERSION"
             ) from error
         if requirement.url is not None:
             raise UsageError(

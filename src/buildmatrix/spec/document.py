@@ -1,4 +1,4 @@
-"""A TOML file as it was read: its values, where each of them stands, and what is wrong with it."""
+"""A TOML file as it was read: its values, their positions, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Document:
     _marks: Mapping[positions.Path, positions.Offsets]
 
     def key(self, path: positions.Path) -> Position:
-        """Where the key of the entry at `path` stands."""
+        """The position of the key of the entry at `path`."""
         return self._position(self._mark(path).key)
 
     def value(self, path: positions.Path) -> Position:
@@ -194,7 +194,7 @@ def _without_tuples(message: str) -> str:
 
 
 def _advice(error: tomli.TOMLDecodeError) -> str | None:
-    """What is most often meant where the parser stopped."""
+    """What most often solves a mistake at which the parser stopped."""
     line = error.doc.split("\n")[error.lineno - 1]
     if error.msg == "Invalid value":
         return "put strings in quotes; booleans are `true` and `false`"

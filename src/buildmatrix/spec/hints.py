@@ -1,4 +1,4 @@
-"""Words for messages: what was probably meant, and how it is written in TOML."""
+"""Hints for messages: what was probably meant, and how it is written in TOML."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ MAX_FILES = 50
 class ProjectInputs:
     """What was found in the inputs."""
 
-    #: Normalised name → `file:line` (or the file) of its first mention, in order.
+    #: Normalized name → `file:line` (or the file) of its first mention, in order.
     distributions: dict[str, str] = field(default_factory=dict)
     #: Places that were not understood, with the reason: `requirements.txt:7: ...`.
     unread: list[str] = field(default_factory=list)

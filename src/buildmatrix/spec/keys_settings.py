@@ -100,7 +100,7 @@ class TargetSettings(Table):
     )
     replace: dict[str, SourceText] | None = maybe(
         named(kinds.DISTRIBUTION, text(kinds.DISTRIBUTION, template=True)),
-        "Distributions that another one stands in for, swapped before resolving.",
+        "Distributions to replace with another one before resolving.",
         merge="merge",
     )
     drop: tuple[SourceText, ...] | None = maybe(

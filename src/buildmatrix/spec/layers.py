@@ -19,11 +19,11 @@ APPENDABLE = tuple(name for name, key in SETTINGS.items() if key.shape.extensibl
 
 
 def all_settings(file: SpecFile) -> tuple[TargetSettings, ...]:
-    """Every table of a file that settings stand in."""
+    """Every table of a file that has settings."""
     return (file.defaults, *file.backend.values(), *file.variant.values(), *file.override)
 
 
-def specialise(general: TargetSettings, special: TargetSettings) -> TargetSettings:
+def specialize(general: TargetSettings, special: TargetSettings) -> TargetSettings:
     """`general` with what a backend or a variant says on top, each key in its own way."""
     return _combine(
         general, special, {name: key.merge != "replace" for name, key in SETTINGS.items()}

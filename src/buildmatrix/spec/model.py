@@ -162,7 +162,7 @@ class Target:
     pyproject: str | None
     #: Distribution → its twin for this backend, swapped before resolving.
     replace: Mapping[str, str]
-    #: Distributions taken out of the resolution: the base image has them, or nobody needs them.
+    #: Distributions taken out of the resolution: the base image has them, or they are not needed.
     drop: tuple[str, ...]
     #: Distributions that are built from source.
     no_binary: tuple[str, ...]
@@ -215,7 +215,7 @@ class Spec:
     tools: Mapping[str, str] = field(default_factory=dict)
     #: The user's own data files for the catalogue, relative to the specification.
     catalogue: tuple[str, ...] = ()
-    #: Where each path of `copy` stands, as written.
+    #: Each path of `copy` as written, with its position.
     copied: tuple[tuple[str, Position], ...] = ()
 
     @property

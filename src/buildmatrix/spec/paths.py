@@ -26,7 +26,7 @@ def tidy(path: str) -> str:
 
 
 def check_exists(root: Path, path: str, at: Position, problems: Problems) -> bool:
-    """Whether `path` is a file below `root`; if not, that is a problem. Nothing is none."""
+    """Whether `path` is a file below `root`; if not, that is a problem; not for an empty path."""
     if not path or os.path.isfile(root / path):  # noqa: PTH113 (never raises, unlike Path's)
         return bool(path)
     try:
@@ -42,10 +42,10 @@ def check_exists(root: Path, path: str, at: Position, problems: Problems) -> boo
 def read_data_files(path: Path) -> tuple[Path, ...]:
     """The data files of the specification `path`, for commands that need nothing else of it.
 
-    Nothing where there is no specification. A mistake elsewhere in it is none here.
+    Nothing where there is no specification. A mistake elsewhere in it does not count.
 
     Raises:
-        SpecError: the specification is no TOML, or says something wrong about its data files.
+        SpecError: the specification is not TOML, or its data files are wrong.
     """
     if not path.exists():
         return ()
@@ -117,7 +117,7 @@ def _advice(spec: Spec, path: str) -> str:
 
 
 def _at(spec: Spec, path: str) -> Position | None:
-    """Where it stands; with placeholders, the first entry that may have become it."""
+    """Its position; with placeholders, that of the first entry that may expand to it."""
     for written, at in spec.copied:
         if str(PurePosixPath(written)) == path:
             return at

@@ -50,7 +50,7 @@ class Filler:
     """Fills in the texts of one target, and checks what comes out of it."""
 
     target: str
-    #: None for a value that is wrong itself and was complained about where it stands.
+    #: None for a value that is wrong itself and was reported already.
     values: Mapping[str, str | None]
     #: Asked when `{git.short}` is met; raises `NoCommitError`.
     commit: Callable[[], str]

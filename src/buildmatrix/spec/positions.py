@@ -1,4 +1,4 @@
-"""Where every key and every value of a TOML document stands.
+"""The position of every key and every value of a TOML document.
 
 The TOML parsers of Python keep no positions. This index is a second, light walk over a text that a
 parser has already accepted: it only has to find where things begin, so it knows the bracketing
@@ -62,7 +62,7 @@ class Lines:
 
 
 def index(text: str) -> dict[Path, Offsets]:
-    """Every path of a valid TOML text (with `\\n` line ends) and where it stands.
+    """Every path of a valid TOML text (with `\\n` line ends) and its position.
 
     A table that several places write to (`[a.b]` and `[a.c]` for `a`) is marked at the first.
 

@@ -1,4 +1,4 @@
-"""Shapes: what may stand at a place of a TOML document, and how it becomes a typed value.
+"""Shapes: which values a place of a TOML document allows, and how they become typed values.
 
 A shape reads, describes itself as JSON schema, and has the example that messages quote. The
 functions here make those of strings, numbers, dates, lists and tables whose keys the user chooses;
@@ -48,12 +48,12 @@ class SpecNode:
 
     @property
     def key(self) -> Position:
-        """Where its key stands."""
+        """The position of its key."""
         return self.document.key(self.path)
 
     @property
     def value(self) -> Position:
-        """Where its value begins."""
+        """The position of its value."""
         return self.document.value(self.path)
 
     @property
@@ -89,7 +89,7 @@ class SourceText:
 
 @dataclass(frozen=True, slots=True)
 class Shape(Generic[T_co]):
-    """What may stand at a place."""
+    """The values that a place allows."""
 
     #: With its article: `a list of strings`.
     noun: str
@@ -106,13 +106,13 @@ class Shape(Generic[T_co]):
 
 
 def text(kind: Kind, *, template: bool = False) -> Shape[SourceText]:
-    """A string of one kind; with `template`, placeholders may stand in it."""
+    """A string of one kind; with `template`, it may have placeholders."""
 
     def read(value: object, node: SpecNode) -> SourceText:
         if not isinstance(value, str):
             node.mismatch(value, "a string", _in_quotes(value, kind) or f'"{kind.example}"')
             return stand_in(node.value)
-        # Placeholders come first: what stands around them is checked once they are filled in.
+        # The text around placeholders is checked once they are filled in.
         grammar = _TEMPLATE if template and "{" in value else kind
         if complaint := grammar.complaint(value):
             node.problem(f"{node.name} {quoted(value)} {complaint}")
@@ -188,7 +188,7 @@ def day() -> Shape[date]:
 
 
 def many(element: Shape[T], *, single: bool = False, at_least: int = 0) -> Shape[tuple[T, ...]]:
-    """A list; with `single`, a single element may stand without brackets."""
+    """A list; with `single`, a single element needs no brackets."""
     plural = element.noun.removeprefix("a ").removeprefix("an ").split(" with ")[0] + "s"
     noun, example = f"a list of {plural}", f"[{element.example}]"
 

@@ -1,4 +1,4 @@
-"""Tables with fixed keys: dataclasses whose fields say what may stand there."""
+"""Tables with fixed keys: dataclasses whose fields declare the allowed values."""
 
 from __future__ import annotations
 

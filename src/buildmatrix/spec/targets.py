@@ -14,7 +14,7 @@ from buildmatrix.spec.document import Problems
 from buildmatrix.spec.keys import SpecFile
 from buildmatrix.spec.keys_checks import SmokeTable
 from buildmatrix.spec.keys_settings import BackendTable, BaseTable, Command, TargetSettings
-from buildmatrix.spec.layers import all_settings, check_override, override, sound, specialise
+from buildmatrix.spec.layers import all_settings, check_override, override, sound, specialize
 from buildmatrix.spec.matrix import Matrix, runtimes_of
 from buildmatrix.spec.model import Base, Smoke, SmokeLevel, Target, User
 from buildmatrix.spec.paths import check_exists, tidy
@@ -83,9 +83,9 @@ def _selections(
 
 
 def _settings(file: SpecFile, point: Point) -> TargetSettings:
-    settings: TargetSettings = specialise(file.defaults, file.backend[point.backend])
+    settings: TargetSettings = specialize(file.defaults, file.backend[point.backend])
     if variant := file.variant.get(point.variant):
-        settings = specialise(settings, variant)
+        settings = specialize(settings, variant)
     return settings
 
 

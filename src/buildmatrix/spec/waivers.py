@@ -25,7 +25,7 @@ class WaiversFile(Table):
 def load_waivers(path: Path, ids: Sequence[str] | None) -> tuple[Waiver, ...]:
     """The waivers of a file, checked like those of a specification.
 
-    `ids` are the targets that patterns must match one of; None where there is no specification.
+    `ids` are the targets: each pattern must match one. None where there is no specification.
     Raises `SpecError` with all problems of the file.
     """
     problems = Problems(str(path))

@@ -19,7 +19,7 @@ from buildmatrix.vulnerabilities.model import Advisories
 class Asking:
     """How advisories are asked for."""
 
-    #: Answers of the last days count; nobody is asked.
+    #: Answers of the last days count; no service is asked.
     offline: bool = False
     #: Where answers are kept; None for nowhere.
     cache: Cache | None = None
@@ -29,7 +29,7 @@ class Asking:
 def asked(
     locks: Iterable[Lock], policy: Policy, asking: Asking | None, progress: Progress
 ) -> Iterator[Callable[[], Advisories | None]]:
-    """Ask beside other work; the call waits for what `ask` gives, None where nobody is asked.
+    """Ask beside other work; the call waits for the answer, None where no service is asked.
 
     When the block is left early, asking ends too.
     """

@@ -27,7 +27,7 @@ from buildmatrix.vulnerabilities.pins import Pin, batches, pins_of
 _TITLES: dict[ServiceName, str] = {"pypi": "PyPI", "osv": "OSV"}
 _POLL_S = 0.02
 _NO_VERSION = "its version is not known"
-_STRANGE = "its name is none of PEP 508, or its version none of PEP 440"
+_STRANGE = "its name is not valid (PEP 508), or its version is not (PEP 440)"
 _OFFLINE = f"offline, and no answer of the last {STALE.days} days is remembered"
 
 
@@ -101,7 +101,7 @@ def check(
         elif remembered.unknown is None:
             answers[key] = PinAnswer(remembered.advisories, pin.version, remembered.at)
         elif is_ignorant:
-            # Who knows none of many packages is no advisory service, or a mirror of half of one.
+            # A service that knows none of many packages is a broken mirror, or no such service.
             reason = f"it knows none of {len(remembered_pins)} packages: {example}"
             unchecked[key] = Unchecked(reason, "service")
         else:

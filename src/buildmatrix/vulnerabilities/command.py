@@ -42,7 +42,7 @@ _CAUSE = re.compile(r".*Caused by \w+\(.*?\): (?P<text>.+?)[\"']?\)\)")
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a run of the command told."""
+    """What a run of the command answered."""
 
     advisories: Mapping[Pin, tuple[Advisory, ...]]
     #: What the service does not know, with pip-audit's reason.
@@ -51,7 +51,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class PipAuditFailure:
-    """Why a run told nothing."""
+    """Why a run gave no answer."""
 
     reason: str
 
@@ -129,7 +129,7 @@ class PipAuditRun:
         self._err.close()
 
     def result(self) -> Reply | PipAuditFailure:
-        """What it told, once it is over."""
+        """Its answer, once it is over."""
         self._out.seek(0)
         output = self._out.read(LARGEST + 1)
         self._err.seek(0)

@@ -19,7 +19,7 @@ from buildmatrix.vulnerabilities.pins import Pin
 
 #: An answer so young is not asked for again; as long as PyPI lets its own answers be kept.
 FRESH = timedelta(minutes=15)
-#: An answer so old says nothing about today any more.
+#: An answer so old is no longer used.
 STALE = timedelta(days=7)
 #: Bytes of all answers together.
 _LIMIT = 64_000_000

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-#: Name (PEP 503, normalised) and version as a lock or an image has them.
+#: Name (PEP 503, normalized) and version as a lock or an image has them.
 Key: TypeAlias = "tuple[str, str]"
 
 #: Why there is no answer: because of the `package` (unknown there, no version that can be asked),

@@ -28,7 +28,7 @@ class Pin:
 
 
 def pin(name: str, version: str) -> Pin | None:
-    """What to ask for an installed version; None for what is no name or version of PEP 440.
+    """What to ask for an installed version; None for an invalid name or version (PEP 440).
 
     Advisories are about public versions: `2.6.0+cu124` is asked as `2.6.0`.
     """

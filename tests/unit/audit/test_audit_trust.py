@@ -58,7 +58,7 @@ def test_a_file_of_another_distribution_is_no_file_of_this_one(locked: Locked) -
         locked.packages = [replace(xgboost, wheels=wheels, version=version)]
         report = locked.audit("cpu")
         (one,) = [one for one in report.findings if one.rule == "BM107"]
-        assert f"names {wheels[0].filename}, which is no file of this version" in one.message
+        assert f"names {wheels[0].filename}, which is not a file of this version" in one.message
         assert "xgboost" not in {one.name for one in report.distributions}
         assert exit_code(report, "never") == 3
 

@@ -123,7 +123,7 @@ def test_a_source_that_cannot_be_read_is_said_once_for_all_backends(locked: Lock
     [
         (["nowhere.toml"], "there is no nowhere.toml"),
         ([LOCK, "--backend", "cudda"], "there is no backend 'cudda'"),
-        ([LOCK, "--python", "three"], "'three' is no Python"),
+        ([LOCK, "--python", "three"], "'three' is not a Python version"),
         ([LOCK, "--format", "xml"], "--format xml"),
         ([], "buildmatrix.toml"),
     ],

@@ -45,7 +45,7 @@ def test_what_is_no_name_of_a_distribution_is_not_asked_for(
     packages: Path, client: Client, name: str
 ) -> None:
     with IndexServer(packages) as server:
-        with pytest.raises(UndecidedError, match="no name of a distribution"):
+        with pytest.raises(UndecidedError, match="not a valid name of a distribution"):
             client.project(server.url, name)
         assert server.requests == []
 

@@ -148,13 +148,13 @@ def test_another_version_of_the_format_is_an_error(version: str) -> None:
     ],
 )
 def test_json_that_is_no_page_is_an_error(data: bytes) -> None:
-    with pytest.raises(UndecidedError, match="the page is no page of a package index"):
+    with pytest.raises(UndecidedError, match="the page is not a page of a package index"):
         read_page(data, JSON, URL, "the page")
 
 
 @pytest.mark.parametrize("page", ["", "404 nothing here", '<a href="' + "x" * 1_000_000])
 def test_html_that_is_no_page_is_an_error(page: str) -> None:
-    with pytest.raises(UndecidedError, match="the page is no page of a package index"):
+    with pytest.raises(UndecidedError, match="the page is not a page of a package index"):
         _html(page)
 
 

@@ -291,7 +291,7 @@ def test_many_threads_ask_for_the_same_wheel_and_get_the_same_facts(
     [
         ("beta-1.0-py3-none-any.whl", "holds alpha 1.0 by its own metadata, not beta 1.0"),
         ("alpha-2.0-py3-none-any.whl", "holds alpha 1.0 by its own metadata, not alpha 2.0"),
-        ("alpha.whl", "no name of a wheel"),
+        ("alpha.whl", "not a valid name of a wheel"),
     ],
 )
 def test_a_wheel_that_its_metadata_call_something_else_is_refused(

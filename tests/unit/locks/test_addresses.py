@@ -120,7 +120,7 @@ def test_secrets_in_addresses_of_servers_stay_variables(
     )
     with pytest.raises(SpecError) as caught:
         read(tmp_path, text)
-    assert "`numpy=>${BM_TOKEN}` is no requirement" in caught.value.message
+    assert "`numpy=>${BM_TOKEN}` is not a valid requirement" in caught.value.message
     found = read(tmp_path, text.rpartition("numpy")[0])
     assert [said.name for said in found.lines] == ["fast"]
     assert [one.name for one in found.unbuilt] == ["other"]

@@ -124,7 +124,7 @@ def test_a_uv_lock_that_fits_its_project_is_fresh() -> None:
     ("old", "new", "said"),
     [
         ('"sniffio",', '"sniffio",\n    "torch",', "pyproject.toml asks for torch, and uv.lock"),
-        ('    "xgboost>=3",\n', "", "pyproject.toml asks for xgboost no more, and uv.lock still"),
+        ('    "xgboost>=3",\n', "", "pyproject.toml no longer asks for xgboost, and uv.lock still"),
         (
             '"xgboost>=3"',
             '"xgboost>=3.4"',
@@ -170,14 +170,14 @@ def test_sources_of_a_uv_lock_that_are_no_index_are_named(tmp_path: Path) -> Non
     [
         ("version = 1\n", "version = 7\n", "uv.lock: its `version` is 7, and only 1 can be read"),
         ('version = "3.2.0"\ns', 'version = "latest"\ns', "package `xgboost`: `version` is"),
-        ('[[package]]\nname = "outcome"', '[[package]]\nname = "-r x"', "is no name of a dist"),
+        ('[[package]]\nname = "outcome"', '[[package]]\nname = "-r x"', "is not a valid name"),
         (
             '[[package]]\nname = "scipy"\nversion = "1.17.1"',
             '[[package]]\nname = "scipz"\nversion = "1.17.1"',
             "xgboost asks for `scipy`, which the lock does not hold",
         ),
         ("sys_platform == 'linux'\"", "sys_platform = 'linux'\"", "the marker of `nvidia-nccl"),
-        ("[[package]]", "[package", "uv.lock:13:9: this is no TOML"),
+        ("[[package]]", "[package", "uv.lock:13:9: this is not TOML"),
         ('requires-python = ">=3.11"', 'requires-python = ">=3.12"', "and cpu-py311-server has"),
     ],
 )
@@ -484,7 +484,7 @@ def test_a_broken_hash_of_uv_names_the_line_of_its_package(tmp_path: Path) -> No
     folder = copied("uv", tmp_path)
     text = (folder / "uv.lock").read_text()
     (folder / "uv.lock").write_text(text.replace('whl", hash = "sha256:', 'whl", hash = "sha256:g'))
-    assert "its hash is no `sha256:` with 64 hex digits" in error(folder / "uv.lock")
+    assert "its hash is not `sha256:` with 64 hex digits" in error(folder / "uv.lock")
     assert error(folder / "uv.lock").startswith("uv.lock:")
 
 
@@ -536,7 +536,7 @@ def test_a_pylock_of_another_tool_comes_to_what_its_markers_say(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("'gpu' in extras", "gpu in extras", "package `triton`: its `marker` is none"),
+        ("'gpu' in extras", "gpu in extras", "package `triton`: its `marker` is not valid"),
         ("created-by", 'requires-python = ">=3.13"\ncreated-by', "the lock is for Python >=3.13"),
         (
             "created-by",
@@ -573,10 +573,12 @@ def test_a_pipe_is_never_waited_for(tmp_path: Path) -> None:
     import os
 
     os.mkfifo(tmp_path / "uv.lock")
-    assert "it is no file" in error(tmp_path / "uv.lock")
+    assert "it is not a file" in error(tmp_path / "uv.lock")
 
 
 def test_a_file_that_is_no_lock_by_its_name_says_what_is(tmp_path: Path) -> None:
     (tmp_path / "Cargo.lock").write_text("")
-    with pytest.raises(UsageError, match=r"Cargo\.lock is no lock that can be read; those are pyl"):
+    with pytest.raises(
+        UsageError, match=r"Cargo\.lock is not a lock that can be read; those are pyl"
+    ):
         read_committed(ask(tmp_path / "Cargo.lock"))

@@ -67,14 +67,14 @@ def test_the_python_is_the_one_that_is_asked_for(said: str, pythons: str) -> Non
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("services: {}\n", "e.yml: this is no environment of conda: it has no `dependencies`"),
-        ("- a\n", "e.yml: this is no environment of conda"),
-        ("", "e.yml: this is no environment of conda"),
-        (f"{HEAD}  - pip: x\n", "e.yml:2: `pip` is no list"),
-        (f"{HEAD}  - [a]\n", "e.yml:2: this is no text"),
-        (f"{HEAD}\t- a\n", "e.yml:2:1: this is no YAML: found character"),
-        (f"{HEAD}---\n{HEAD}", "e.yml:2:1: this is no YAML: but found another document"),
-        ("!!python/object/apply:os.system [id]\n", "e.yml: this is no environment of conda"),
+        ("services: {}\n", "e.yml: this is not a conda environment: it has no `dependencies`"),
+        ("- a\n", "e.yml: this is not a conda environment"),
+        ("", "e.yml: this is not a conda environment"),
+        (f"{HEAD}  - pip: x\n", "e.yml:2: `pip` is not a list"),
+        (f"{HEAD}  - [a]\n", "e.yml:2: this is not a string"),
+        (f"{HEAD}\t- a\n", "e.yml:2:1: this is not YAML: found character"),
+        (f"{HEAD}---\n{HEAD}", "e.yml:2:1: this is not YAML: but found another document"),
+        ("!!python/object/apply:os.system [id]\n", "e.yml: this is not a conda environment"),
     ],
 )
 def test_what_is_no_environment_is_one_problem_with_its_line(text: str, said: str) -> None:
@@ -84,7 +84,7 @@ def test_what_is_no_environment_is_one_problem_with_its_line(text: str, said: st
 def test_a_requirement_that_is_none_is_named_with_line_and_column(tmp_path: Path) -> None:
     path = tmp_path / "e.yml"
     path.write_text(f"{HEAD}  - pip:\n    - a\n    - torch=2.1\n")
-    with pytest.raises(SpecError, match=r"e\.yml:4:\d+: `torch=2\.1` is no requirement"):
+    with pytest.raises(SpecError, match=r"e\.yml:4:\d+: `torch=2\.1` is not a valid requirement"):
         read_requirements(path, "e.yml")
 
 

@@ -34,8 +34,8 @@ def project(root: Path, **locks: str):
 def test_a_lock_of_a_target_that_is_no_more_is_named(tmp_path: Path) -> None:
     spec = project(tmp_path, **{"cpu-py312-default": "cpu-py312-default", "old": "cpu-py310-old"})
     assert leftovers(spec) == (
-        "locks/pylock.old.toml was made for cpu-py310-old, which is no target of "
-        "buildmatrix.toml; delete it where no other specification uses it",
+        "locks/pylock.old.toml was made for cpu-py310-old, which is not a target of "
+        "buildmatrix.toml; delete it unless another specification uses it",
     )
 
 

@@ -359,14 +359,14 @@ def test_settings_beside_the_specification_count_and_are_an_input(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("numpy ==\n", "requirements.in:1:7: `numpy ==` is no requirement"),
+        ("numpy ==\n", "requirements.in:1:7: `numpy ==` is not a valid requirement"),
         ("numpy\n-e .\n", "requirements.in:2: `-e .` is on this machine"),
         ("./dist/app-1.0-py3-none-any.whl\n", "requirements.in:1: `./dist/app"),
         ("-r missing.in\n", "missing.in: cannot be read: no such file or directory"),
         ("-r https://wheels.example.com/all.txt\n", "is read from the network"),
         ("six\nnumpy \\\n  >=2\n", "requirements.in:2: this line goes on in the next one"),
         ("numpy>=2 \\\n\n", "requirements.in:1: this line goes on in the next one"),
-        ("numpy>=2 --foo=1\n", "requirements.in:1: `--foo=1` is no option of a requirement"),
+        ("numpy>=2 --foo=1\n", "requirements.in:1: `--foo=1` is not an option of a requirement"),
         ("numpy --hash=md5:12\n", "requirements.in:1: the hashes of this line cannot be checked"),
         ("numpy\n--require-hashes\n", "requirements.in:2: `--require-hashes` cannot be obeyed"),
         ("numpy\n--foo\n", "requirements.in:2:1: Unexpected '-'"),
@@ -413,8 +413,8 @@ def test_an_extra_that_does_not_exist_is_named_with_those_that_do(tmp_path: Path
             'dynamic = ["optional-dependencies"]',
             "pyproject.toml:4: `optional-dependencies` is dynamic",
         ),
-        ('dependencies = "numpy"', "pyproject.toml:4: `dependencies` is no array of strings"),
-        ("dependencies = [1]", "pyproject.toml:4: `dependencies` is no array of strings"),
+        ('dependencies = "numpy"', "pyproject.toml:4: `dependencies` is not an array of strings"),
+        ("dependencies = [1]", "pyproject.toml:4: `dependencies` is not an array of strings"),
         (
             'requires-python = ">=3.12"',
             "pyproject.toml:4: `requires-python` is `>=3.12`, and cpu-py311-server has Python 3.11",
@@ -437,7 +437,7 @@ def test_a_pyproject_without_a_project_table_is_an_error_and_no_empty_lock(tmp_p
     write(tmp_path, "[tool.ruff]\n", "pyproject.toml")
     problem = error(tmp_path, target(requirements=(), pyproject="pyproject.toml"))
     assert isinstance(problem, SpecError)
-    assert "pyproject.toml: there is no table `[project]`" in problem.message
+    assert "pyproject.toml: there is not a table `[project]`" in problem.message
 
 
 def test_a_python_that_a_later_patch_satisfies_is_accepted(

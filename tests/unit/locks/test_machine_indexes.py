@@ -195,7 +195,7 @@ def test_what_cannot_be_followed_is_undecided(home: dict[str, str], tmp_path: Pa
     with pytest.raises(UndecidedError, match=r"links\.html in find-links, and uv reads folders"):
         told({**home, "PIP_FIND_LINKS": str(page)})
     _write(home, CONF, "[global\nindex-url = x\n")
-    with pytest.raises(UndecidedError, match=r"pip\.conf is no settings file of pip"):
+    with pytest.raises(UndecidedError, match=r"pip\.conf is not a valid settings file of pip"):
         told(home)
     assert told({**home, "UV_INDEX": A}) == ForUv()
 

@@ -101,7 +101,7 @@ def test_hashes_and_index_options_go_along(tmp_path: Path) -> None:
     [
         ("anyio>=5\nsniffio\n", "images/base.in:1 asks for anyio>=5, and requirements.txt has"),
         ("anyio\nsniffio\ntorch\n", "base.in:3 asks for torch, and requirements.txt has no torch"),
-        ("anyio\n", "requirements.txt has sniffio for images/base.in, which asks for it no more"),
+        ("anyio\n", "requirements.txt has sniffio for images/base.in, which no longer asks for it"),
     ],
 )
 def test_pins_older_than_their_input_say_what_changed(tmp_path: Path, text: str, said: str) -> None:

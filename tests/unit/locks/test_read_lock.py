@@ -99,10 +99,10 @@ def test_what_buildmatrix_writes_comes_back(tmp_path: Path) -> None:
         ('"2.9.0+cu128"', '"latest"', "package `torch`: `version` is 'latest'"),
         (f'sha256 = "{HASH}"\n\n', f'sha512 = "{HASH}"\n\n', "has no sha256 hash"),
         (f'sha256 = "{HASH}"\n\n', 'sha256 = "ab"\n\n', "has no sha256 hash"),
-        ('name = "torch-2.9.0+cu128-', 'name = "../../torch-', "is no name of a wheel"),
+        ('name = "torch-2.9.0+cu128-', 'name = "../../torch-', "is not a valid name of a wheel"),
         ('url = "https://wheels.example.com/torch', 'uri = "', "has neither `url` nor `path`"),
-        ("[[packages]]", "[[package]]", "there is no array `packages`"),
-        ("lock-version", "lock-version = ", "this is no TOML"),
+        ("[[packages]]", "[[package]]", "there is not an array `packages`"),
+        ("lock-version", "lock-version = ", "this is not TOML"),
     ],
 )
 def test_a_broken_lock_names_the_file_and_the_package(

@@ -101,10 +101,12 @@ def test_every_mistake_has_its_file_line_and_column(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as caught:
         read(tmp_path, "numpy >>2\n-r more.in\n-r gone.in\n--nonsense\n./gone-1-py3-none-any.whl\n")
     said = caught.value.message.splitlines()
-    assert said[0].startswith("requirements.in:1:7: `numpy >>2` is no requirement: Expected")
+    assert said[0].startswith(
+        "requirements.in:1:7: `numpy >>2` is not a valid requirement: Expected"
+    )
     assert said[1].startswith("more.in:1:")
     assert said[2].startswith("requirements.in:3: gone.in: cannot be read: no such file")
-    assert said[3].startswith("requirements.in:4: `--nonsense` is no option")
+    assert said[3].startswith("requirements.in:4: `--nonsense` is not an option")
     assert said[4].startswith("requirements.in:5: there is no ./gone-1-py3-none-any.whl")
 
 
@@ -132,5 +134,5 @@ def test_what_is_to_be_built_on_other_platforms_alone_is_not_built_here(tmp_path
     wanted = read(tmp_path, "fast @ git+https://example.com/fast ; sys_platform == 'win32'\n")
     (one,) = wanted.unbuilt
     assert not applies(one, marker_environment(target()))
-    with pytest.raises(SpecError, match=r"requirements.in:1: `nonsense` is no marker"):
+    with pytest.raises(SpecError, match=r"requirements.in:1: `nonsense` is not a valid marker"):
         read(tmp_path, "https://example.com/fast.zip ; nonsense\n")

@@ -110,7 +110,7 @@ def test_requirements_behind_extras_and_other_platforms_do_not_count() -> None:
             "tensorflow-cpu": [
                 'nvidia-cublas-cu12; extra == "and-cuda"',
                 'nvidia-nccl-cu12; sys_platform == "win32"',
-                "this is no requirement !!",
+                "this is not a valid requirement !!",
             ]
         },
         root=False,

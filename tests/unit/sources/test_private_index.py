@@ -129,7 +129,7 @@ def test_settings_that_nobody_can_read_leave_the_run_undecided(
         ["requirements.in"], None, backends=["cpu"], root=root, progress=Silent(), jobs=2
     )
     assert isinstance(found, Unresolved)
-    assert (found.exit_code, "no settings file of pip" in found.message) == (3, True)
+    assert (found.exit_code, "is not a valid settings file of pip" in found.message) == (3, True)
 
 
 # What is remembered

@@ -223,7 +223,7 @@ def test_a_local_wheel_is_a_source_with_what_it_requires(root: Path, index: Pack
     ("source", "said"),
     [
         ("docker:app:1", "run `buildmatrix scan docker:app:1`"),
-        ("pypi:numpy = 2", "pypi:numpy = 2 is no requirement"),
+        ("pypi:numpy = 2", "pypi:numpy = 2 is not a valid requirement"),
         ("gone.txt", "there is no gone.txt|gone.txt: cannot be read"),
         ("Pipfile", "audit Pipfile.lock"),
         (".", r"\. is a folder"),
@@ -244,7 +244,7 @@ def test_nothing_to_audit_says_what_could_be(root: Path) -> None:
         attempt(root)
     with pytest.raises(UsageError, match="there is no backend 'abacus'; the catalogue knows"):
         attempt(root, "pypi:numpy", backends=["abacus"])
-    with pytest.raises(UsageError, match="'4' is no Python"):
+    with pytest.raises(UsageError, match="'4' is not a Python version"):
         attempt(root, "pypi:numpy", python="4")
     with pytest.raises(UsageError, match="write linux/amd64 or linux/arm64"):
         attempt(root, "pypi:numpy", platform="windows/amd64")

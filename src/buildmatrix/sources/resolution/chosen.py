@@ -31,7 +31,7 @@ def chosen_wheels(resolved: Resolved) -> Chosen:
             without[package.name] = reason or "its lock does not say where its wheel is"
         elif not is_of(wheel, package):
             without[package.name] = (
-                f"its lock names {wheel.filename}, which is no file of this version"
+                f"its lock names {wheel.filename}, which is not a file of this version"
             )
         else:
             chosen[package.name] = wheel

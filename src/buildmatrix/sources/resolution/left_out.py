@@ -1,4 +1,4 @@
-"""What of a source nobody asked for: extras and groups that an audit does not look at."""
+"""Parts of a source that were not selected: extras and groups that are not audited."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def ask_index(index: str, name: str) -> tuple[str, ...]:
 def without_build(target: Target, lines: Iterable[RequirementLine], listing: Listing | None) -> str:
     """What is missing for pinned members of a family that `target` takes from somewhere.
 
-    Empty where that is not the reason, or where nobody knows. Without a `listing` no index is
+    Empty where that is not the reason, or where it is not known. Without a `listing` no index is
     asked.
     """
     environment = marker_environment(target)
@@ -82,7 +82,7 @@ def _sentence(release: str, platform: str, nearest: str | None) -> str:
 
 
 def _marks(target: Target, catalogue: Catalogue) -> list[str]:
-    """Starts of local versions that stand for a build for the target, the best one first."""
+    """Starts of local versions of builds for the target, the best first."""
     entry = catalogue.backends.get(target.backend)
     routes = [route.name for route in entry.indexes] if entry is not None else []
     if target.runtime in ("", ANY):

@@ -109,16 +109,18 @@ def minor(python: str) -> int:
 
 
 def check_python(python: str | None) -> None:
-    """Raise `UsageError` for what is no minor version of Python 3."""
+    """Raise `UsageError` for what is not a minor version of Python 3."""
     if python is not None and not re.fullmatch(r"3\.\d{1,2}", python):
-        raise UsageError(f"{python!r} is no Python; write its minor version, such as 3.12")
+        raise UsageError(
+            f"{python!r} is not a Python version; write its minor version, such as 3.12"
+        )
 
 
 def check_platform(platform: str | None) -> None:
     """Raise `UsageError` for a platform that no wheels can be locked for."""
     if platform is not None and platform not in PLATFORMS:
         raise UsageError(
-            f"{platform!r} is no platform that wheels can be looked at for; write "
+            f"{platform!r} is not a platform that wheels can be chosen for; write "
             f"{' or '.join(PLATFORMS)}"
         )
 

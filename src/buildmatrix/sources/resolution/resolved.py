@@ -37,19 +37,19 @@ class Resolved:
 
     target: Target
     lock: Lock
-    #: Why the lock does not fit its inputs any more; None where it does, or where nothing tells.
+    #: Why the lock no longer fits its inputs; None where it does, or where that is not known.
     stale: Staleness | None
     #: Where the distributions come from: `uv.lock`, or `resolved from requirements.txt`.
     origin: str
 
     @property
     def left_out(self) -> str:
-        """What of the source nobody asked for, in one sentence; empty for nothing."""
+        """The parts of the source that were not selected, as a sentence; empty for none."""
         return parts_left_out(self.lock.left_out, self.target.lock)
 
 
 class Unresolved(BuildmatrixError):
-    """A target for which nobody knows what it would get; its exit code is that of `error`."""
+    """A target that cannot be resolved; its exit code is that of `error`."""
 
     def __init__(self, target: Target, error: BuildmatrixError) -> None:
         super().__init__(error.message, log=error.log)
@@ -76,7 +76,7 @@ def resolve_sources(
     progress: Progress,
     jobs: int = JOBS,
 ) -> tuple[Resolved | BuildmatrixError, ...]:
-    """What every source comes to on every target that it is looked at for.
+    """What every source resolves to on every target that it is audited for.
 
     Args:
         sources: SOURCEs (`sources.parse`); none for the targets of the specification.
@@ -92,7 +92,7 @@ def resolve_sources(
         missing_ok: a source that is not there asks for nothing (`--diff` with a new file).
         relock: locks of the specification's targets count as missing: say what they would be.
         change: applied to every target before it is resolved (a fix that is tried).
-        progress: told of every step; targets are named by their identifiers.
+        progress: shows every step; targets are named by their identifiers.
         jobs: resolutions at a time.
 
     Returns:
@@ -161,7 +161,7 @@ def _say_python(
     python: str | None,
     progress: Progress,
 ) -> None:
-    """Name the Pythons that nobody chose."""
+    """Name the Pythons that were chosen by default."""
     pythons = {
         question.target.python
         for (target, _), question in zip(work, begun, strict=True)
