@@ -14,6 +14,8 @@ need gcc gcc
 need readelf binutils
 # The HTML report is looked at in a browser. Its test says what is missing on a user's machine.
 if [[ -n ${CI:-} ]]; then need chromium chromium; fi
+# Judges what is written into registries.
+if [[ -n ${CI:-} ]]; then need skopeo skopeo; fi
 # musl's loader proves the model of it. Without it that test is skipped on a user's machine.
 if [[ ! -e /lib/ld-musl-$(uname -m).so.1 && ( -n ${CI:-} || $(id -u) == 0 ) ]] &&
   command -v apt-get >/dev/null; then missing+=(musl); fi
