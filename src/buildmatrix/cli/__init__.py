@@ -46,6 +46,7 @@ COMMANDS = {
     "generate": "Write Dockerfiles and docker-bake.json.",
     "audit": "Show what locked wheels would bring in, before they are downloaded.",
     "build": "Run the whole pipeline: lock, build, scan, smoke, push.",
+    "promote": "Set the tags of images that were staged, when every report is green.",
     "scan": "Read what lies in an image or a folder, and judge it.",
     "why": "Show every chain from a requirement to a library.",
     "inspect": "Show what one binary, wheel, image or tree holds.",

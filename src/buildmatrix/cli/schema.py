@@ -17,6 +17,7 @@ _SCHEMAS = {
     "diff": ("reports.schemas", "diff"),
     "drift": ("reports.schemas", "drift"),
     "verdict": ("attestation.verdict", "schema"),
+    "promotion": ("reports.schemas", "promotion"),
     "verification": ("reports.schemas", "verification"),
 }
 
@@ -27,8 +28,8 @@ def command(document: str) -> None:
     """Print the JSON schema of the specification (for editors), or of what commands write.
 
     `report` is the format of `audit`, `build` and `scan`, `diff` that of `diff`, and `drift` that
-    of `diff --targets`. `verdict` is what `build --attest` signs, and `verification` the format of
-    `verify`.
+    of `diff --targets`. `verdict` is what `build --attest` signs, and `promotion` and
+    `verification` are the formats of `promote` and `verify`.
     """
     module, name = _SCHEMAS[document]
     schema = getattr(importlib.import_module(f"buildmatrix.{module}"), name)

@@ -102,6 +102,11 @@ INSPECT = (
     Format("table", "inspect.table:render", STYLED, _TERMINAL),
     Format("json", _JSON, JSON),
 )
+#: Of a `reports.promote.model.Promotion`.
+PROMOTE = (
+    Format("table", "promote.table:render", STYLED, _TERMINAL),
+    Format("json", _JSON, JSON),
+)
 #: Of a `reports.verify.model.Verification`.
 VERIFY = (
     Format("table", "verify.table:render", STYLED, _TERMINAL),
@@ -116,7 +121,7 @@ DRAWING = (
 )
 
 #: Every table.
-ALL = (RUN, DIFF, DRIFT, WHY, INSPECT, VERIFY, DRAWING)
+ALL = (RUN, DIFF, DRIFT, WHY, INSPECT, PROMOTE, VERIFY, DRAWING)
 
 
 def names(formats: Sequence[Format]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_type_hints
 import msgspec
 
 from buildmatrix import __version__
-from buildmatrix.rules.model import IN_MEMORY, Finding
+from buildmatrix.rules.model import IF_KNOWN, IN_MEMORY, Finding
 from buildmatrix.rules.registry import RULES
 
 Document = TypeVar("Document")
@@ -24,9 +24,6 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | Non
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 TOOL: Literal["buildmatrix"] = "buildmatrix"
-
-#: `field(default=None, metadata=IF_KNOWN)`: the JSON form has the field where it is not None.
-IF_KNOWN: Mapping[str, str] = {"json": "if known"}
 
 #: Texts that are one of a few, where the type does not say so.
 _VALUES: Mapping[tuple[type, str], tuple[str, ...]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from buildmatrix.reports.diff.drifts import Drifts
 from buildmatrix.reports.diff.model import Comparison
 from buildmatrix.reports.json_form import Json, schema
+from buildmatrix.reports.promote.model import Promotion
 from buildmatrix.reports.run.model import Report
 from buildmatrix.reports.verify.model import Verification
 
@@ -17,6 +18,11 @@ def report() -> dict[str, Json]:
 def diff() -> dict[str, Json]:
     """The schema of a comparison: `diff`."""
     return schema(Comparison, "A comparison of buildmatrix")
+
+
+def promotion() -> dict[str, Json]:
+    """The schema of a promotion: `promote`."""
+    return schema(Promotion, "A promotion of buildmatrix")
 
 
 def verification() -> dict[str, Json]:

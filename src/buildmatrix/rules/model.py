@@ -20,6 +20,8 @@ GateState = Literal["passed", "failed", "undecided", "not-run"]
 
 #: `field(default=..., metadata=IN_MEMORY)`: no report has the field in its JSON form.
 IN_MEMORY: Mapping[str, str] = {"json": "never"}
+#: `field(default=None, metadata=IF_KNOWN)`: the JSON form has the field where it is not None.
+IF_KNOWN: Mapping[str, str] = {"json": "if known"}
 #: Bytes that are not downloaded or installed any more; negative for more.
 Spared = Annotated[int, Meta(ge=-(2**62))]
 Fingerprint = Annotated[str, Meta(extra_json_schema={"pattern": "^[0-9a-f]{32}$"})]
@@ -231,6 +233,17 @@ class AuditTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class StagedImage:
+    """An image that lies in a registry without a tag."""
+
+    #: With its host: `ghcr.io/acme/inferno`.
+    repository: str
+    digest: str
+    #: The tags that `promote` sets.
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TargetResult:
     """The gates of one target, and what was built for it."""
 
@@ -259,6 +272,10 @@ class TargetResult:
     push: GateState | None = None
     #: Base images that it was built from, as the builder took them: reference → digest; sorted.
     bases: Mapping[str, str] = field(default_factory=dict)
+    #: Of `build --stage`.
+    staged: StagedImage | None = field(default=None, metadata=IF_KNOWN)
+    #: Digest of what holds its signed verdict in the registry, of `build --attest`.
+    attestation: str | None = field(default=None, metadata=IF_KNOWN)
 
     def __post_init__(self) -> None:
         """Put what is a mapping into the order that reports have."""

@@ -83,6 +83,10 @@ class MemoryRegistry:
             raise UndecidedError("the registry sent other bytes than were asked for")
         yield iter([data[:10], data[10:]])
 
+    def has_blob(self, reference: Reference, digest: str) -> bool:
+        self._ask("has_blob", reference.at(digest))
+        return (reference.name, digest) in self.blobs
+
     def referrers(
         self, reference: Reference, digest: str, artifact_type: str = ""
     ) -> list[Descriptor]:
@@ -133,6 +137,7 @@ class MemoryRegistry:
             digest=digest_of(salt.encode()),
             size=len(salt),
         )
+        self.blobs[reference.name, config.digest] = salt.encode()
         manifest = Manifest(schema_version=2, media_type=MANIFEST, config=config, layers=())
         data = encode(manifest)
         self.push_manifest(reference, data, MANIFEST)

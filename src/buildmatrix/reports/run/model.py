@@ -11,9 +11,10 @@ from buildmatrix import __version__
 from buildmatrix.errors import EXIT_FINDINGS, BuildError, UndecidedError, most_severe
 from buildmatrix.inventory.model import Inventory, Stats, Unread
 from buildmatrix.reports.diff.model import DistributionChanges, FindingChanges, VerdictChange
-from buildmatrix.reports.json_form import IF_KNOWN, Tool
+from buildmatrix.reports.json_form import Tool
 from buildmatrix.rules.model import (
     GATES,
+    IF_KNOWN,
     SEVERITY_RANK,
     AuditTotals,
     Finding,

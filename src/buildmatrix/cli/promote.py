@@ -1,0 +1,58 @@
+"""`buildmatrix promote`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from buildmatrix.cli.options import CommandSettings, formats_option, option
+from buildmatrix.cli.output import check_formats, write_document
+from buildmatrix.cli.progress import progress
+from buildmatrix.reports.formats import PROMOTE, names
+
+if TYPE_CHECKING:
+    from buildmatrix.reports.run.model import FailOn
+
+FORMATS = names(PROMOTE)
+
+
+@click.command("promote", short_help="Set the tags of images that were staged.")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@formats_option(FORMATS)
+@option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
+@option(
+    "--fail-on",
+    type=click.Choice(["error", "warning", "note", "never"]),
+    default="error",
+    show_default=True,
+    help="The least severe finding that leaves every tag where it is.",
+)
+@option("--strict", is_flag=True, help="What is undecided leaves every tag where it is.")
+@click.pass_obj
+def command(
+    settings: CommandSettings,
+    /,
+    files: tuple[Path, ...],
+    formats: tuple[str, ...],
+    output: Path | None,
+    fail_on: FailOn,
+    strict: bool,
+) -> int:
+    """Set all tags of the images that `build --stage` pushed, when every report is green.
+
+    FILES are the reports (--format json) of all machines of a run. Nothing is set while one of
+    them is not green or one of their images is not in its registry any more. A run that was stopped
+    says which tags it set; run it again to go on.
+    """
+    from buildmatrix.promote.run import promote
+    from buildmatrix.registry.client import Registry
+    from buildmatrix.reports.run.saved import read
+
+    pairs = check_formats(formats, output, FORMATS)
+    reports = [read(path) for path in files]
+    with progress(settings) as display, Registry() as registry:
+        promotion, code = promote(registry, reports, fail_on, strict, display)
+    write_document(PROMOTE, promotion, pairs, output)
+    return code

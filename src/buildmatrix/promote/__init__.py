@@ -1,0 +1,1 @@
+"""`promote`: the tags of all staged images, or of none."""

@@ -1,0 +1,307 @@
+"""`promote`: all tags or none; and what it says and does after a stop in between."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import jsonschema
+import pytest
+from memory_registry import MemoryRegistry
+
+from buildmatrix.errors import UndecidedError, UsageError
+from buildmatrix.http.failures import RequestError
+from buildmatrix.oci.documents import INDEX, ImageIndex, encode
+from buildmatrix.progress import Silent
+from buildmatrix.promote.run import promote
+from buildmatrix.registry.reference import Reference
+from buildmatrix.reports import schemas
+from buildmatrix.reports.json_form import render as as_json
+from buildmatrix.reports.promote.model import Promotion
+from buildmatrix.reports.promote.table import render
+from buildmatrix.reports.run.model import Report, assemble
+from buildmatrix.rules.model import Finding, StagedImage, TargetResult
+
+NAME = "registry.example.com/demo"
+TARGETS = ("cpu", "cuda", "rocm")
+GATES = {"lock": "passed", "build": "passed", "scan": "passed", "smoke": "not-run"}
+
+
+class Notes(Silent):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
+
+
+def staged(registry: MemoryRegistry, id: str, *tags: str) -> TargetResult:
+    """A target whose image lies in the registry without a tag."""
+    scratch = Reference.parse(f"{NAME}:scratch")
+    image = registry.image(scratch, salt=id)
+    del registry.tags[NAME, "scratch"]
+    tags = tags or (f"1.4.0-{id}", f"latest-{id}")
+    return TargetResult(
+        id, id, gates=GATES, push="passed", staged=StagedImage(NAME, image.digest, tags)
+    )
+
+
+def report(*targets: TargetResult, findings: tuple[Finding, ...] = ()) -> Report:
+    return assemble("buildmatrix.toml", "2026-11-01", targets=targets, findings=findings)
+
+
+@pytest.fixture
+def registry() -> MemoryRegistry:
+    return MemoryRegistry()
+
+
+@pytest.fixture
+def reports(registry: MemoryRegistry) -> list[Report]:
+    """Those of three machines."""
+    return [report(staged(registry, id)) for id in TARGETS]
+
+
+def promoted(
+    registry: MemoryRegistry, reports: list[Report], fail_on: str = "error"
+) -> tuple[Promotion, int, list[str]]:
+    notes = Notes()
+    promotion, code = promote(registry, reports, fail_on, False, notes)
+    document = json.loads(as_json(promotion))
+    jsonschema.validate(document, schemas.promotion(), cls=jsonschema.Draft202012Validator)
+    assert render(promotion, width=80, color=False)
+    assert promotion.promoted == (code == 0)
+    return promotion, code, notes.said
+
+
+def tags(registry: MemoryRegistry) -> dict[str, str]:
+    return {tag: digest for (_, tag), digest in registry.tags.items()}
+
+
+def digests(reports: list[Report]) -> dict[str, str]:
+    return {
+        tag: target.staged.digest
+        for item in reports
+        for target in item.targets
+        for tag in target.staged.tags
+    }
+
+
+def states(promotion: Promotion) -> list[str]:
+    return [move.state for move in promotion.moves]
+
+
+def test_all_tags_of_all_machines_are_set(registry: MemoryRegistry, reports: list[Report]) -> None:
+    promotion, code, notes = promoted(registry, reports)
+    assert code == 0
+    assert states(promotion) == ["moved"] * 6
+    assert tags(registry) == digests(reports)
+    assert len(notes) == 6
+    assert notes[0] == f"{NAME}:1.4.0-cpu: no such tag -> {tags(registry)['1.4.0-cpu']}"
+
+
+def test_again_it_writes_nothing(registry: MemoryRegistry, reports: list[Report]) -> None:
+    promoted(registry, reports)
+    registry.asked.clear()
+    promotion, code, notes = promoted(registry, reports)
+    assert (code, notes, states(promotion)) == (0, [], ["already"] * 6)
+    assert not any(request.startswith("push") for request in registry.asked)
+
+
+def test_the_old_digest_of_a_moved_tag_is_told(
+    registry: MemoryRegistry, reports: list[Report]
+) -> None:
+    old = registry.image(Reference.parse(f"{NAME}:1.4.0-cuda"), salt="old")
+    promotion, _, notes = promoted(registry, reports)
+    assert [move.before for move in promotion.moves] == [None, None, old.digest, None, None, None]
+    assert notes[2] == f"{NAME}:1.4.0-cuda: {old.digest} -> {digests(reports)['1.4.0-cuda']}"
+    assert f"(before: {old.digest})" in render(promotion, width=80, color=False)
+
+
+@pytest.mark.parametrize(
+    ("gate", "state", "code"),
+    [
+        ("lock", "failed", 1),
+        ("build", "failed", 4),
+        ("scan", "undecided", 3),
+        ("smoke", "failed", 1),
+    ],
+)
+def test_nothing_is_set_while_one_report_is_not_green(
+    registry: MemoryRegistry, reports: list[Report], gate: str, state: str, code: int
+) -> None:
+    (target,) = reports[1].targets
+    bad = replace(
+        target, gates={**GATES, gate: state}, error="it failed", staged=None, push="not-run"
+    )
+    reports[1] = report(bad)
+    promotion, found, _ = promoted(registry, reports)
+    assert (found, tags(registry)) == (code, {})
+    assert promotion.problems == ("no tag was set: not green are cuda",)
+    assert states(promotion) == ["not-tried"] * 4
+
+
+def test_findings_count_as_they_do_in_a_report(
+    registry: MemoryRegistry, reports: list[Report]
+) -> None:
+    warning = Finding(
+        rule="BM301", name="foreign-needed", severity="warning", target="cpu", backend="cpu",
+        vendor=None, message="a warning", fingerprint="0" * 32,
+    )  # fmt: skip
+    reports[0] = report(*reports[0].targets, findings=(warning,))
+    promotion, code, _ = promoted(registry, reports, "warning")
+    assert (code, tags(registry)) == (1, {})
+    assert promotion.problems == ("no tag was set: the reports give exit code 1",)
+    assert promoted(registry, reports)[1] == 0
+
+
+def test_nothing_is_set_while_one_image_is_gone(
+    registry: MemoryRegistry, reports: list[Report]
+) -> None:
+    (last,) = reports[2].targets
+    data = registry.manifests.pop((NAME, last.staged.digest))
+    promotion, code, _ = promoted(registry, reports)
+    assert (code, tags(registry)) == (3, {})
+    assert "no tag was set: the registry" in promotion.problems[0]
+    registry.manifests[NAME, last.staged.digest] = data
+    blobs = dict(registry.blobs)
+    registry.blobs.popitem()
+    promotion, code, _ = promoted(registry, reports)
+    assert (code, tags(registry)) == (3, {})
+    assert "is not whole: its registry lost sha256:" in promotion.problems[0]
+    registry.blobs = blobs
+    assert promoted(registry, reports)[1] == 0
+
+
+def test_the_images_of_an_index_have_to_be_there_too(registry: MemoryRegistry) -> None:
+    one = staged(registry, "cpu")
+    child = registry.manifest(Reference.parse(NAME).at(one.staged.digest))
+    index = encode(ImageIndex(schema_version=2, media_type=INDEX, manifests=(child.descriptor,)))
+    top = registry.push_manifest(Reference.parse(NAME), index, INDEX)
+    target = replace(one, staged=replace(one.staged, digest=top.digest))
+    del registry.manifests[NAME, child.digest]
+    assert promoted(registry, [report(target)])[1] == 3
+    registry.manifests[NAME, child.digest] = child.data
+    assert promoted(registry, [report(target)])[1] == 0
+    assert set(tags(registry).values()) == {top.digest}
+
+
+def test_reports_of_one_target_contradict_each_other(
+    registry: MemoryRegistry, reports: list[Report]
+) -> None:
+    with pytest.raises(UsageError, match="cpu is in more than one report"):
+        promoted(registry, [*reports, reports[0]])
+
+
+def test_one_tag_for_two_images_is_a_contradiction(registry: MemoryRegistry) -> None:
+    both = [report(staged(registry, id, "latest")) for id in ("cpu", "cuda")]
+    with pytest.raises(UsageError, match=rf"{NAME}:latest is the tag of 2 images"):
+        promoted(registry, both)
+    assert tags(registry) == {}
+
+
+def test_what_was_not_staged_cannot_be_promoted(
+    registry: MemoryRegistry, reports: list[Report]
+) -> None:
+    (target,) = reports[0].targets
+    pushed = report(replace(target, staged=None))
+    with pytest.raises(UsageError, match="cpu was not staged"):
+        promoted(registry, [pushed, *reports[1:]])
+    with pytest.raises(UsageError, match="nothing to promote"):
+        promoted(registry, [report()])
+    untagged = replace(target, staged=replace(target.staged, tags=()))
+    with pytest.raises(UsageError, match="has a tag"):
+        promoted(registry, [report(untagged)])
+
+
+# Faults
+
+
+def failing(at: int, error: BaseException) -> Callable[[str, Reference], None]:
+    """Fails at one of the writes, before it happens."""
+    writes = iter(range(1000))
+
+    def fails(name: str, reference: Reference) -> None:
+        if name == "push_manifest" and next(writes) == at:
+            raise error
+
+    return fails
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_a_registry_that_fails_at_one_tag(
+    registry: MemoryRegistry, reports: list[Report], at: int
+) -> None:
+    old = registry.image(Reference.parse(f"{NAME}:1.4.0-cpu"), salt="old")
+    registry.fails = failing(at, RequestError("the registry answers 500", status=500))
+    promotion, code, _ = promoted(registry, reports)
+    assert code == 3
+    assert states(promotion) == ["moved"] * at + ["failed"] + ["not-tried"] * (5 - at)
+    name = promotion.moves[at].reference
+    assert promotion.problems == (
+        f"{name} was not set: the registry answers 500",
+        "run it again to go on",
+    )
+    wanted = list(digests(reports).items())
+    assert tags(registry) == {"1.4.0-cpu": old.digest, **dict(wanted[:at])}
+    assert promotion.moves[0].before == old.digest
+
+    registry.fails = lambda name, reference: None
+    promotion, code, _ = promoted(registry, reports)
+    assert (code, tags(registry)) == (0, dict(wanted))
+    assert states(promotion) == ["already"] * at + ["moved"] * (6 - at)
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_a_stop_by_the_user_says_how_far_it_got(
+    registry: MemoryRegistry, reports: list[Report], at: int
+) -> None:
+    registry.fails = failing(at, KeyboardInterrupt())
+    promotion, code, _ = promoted(registry, reports)
+    assert code == 130
+    assert states(promotion) == ["moved"] * at + ["failed"] + ["not-tried"] * (5 - at)
+    assert promotion.problems[0].startswith("interrupted while")
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_a_death_between_tags_leaves_what_a_later_run_finishes(
+    registry: MemoryRegistry, reports: list[Report], at: int
+) -> None:
+    """What a `kill -9` leaves: nothing runs after it, neither a report nor a clean-up."""
+
+    class Death(BaseException):
+        pass
+
+    registry.fails = failing(at, Death())
+    with pytest.raises(Death):
+        promoted(registry, reports)
+    registry.fails = lambda name, reference: None
+    promotion, code, _ = promoted(registry, reports)
+    assert (code, tags(registry)) == (0, digests(reports))
+    assert states(promotion) == ["already"] * at + ["moved"] * (6 - at)
+
+
+@pytest.mark.parametrize("request_name", ["manifest", "has_blob"])
+def test_a_registry_that_cannot_be_read_is_not_written(
+    registry: MemoryRegistry, reports: list[Report], request_name: str
+) -> None:
+    asked = iter(range(1000))
+
+    def fails(name: str, reference: Reference) -> None:
+        assert not name.startswith("push")
+        if name == request_name and next(asked) == 2:
+            raise UndecidedError("the registry does not answer")
+
+    registry.fails = fails
+    promotion, code, _ = promoted(registry, reports)
+    assert (code, tags(registry)) == (3, {})
+    assert promotion.problems == ("no tag was set: the registry does not answer",)
+
+
+def test_a_registry_that_takes_a_tag_and_forgets_it(
+    registry: MemoryRegistry, reports: list[Report], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "push_manifest", lambda *arguments: None)
+    promotion, code, _ = promoted(registry, reports)
+    assert (code, states(promotion)[0]) == (3, "failed")
+    assert "its registry took it, and then named nothing" in promotion.problems[0]
