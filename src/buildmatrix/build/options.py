@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import date
 
+from buildmatrix.attestation.keys import PrivateKey
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.index.reading import Reader
 from buildmatrix.reports.run.model import FailOn
@@ -32,6 +33,10 @@ class Options:
     rebuild: bool = False
     smoke: bool = True
     push: bool = False
+    #: Publish images without their tags, which `promote` sets.
+    stage: bool = False
+    #: Signs the verdicts of images that are published; None for images without verdicts.
+    signer: PrivateKey | None = None
     #: How to ask for advisories; None for not at all.
     asking: Asking | None = None
     #: Reads locked wheels on their index, to know before the build what they bring; None for not.

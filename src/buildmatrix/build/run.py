@@ -15,12 +15,12 @@ from buildmatrix.build.committed import outdated
 from buildmatrix.build.image_gates import ImageGates
 from buildmatrix.build.lock_gate import LockGate
 from buildmatrix.build.options import Options
+from buildmatrix.build.publication import Publication
 from buildmatrix.build.work import BuildWork
 from buildmatrix.engines.disk import writing
 from buildmatrix.engines.model import BuildJob, Engine
 from buildmatrix.errors import (
     EXIT_INTERRUPTED,
-    BuildError,
     BuildmatrixError,
     Interrupted,
     UndecidedError,
@@ -98,7 +98,7 @@ class _BuildRun:
 
     def all(self) -> Result:
         """All steps, in order."""
-        if self.options.push:
+        if self.options.push or self.options.stage:
             self.registries()
         lock_gate = LockGate(self.spec, self.options, self.judge, self.progress)
         lock_gate.locks(self.works)
@@ -111,8 +111,8 @@ class _BuildRun:
             ready = [work for work in ready if work.gates["lock"] == "passed"]
         if not (self.options.fail_fast and len(ready) < len(self.works)):
             self.side_by_side(ready)
-        if self.options.push:
-            self.push()
+        if self.options.push or self.options.stage:
+            self.publish()
         return self.result()
 
     def registries(self) -> None:
@@ -188,34 +188,10 @@ class _BuildRun:
             if self.options.fail_fast and any(work.red for work in works):
                 crew.send_home()
 
-    def push(self) -> None:
-        """Publish everything, or nothing when one target is not green."""
-        for work in self.works:
-            work.push = "not-run"
-        red = [work.target.id for work in self.works if not work.green]
-        if red:
-            self.progress.note(f"nothing was pushed: not green are {', '.join(red)}")
-            return
-        jobs = [
-            replace(work.job, config=work.record.config)
-            for work in self.works
-            if work.job and work.record
-        ]
-        pushed = self.engine.push(jobs, self.options.surroundings, self.progress)
-        for work in self.works:
-            work.pushed = pushed.digests.get(work.target.id)
-            if work.pushed is not None:
-                work.push = "passed"
-                tags = " ".join(work.target.references)
-                self.progress.done(work.target.id, f"pushed {tags}", ok=True)
-            elif work.target.id == pushed.stopped_at and pushed.error is not None:
-                work.push = "failed" if isinstance(pushed.error, BuildError) else "undecided"
-                work.errors.append(f"not pushed: {pushed.error.message}")
-        self.push_error = pushed.error
-        if isinstance(pushed.error, UndecidedError):
-            # What the builder has is not what was scanned: no record can be relied upon.
-            for work in self.works:
-                journal.forget(work.files)
+    def publish(self) -> None:
+        """Publish the images, and what else was asked for."""
+        publication = Publication(self.spec, self.options, self.engine, self.progress)
+        self.push_error = publication.publish(self.works, self.report)
 
     def interrupted(self) -> Result:
         """What the run came to until the user stopped it."""
@@ -233,10 +209,22 @@ class _BuildRun:
         )
 
     def result(self) -> Result:
+        """What the run says, and its exit code."""
+        report = self.report()
+        codes = [code for work in self.works for code in work.codes]
+        if self.push_error:
+            codes.append(self.push_error.exit_code)
+        return Result(
+            report,
+            most_severe([*codes, exit_code(report, self.options.fail_on, self.options.strict)]),
+            self.push_error.message if self.push_error else None,
+        )
+
+    def report(self) -> Report:
         """What is to be reported."""
         findings = [finding for work in self.works for finding in work.findings]
         judged = {work.target.id for work in self.works if work.scanned}
-        report = assemble(
+        return assemble(
             self.spec.path.name,
             self.judge.catalogue_date,
             targets=[self.target_result(work) for work in self.works],
@@ -251,14 +239,6 @@ class _BuildRun:
                 for verdict in work.verdicts
             ],
             inventories=[work.scanned for work in self.works if work.scanned],
-        )
-        codes = [code for work in self.works for code in work.codes]
-        if self.push_error:
-            codes.append(self.push_error.exit_code)
-        return Result(
-            report,
-            most_severe([*codes, exit_code(report, self.options.fail_on, self.options.strict)]),
-            self.push_error.message if self.push_error else None,
         )
 
     def target_result(self, work: BuildWork) -> TargetResult:

@@ -9,7 +9,15 @@ from buildmatrix.engines.model import BuildJob
 from buildmatrix.errors import BuildError, BuildmatrixError, UndecidedError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.locks.model import Lock
-from buildmatrix.rules.model import GATES, Finding, Gate, GateState, TargetResult, Verdict
+from buildmatrix.rules.model import (
+    GATES,
+    Finding,
+    Gate,
+    GateState,
+    StagedImage,
+    TargetResult,
+    Verdict,
+)
 from buildmatrix.spec.model import Target
 from buildmatrix.state.folder import TargetFiles
 from buildmatrix.state.journal import BuildRecord
@@ -39,6 +47,9 @@ class BuildWork:
     #: Where publishing was asked for: how it went, and the digest in the registry.
     push: GateState | None = None
     pushed: str | None = None
+    staged: StagedImage | None = None
+    #: Digest of what holds its signed verdict.
+    attestation: str | None = None
 
     def fail(self, gate: Gate, error: BuildmatrixError) -> None:
         """Note why a gate did not hold."""
@@ -47,6 +58,11 @@ class BuildWork:
         self.errors.append(error.message)
         if not isinstance(error, UndecidedError):
             self.codes.append(error.exit_code)
+
+    def fail_to_publish(self, what: str, error: BuildmatrixError) -> None:
+        """Note why publishing stopped at this target; `what` is what it is not."""
+        self.push = "failed" if isinstance(error, BuildError) else "undecided"
+        self.errors.append(f"{what}: {error.message}")
 
     @property
     def green(self) -> bool:
@@ -95,5 +111,7 @@ class BuildWork:
             cached=self.cached,
             smoke_not_run=smoke_not_run,
             push=self.push,
+            staged=self.staged,
+            attestation=self.attestation,
             bases=record.bases if record else {},
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -30,8 +31,10 @@ from buildmatrix.cli.surroundings import engine, engine_options
 from buildmatrix.cli.vulnerabilities import asking, vulnerabilities_option
 from buildmatrix.cli.wheels import wheel_reader
 from buildmatrix.engines.model import Surroundings
+from buildmatrix.errors import UsageError
 
 if TYPE_CHECKING:
+    from buildmatrix.attestation.keys import PrivateKey
     from buildmatrix.reports.run.model import FailOn
 
 
@@ -42,6 +45,13 @@ if TYPE_CHECKING:
     "--save",
     metavar="FILE",
     help="Write the image of a green target as an archive for `docker load`; {id} is the target's.",
+)
+@option("--stage", is_flag=True, help="Publish images without tags, for `promote`.")
+@option("--attest", is_flag=True, help="Sign the verdict of each image, and publish it with it.")
+@option(
+    "--sign-key",
+    type=click.Path(path_type=Path),
+    help="Private key for --attest (cosign.key); its password is in COSIGN_PASSWORD.",
 )
 @option("--fail-fast", is_flag=True, help="Stop everything at the first target that fails.")
 @option("--no-smoke", is_flag=True, help="Run no smoke commands.")
@@ -61,6 +71,9 @@ def command(
     subset: str | None,
     push: bool,
     save: str | None,
+    stage: bool,
+    attest: bool,
+    sign_key: Path | None,
     fail_fast: bool,
     no_smoke: bool,
     locked: bool,
@@ -85,6 +98,14 @@ def command(
     from buildmatrix.build.run import build
 
     pairs = check_formats(formats, output)
+    if push and stage:
+        raise UsageError("--push sets tags, and --stage leaves them to `promote`; give one of them")
+    if stage and "json" not in dict(pairs):
+        raise UsageError(
+            "`promote` sets the tags of what is staged, and reads the report for it: add "
+            "--format json=REPORT"
+        )
+    signer = _signer(sign_key, published=push or stage) if attest else None
     spec, targets = load_targets(settings, globs, subset)
     if save is not None:
         check_save(save, targets)
@@ -103,6 +124,8 @@ def command(
         rebuild=rebuild,
         smoke=not no_smoke,
         push=push,
+        stage=stage,
+        signer=signer,
         asking=asking(no_vulnerabilities, offline, cache),
         known_findings=known_findings(baseline),
     )
@@ -124,3 +147,14 @@ def command(
     if result.error:
         complain(f"buildmatrix: {result.error}")
     return result.exit_code
+
+
+def _signer(path: Path | None, *, published: bool) -> PrivateKey:
+    """The key that signs verdicts. Raises `UsageError`, and `ComponentError`."""
+    from buildmatrix.attestation.keys import PASSWORD, read_private
+
+    if not published:
+        raise UsageError("--attest signs what is published; add --push or --stage")
+    if path is None:
+        raise UsageError("--attest needs a key: --sign-key cosign.key (`cosign generate-key-pair`)")
+    return read_private(path, os.environ.get(PASSWORD))

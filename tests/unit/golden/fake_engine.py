@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from golden_archives import saved_image
+from golden_registry import FileRegistry
 
 from buildmatrix.engines.model import (
     BuildJob,
@@ -44,6 +45,7 @@ from buildmatrix.errors import (
     UndecidedError,
 )
 from buildmatrix.progress import Progress
+from buildmatrix.registry.reference import Reference
 
 SETTINGS = "engine.json"
 #: Remembers images between commands: reference → root folder.
@@ -158,6 +160,12 @@ class FakeEngine:
             if self._told("push_fails", job.id):
                 return Pushed(pushed, job.id, BuildError("the registry said 500", log=job.log))
             pushed[job.id] = job.config or ""
+            if not tagged:
+                name = Reference.parse(job.tags[0])
+                with FileRegistry(self._folder) as registry:
+                    image = registry.image(name.tagged("none"), salt=job.id)
+                    del registry.tags[name.name, "none"]
+                pushed[job.id] = image.digest
         return Pushed(pushed)
 
     def cannot_run(self, reference: str) -> str | None:

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 from fake_engine import SETTINGS, FakeEngine
+from golden_registry import FileRegistry
 
 from buildmatrix import __version__
 from buildmatrix.catalogue.load import load
 from buildmatrix.doctor import machine
 from buildmatrix.engines.docker import engine
 from buildmatrix.engines.oci import sandbox
+from buildmatrix.registry import client
 
 VERSION = __version__
 
@@ -34,4 +36,5 @@ def replace_the_outside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         lambda: FakeEngine(folder) if (folder / SETTINGS).exists() else real(),
     )
     monkeypatch.setattr(sandbox, "usable", lambda: (object(), "bwrap"))
+    monkeypatch.setattr(client, "Registry", lambda: FileRegistry(folder))
     monkeypatch.setattr(machine, "MachineFiles", partial(machine.MachineFiles, folder / "machine"))

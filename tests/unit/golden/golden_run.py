@@ -35,6 +35,12 @@ _RULES = (
     # It follows from the contents, and these have the index's port.
     (re.compile(r"(?<=urn:uuid:)[0-9a-f-]{36}"), "SERIAL"),
     (re.compile(r'(?<=lock-digest="sha256:)[0-9a-f]{64}'), "DIGEST"),
+    (re.compile(r'(?<="lock": "sha256:)[0-9a-f]{64}'), "DIGEST"),
+    (re.compile(r"(?<= lock sha256:)[0-9a-f]{64}"), "DIGEST"),
+    # A signature is another one each time.
+    (re.compile(r"(?<=attestation sha256:)[0-9a-f]{64}"), "DIGEST"),
+    (re.compile(r'(?<="attestation": "sha256:)[0-9a-f]{64}'), "DIGEST"),
+    (re.compile(r"(?:\d{4}-\d\d-\d\d|CATALOGUE)T\d\d:\d\d:\d\dZ"), "TIME"),
     (re.compile(r"(?<=fake_engine\.py:)\d+"), "LINE"),
     (re.compile(r"buildmatrix-staged:[0-9a-f]{12}"), "buildmatrix-staged:PROJECT"),
     (re.compile(r"\w+ +disk: .*"), "STATE    disk: SPACE"),
@@ -59,6 +65,7 @@ class Terminal:
             (str(folder), "/HERE"),
             (str(folder.resolve()).lstrip("/"), "HERE"),
             (f'"version": "{version}"', '"version": "VERSION"'),
+            (f'"tool": "{version}"', '"tool": "VERSION"'),
             (f"buildmatrix {version}", "buildmatrix VERSION"),
             (f"buildmatrix, version {version}", "buildmatrix, version VERSION"),
             (catalogue, "CATALOGUE"),

@@ -12,6 +12,7 @@ from pathlib import Path
 from elf_images import Image, Part, fat_binary, fat_entry
 from golden_archives import install, oci_layout, saved_image, wheel
 
+KEYS = Path(__file__).parents[1] / "attestation/vectors"
 SITE = "opt/venv/lib/python3.11/site-packages"
 LINUX = "cp311-cp311-manylinux_2_28_x86_64"
 SONAME, RUNPATH = 14, 29
@@ -239,6 +240,9 @@ def write(world: Path) -> None:
     _local_lock(
         world, "pylock.new.toml", "", "h11", "numpy", "acme_kernels-1.1", "nvidia_cuda_runtime_cu12"
     )
+    # A pair of keys, made by OpenSSL.
+    for name in ("openssl.pem", "openssl.pub"):
+        (world / name).write_bytes((KEYS / name).read_bytes())
     (world / "damaged.whl").write_bytes(b"PK\x03\x04 this is no archive")
     for name in ("dev", "etc", "sys"):
         (world / "machine" / name).mkdir(parents=True)

@@ -33,9 +33,10 @@ def _lines(held: Verification, width: int, paint: Painter) -> Iterator[str]:
 
 
 def _proof(proof: Proof, width: int, paint: Painter) -> Iterator[str]:
-    what = f"judged {proof.judged} as {proof.target} ({proof.backend} {proof.runtime}, "
-    what += f"{proof.platform}) by buildmatrix {proof.tool}, catalogue of {proof.catalogue}"
-    yield from wrapped(what, width, _INDENT, _INDENT * 2)
+    subject = f"{proof.target} ({proof.backend} {proof.runtime}, {proof.platform})"
+    yield from wrapped(f"judged {proof.judged} as {subject}", width, _INDENT, _INDENT * 2)
+    judge = f"by buildmatrix {proof.tool} with the catalogue of {proof.catalogue}"
+    yield from wrapped(judge, width, _INDENT, _INDENT * 2)
     states = [
         f"{gate} {paint(STATES[state][0], STATES[state][1])}" for gate, state in proof.gates.items()
     ]
