@@ -19,7 +19,8 @@ from buildmatrix.locks.projects import (
     reached,
     read_project,
 )
-from buildmatrix.locks.requirement_files import add_file, add_line, check
+from buildmatrix.locks.requirement_files import add_file, check
+from buildmatrix.locks.requirement_lines import add_line
 from buildmatrix.locks.requirement_set import RequirementSet, Unbuilt
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import mapping, string, strings

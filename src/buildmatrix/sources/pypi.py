@@ -10,7 +10,7 @@ from typing import Self
 from packaging.requirements import InvalidRequirement
 
 from buildmatrix.errors import UsageError
-from buildmatrix.locks.requirement_files import add_line
+from buildmatrix.locks.requirement_lines import add_line
 from buildmatrix.locks.requirement_set import RequirementSet
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.parsing import parse_requirement

@@ -14,7 +14,7 @@ from lock_cases import target
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.errors import SpecError
-from buildmatrix.locks import requirement_files
+from buildmatrix.locks import requirement_files, requirement_lines
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.lines import MOST_LINES
 from buildmatrix.locks.model import Lock, Package
@@ -69,7 +69,7 @@ def test_more_files_than_any_real_source_has_are_refused(tmp_path: Path, deep: b
 def test_more_lines_than_any_real_source_has_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requirement_files, "MOST_LINES", 50)
+    monkeypatch.setattr(requirement_lines, "MOST_LINES", 50)
     (tmp_path / "a.txt").write_text("-r b.txt\n" + "a\n" * 30)
     (tmp_path / "b.txt").write_text("b\n" * 20)
     assert len(read_requirements(tmp_path / "a.txt", "a.txt").lines) == 50

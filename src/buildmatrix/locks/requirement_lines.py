@@ -1,0 +1,295 @@
+"""What one line of a requirements file adds: versions of a distribution, a file, a local project.
+
+Format: https://pip.pypa.io/en/stable/reference/requirements-file-format/.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import InvalidWheelFilename, canonicalize_name
+from packaging.version import InvalidVersion
+
+from buildmatrix.errors import Problem, SpecError
+from buildmatrix.locks.lines import (
+    ARCHIVE,
+    HASHES,
+    MOST_LINES,
+    SHA256,
+    TRAILING_OPTIONS,
+    LocatedRequirement,
+    Place,
+    RequirementLine,
+    bare_address,
+    expand_variables,
+    named_address,
+    parse_requirement,
+    too_many,
+)
+from buildmatrix.locks.markers import BrokenMarker, holds
+from buildmatrix.locks.projects import Project, expand, read_project, under
+from buildmatrix.locks.requirement_set import RequirementSet, Unbuilt
+from buildmatrix.locks.text import mapping, strings
+from buildmatrix.parsing import parse_wheel_name
+from buildmatrix.text import without_login
+from buildmatrix.urls import path_in
+
+_FRAGMENT = re.compile(r"[#&]egg=([A-Za-z0-9][A-Za-z0-9._-]*)")
+#: sha256 of the file, as pip and `pip freeze` write it behind an address.
+_FRAGMENT_HASH = re.compile(r"[#&]sha256=([0-9A-Fa-f]{64})(?![0-9A-Fa-f])")
+#: How the address of a file, a folder or a repository begins.
+_PLACE = re.compile(r"[./~]|[A-Za-z][A-Za-z0-9+.-]*:|[^\s;@\[\]]+/")
+#: Rounds in which extras of local projects request one another.
+_DEEPEST = 30
+
+
+def add_line(requirements: RequirementSet, text: str, file: str, number: int, folder: Path) -> None:
+    """One requirement; `folder` is what a relative path in it starts from."""
+    add_requirement(text, Place(file, number, folder), requirements)
+
+
+def on_this_machine(text: str, place: Place) -> Problem:
+    """The problem of a local path in a lock for an image."""
+    problem = f"`{text}` is on this machine, and the image is built from the lock alone"
+    hint = "publish it as a wheel, or bring source code into the image with `copy`"
+    return place.problem(problem, hint=hint)
+
+
+def add_requirement(line: str, place: Place, requirements: RequirementSet) -> None:
+    """The requirement of one line, with its options."""
+    text = TRAILING_OPTIONS.sub("", line)
+    options = line[len(text) :]
+    hashes = frozenset(digest.lower() for digest in SHA256.findall(options))
+    strict = requirements.for_image or "--hash" in options
+    if options and strict and not HASHES.fullmatch(options):
+        problem = f"`{options.strip()}` is not an option of a requirement"
+        hint = "only `--hash=sha256:...` can be here" if requirements.for_image else None
+        requirements.problems.append(place.problem(problem, hint=hint))
+        return
+    if "--hash" in options and not hashes:
+        unchecked = "the hashes of this line cannot be checked: none of them is a SHA-256"
+        hint = "write `--hash=sha256:...`, with 64 hex digits"
+        requirements.problems.append(place.problem(unchecked, hint=hint))
+        return
+    if located := named_address(text):
+        _address(located, place, requirements, hashes)
+        return
+    try:
+        # A lock depends on the bytes of files, and not on variables of this machine.
+        requirement = parse_requirement(text if requirements.for_image else expand_variables(text))
+    except InvalidRequirement as error:
+        located = bare_address(text)
+        if _PLACE.match(text) or ARCHIVE.search(located.address):
+            _address(located, place, requirements, hashes)
+            return
+        reason = str(error).splitlines()[0]
+        message = f"`{without_login(text)}` is not a valid requirement: {reason}"
+        column = _column(str(error))
+        column = column + place.indent if column is not None else None
+        requirements.problems.append(place.problem(message, column, "see PEP 508"))
+        return
+    _add(requirement, place, requirements, hashes)
+
+
+def _add(
+    requirement: Requirement,
+    place: Place,
+    requirements: RequirementSet,
+    hashes: frozenset[str] = frozenset(),
+) -> None:
+    if len(requirements.lines) + len(requirements.constraints) >= MOST_LINES:
+        raise SpecError([too_many(place.label)])
+    name = canonicalize_name(requirement.name)
+    line = RequirementLine(place.label, place.number, name, requirement, hashes)
+    (requirements.constraints if place.constraint else requirements.lines).append(line)
+
+
+def _address(
+    located: LocatedRequirement, place: Place, requirements: RequirementSet, hashes: frozenset[str]
+) -> None:
+    """A requirement that says where its file is: a wheel can be read there, else it is built."""
+    name, address = located.name, located.address
+    if requirements.for_image:
+        _address_for_image(located, place, requirements, hashes)
+        return
+    expanded = expand_variables(address)
+    if problem := _no_marker(located.marker):
+        requirements.problems.append(place.problem(problem, hint="see PEP 508"))
+        return
+    filename = posixpath.basename(path_in(expanded))
+    if not filename.endswith(".whl"):
+        if not place.constraint:
+            _unbuilt(located, place, requirements)
+        return
+    try:
+        distribution = str(parse_wheel_name(filename)[0])
+    except (InvalidWheelFilename, InvalidVersion) as error:
+        requirements.problems.append(
+            place.problem(f"`{filename}` is not a valid name of a wheel: {error}")
+        )
+        return
+    if _is_local(expanded):
+        path = place.folder / _local_path(expanded)
+        if not path.is_file() and requirements.tolerant:
+            unbuilt = Unbuilt(canonicalize_name(distribution), address, str(place))
+            requirements.unbuilt.append(unbuilt)
+            return
+        if not path.is_file():
+            missing = f"there is no {address}"
+            requirements.problems.append(place.problem(missing, hint="check the path"))
+            return
+        address = path.resolve().as_uri()
+    if digest := _FRAGMENT_HASH.search(expanded):
+        hashes |= {digest[1].lower()}
+    _add_at(
+        replace(located, name=name or distribution, address=address), place, requirements, hashes
+    )
+
+
+def _address_for_image(
+    located: LocatedRequirement, place: Place, requirements: RequirementSet, hashes: frozenset[str]
+) -> None:
+    """The same in a lock: uv takes what has no name here from the metadata behind the address."""
+    if _is_local(located.address):
+        requirements.problems.append(on_this_machine(str(located), place))
+    elif located.name:
+        _add_at(located, place, requirements, hashes)
+    elif hashes:
+        problem = "the hashes of this line cannot be checked: it names no distribution"
+        requirements.problems.append(place.problem(problem, hint="write `NAME @ URL`"))
+
+
+def _add_at(
+    located: LocatedRequirement, place: Place, requirements: RequirementSet, hashes: frozenset[str]
+) -> None:
+    try:
+        requirement = parse_requirement(str(located))
+    except InvalidRequirement as error:
+        reason = str(error).splitlines()[0]
+        message = f"`{without_login(str(located))}` is not a valid requirement: {reason}"
+        requirements.problems.append(place.problem(message, hint="see PEP 508"))
+        return
+    _add(requirement, place, requirements, hashes)
+
+
+def add_editable(text: str, place: Place, requirements: RequirementSet) -> None:
+    """`-e ADDRESS`, where pip and uv allow a name, extras, a marker and quotes around all."""
+    text = TRAILING_OPTIONS.sub("", text).strip()
+    if text[:1] in ("'", '"') and text[-1:] == text[:1]:
+        text = text[1:-1]
+    located = named_address(text) or bare_address(text)
+    if problem := _no_marker(located.marker):
+        requirements.problems.append(place.problem(problem, hint="see PEP 508"))
+    elif not place.constraint:
+        _unbuilt(located, place, requirements)
+
+
+def _no_marker(text: str) -> str | None:
+    """What is wrong with a marker."""
+    try:
+        holds(text, {})
+    except BrokenMarker as error:
+        return f"`{text}` is not a valid marker: {error}"
+    return None
+
+
+def _is_local(address: str) -> bool:
+    """Whether an address is a path, or the URL of one."""
+    return "://" not in address or address.startswith("file:")
+
+
+def _local_path(address: str) -> str:
+    """The path in `file:...`, of which a URL may have its percent signs; any other as it is."""
+    if not address.startswith("file:"):
+        return address.split("#", 1)[0]
+    return path_in(address)
+
+
+def _unbuilt(located: LocatedRequirement, place: Place, requirements: RequirementSet) -> None:
+    source = without_login(located.address + located.bracket)
+    name = located.name or _egg(source)
+    expanded = expand_variables(located.address)
+    if _is_local(expanded):
+        project = _project_in(_local_path(expanded), place, requirements)
+        name = name or (project.name if project is not None else "")
+        if project is not None:
+            folder = place.folder / _local_path(expanded)
+            requirements.local[canonicalize_name(name)] = project, folder
+            extras = set(map(canonicalize_name, located.extras))
+            _add_parts(project, {"", *extras}, folder, located.marker, requirements)
+    path = path_in(source).split("@")[0]
+    guess = posixpath.basename(path.rstrip("/")).removesuffix(".git")
+    guess = re.sub(r"(\[.*|\.(zip|tar\.gz|tar\.bz2|tgz)$)", "", guess).strip("._-")
+    shown = canonicalize_name(name or guess or "local-project")
+    requirements.unbuilt.append(Unbuilt(shown, source, str(place), located.marker))
+
+
+def _egg(address: str) -> str:
+    match = _FRAGMENT.search(address)
+    return match[1] if match else ""
+
+
+def _project_in(address: str, place: Place, requirements: RequirementSet) -> Project | None:
+    """The project in a local folder; None where there is none."""
+    path = place.folder / address / "pyproject.toml"
+    if not path.is_file():
+        return None
+    inside = posixpath.join(posixpath.dirname(place.label), address, "pyproject.toml")
+    project = read_project(path, posixpath.normpath(inside))
+    requirements.files[project.label] = project.data
+    requirements.problems += project.problems
+    return project
+
+
+def _add_parts(
+    project: Project,
+    parts: Collection[str],
+    folder: Path,
+    marker: str,
+    requirements: RequirementSet,
+) -> None:
+    """What a local project says that it requires; nothing where only its build would tell."""
+    table = mapping(project.document.get("project"))
+    if {"dependencies", "optional-dependencies"} & set(strings(table.get("dynamic"))):
+        return
+    for requirement in expand(project, parts):
+        text = str(under(requirement.parsed, [marker])) if marker else requirement.text
+        add_line(requirements, text, project.label, requirement.line, folder)
+
+
+def expand_local(requirements: RequirementSet) -> None:
+    """Requirements that name a project which is also required as a folder: the folder counts.
+
+    Its extras are expanded in it, as pip and uv do, and nothing of it is asked of an index.
+    """
+    remaining: list[RequirementLine] = []
+    queue = requirements.lines
+    for _ in range(_DEEPEST):
+        requirements.lines = []
+        for line in queue:
+            if line.name not in requirements.local or line.requirement.url is not None:
+                remaining.append(line)
+            elif line.requirement.extras:
+                project, folder = requirements.local[line.name]
+                extras = set(map(canonicalize_name, line.requirement.extras))
+                marker = str(line.requirement.marker or "")
+                _add_parts(project, extras, folder, marker, requirements)
+        queue = requirements.lines
+        if not queue:
+            break
+    else:
+        requirements.problems.append(
+            Problem("its extras ask for one another without end", queue[0].file, queue[0].line)
+        )
+    requirements.lines = remaining
+
+
+def _column(error: str) -> int | None:
+    """Where packaging's caret stands below the line that it shows, from 1."""
+    caret = next((line for line in error.splitlines() if line.rstrip().endswith("^")), "")
+    return caret.index("^") - 3 if caret.startswith("    ") else None
