@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from buildmatrix.catalogue import format as tables
+from buildmatrix.catalogue.evidence import LOWER, EvidenceMaker, File, file_name
 from buildmatrix.catalogue.load import Catalogue, Owned
-from buildmatrix.catalogue.lookup import LibraryMatch, common_names, distribution, library
+from buildmatrix.catalogue.lookup import LibraryMatch, common_names, library
 from buildmatrix.catalogue.model import (
-    Confidence,
-    DistributionMatch,
     Evidence,
-    EvidenceKind,
     Weight,
-    Where,
 )
 from buildmatrix.catalogue.names import (
     demangle,
@@ -34,10 +31,6 @@ LINKED_ROLE = "link"
 _ROLES = {"a": LINKED_ROLE, "bc": "compiler"}
 FOLDER_ROLE = "folder"
 
-_LOWER: dict[Confidence, Confidence] = {"high": "medium", "medium": "low", "low": "low"}
-
-File = Binary | Artefact | ClosedFile
-
 
 class FileMatcher:
     """Gives the evidence of one file after the other; holds what they have in common."""
@@ -46,7 +39,7 @@ class FileMatcher:
         self._catalogue = catalogue
         #: Most names occur in many files: `libc.so.6`, `libcudart.so.12`.
         self._libraries: dict[str, tuple[LibraryMatch, ...]] = {}
-        self._owners: dict[str, DistributionMatch | None] = {}
+        self._evidence = EvidenceMaker(catalogue).evidence
 
     def binary(self, binary: Binary) -> Iterator[Evidence]:
         """Everything that one ELF file says."""
@@ -67,7 +60,7 @@ class FileMatcher:
 
     def artefact(self, artefact: Artefact) -> Iterator[Evidence]:
         """Everything that one file says that is no ELF file."""
-        name = _file_name(artefact)
+        name = file_name(artefact)
         yield from (
             list(self._tool(artefact))
             or list(self._library_file(artefact, name))
@@ -82,7 +75,7 @@ class FileMatcher:
         """What the name of a file says that was not opened; less sure than its bytes would be."""
         yield from (
             list(self._tool(file))
-            or list(self._library_file(file, _file_name(file)))
+            or list(self._library_file(file, file_name(file)))
             or self._in_folder(file)
         )
 
@@ -110,7 +103,7 @@ class FileMatcher:
                     where=match.owned.entry.where,
                     weight="weak" if computed or not on_import else match.weight,
                     toolkit=match.toolkit,
-                    confidence=_LOWER[sure] if computed else sure,
+                    confidence=LOWER[sure] if computed else sure,
                 )
 
     # The file itself
@@ -119,10 +112,10 @@ class FileMatcher:
         """The SONAME says what a library is; without one of a vendor's, the file's name does."""
         soname = binary.elf.soname
         by_soname = list(self._library_file(binary, soname)) if soname else []
-        yield from by_soname or self._library_file(binary, _file_name(binary))
+        yield from by_soname or self._library_file(binary, file_name(binary))
 
     def _library_file(self, file: File, name: str) -> Iterator[Evidence]:
-        shown, canonical = _file_name(file), demangle(name)
+        shown, canonical = file_name(file), demangle(name)
         for match in library(name, file.path, self._catalogue):
             yield from self._evidence(
                 "bundled",
@@ -134,12 +127,12 @@ class FileMatcher:
                 where=match.owned.entry.where,
                 weight=match.weight,
                 toolkit=match.toolkit,
-                confidence=_LOWER[match.owned.confidence] if isinstance(file, ClosedFile) else None,
+                confidence=LOWER[match.owned.confidence] if isinstance(file, ClosedFile) else None,
                 size=_lying(file, file.size),
             )
 
     def _tool(self, file: File) -> Iterator[Evidence]:
-        name = _file_name(file)
+        name = file_name(file)
         for owned in self._catalogue.tools.find(name)[:1]:
             yield from self._evidence(
                 "tool",
@@ -155,7 +148,7 @@ class FileMatcher:
 
     def _in_folder(self, file: File) -> Iterator[Evidence]:
         """A file without a telling name in a folder where everything is one backend's."""
-        name = _file_name(file)
+        name = file_name(file)
         if any(
             owned.entry.weight == "neutral"
             for candidate in library_names(name)
@@ -179,7 +172,7 @@ class FileMatcher:
     def _device_code(self, file: File, device_code: Iterable[DeviceCode]) -> Iterator[Evidence]:
         """One evidence per backend and weight. A file of bitcode is a tool: compilers link it."""
         kind = file.kind if isinstance(file, Artefact) else None
-        name = _file_name(file)
+        name = file_name(file)
         groups: dict[
             tuple[str, Weight], tuple[Owned[tables.DeviceCodeEntry], list[DeviceCode]]
         ] = {}
@@ -224,7 +217,7 @@ class FileMatcher:
                 "device-code",
                 binary,
                 owned,
-                name=_file_name(binary),
+                name=file_name(binary),
                 detail=f"{section.name}: not read",
                 role=KERNEL_ROLE,
                 weight=owned.entry.weight,
@@ -324,7 +317,7 @@ class FileMatcher:
                     where=match.owned.entry.where,
                     weight=match.weight if literal.exact or literal.packed else "weak",
                     toolkit=match.toolkit,
-                    confidence=sure if literal.exact else _LOWER[sure],
+                    confidence=sure if literal.exact else LOWER[sure],
                     offset=literal.offset,
                 )
 
@@ -334,75 +327,6 @@ class FileMatcher:
         if name not in self._libraries:
             self._libraries[name] = library(name, None, self._catalogue)
         return self._libraries[name]
-
-    def _evidence(
-        self,
-        kind: EvidenceKind,
-        file: File | PythonLoad,
-        owned: Owned[tables.CatalogueEntry],
-        *,
-        name: str,
-        detail: str,
-        role: str,
-        weight: Weight,
-        where: Where = "image",
-        toolkit: str | None = None,
-        confidence: Confidence | None = None,
-        offset: int | None = None,
-        size: int = 0,
-        architectures: tuple[str, ...] = (),
-    ) -> Iterator[Evidence]:
-        """The evidence, changed or removed by the exceptions that cover it.
-
-        `name` is what exceptions know it by: the library that was named, or the file itself.
-        """
-        for exception in self._catalogue.exceptions:
-            rule = exception.entry
-            if (
-                kind in rule.kinds
-                and matches_any(rule.backends, owned.backend)
-                and matches_any(rule.names, name)
-                and matches_any(rule.files, demangle(_file_name(file)))
-                and matches_any(rule.paths, file.path)
-            ):
-                if rule.weight is not None:
-                    weight, confidence = rule.weight, _LOWER[confidence or owned.confidence]
-                where = rule.where or where
-        if weight == "neutral" or owned.vendor is None:
-            return
-        yield Evidence(
-            kind=kind,
-            vendor=owned.vendor,
-            backend=owned.backend,
-            path=file.path,
-            detail=detail,
-            role=role,
-            confidence=confidence or owned.confidence,
-            where=where,
-            weight=weight,
-            toolkit=toolkit or self._owner_toolkit(file.owner, owned.backend),
-            offset=offset,
-            size=size,
-            distribution=file.owner,
-            architectures=architectures,
-        )
-
-    def _owner_toolkit(self, owner: str | None, backend: str) -> str | None:
-        """The toolkit of the owning distribution, where that is one of the same backend.
-
-        `libcurand.so.10` is the same name in three toolkits; `nvidia-curand-cu12` is in one.
-        """
-        if owner is None:
-            return None
-        if owner not in self._owners:
-            name, _, version = owner.partition("==")
-            self._owners[owner] = distribution(name, version, self._catalogue)
-        match = self._owners[owner]
-        return match.toolkit if match is not None and match.backend == backend else None
-
-
-def _file_name(file: File | PythonLoad) -> str:
-    return file.path.rpartition("/")[2]
 
 
 def _lying(file: File, size: int) -> int:
@@ -420,7 +344,7 @@ def _loadable(binary: Binary) -> Iterator[DeviceCode]:
 
 
 def _own_names(binary: Binary) -> set[str]:
-    names = {demangle(_file_name(binary))}
+    names = {demangle(file_name(binary))}
     if binary.elf.soname:
         names.add(demangle(binary.elf.soname))
     return names
