@@ -8,10 +8,7 @@ from buildmatrix.catalogue import format as tables
 from buildmatrix.catalogue.evidence import LOWER, EvidenceMaker, File, file_name
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.lookup import LibraryMatch, common_names, library
-from buildmatrix.catalogue.model import (
-    Evidence,
-    Weight,
-)
+from buildmatrix.catalogue.model import Evidence, Weight
 from buildmatrix.catalogue.names import (
     demangle,
     library_names,
@@ -50,13 +47,11 @@ class FileMatcher:
             *self._unread_device_code(binary),
         ]
         yield from itself or self._in_folder(binary)
-        if binary.container is not None:
-            # What it asks for matters to whoever unpacks it, and where that is nobody knows.
-            yield from self._static(binary, binary.elf.marks, _own_names(binary))
-            return
-        yield from self._needed(binary)
         yield from self._static(binary, binary.elf.marks, _own_names(binary))
-        yield from self._dlopen(binary)
+        if binary.container is None:
+            # What a packed file asks for matters to whoever unpacks it, and nobody knows where.
+            yield from self._needed(binary)
+            yield from self._dlopen(binary)
 
     def artefact(self, artefact: Artefact) -> Iterator[Evidence]:
         """Everything that one file says that is no ELF file."""
