@@ -13,7 +13,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from buildmatrix.catalogue.names import normalise
+from buildmatrix.inventory.names import distribution_name
 from buildmatrix.trees.wheel import installed
 
 TRUTH = Path(__file__).with_name("truth.json")
@@ -116,7 +116,7 @@ def _wheel(item: dict[str, Any]) -> TrueWheel:
             ),
             "gpu": frozenset(_architectures(item)),
             "requires": frozenset(
-                (kind, normalise(Requirement(one["req"]).name))
+                (kind, distribution_name(Requirement(one["req"]).name))
                 for kind, entries in item["requires_vendor"].items()
                 for one in entries
                 if one["vendor"] != NEUTRAL

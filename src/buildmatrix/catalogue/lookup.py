@@ -16,9 +16,9 @@ from buildmatrix.catalogue.names import (
     library_names,
     matches,
     matches_any,
-    normalise,
     version_of,
 )
+from buildmatrix.inventory.names import distribution_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +89,11 @@ def _lines(toolkits: Mapping[str, str | tuple[str, ...]], name: str) -> tuple[st
 def distribution(name: str, version: str, catalogue: Catalogue) -> DistributionMatch | None:
     """What the catalogue says about a distribution; None when it says nothing.
 
-    A local version tells for which backend a wheel was built, so it comes before the name. What
+    A local version says for which backend a wheel was built, so it comes before the name. What
     to do instead is then still taken from the entries of the name.
     """
     public, _, local = version.partition("+")
-    name = normalise(name)
+    name = distribution_name(name)
     named, built = [], []
     for owned in catalogue.distributions.find(name):
         _, separator, wanted = owned.glob.partition("+")

@@ -10,17 +10,11 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-_SEPARATORS = re.compile(r"[-_.]+")
 _WILDCARD = re.compile(r"[*?\[]")
 #: auditwheel (`repair.py`): `name.split(".", 1)`, then `base-<8 hex digits>.ext`.
 _DASH = re.compile(r"(?P<stem>.+)-[0-9a-f]{8}(?P<rest>(?:\.\w+)*?\.so(?:\..+)?)")
 #: torchvision's own bundling: `libcudart.faf08d9a.so.13`.
 _DOT = re.compile(r"(?P<stem>.+)\.[0-9a-f]{8}(?P<rest>\.so(?:\..+)?)")
-
-
-def normalise(name: str) -> str:
-    """The name of a distribution in the form of PEP 503."""
-    return _SEPARATORS.sub("-", name).lower()
 
 
 def demangle(name: str) -> str:

@@ -18,8 +18,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import DistributionMatch
-from buildmatrix.catalogue.names import normalise
 from buildmatrix.inventory.model import Distribution
+from buildmatrix.inventory.names import distribution_name
 from buildmatrix.parsing import holds, parse_requirement
 
 _PYTHON = re.compile(r"python(3\.\d+)/")
@@ -38,7 +38,7 @@ _LINUX = {
 class Required:
     """One requirement line of a distribution."""
 
-    #: Normalised.
+    #: Normalized.
     name: str
     extras: tuple[str, ...]
     #: Whether it is installed on the target when no extra is asked for.
@@ -78,7 +78,7 @@ def _required(
         requirement = _parsed(line)
         if requirement is None:
             continue
-        name = normalise(requirement.name)
+        name = distribution_name(requirement.name)
         yield Required(
             name=name,
             extras=tuple(sorted(requirement.extras)),

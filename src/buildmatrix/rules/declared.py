@@ -58,7 +58,7 @@ def sized(present: Present) -> str:
     return f"{present} ({size(present.size)})" if present.size else str(present)
 
 
-def told_by_version(match: DistributionMatch) -> bool:
+def is_by_local_version(match: DistributionMatch) -> bool:
     """Whether the local version said what it is, not the name."""
     return "+" in match.entry
 

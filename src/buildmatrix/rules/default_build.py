@@ -1,7 +1,7 @@
 """BM104: the default index's build was chosen, and this backend needs another one.
 
-The PyTorch project serves one build per backend, each from an index of its own, told apart by the
-local version. The default index serves one of them under the plain version.
+The PyTorch project serves one build per backend, each from an index of its own, distinguished by
+the local version. The default index serves one of them under the plain version.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from buildmatrix.rules.declared import (
     declaration,
     finding_about,
     from_own_index,
+    is_by_local_version,
     sized,
-    told_by_version,
 )
 from buildmatrix.rules.fixes import fix, index_fix
 from buildmatrix.rules.model import Finding
@@ -29,7 +29,7 @@ _KNOWN_PLATFORM = "linux/amd64"
 def check(subject: Subject) -> Iterator[Finding]:
     """Default builds of another backend, and CPU builds where an accelerator should be used."""
     for present, match in subject.matches:
-        if match.kind in ("default-build", "with-extra") and not told_by_version(match):
+        if match.kind in ("default-build", "with-extra") and not is_by_local_version(match):
             yield from _default_build(subject, present, match)
         elif _is_cpu_build(subject, present, match):
             yield _cpu_build(subject, present, match)
@@ -84,7 +84,7 @@ def _is_cpu_build(subject: Subject, present: Present, match: DistributionMatch) 
         match.vendor is None
         and match.backend != subject.backend
         and "+" in present.version
-        and told_by_version(match)
+        and is_by_local_version(match)
         and own is not None
         and own.vendor is not None
         and bool(own.indexes)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from buildmatrix.catalogue.model import DistributionMatch
 from buildmatrix.rules.belonging import title
-from buildmatrix.rules.declared import declaration, finding_about, sized, told_by_version
+from buildmatrix.rules.declared import declaration, finding_about, is_by_local_version, sized
 from buildmatrix.rules.fixes import fix
 from buildmatrix.rules.model import Finding, Severity
 from buildmatrix.rules.subject import Subject
@@ -16,7 +16,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     """Every distribution that is known by its name to belong to another vendor."""
     for present, match in subject.matches:
         severity = _severity(match, subject)
-        if severity is None or match.vendor is None or told_by_version(match):
+        if severity is None or match.vendor is None or is_by_local_version(match):
             continue
         yield finding_about(
             "BM101",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from buildmatrix.rules.belonging import title
-from buildmatrix.rules.declared import declaration, finding_about, sized, told_by_version
+from buildmatrix.rules.declared import declaration, finding_about, is_by_local_version, sized
 from buildmatrix.rules.fixes import fix
 from buildmatrix.rules.model import Finding
 from buildmatrix.rules.subject import Subject
@@ -14,7 +14,7 @@ from buildmatrix.rules.subject import Subject
 def check(subject: Subject) -> Iterator[Finding]:
     """Every version whose part behind the `+` names another vendor's backend."""
     for present, match in subject.matches:
-        if match.vendor is None or not told_by_version(match) or not subject.is_foreign(match):
+        if match.vendor is None or not is_by_local_version(match) or not subject.is_foreign(match):
             continue
         local = present.version.partition("+")[2]
         yield finding_about(

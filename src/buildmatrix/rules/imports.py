@@ -1,7 +1,7 @@
 """What a distribution's Python code imports from other distributions, and whose those are.
 
 An import that fails inside of another distribution fails all the same. Where the tree holds that
-one, its own files tell; of one wheel alone, the catalogue knows what it requires.
+one, its own files say; of one wheel alone, the catalogue knows what it requires.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
-from buildmatrix.catalogue.names import normalise
 from buildmatrix.inventory.model import PythonImport
+from buildmatrix.inventory.names import distribution_name
 from buildmatrix.rules.model import Verdict
 
 #: Parts of a module's name that a distribution's name may be made of: `cuda.bindings`.
@@ -53,7 +53,7 @@ def _match(
         return distribution(name, version, catalogue)
     parts = python_import.module.split(".")
     for count in range(min(len(parts), _MOST_PARTS), 0, -1):
-        name = normalise("-".join(parts[:count]))
+        name = distribution_name("-".join(parts[:count]))
         match = distribution(name, installed.get(name, ""), catalogue)
         if match is not None:
             return match

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildmatrix.catalogue.names import GlobIndex, demangle, library_names, matches, normalise
+from buildmatrix.catalogue.names import GlobIndex, demangle, library_names, matches
+from buildmatrix.inventory.names import distribution_name
 
 HASHES = st.text("0123456789abcdef", min_size=8, max_size=8)
 STEMS = st.from_regex(r"lib[a-zA-Z][a-zA-Z0-9_]{0,12}(-[a-z]{1,5})?", fullmatch=True)
@@ -52,7 +53,7 @@ def test_a_library_answers_to_shorter_versions_of_itself() -> None:
 
 
 def test_distribution_names_are_compared_as_pep_503_writes_them() -> None:
-    assert normalise("NVIDIA_cublas.CU12") == "nvidia-cublas-cu12"
+    assert distribution_name("NVIDIA_cublas.CU12") == "nvidia-cublas-cu12"
 
 
 GLOBS = st.text("ab*?", min_size=1, max_size=6)

@@ -1,8 +1,8 @@
 """Where the boxes of a picture stand: layers from left to right, as few crossings as is cheap.
 
 The method is the one of Sugiyama, Tagawa and Toda (1981): break cycles, give each box a layer, put
-a stand-in into every layer that a long arrow passes, order each layer by its neighbours, then move
-the boxes of a layer up and down to where their neighbours are.
+a stand-in into every layer that a long arrow passes, order each layer by its neighbors, then move
+the boxes of a layer up and down to where their neighbors are.
 """
 
 from __future__ import annotations
@@ -178,11 +178,11 @@ def _layers(count: int, arrows: Iterable[tuple[int, int]]) -> list[int]:
 
 
 def _ordered(layer: Sequence[int], links: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """Nodes of each layer, ordered by where their neighbours stand (barycenters)."""
+    """Nodes of each layer, ordered by where their neighbors stand (barycenters)."""
     rows: list[list[int]] = [[] for _ in range(max(layer, default=-1) + 1)]
     for node, at in enumerate(layer):
         rows[at].append(node)
-    left, right = _neighbours(len(layer), links)
+    left, right = _neighbors(len(layer), links)
     position = [0.0] * len(layer)
     for row in rows:
         for place, node in enumerate(row):
@@ -206,8 +206,8 @@ def _ordered(layer: Sequence[int], links: Iterable[tuple[int, int]]) -> list[lis
 def _tops(
     rows: Sequence[Sequence[int]], height: Sequence[float], links: Iterable[tuple[int, int]]
 ) -> list[float]:
-    """Upper edge of every node: as near to its neighbours as the order of its layer allows."""
-    left, right = _neighbours(len(height), links)
+    """Upper edge of every node: as near to its neighbors as the order of its layer allows."""
+    left, right = _neighbors(len(height), links)
     middle = [0.0] * len(height)
     for row in rows:
         y = 0.0
@@ -262,7 +262,7 @@ def _columns(
     return lefts, widths
 
 
-def _neighbours(
+def _neighbors(
     count: int, links: Iterable[tuple[int, int]]
 ) -> tuple[list[list[int]], list[list[int]]]:
     left: list[list[int]] = [[] for _ in range(count)]

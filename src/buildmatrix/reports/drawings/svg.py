@@ -18,7 +18,7 @@ _PADDING = 9.0
 #: Characters of one line; the whole text is shown when somebody points at it.
 _LONGEST = 52
 #: Arrows up to which their labels are written beside them; with more they would cover each other.
-_LABELLED = 60
+_LABELED = 60
 _MARGIN, _HEAD = 24.0, 40.0
 #: Space between layers: with labels, and for arrows alone.
 _GAP_LABELS, _GAP = 190.0, 110.0
@@ -53,11 +53,11 @@ def render(drawing: Drawing) -> str:
 
 def _document(drawing: Drawing) -> Iterator[str]:
     index = {box.id: number for number, box in enumerate(drawing.boxes)}
-    labelled = len(drawing.arrows) <= _LABELLED
+    labeled = len(drawing.arrows) <= _LABELED
     placed = place(
         [_size(box) for box in drawing.boxes],
         [(index[arrow.source], index[arrow.target]) for arrow in drawing.arrows],
-        _GAP_LABELS if labelled else _GAP,
+        _GAP_LABELS if labeled else _GAP,
     )
     kinds = sorted({box.kind for box in drawing.boxes})
     width = max(placed.width, _wide(drawing.title), 200.0 * len(kinds)) + 2 * _MARGIN
@@ -80,7 +80,7 @@ def _document(drawing: Drawing) -> Iterator[str]:
     ends = [f"f{index[arrow.source]} t{index[arrow.target]}" for arrow in drawing.arrows]
     for arrow, two, way in zip(drawing.arrows, ends, placed.ways, strict=True):
         yield from _arrow(arrow, two, way)
-    if labelled:
+    if labeled:
         # After all arrows, so that none crosses them out.
         yield from _labels(drawing.arrows, ends, placed.ways)
     for number, box in enumerate(drawing.boxes):
