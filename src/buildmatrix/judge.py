@@ -58,7 +58,7 @@ class Judge:
         return self.settled(check_lock(target, lock, self._catalogue, self._spec.policy))
 
     def advisories(self, target: Target, lock: Lock, advisories: Advisories) -> tuple[Finding, ...]:
-        """What is known against the locked distributions, and what nobody could tell."""
+        """What is known against the locked distributions, and what could not be checked."""
         subject = locked(target, lock, self._catalogue, self._spec.policy)
         return self.settled(check_advisories(subject, advisories, self._today))
 

@@ -211,7 +211,8 @@ def test_a_target_that_is_new_is_new_as_a_whole_and_one_that_went_is_named(
     report = diff(root)
     assert {one.backend for one in report.findings} == {"cpu", "rocm"}
     assert any(
-        "no target any more: cuda13.0-py311-default" in note for note in difference(report).notes
+        "targets that no longer exist: cuda13.0-py311-default" in note
+        for note in difference(report).notes
     )
 
 

@@ -458,7 +458,7 @@ def test_a_fix_that_failed_is_offered_by_no_format(index: PackageIndex, root: Pa
     index.add("pypi", "onnxruntime-gpu", "9.0")
     write(root, base__in="onnxruntime-gpu>=9\n")
     report = on_cpu(root)
-    assert "tried, and no fix" in table.render(report, width=100, color=False)
+    assert "tried, and it does not work" in table.render(report, width=100, color=False)
     assert "Fix:" not in sarif.render(report)
     assert "fix: " not in junit.render(report)
 

@@ -77,8 +77,8 @@ class FileMatcher:
     def python_load(self, load: PythonLoad) -> Iterator[Evidence]:
         """The libraries that a call in a Python file names.
 
-        A name with a part that only a run would tell says less, and so does a call that no import
-        gets to.
+        A name with a part that only a run would complete says less, and so does a call that no
+        import gets to.
         """
         on_import = load.reach in ("import", "guarded")
         names = (opened_library(load.call, text) for text in load.names)
@@ -142,7 +142,7 @@ class FileMatcher:
             )
 
     def _in_folder(self, file: File) -> Iterator[Evidence]:
-        """A file without a telling name in a folder where everything is one backend's."""
+        """A file whose name says nothing in a folder where everything is one backend's."""
         name = file_name(file)
         if any(
             owned.entry.weight == "neutral"

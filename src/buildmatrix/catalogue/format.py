@@ -84,7 +84,7 @@ class CondaPackageEntry(CatalogueEntry, frozen=True):
 
 
 class LocalVersion(CatalogueEntry, frozen=True):
-    """A local version (PEP 440) that tells the backend a wheel was built for."""
+    """A local version (PEP 440) that names the backend a wheel was built for."""
 
     #: Regular expression from the start of the local version; a group `toolkit` gives the line.
     pattern: str
@@ -210,7 +210,7 @@ class Host(CatalogueEntry, frozen=True):
     needs: tuple[str, ...] = ()
     #: Kernel modules of the driver; `/sys/module/NAME/version` is the version of one.
     modules: tuple[str, ...] = ()
-    #: Further files that tell it, and a regular expression whose first group it is in them.
+    #: Further files that contain it, and a regular expression whose first group it is in them.
     version_files: tuple[str, ...] = ()
     version: str = r"(\d+(?:\.\d+)+)"
     #: How containers get at it: kinds of CDI devices, and runtimes of the Docker daemon.

@@ -283,7 +283,7 @@ class _Caches:
 
 
 def _searched(inventory: Inventory) -> Iterator[str]:
-    """Folders that loaders, shells and interpreters are told to search."""
+    """Folders that loaders, shells and interpreters are set up to search."""
     for name in _SEARCHED:
         for part in re.split(r"[:; ]", inventory.environment.get(name, "")):
             yield part.strip("/")

@@ -13,7 +13,7 @@ from buildmatrix.errors import UsageError
 
 SCHEMA = "buildmatrix/catalogue/1"
 
-#: What an entry is recognised by, in the words of its table.
+#: What an entry is recognized by, in the words of its table.
 _KEYS = (
     *("names", "pattern", "paths", "formats", "kinds", "architectures", "family", "marks"),
     *("shared", "files", "nodes"),
@@ -83,10 +83,10 @@ def lines(catalogue: Catalogue, backend: str) -> Iterator[str]:
             previous = table
         values = msgspec.to_builtins(item)
         meanings = [str(values[key]) for key in _MEANINGS if values.get(key)]
-        yield f"  {_recognised(table, values)}  [{' '.join(meanings)}]"
+        yield f"  {_recognized(table, values)}  [{' '.join(meanings)}]"
 
 
-def _recognised(table: str, values: dict[str, Any]) -> str:
+def _recognized(table: str, values: dict[str, Any]) -> str:
     key = "name" if table == "static" else next((key for key in _KEYS if values.get(key)), "kinds")
     names = values[key]
     text = names if isinstance(names, str) else " ".join(map(str, names))

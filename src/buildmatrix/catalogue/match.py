@@ -1,6 +1,6 @@
 """Facts of an inventory and entries of the catalogue -> evidence.
 
-No vendor is named in this package: everything that tells one from another stands in the data
+No vendor is named in this package: everything that distinguishes them stands in the data
 files. What a neutral entry covers is no evidence and does not appear.
 """
 

@@ -82,7 +82,7 @@ class Replacement:
 class DistributionMatch:
     """What the catalogue says about one name and version.
 
-    `weight` is `neutral` for what is no evidence of anything; such a match still tells the
+    `weight` is `neutral` for what is no evidence of anything; such a match still names the
     backend that the build is for (`torch 2.9.0+cpu`) and the replacements.
     """
 

@@ -184,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         console.complain("buildmatrix: interrupted")
         code = EXIT_INTERRUPTED
     except _ReaderGone:
-        # The reader went away (`| head`): nobody is left to tell.
+        # The reader went away (`| head`): there is nobody to write to.
         code = 0
     except Exception as error:
         # 1 would say that there are findings: a crash says nothing about the images.
@@ -210,7 +210,7 @@ def _explain_defect(error: Exception, arguments: Sequence[str] | None) -> None:
     reason = printable(str(error))[:_LONGEST_REASON]
     is_verbose = _show_traceback(error, arguments)
     console.complain(
-        f"buildmatrix: stopped by a defect of its own, {type(error).__name__}{where}: {reason}; "
+        f"buildmatrix: internal error, {type(error).__name__}{where}: {reason}; "
         + ("please report it" if is_verbose else "run it again with -v, and please report that")
     )
 

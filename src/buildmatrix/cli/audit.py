@@ -44,15 +44,15 @@ if TYPE_CHECKING:
     "backends",
     multiple=True,
     metavar="NAME",
-    help="Judge for this backend only: rocm, or with its line, cuda12.8.",
+    help="Judge for this backend only: rocm, or with a version, cuda12.8.",
 )
-@option("--python", metavar="VERSION", help="For this Python, 3.12, in place of the target's.")
+@option("--python", metavar="VERSION", help="For this Python, 3.12, instead of the target's.")
 @option("--platform", metavar="NAME", help="For this platform, linux/arm64.")
 @option("--deep", is_flag=True, help="Read whole binaries: complete lists of architectures.")
 @option("--offline", is_flag=True, help="Use caches only.")
 @option("--fix", is_flag=True, help="Try the fixes of what is found, and write those that work.")
 @option("--dry-run", is_flag=True, help="With --fix: show what would be written.")
-@option("--diff", "ref", metavar="REF", help="Show only what is new since this git revision.")
+@option("--diff", "ref", metavar="REF", help="Show only new since this git revision.")
 @vulnerabilities_option
 @cache_option
 @report_options
@@ -97,7 +97,7 @@ def command(
     if dry_run and not fix:
         raise UsageError("--dry-run belongs to --fix; give both, or neither")
     if fix and ref is not None:
-        raise UsageError("--fix and --diff exclude each other: fix first, then compare")
+        raise UsageError("--fix and --diff are mutually exclusive: fix first, then compare")
     pairs = check_formats(formats, output)
     spec = _spec(settings, bool(sources))
     accepted = more_waivers(waivers, [target.id for target in spec.targets] if spec else None)

@@ -26,7 +26,7 @@ def say(text: str, syntax: Syntax = LINES) -> None:
     from buildmatrix.trees.base import reason
 
     try:
-        # Whoever rendered it knows whether colours are wanted; click would take them out of a pipe.
+        # Whoever rendered it knows whether colors are wanted; click would take them out of a pipe.
         click.echo(_safe(text, syntax), nl=not text.endswith("\n"), color=True)
     except BrokenPipeError:
         raise

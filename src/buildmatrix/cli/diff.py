@@ -38,18 +38,22 @@ FORMATS = names(DIFF)
     "--targets",
     "across",
     is_flag=True,
-    help="Compare the targets of the specification with each other, in place of two SOURCEs.",
+    help="Compare the targets of the specification with each other, instead of two SOURCEs.",
 )
 @selection_options
-@option("--backend", metavar="NAME", help="Judge both for it; images and reports may say so.")
-@option("--runtime", metavar="VERSION", help="The backend's line, 12.8 for CUDA.")
-@option("--python", metavar="VERSION", help="Of a lock or requirements: for this Python, 3.12.")
-@option("--layers", is_flag=True, help="Of targets, compare the layers too: exports their images.")
-@option("--deep", is_flag=True, help="Of locks, read whole wheels.")
-@option("--all", "every", is_flag=True, help="List everything, however long.")
+@option(
+    "--backend",
+    metavar="NAME",
+    help="Judge both for this backend; by default what images and reports say.",
+)
+@option("--runtime", metavar="VERSION", help="The backend's version, 12.8 for CUDA.")
+@option("--python", metavar="VERSION", help="For a lock or requirements: this Python, 3.12.")
+@option("--layers", is_flag=True, help="For targets, compare the layers too; exports their images.")
+@option("--deep", is_flag=True, help="For locks, read whole wheels.")
+@option("--all", "every", is_flag=True, help="List everything.")
 @option("--offline", is_flag=True, help="Use caches only.")
 @platform_option
-@option("--no-cache", is_flag=True, help="Read everything again, and remember nothing.")
+@option("--no-cache", is_flag=True, help="Read everything again, and do not use the cache.")
 @formats_option(FORMATS)
 @option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
 @option(

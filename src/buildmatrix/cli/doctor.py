@@ -72,8 +72,8 @@ def _lines(settings: CommandSettings, builder: str | None, offline: bool) -> Ite
 
 
 @click.command("doctor", short_help="Show what this machine can do.")
-@option("--builder", metavar="NAME", help="A buildx builder, to check in place of the daemon's.")
-@option("--offline", is_flag=True, help="Ask no package index.")
+@option("--builder", metavar="NAME", help="A buildx builder to check instead of the daemon's.")
+@option("--offline", is_flag=True, help="Do not contact package indexes.")
 @click.pass_obj
 def command(settings: CommandSettings, /, builder: str | None, offline: bool) -> int:
     """Show what this machine can do, and what to install where it cannot.

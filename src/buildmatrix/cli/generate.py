@@ -15,9 +15,7 @@ from buildmatrix.locks.model import Lock
 
 @click.command("generate", short_help="Write Dockerfiles and docker-bake.json.")
 @selection_options
-@option(
-    "--check", is_flag=True, help="Write nothing; exit 1 when files differ from what they were."
-)
+@option("--check", is_flag=True, help="Write nothing; exit 1 when files are out of date.")
 @option(
     "-o", "--folder", "--output", "output", type=click.Path(path_type=Path), help="Where to write."
 )

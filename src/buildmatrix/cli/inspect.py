@@ -40,11 +40,13 @@ _DRAWN = [name for name in names(DRAWING) if name not in names(INSPECT)]
 @option("--graph", is_flag=True, help="With json: the graph of libraries, as the drawings have it.")
 @option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
 @option("--select", metavar="TARGET", help="Show which device code is of no use to this target.")
-@option("--backend", metavar="NAME", help="For `lock:` and its like: which backend is meant.")
-@option("--deep", is_flag=True, help="For `lock:` and its like: read whole wheels.")
-@option("--offline", is_flag=True, help="For `lock:` and its like: use caches only.")
+@option(
+    "--backend", metavar="NAME", help="For `lock:` and similar sources: which backend is meant."
+)
+@option("--deep", is_flag=True, help="For `lock:` and similar sources: read whole wheels.")
+@option("--offline", is_flag=True, help="For `lock:` and similar sources: use caches only.")
 @platform_option
-@option("--no-cache", is_flag=True, help="Read everything again, and remember nothing.")
+@option("--no-cache", is_flag=True, help="Read everything again, and do not use the cache.")
 @engine_option
 @former_options
 @click.pass_obj

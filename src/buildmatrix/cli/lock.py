@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @click.command("lock", short_help="Resolve one pylock.<id>.toml per target.")
 @selection_options
-@option("--check", is_flag=True, help="Only tell which locks are older than their inputs (exit 1).")
+@option("--check", is_flag=True, help="Only list locks that are older than their inputs (exit 1).")
 @option(
     "--upgrade",
     "upgrades",

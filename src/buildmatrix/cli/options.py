@@ -108,7 +108,7 @@ selection_options = stacked(
         "globs",
         multiple=True,
         metavar="GLOB",
-        help="Targets by identifier; !GLOB leaves out.",
+        help="Targets by identifier; !GLOB excludes.",
     ),
     option("--subset", metavar="NAME", help="A subset that the specification names."),
 )
@@ -126,7 +126,7 @@ GLOBAL_OPTIONS: tuple[tuple[tuple[str, ...], Mapping[str, Any]], ...] = (
 def check_loudness(settings: CommandSettings) -> CommandSettings:
     """Raises `click.UsageError` for settings that contradict each other."""
     if settings.quiet and settings.verbose:
-        raise click.UsageError("--quiet and --verbose exclude each other; give one of them")
+        raise click.UsageError("--quiet and --verbose are mutually exclusive; give one of them")
     return settings
 
 

@@ -40,7 +40,7 @@ report_options = stacked(
     option(
         "--baseline",
         type=click.Path(path_type=Path),
-        help="A report of before (--format json): what it has does not fail.",
+        help="An earlier report (--format json): its findings do not fail.",
     ),
 )
 
@@ -89,7 +89,7 @@ def check_formats(
             pairs.append((choices[0], None))
         elif output is not None:
             raise UsageError(
-                f"-o {output} would stay unwritten: every --format has a file of its own; drop one"
+                f"-o {output} would not be written: every --format has a file of its own; drop one"
             )
     return tuple(pairs)
 

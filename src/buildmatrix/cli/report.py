@@ -46,7 +46,7 @@ def command(
     pairs = check_formats(formats, output)
     accepted, fingerprints = more_waivers(waivers, None), known_findings(baseline)
     if files.count(STDIN) > 1:
-        raise UsageError("- stands for standard input, which can be read once")
+        raise UsageError("- is standard input, which can be read only once")
     report = merge(
         [
             parse(sys.stdin.buffer.read(), "standard input") if path == STDIN else read(path)

@@ -21,7 +21,7 @@ from buildmatrix.text import JSON
     flag_value="",
     default=None,
     metavar="[BACKEND]",
-    help="What the catalogue knows instead: of all backends a line each, of BACKEND everything.",
+    help="What the catalogue knows instead: one line per backend, or everything about BACKEND.",
 )
 @format_option("style", ["table", "json"], "`json` has the page of a rule and the sources, too.")
 @click.pass_obj

@@ -25,14 +25,16 @@ if TYPE_CHECKING:
     from buildmatrix.reports.run.model import FailOn
 
 cache_option = option(
-    "--no-cache", is_flag=True, help="Read everything again, and remember nothing."
+    "--no-cache", is_flag=True, help="Read everything again, and do not use the cache."
 )
 
 
 @click.command("scan", short_help="Read what lies in an image or a folder, and judge it.")
 @click.argument("source")
-@option("--backend", metavar="NAME", help="What it should be for; an image may say so itself.")
-@option("--runtime", metavar="VERSION", default="any", help="The backend's line, 12.8 for CUDA.")
+@option(
+    "--backend", metavar="NAME", help="The backend to judge for; by default what an image says."
+)
+@option("--runtime", metavar="VERSION", default="any", help="The backend's version, 12.8 for CUDA.")
 @platform_option
 @option("--layers", is_flag=True, hidden=True, expose_value=False)
 @cache_option
@@ -60,7 +62,7 @@ def command(
 
     SOURCE is `dir:PATH` (a virtual environment, a site-packages or a root file system),
     `wheel:PATH`, `wheel:URL`, `docker:IMAGE`, `registry:IMAGE`, `tar:FILE` (docker save or an OCI
-    archive) or `oci:LAYOUT`; without a prefix it is recognised, and the interpreter of a virtual
+    archive) or `oci:LAYOUT`; without a prefix it is recognized, and the interpreter of a virtual
     environment stands for it. The name of an image is Docker's where Docker has it, else a
     registry's.
     """

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from buildmatrix.vulnerabilities.advisories import Asking
 
 vulnerabilities_option = option(
-    "--no-vulnerabilities", is_flag=True, help="Ask nobody about known vulnerabilities."
+    "--no-vulnerabilities", is_flag=True, help="Do not check for known vulnerabilities."
 )
 
 

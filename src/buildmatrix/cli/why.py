@@ -26,15 +26,19 @@ if TYPE_CHECKING:
     from buildmatrix.reports.why.model import Answer
 
 index_options = stacked(
-    option("--backend", metavar="NAME", help="For `lock:` and its like: which backend is meant."),
-    option("--select", metavar="TARGET", help="For `lock:` and its like: which target is meant."),
-    option("--deep", is_flag=True, help="For `lock:` and its like: read whole wheels."),
-    option("--offline", is_flag=True, help="For `lock:` and its like: use caches only."),
+    option(
+        "--backend", metavar="NAME", help="For `lock:` and similar sources: which backend is meant."
+    ),
+    option(
+        "--select", metavar="TARGET", help="For `lock:` and similar sources: which target is meant."
+    ),
+    option("--deep", is_flag=True, help="For `lock:` and similar sources: read whole wheels."),
+    option("--offline", is_flag=True, help="For `lock:` and similar sources: use caches only."),
 )
 
 _UNREAD_SYMBOLS = "which symbols make links necessary (--symbols exports the image to read them)"
 
-#: Things that one answer tells in full; `--all` tells more.
+#: Nodes that one answer shows in full; `--all` shows more.
 SUBJECTS, ALL_SUBJECTS = 6, 50
 #: Chains to one thing, with `--all`.
 CHAINS = 200
@@ -54,13 +58,13 @@ CHAINS = 200
 @option(
     "--layers/--no-layers",
     default=None,
-    help="Whether to tell which layer of a target's image brought it, which exports the image, "
+    help="Whether to show which layer of a target's image brought it, which exports the image, "
     "once.  [default: layers]",
 )
 @option("--lock", type=click.Path(path_type=Path), help="The lock that SOURCE was installed from.")
 @index_options
 @platform_option
-@option("--no-cache", is_flag=True, help="Read everything again, and remember nothing.")
+@option("--no-cache", is_flag=True, help="Read everything again, and do not use the cache.")
 @engine_option
 @former_options
 @click.pass_obj

@@ -96,7 +96,7 @@ def _judged(
 
 
 def _both_read(before: Side, after: Side, notes: list[str]) -> tuple[Side, Side]:
-    """The sides without findings that only the layers of an image tell, where one has none read."""
+    """The sides without findings that only the layers of an image show, where one has none read."""
     unread = [side.source for side in (before, after) if side.kind == "image" and not side.layers]
     findings = [
         finding
@@ -132,7 +132,7 @@ def _libraries(before: Side, after: Side, notes: list[str]) -> tuple[LibraryChan
 
 def _lacking(before: Side, after: Side) -> str:
     names = dict.fromkeys(side.source for side in (before, after) if side.libraries is None)
-    return f"{' and '.join(names)} {'tells' if len(names) == 1 else 'tell'}"
+    return f"{' and '.join(names)} {'shows' if len(names) == 1 else 'show'}"
 
 
 def _architectures(

@@ -20,7 +20,7 @@ from buildmatrix.reports.diff.model import (
 #: Names of the first parts of a release (PEP 440), the most important first.
 _STEPS: tuple[Step, ...] = ("major", "minor", "patch")
 
-#: What details begin with that tell of another file.
+#: What details begin with that mean another file.
 _OTHER_FILE = ("other bytes", "another wheel")
 
 _Key = tuple[str, str]

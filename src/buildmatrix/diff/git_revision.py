@@ -62,7 +62,7 @@ def at_revision(root: Path, ref: str, also: Collection[str] = ()) -> Iterator[Re
     no such revision, `UndecidedError` where git cannot read its objects.
     """
     if not ref or ref.startswith("-") or "\0" in ref or "\n" in ref:
-        raise UsageError(f"{ref!r} is no revision; write a branch, a tag or a commit")
+        raise UsageError(f"{ref!r} is not a revision; write a branch, a tag or a commit")
     if shutil.which("git") is None:
         raise ComponentError("git was not found, and --diff needs it; install git.")
     prefix = _prefix(root, ref)
@@ -103,7 +103,7 @@ def _prefix(root: Path, ref: str) -> str:
             f"the repository of {root} belongs to another user, so git does not read it; "
             f"run `git config --global --add safe.directory {root.resolve()}`"
         )
-    raise UsageError(f"{root} is in no git repository, so there is no {ref} to compare with")
+    raise UsageError(f"{root} is not in a git repository, so there is no {ref} to compare with")
 
 
 def _commit(root: Path, ref: str) -> str:
@@ -217,6 +217,6 @@ def _run(root: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     try:
         return git.ask(root, *arguments, seconds=_SECONDS)
     except OSError as error:
-        raise UsageError(f"{root} is no folder that can be entered") from error
+        raise UsageError(f"{root} is not a folder that can be opened") from error
     except subprocess.TimeoutExpired as error:
-        raise UndecidedError(f"git gave no answer within {_SECONDS} seconds.") from error
+        raise UndecidedError(f"git did not answer within {_SECONDS} seconds.") from error

@@ -1,8 +1,9 @@
 """Vendor libraries: which a side holds, of what version, and what changed about them.
 
-No source tells the version of a library in all cases, so the most exact one wins: the version of
+No source gives the version of a library in all cases, so the most exact one wins: the version of
 the vendor's own distribution that ships it, then the longer of the versions in its SONAME and in
-its file's name, then the toolkit that the catalogue gives to the SONAME. What is used is told.
+its file's name, then the toolkit that the catalogue gives to the SONAME. The result says
+which was used.
 """
 
 from __future__ import annotations
@@ -70,11 +71,11 @@ def _library(item: Evidence, soname: str, theirs: Collection[tuple[str | None, s
         (version_of(soname), "soname"),
         (version_of(file), "file name"),
     ]
-    version, told_by = max(versions, key=lambda pair: len(pair[0].split(".")) if pair[0] else 0)
+    version, source = max(versions, key=lambda pair: len(pair[0].split(".")) if pair[0] else 0)
     if (item.distribution, item.backend) in theirs and owner_version:
-        version, told_by = owner_version, "distribution"
+        version, source = owner_version, "distribution"
     elif not version and item.toolkit:
-        version, told_by = item.toolkit, "toolkit"
+        version, source = item.toolkit, "toolkit"
     return Library(
         name=_stem(demangle(soname) or file),
         vendor=item.vendor,
@@ -82,7 +83,7 @@ def _library(item: Evidence, soname: str, theirs: Collection[tuple[str | None, s
         role=item.role,
         path=item.path,
         version=version,
-        version_of=told_by if version else "",
+        version_of=source if version else "",
         major=(version_of(soname) or version_of(file)).partition(".")[0],
         toolkit=item.toolkit or "",
         distribution=owner,
@@ -115,7 +116,7 @@ def _by_key(copies: Iterable[Library]) -> Mapping[_Key, list[Library]]:
 
 
 def _compared(key: _Key, old: Sequence[Library], new: Sequence[Library]) -> LibraryChange | None:
-    # Copies are told apart by version and owner; where a file lies may differ with the Python.
+    # Copies are distinguished by version and owner; where a file lies may differ with the Python.
     copies = [
         Counter((library.version, library.distribution) for library in side) for side in (old, new)
     ]

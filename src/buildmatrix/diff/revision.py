@@ -108,7 +108,7 @@ def _before(session: Session, ref: str, revision: Revision) -> Before:
         if Path(parsed.name).is_absolute():
             notes.append(f"{parsed.name} is not in this repository: it is the same on both sides")
         elif not (revision.folder / parsed.name).exists():
-            notes.append(f"{parsed.name} is not there at {ref}: everything in it is new")
+            notes.append(f"{parsed.name} does not exist at {ref}: everything in it is new")
     spec = now.spec
     if spec is not None:
         spec, note = _spec_at(session, spec, ref, revision, bool(sources))
@@ -128,14 +128,14 @@ def _spec_at(
     if not path.is_file():
         return (
             instead,
-            "" if has_sources else f"{spec.path} is not there at {ref}: all of it is new",
+            "" if has_sources else f"{spec.path} does not exist at {ref}: all of it is new",
         )
     try:
         return session.load(path), ""
     except BuildmatrixError as error:
         first = error.message.splitlines()[0].removeprefix(f"{path}:")
         consequence = (
-            "today's is taken for both sides" if has_sources else "everything counts as new"
+            "the current one is used for both sides" if has_sources else "everything counts as new"
         )
         return instead, f"{spec.path} at {ref} is wrong ({first.strip()}): {consequence}"
 
@@ -163,7 +163,7 @@ def _compared(
         was = old_targets.get(target.id)
         if was is not None and was.error is not None:
             notes.append(
-                f"{target.id} could not be looked at as it was at {ref}, so all of it counts as "
+                f"{target.id} could not be audited as it was at {ref}, so all of it counts as "
                 f"new: {was.error.splitlines()[0]}"
             )
         notes += _pythons(ref, old_locks.get(target.id), locks.get(target.id))
@@ -193,7 +193,7 @@ def _compared(
         if result.id not in {target.id for target in report.targets}
     ]
     if gone:
-        notes.append(f"no target any more: {listing(gone, _NAMED)}")
+        notes.append(f"targets that no longer exist: {listing(gone, _NAMED)}")
     old_findings = {(finding.target, finding.fingerprint) for finding in old.findings}
     ids = {result.id for result in report.targets}
     new += [
@@ -203,12 +203,12 @@ def _compared(
     ]
     unread = {(item.path, item.why) for item in old.unread}
     for path in sorted({path for path, _ in unread}):
-        notes.append(f"{path} could not be read at {ref}: what it held then is not known")
+        notes.append(f"{path} could not be read at {ref}: its contents then are not known")
     kept = {id(finding) for finding in new}
     findings = tuple(finding for finding in report.findings if id(finding) in kept)
     return replace(
         report,
-        subject=f"{report.subject}, what is new since {ref}",
+        subject=f"{report.subject}, new since {ref}",
         findings=findings,
         distributions=tuple(_changed_verdicts(report.distributions, differences)),
         unread=tuple(item for item in report.unread if (item.path, item.why) not in unread),
@@ -233,7 +233,7 @@ def _pythons(ref: str, then: Resolved | None, now: Resolved | None) -> Iterator[
     if then is None or now is None or then.target.python == now.target.python:
         return
     yield (
-        f"{now.target.id} is looked at with Python {now.target.python}, and at {ref} with "
+        f"{now.target.id} is audited with Python {now.target.python}, and at {ref} with "
         f"{then.target.python}: some versions differ for that alone"
     )
 

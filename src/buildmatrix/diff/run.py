@@ -28,11 +28,11 @@ def compared(before: Side, after: Side) -> Comparison:
 
 
 def check_kinds(before: tuple[str, bool | None], after: tuple[str, bool | None]) -> None:
-    """Raise `UsageError` for one wheel and a set; None stands for what only reading tells."""
+    """Raise `UsageError` for one wheel and a set; None stands for what only reading shows."""
     if None not in (before[1], after[1]) and before[1] != after[1]:
         wheel, set_ = (before, after) if before[1] else (after, before)
         raise UsageError(
-            f"{wheel[0]} is one wheel and {set_[0]} is a set of distributions, so all else would "
+            f"{wheel[0]} is one wheel and {set_[0]} is a set of distributions, so everything would "
             "count as a difference; compare two wheels, or two sets"
         )
 

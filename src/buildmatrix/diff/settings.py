@@ -1,4 +1,4 @@
-"""What both sides of a comparison are read with, and what facts alone tell of a side."""
+"""What both sides of a comparison are read with, and what facts alone say of a side."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class DiffSettings:
 
 
 def with_facts(side: Side, inventory: Inventory, seen: Sequence[Evidence]) -> Side:
-    """`side` with everything that its files tell."""
+    """`side` with everything that its files say."""
     bytes_of: dict[tuple[str, str], int] = {}
     for share in shares(seen):
         key = share.vendor, share.backend

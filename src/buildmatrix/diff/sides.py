@@ -15,7 +15,7 @@ from buildmatrix.rules.model import Verdict
 
 
 def with_inventory(side: Side, inventory: Inventory, evidence: Iterable[Evidence]) -> Side:
-    """`side` with everything that the facts of a tree tell."""
+    """`side` with everything that the facts of a tree say."""
     seen = tuple(evidence)
     return replace(
         side,
@@ -81,7 +81,7 @@ def held_of_verdicts(verdicts: Iterable[Verdict]) -> tuple[HeldDistribution, ...
 
 
 def architectures_of(verdicts: Iterable[Verdict]) -> Mapping[tuple[str, str], frozenset[str]]:
-    """Distribution and vendor → architectures, which is all that a report tells of them."""
+    """Distribution and vendor → architectures, which is all that a report says of them."""
     by_key: dict[tuple[str, str], frozenset[str]] = {}
     for verdict in verdicts:
         for vendor, names in verdict.architectures.items():
@@ -91,7 +91,7 @@ def architectures_of(verdicts: Iterable[Verdict]) -> Mapping[tuple[str, str], fr
 
 
 def partial_of(verdicts: Iterable[Verdict]) -> frozenset[str]:
-    """Distributions that an audit judged by a part of their files."""
+    """Distributions that an audit judged by part of their files."""
     return frozenset(verdict.name for verdict in verdicts if verdict.depth not in (None, "whole"))
 
 

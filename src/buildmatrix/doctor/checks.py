@@ -1,4 +1,4 @@
-"""What was seen of a machine → what a person is told, and what to do about it."""
+"""What was seen of a machine → what a person reads, and what to do about it."""
 
 from __future__ import annotations
 
@@ -55,13 +55,15 @@ def _troubles(seen: MachineFacts, host: Host) -> Iterator[str]:
         if seen.driver is not None and host.pci_vendor is None:
             yield (
                 f"The driver is loaded, and there is no {wanted}: it makes them when a device is "
-                "found; in a container they have to be handed in."
+                "found; in a container they have to be passed in."
             )
         for kind, file in seen.cdi.items():
-            yield f"{file} offers {kind} to containers, and there is no {wanted}: make it again."
+            yield (
+                f"{file} offers {kind} to containers, and there is no {wanted}: generate it again."
+            )
         return
     if seen.missing:
-        yield f"{_listed(seen.missing)} not there: programs cannot open a device without."
+        yield f"{_listed(seen.missing)} missing: programs cannot open a device without it."
     if seen.closed:
         groups = sorted({number for number in seen.closed.values() if number is not None})
         numbers = " ".join(map(str, groups))
@@ -80,7 +82,7 @@ def _access(seen: MachineFacts, host: Host) -> str:
         *(f"CDI {kind}" for kind in host.cdi),
         *(f"Docker runtime {n}" for n in host.runtimes),
     ]
-    return f"nothing hands them to containers ({', '.join(wanted)})" if wanted else ""
+    return f"nothing makes them available to containers ({', '.join(wanted)})" if wanted else ""
 
 
 def _count(nodes: Sequence[str]) -> str:

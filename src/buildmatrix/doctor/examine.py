@@ -125,8 +125,8 @@ def device_lines(
     for backend in sorted(set(wanted) - described):
         if catalogue.backends[backend].vendor is not None:
             text = (
-                "not looked for: the catalogue does not say how its devices show; a data file can "
-                "say it in [[hosts]]"
+                "not looked for: the catalogue does not say how to detect its devices; a data "
+                "file can do so in [[hosts]]"
             )
             yield DoctorLine("none", f"devices {backend}", text)
     if silent:

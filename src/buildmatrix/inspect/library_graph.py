@@ -35,7 +35,7 @@ class _BoxNodes:
 
 
 def of_libraries(source: str, graph: Graph, evidence: Iterable[Evidence] = ()) -> Drawing:
-    """The picture of a whole tree; `evidence` tells which files and names are a vendor's."""
+    """The picture of a whole tree; `evidence` says which files and names are a vendor's."""
     grouping = _Grouping(graph, evidence)
     groups: dict[str, _BoxNodes] = {}
     for node in graph.nodes.values():
@@ -74,7 +74,7 @@ def of_libraries(source: str, graph: Graph, evidence: Iterable[Evidence] = ()) -
 def _merged(
     boxes: list[Box], arrows: list[Arrow], groups: Mapping[str, _BoxNodes]
 ) -> tuple[list[Box], list[Arrow]]:
-    """Boxes that are alike are one: same neighbours, and no code of a vendor.
+    """Boxes that are alike are one: same neighbors, and no code of a vendor.
 
     First names that no file has, which makes more distributions alike.
     """

@@ -1,4 +1,4 @@
-"""One file → everything that is told of it. Reads as a scan does, and judges nothing."""
+"""One file → everything that `inspect` says of it. Reads as a scan does, and judges nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def inspect(
     if not path.exists():
         raise UsageError(f"there is no {path}")
     if not path.is_file():
-        raise UsageError(f"{path} is no file; `buildmatrix scan` reads folders")
+        raise UsageError(f"{path} is not a file; `buildmatrix scan` reads folders")
     try:
         if path.suffix == ".whl":
             return _wheel(path, catalogue, cache, machines)
@@ -77,8 +77,8 @@ def _file(path: Path, catalogue: Catalogue) -> Inspection:
     facts = inventory.binaries or inventory.artefacts or inventory.containers or inventory.unread
     if not facts:
         raise UsageError(
-            f"{path} is no ELF object, no file of device code, no archive of such and no wheel; "
-            "nothing to inspect"
+            f"{path} is not an ELF object, a file of device code, an archive of these, or a wheel; "
+            "there is nothing to inspect"
         )
     unread = list(inventory.unread)
     symbols: tuple[Imports, ...] = ()
@@ -140,7 +140,7 @@ def _wheel(
 def inspect_tree(
     name: str, inventory: Inventory, catalogue: Catalogue, machines: Machines | None = None
 ) -> Inspection:
-    """What an image or a folder holds; files are added up and not told one by one."""
+    """What an image or a folder holds; files are added up and not listed one by one."""
     items = evidence(inventory, catalogue)
     return Inspection(
         path=readable(name),

@@ -24,7 +24,7 @@ def shares(evidence: Iterable[Evidence]) -> tuple[Share, ...]:
         (item for item in evidence if item.kind in order and item.role != PACKAGE_ROLE),
         key=lambda item: order[item.kind],
     ):
-        # What was linked in statically has no size of its own: it is told beside the rest.
+        # What was linked in statically has no size of its own: it is listed beside the rest.
         role = item.role
         if item.kind != "static":
             role = homes.setdefault((item.vendor, item.path), role)

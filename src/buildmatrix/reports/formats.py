@@ -65,8 +65,8 @@ def _function(name: str) -> Callable[..., Any]:
 _WHOLE, _BY_LINE = "run.shown:whole", "run.shown:by_line"
 _JSON = "json_form:render"
 
-#: Of a `reports.run.model.Report`; the first of each kind is what a command writes unless told
-#: otherwise.
+#: Of a `reports.run.model.Report`; the first of each kind is what a command writes by
+#: default.
 RUN = (
     Format("table", "run.table:render", STYLED, _TERMINAL, _BY_LINE),
     Format("json", _JSON, JSON, (), _WHOLE),

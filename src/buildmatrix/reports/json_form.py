@@ -54,7 +54,7 @@ def dumps(value: Json) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Data classes as plain values. Seconds are told to the millisecond."""
+    """Data classes as plain values. Seconds are rounded to milliseconds."""
     # Most values are texts, and what follows asks much of each.
     if value is None or isinstance(value, str | int):
         return value

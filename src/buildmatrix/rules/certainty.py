@@ -49,7 +49,7 @@ class Unopened:
     coded: int = 0
     #: Read in part in any other way: nothing that weighs much can be left, but names can.
     cut: int = 0
-    #: All of its binaries, as far as names tell.
+    #: All of its binaries, as far as names show.
     binaries: int = 0
     #: Read in part, and not what they link, where that may well be a foreign library.
     unlinked: int = 0
@@ -59,7 +59,7 @@ class Unopened:
     #: The most bytes of one binary that may be device code: what was not opened of it, or its data
     #: that was not reached.
     largest: int = 0
-    #: The same of those where some device code showed: a look ends there, and only all bytes tell.
+    #: The same of those where some device code showed: a look ends there, and only all bytes say.
     behind: int = 0
     #: Python files that were not read and that an import may run: what it loads is not known.
     python: int = 0
@@ -226,8 +226,8 @@ def what_stays_open(left: Unopened, gain: Gain | None, cost: int) -> str | None:
     consequence = {
         "verdict": ", so the verdict may change",
         "amount": ", so the verdict may change",
-        "trace": ", so names of libraries that it loads when asked to may be missing",
-        "evidence": ", so what it holds is not known",
+        "trace": ", so names of libraries that it loads on demand may be missing",
+        "evidence": ", so its contents are not known",
         "detail": ", so architectures may be incomplete",
         None: "",
     }[gain]

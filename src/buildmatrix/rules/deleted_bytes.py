@@ -75,8 +75,8 @@ def _fix(image: ImageSubject, *, is_base: bool) -> Fix:
     if is_base:
         return Fix(
             "base",
-            f"take another `base` under [backend.{image.backend}]; no step of your own can take "
-            "these bytes out",
+            f"take another `base` under [backend.{image.backend}]; no step of your own can remove "
+            "these bytes",
         )
     return Fix(
         "rebuild",
@@ -136,5 +136,5 @@ def _foreign(image: ImageSubject, buried: Buried) -> tuple[Evidence, ...]:
                     )
                 )
     foreign = [item for item in evidence if image.is_foreign(item)]
-    # Groups that hold several vendors' files are told of as the first one's: its files are largest.
+    # Of groups with files of several vendors the first vendor counts: its files are the largest.
     return tuple(item for item in foreign if item.vendor == foreign[0].vendor)

@@ -1,4 +1,4 @@
-"""BM205: a distribution is there twice, and only one of the copies is ever imported."""
+"""BM205: a distribution is installed twice, and only one of the copies is ever imported."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ def _shadowed(
     if len(folders) == 1:
         message = (
             f"{first.name} is recorded as {' and '.join(copy.version for copy in copies)} in "
-            f"{folders.pop()}: one was unpacked over the other, and which files are whose is open"
+            f"{folders.pop()}: one was unpacked over the other, and it is unclear which files "
+            "belong to which"
         )
     else:
         interpreter = "an interpreter" if path is None else path.interpreter

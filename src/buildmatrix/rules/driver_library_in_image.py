@@ -36,7 +36,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
             "or it does not fit the kernel's half",
             fix=Fix(
                 "remove",
-                f"delete {path} in the step that brings it, or take out what installs it",
+                f"delete {path} in the step that brings it, or remove what installs it",
                 accept("BM202", path=path),
             ),
         )

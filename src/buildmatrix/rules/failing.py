@@ -73,9 +73,9 @@ def _links(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> Iterator
 
 
 def _link(tree: TreeView, evidence: Evidence, kind: Literal["link", "plugin"]) -> Failure:
-    where = "nowhere in the tree"
+    where = "not in the tree"
     if tree.is_other_line(evidence.detail):
-        where = f"not of {title(tree.backend, tree.catalogue)} {tree.line}, and nothing brings it"
+        where = f"not of {title(tree.backend, tree.catalogue)} {tree.line}, and nothing provides it"
     return Failure(
         kind,
         evidence.path,
@@ -128,7 +128,7 @@ def _loads(
                 place,
                 first.detail,
                 first.vendor,
-                f"its import loads {first.detail} ({place}), which is nowhere",
+                f"its import loads {first.detail} ({place}), which is missing",
                 tuple(tried),
             )
 
@@ -157,7 +157,7 @@ def _calls(
             used.place,
             used.statement.module,
             used.match.vendor or "",
-            f"its import calls {used.statement.module} ({used.place}), and nothing brings the "
+            f"its import calls {used.statement.module} ({used.place}), and nothing provides the "
             f"libraries of {name}",
         )
 

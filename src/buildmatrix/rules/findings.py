@@ -69,7 +69,7 @@ def run_finding(
 ) -> Finding:
     """A finding of rule `code` about a file of the project, which belongs to no target.
 
-    `place` is where in the file, by default its path; `identity` what the finding is told apart by.
+    `place` is where in the file, by default its path; `identity` what distinguishes the finding.
     """
     rule = BY_CODE[code]
     return Finding(

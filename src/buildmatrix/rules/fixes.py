@@ -75,8 +75,8 @@ def release_fix(subject: Subject, name: str, missing: Gap) -> Fix:
     if missing.nearest is None:
         return Fix(
             "pin",
-            f"no release of {name} is known to have a build for {subject.target.id}: take another "
-            "runtime, or take it out of the requirements",
+            f"no release of {name} is known to have a build for {subject.target.id}: use another "
+            "runtime, or remove it from the requirements",
         )
     nearest = missing.nearest
     where = f"[backend.{subject.backend}]"
@@ -186,7 +186,7 @@ def _replace(
 ) -> Fix:
     target = order.target or ""
     text, patch = _entry(subject, f"replace = {{ {name} = {quoted(target)} }}")
-    alternative = "" if subject.target.project else f"ask for {target} in place of {name}, or "
+    alternative = "" if subject.target.project else f"ask for {target} instead of {name}, or "
     changes = (SpecChange("replace", name, target), *instead)
     return Fix("replace", alternative + text + _aside(order), patch, changes)
 
@@ -206,17 +206,17 @@ def _accept(subject: Subject, name: str, rule: str, note: str | None) -> Fix:
         else f"no build of {name} for {subject.backend} is known{reason}"
     )
     if rule == "BM301" and not shared:
-        # What it links is decided when it is built; only a build tells whether that works.
+        # What it links is decided when it is built; only a build shows whether that works.
         text, entry = _entry(subject, f"no-binary = [{quoted(name)}]")
         return Fix(
             "rebuild",
             f"{why}: build it from source, where its project can be built for {subject.backend} "
-            f"({text}); else take it out of the requirements",
+            f"({text}); else remove it from the requirements",
             entry,
         )
     return Fix(
         "waive",
-        f"{why}: take {_asked_for(subject, name)} out of the requirements, or accept it with a "
+        f"{why}: remove {_asked_for(subject, name)} from the requirements, or accept it with a "
         "[[waive]]",
         accept(rule, distribution=name),
     )

@@ -29,7 +29,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
 
 
 def _named(architectures: list[str], in_part: bool) -> str:
-    """The architectures; where files were read in part, with what would tell the others."""
+    """The architectures; where files were read in part, with what would show the others."""
     if not in_part:
         return f" ({listing(architectures)})" if architectures else ""
     named = f"{listing(architectures, 12)}; " if architectures else ""

@@ -24,7 +24,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
             "BM602",
             image,
             f"the image sets {listing(item.detail for item in owned.items)}: variables of "
-            f"{owned.title(image)}, which tell container runtimes and "
+            f"{owned.title(image)}, which signal to container runtimes and "
             f"programs that this is not a {image.backend} image",
             vendor=owned.vendor,
             evidence=owned.items,

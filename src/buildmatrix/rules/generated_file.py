@@ -13,7 +13,7 @@ def check(paths: Iterable[str]) -> tuple[Finding, ...]:
     return tuple(
         run_finding(
             "BM903",
-            f"{path} in git is not what the specification and the locks give",
+            f"{path} in git differs from what the specification and the locks generate",
             path=path,
             fix=Fix("rebuild", "run `buildmatrix generate`, and commit what it writes"),
         )

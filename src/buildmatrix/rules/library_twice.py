@@ -43,7 +43,8 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         "BM304",
         image,
         f"{count(len(twice), 'library').replace('librarys', 'libraries')} of "
-        f"{title(image.backend, image.catalogue)} are there twice: {size(total(below))} from the "
+        f"{title(image.backend, image.catalogue)} are in the image twice: {size(total(below))} "
+        "from the "
         f"base image ({listing(item.path for item in below)}) and {size(total(above))} from "
         f"{owners}; a process loads one of each, so {size(wasted_bytes)} are wasted",
         vendor=below[0].vendor,
@@ -52,7 +53,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         chain=tuple(filter(None, (image.target.base.final, below[0].path, above[0].path))),
         fix=Fix(
             "base",
-            "take a base image without the toolkit's libraries (the `base` flavour, or a plain "
+            "take a base image without the toolkit's libraries (the `base` flavor, or a plain "
             "Python image): the wheels bring what they need",
         ),
     )

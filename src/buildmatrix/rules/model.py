@@ -42,7 +42,7 @@ class SpecChange:
 
     #: `torch` routes the torch family; the others are about the distribution `name`.
     key: Literal["replace", "drop", "torch", "no-binary"]
-    #: Normalised name; `torch` for the family.
+    #: Normalized name; `torch` for the family.
     name: str
     #: The twin for `replace`, the route for `torch`; empty for the others.
     value: str = ""

@@ -57,7 +57,7 @@ def _failed(subject: Subject, failed: list[tuple[Present, Unchecked]], service: 
         f"{outcome} be checked for known vulnerabilities by {service}: {reasons}",
         fix=Fix(
             "waive",
-            "run again when the service answers, name another one in [policy.vulnerabilities], or "
-            "say with --no-vulnerabilities that nobody asks",
+            "run again when the service answers, configure another one in "
+            "[policy.vulnerabilities], or skip the check with --no-vulnerabilities",
         ),
     )

@@ -28,6 +28,6 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         + (f"; the largest distributions are {shown}" if shown else ""),
         fix=Fix(
             "remove",
-            f"take out what is not needed, or raise `max-size` under [policy] for {image.backend}",
+            f"remove what is not needed, or raise `max-size` under [policy] for {image.backend}",
         ),
     )

@@ -32,14 +32,14 @@ def check(wheels: Wheels) -> Iterator[Finding]:
         is_own = package is not None and _is_own(package)
         is_built = package is not None and not package.unknown and _is_built(package)
         holds = (
-            "what it holds is known when it was built" if is_built else "what it holds is not known"
+            "its contents are known only after it is built"
+            if is_built
+            else "its contents are not known"
         )
         is_told = name in wheels.askers or (
             package is not None and is_own and _is_read(package, wheels.askers)
         )
-        requires = (
-            "" if is_told else "; nobody knows yet what it requires, and none of that is in here"
-        )
+        requires = "" if is_told else "; what it requires is not known yet, and is not judged here"
         advice = (
             f"ask for a version of {name} that has a wheel for this target, or look at the image "
             "with `buildmatrix scan`"

@@ -24,7 +24,7 @@ def check(wheels: Wheels) -> Iterator[Finding]:
     yield finding(
         "BM106",
         wheels,
-        f"the lock {fits} its inputs, and what is installed is what it says: {wheels.stale}",
+        f"the lock {fits} its inputs, and the lock decides what is installed: {wheels.stale}",
         severity=None if wheels.stale.is_proven else "warning",
         path=wheels.target.lock or path,
         chain=(wheels.target.lock or path,),
@@ -52,7 +52,7 @@ def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         alike.setdefault(key, []).append(item)
     for first, *others in alike.values():
         also = tuple(other.target for other in others)
-        more = f"; so it is for {listing(also)}" if also else ""
+        more = f"; the same holds for {listing(also)}" if also else ""
         kept.append(replace(first, message=first.message + more, also=also))
     return tuple(kept)
 

@@ -39,7 +39,8 @@ def check(image: ImageSubject) -> Iterator[Finding]:
     yield finding(
         "BM303",
         image,
-        f"{title(image.backend, image.catalogue)} lines {' and '.join(lines)} lie side by side: "
+        f"{title(image.backend, image.catalogue)} lines {' and '.join(lines)} are in the image "
+        "side by side: "
         f"{listing(item.path for item in odd)} beside line {expected}; a process that loads both "
         "crashes or computes on the wrong device",
         severity="warning" if _is_private(first) else "error",

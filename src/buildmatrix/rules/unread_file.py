@@ -34,7 +34,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
 def _advice(path: str) -> str:
     if path.endswith(".whl") and "/" not in path:
         # A wheel of a lock: the reason is with the index, and not with the file.
-        return "mend the reason, and audit again: nothing is known of what it holds"
+        return "remove the cause, and audit again: nothing is known of what it holds"
     if _PLACE.search(path):
-        return "look at what is meant there; if it is harmless, accept it with a [[waive]]"
+        return "look at what that line requires; if it is harmless, accept it with a [[waive]]"
     return "find out what the file is; if it is harmless, accept it with a [[waive]]"

@@ -45,8 +45,8 @@ def _finding(image: ImageSubject, owner: str | None, missing: list[Needed]) -> F
     return finding(
         "BM302",
         image,
-        f"{holder(owner)} links {listing(needed.name for needed in missing)}, which exists nowhere "
-        f"in {image.noun} and is not given by the host: {first.binary} cannot be loaded"
+        f"{holder(owner)} links {listing(needed.name for needed in missing)}, which is not in "
+        f"{image.noun} and is not provided by the host: {first.binary} cannot be loaded"
         f"{_use(image, first)}{_lines(image, first)}",
         severity=severity,
         owner=owner,

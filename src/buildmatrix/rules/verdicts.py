@@ -165,13 +165,15 @@ def _driver(evidence: Sequence[Evidence]) -> _Judgement | None:
         for item in evidence
         if item.where == "host" and item.kind in ("bundled", "tool") and item.weight == "strong"
     ]
-    return ("bloat", f"it ships {listing(shipped)}, which the host must give") if shipped else None
+    return (
+        ("bloat", f"it ships {listing(shipped)}, which the host must provide") if shipped else None
+    )
 
 
 def _bloat(tree: TreeView, match: DistributionMatch | None, foreign: _Foreign) -> _Judgement | None:
     if foreign.belongs and match is not None and match.needs_device:
         backend = title(match.backend, tree.catalogue)
-        return "broken", f"all that it is for needs a device of {backend}"
+        return "broken", f"it is of use only with a device of {backend}"
     if foreign.belongs:
         return "bloat", f"it belongs to {title(foreign.belongs[0].backend, tree.catalogue)}"
     if foreign.weight > tree.policy.bloat_threshold:
@@ -205,8 +207,8 @@ def _lacking(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> _Judge
         return None
     names = listing(item.detail for item in lost)
     return "optional", (
-        f"it goes on without {names}, of another line of {title(tree.backend, tree.catalogue)}, "
-        f"which {lost[0].path} links and nothing brings"
+        f"it works without {names}, of another line of {title(tree.backend, tree.catalogue)}, "
+        f"which {lost[0].path} links and nothing provides"
     )
 
 
@@ -264,7 +266,7 @@ def _own(tree: TreeView, match: DistributionMatch | None) -> _Judgement | None:
     if not tree.is_foreign(match):
         return "ok", f"it is made for {title(match.backend, tree.catalogue)}"
     if tree.backend in match.tolerated_in:
-        return "ok", f"packages for {tree.backend} bring it"
+        return "ok", f"packages for {tree.backend} require it"
     return None
 
 

@@ -112,7 +112,7 @@ def _stale(
                 "warning",
                 f"the waiver for {waiver.rule} ran out on {waiver.expires.isoformat()}, and what "
                 f"it covered is still there; {waiver.owner} accepted it: {waiver.reason}",
-                "mend what it covers, or give it a new `expires`",
+                "fix what it covers, or give it a new `expires`",
             )
         elif not used and any(not waiver.select or matches_any(waiver.select, t) for t in judged):
             yield _finding(

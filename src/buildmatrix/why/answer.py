@@ -10,7 +10,7 @@ from buildmatrix.why.chains import Chains, Ways
 
 #: Nodes of one answer that chains are looked for: a pattern may mean thousands.
 MOST_SUBJECTS = 200
-#: Others that link or open one node, that are told by name.
+#: Others that link or open one node, that are listed by name.
 MOST_ASKERS = 1000
 
 
@@ -36,7 +36,7 @@ def answer(
 
 
 def _each_first(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """`nodes` with one of each sort and distribution first: thirty copies are told by one."""
+    """`nodes` with one of each sort and distribution first: one stands for thirty copies."""
     first: dict[tuple[str, str | None, str], Node] = {}
     for node in nodes:
         first.setdefault((node.kind, node.owner, node.embedded.name if node.embedded else ""), node)

@@ -58,7 +58,7 @@ def kept(
 ) -> T:
     """What `store` keeps of a `kind`, or what `make` returns, which is then kept.
 
-    `files` are those that it is made from and that are known before; `make` tells the others.
+    `files` are those that it is made from and that are known before; `make` returns the others.
     What `fits` refuses is made anew.
     """
     before = tuple(files)

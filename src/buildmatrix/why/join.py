@@ -18,7 +18,7 @@ from buildmatrix.why.files import files, library_id
 from buildmatrix.why.packages import imports, packages
 
 #: What is said of a library that no image should have.
-OF_THE_HOST = "a part of the host's driver, which the container runtime brings in"
+OF_THE_HOST = "a part of the host's driver, which the container runtime mounts"
 _PYTHON = re.compile(r"python(3\.\d+)")
 
 

@@ -103,7 +103,7 @@ def from_report(path: Path, data_files: Sequence[Path] = ()) -> SourceGraph:
     graph, items = from_findings(report.findings)
     names = ", ".join(target.id for target in report.targets)
     if len(report.targets) > 1:
-        note = f"the report is about {names}: what is told is in one of them or more"
+        note = f"the report is about {names}: what is shown is in one of them or more"
         graph = replace(graph, notes=(*graph.notes, note))
     source = f"report:{path} ({report.subject})"
     return SourceGraph(source, graph, items, vendors(load(tuple(data_files))), report.unread)

@@ -62,7 +62,7 @@ def packages(
                 "distribution",
                 f"{package.name} {package.version}".rstrip(),
                 names=(package.name,),
-                text="not installed: only the lock has it" if installed else "",
+                text="not installed: it is only in the lock" if installed else "",
             )
         elif child.label != f"{package.name} {package.version}":
             notes.append(
@@ -110,8 +110,8 @@ def _installed(
     if not item.has_record:
         package = None if item.path in packaged else _system_package(item, system)
         if package is not None:
-            how.append(f"as it seems the system's package {package.name} {package.version}")
-        how.append("has no RECORD: which files are its own is not known")
+            how.append(f"apparently the system's package {package.name} {package.version}")
+        how.append("has no RECORD, so its files are not known")
     return Node(
         node_id(item.name),
         "distribution",

@@ -36,7 +36,7 @@ _ORDER = ("file", "library", "embedded", "distribution", "python", "line")
 
 
 def ask(graph: Graph, text: str, evidence: Iterable[Evidence], words: Vendors) -> Question:
-    """The nodes that `text` means; what is a backend's or a vendor's is told by `evidence`."""
+    """The nodes that `text` means; what is a backend's or a vendor's follows from `evidence`."""
     word = text.strip()
     owner = words.get(word.lower())
     if owner is not None:
@@ -86,7 +86,7 @@ def _theirs(graph: Graph, evidence: Iterable[Evidence], backends: tuple[str, ...
         elif item.kind == "declared" and item.distribution is not None:
             yield node_id(item.distribution.partition("==")[0])
         elif item.kind in ("needed", "dlopen", "python-dlopen"):
-            # Where the name leads to a file, that file is told of as bundled.
+            # Where the name leads to a file, that file is evidence itself (`bundled`).
             yield library_id(item.detail.rpartition("/")[2])
 
 
@@ -131,7 +131,7 @@ def _named(word: str, node: Node) -> bool:
 
 
 def distribution_glob(word: str) -> str:
-    """`word` as a normalised name (PEP 503), its wildcards kept."""
+    """`word` as a normalized name (PEP 503), its wildcards kept."""
     return "".join(
         part if _GLOB.search(part) else distribution_name(part)
         for part in re.split(r"(\*|\?|\[[^\]]*\])", word)

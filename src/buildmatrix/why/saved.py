@@ -1,6 +1,6 @@
 """Findings → graph: what a saved report still says of an image that is gone.
 
-A report tells what rules found, with evidence and chains. What no rule objected to is not in it,
+A report says what rules found, with evidence and chains. What no rule objected to is not in it,
 and neither are search rules, symbols and layers.
 """
 
@@ -18,7 +18,7 @@ from buildmatrix.why.files import file_id, library_id
 
 #: What every answer from a report has to say.
 NOTE = (
-    "a report tells what rules found: what no rule objected to, by which rule the loader finds a "
+    "a report says what rules found: what no rule objected to, by which rule the loader finds a "
     "file, its symbols and its layer are not in it"
 )
 _LINE = re.compile(r"\S.*:\d+")
@@ -62,7 +62,7 @@ class _FindingGraphBuilder:
         return Graph(dict(self._nodes), edges, roots, is_partial=True, notes=(NOTE,))
 
     def chain(self, parts: Iterable[str]) -> None:
-        """The steps down to the last distribution; evidence tells what follows."""
+        """The steps down to the last distribution; evidence says what follows."""
         before: Node | None = None
         for part in parts:
             if before is None and _LINE.fullmatch(part) and "/lib" not in part:

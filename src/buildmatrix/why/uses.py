@@ -19,7 +19,7 @@ MOST_SYMBOLS = 1000
 #: Links of one answer, beside those of its shortest chains, that are looked at: the largest
 #: libraries have a hundred thousand symbols.
 MOST_OTHERS = 8
-#: The same for an answer that tells everything.
+#: The same for an answer with everything.
 ALL_OTHERS = 200
 
 
@@ -27,7 +27,7 @@ def with_symbols(answer: Answer, open_tree: OpenTree, *, every: bool = False) ->
     """`answer`, with the symbols that make links to its libraries necessary.
 
     Looked at is the last link of each shortest chain; then other links to the same libraries, and
-    with `every` more of them. What cannot be read is told as such.
+    with `every` more of them. What cannot be read is said.
     """
     try:
         with open_tree() as tree:
@@ -114,7 +114,7 @@ class _SymbolReader:
         is_there = library.kind == "file"
         offered = self._symbols(library.id) if is_there else None
         if imported is None or (is_there and offered is None):
-            return Use(binary, edge.text, unread="one of the two is no ELF object any more")
+            return Use(binary, edge.text, unread="one of the two is not an ELF object any more")
         defined = self._names(library.id, offered) if offered is not None else frozenset[str]()
         names = {
             undefined.name

@@ -109,7 +109,7 @@ def test_what_the_users_own_folder_requires_is_known_where_its_project_says_it(
     for packages, is_known in (([own], False), ([own, asked], True)):
         locked.packages = packages
         (one,) = locked.audit("cpu").findings
-        assert ("nobody knows yet what it requires" in one.message) != is_known
+        assert ("what it requires is not known yet" in one.message) != is_known
 
 
 @pytest.mark.parametrize("source", [".", "packages/demo", "file", "this workspace"])

@@ -109,7 +109,7 @@ def test_a_waiver_that_ran_out_is_told_by_a_scan(venv, tmp_path, capsys) -> None
         ("--waivers", "[[waive]]\nrule = 'BM999'\n", "waivers[0]"),
         ("--waivers", WAIVERS.replace("BM101", "BM999"), "there is no rule BM999"),
         ("--waivers", "reason\n", "this is not TOML"),
-        ("--baseline", "{}", "is no report of buildmatrix"),
+        ("--baseline", "{}", "is not a report of buildmatrix"),
         ("--baseline", None, "cannot be read"),
     ],
 )

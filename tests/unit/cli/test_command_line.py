@@ -110,7 +110,7 @@ def test_parents_are_made_below_the_current_folder_only(tmp_path, monkeypatch):
 
 
 def test_an_output_that_no_format_would_go_to_is_a_usage_error():
-    with pytest.raises(UsageError, match=r"-o a\.txt would stay unwritten"):
+    with pytest.raises(UsageError, match=r"-o a\.txt would not be written"):
         check_formats(["table=b.txt"], Path("a.txt"))
     assert check_formats(["json=b.json", "table"], Path("a.txt"))
 
@@ -137,7 +137,7 @@ def test_global_options_mean_the_same_on_both_sides_of_the_command(tmp_path, cap
     for arguments in (("-q", "targets", "-v"), ("targets", "-q", "-v")):
         code, _, errors = run(capsys, *arguments)
         assert code == 2
-        assert "--quiet and --verbose exclude each other" in errors
+        assert "--quiet and --verbose are mutually exclusive" in errors
 
 
 def test_a_command_that_is_misspelt_is_suggested(capsys):
@@ -153,7 +153,7 @@ def test_a_report_is_read_from_standard_input(tmp_path):
         done = subprocess.run(command, stdin=saved, capture_output=True, text=True, cwd=tmp_path)
     assert "it failed" in done.stdout
     both = subprocess.run([*command, "-"], input="", capture_output=True, text=True, cwd=tmp_path)
-    assert (both.returncode, "can be read once" in both.stderr) == (2, True)
+    assert (both.returncode, "can be read only once" in both.stderr) == (2, True)
 
 
 def test_a_specification_is_no_baseline_and_is_not_to_be_overwritten(tmp_path, capsys):
@@ -162,7 +162,7 @@ def test_a_specification_is_no_baseline_and_is_not_to_be_overwritten(tmp_path, c
     folder = str(tmp_path)
     code, _, errors = run(capsys, "scan", folder, "--backend", "cpu", "--baseline", baseline)
     assert code == 2
-    assert "buildmatrix.toml is no report of buildmatrix" in errors
+    assert "buildmatrix.toml is not a report of buildmatrix" in errors
     assert "json=" + baseline not in errors
 
 
@@ -257,7 +257,7 @@ def test_quiet_is_taken_after_the_command_too_and_excludes_verbose(capsys, monke
     assert run(capsys, "lock", "-q", "--no-progress")[0] == 0
     code, _, errors = run(capsys, "-q", "lock", "-v")
     assert code == 2
-    assert "exclude each other" in errors
+    assert "mutually exclusive" in errors
 
 
 def test_a_rule_is_found_by_its_name(capsys):

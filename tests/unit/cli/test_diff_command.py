@@ -287,7 +287,7 @@ def test_drift_between_the_locks_of_targets_is_told_with_who_asked(
         (["gone.whl", "gone2.whl"], "there is no gone.whl"),
         (["report:gone.json", "report:gone.json"], "gone.json cannot be read: No such file"),
         (["report:", "x.json"], "report: names nothing"),
-        (["report:broken.json", "."], "broken.json is no report of buildmatrix"),
+        (["report:broken.json", "."], "broken.json is not a report of buildmatrix"),
         (["old.json", "."], "has the format buildmatrix/report/9"),
         (["target:x", "target:y"], "there is no specification here"),
         (["x.whl", "dir:."], "x.whl is one wheel and dir:. is a set of distributions"),

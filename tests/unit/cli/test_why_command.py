@@ -497,7 +497,7 @@ def test_a_saved_report_answers_without_the_image(
     code, out, _ = run(capsys, "why", f"report:{path}", "nvidia-nccl-cu12")
     assert code == 0
     assert "base.in:2 └ acme 1.0" in out
-    assert "a report tells what rules found" in out
+    assert "a report says what rules found" in out
 
 
 def test_a_report_is_recognised_by_its_name(
@@ -560,7 +560,7 @@ def test_a_file_that_is_no_report_is_a_usage_error(
 ) -> None:
     (tmp_path / "x.json").write_text("{}")
     code, _, err = run(capsys, "why", f"report:{tmp_path / 'x.json'}", "cuda")
-    assert (code, "is no report of buildmatrix" in err) == (2, True)
+    assert (code, "is not a report of buildmatrix" in err) == (2, True)
 
 
 # Output and exit codes

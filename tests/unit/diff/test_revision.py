@@ -101,7 +101,7 @@ def test_no_filter_and_no_hook_of_the_repository_runs(repository: Path, tmp_path
 
 @pytest.mark.parametrize("ref", ["--help", "", "HEAD\n", "-x"])
 def test_what_is_no_revision_never_reaches_git(repository: Path, ref: str) -> None:
-    with pytest.raises(UsageError, match="is no revision"), at_revision(repository, ref):
+    with pytest.raises(UsageError, match="is not a revision"), at_revision(repository, ref):
         pass
 
 
@@ -118,7 +118,7 @@ def test_a_folder_without_a_repository_and_a_machine_without_git_are_told_apart(
 ) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
     with (
-        pytest.raises(UsageError, match="is in no git repository, so there is no main"),
+        pytest.raises(UsageError, match="is not in a git repository, so there is no main"),
         at_revision(tmp_path, "main"),
     ):
         pass

@@ -111,7 +111,7 @@ def test_the_node_that_all_amd_devices_share_is_missed_on_a_generated_machine(
 ) -> None:
     told = said(generated(render_node(128, "0x1002", "amdgpu")), "rocm")
     assert told.startswith("partly: 1 device (/dev/dri/renderD128); driver amdgpu")
-    assert "/dev/kfd not there: programs cannot open a device without." in told
+    assert "/dev/kfd missing: programs cannot open a device without it." in told
 
 
 def test_a_driver_without_nodes_is_told_on_a_generated_machine(generated: Generate) -> None:

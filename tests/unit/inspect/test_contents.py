@@ -91,11 +91,11 @@ def test_code_that_no_machine_of_the_target_runs_is_called_that() -> None:
     assert "cuda sm_80 sass  3.0 MB in 1 file: of no use there" in text
     assert "cuda sm_90 sass  2.0 MB in 1 file\n" in text
     assert "compute_90 ptx  1.0 MB in 1 file: compiled by the driver when a program starts" in text
-    assert "in all 3.0 MB of no use there" in text
+    assert "3.0 MB in all are of no use there" in text
 
 
 def test_on_another_backend_none_of_it_is_of_use() -> None:
-    assert "in all 6.0 MB of no use there" in told(Machines("cpu-py311", "cpu", ()))
+    assert "6.0 MB in all are of no use there" in told(Machines("cpu-py311", "cpu", ()))
 
 
 def test_no_line_is_wider_than_the_terminal() -> None:
@@ -150,7 +150,7 @@ def test_a_target_is_held_against_its_node_classes(
         code, out, _ = run(capsys, "inspect", f"target:{TARGET}", *asked)
         assert code == 0
         assert f"for {TARGET} (h100: sm_90)" in out
-        assert "in all 3.0 MB of no use there" in out
+        assert "3.0 MB in all are of no use there" in out
 
 
 def test_json_has_what_the_table_has(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

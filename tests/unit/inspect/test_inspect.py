@@ -251,7 +251,7 @@ def test_what_cannot_be_inspected_is_said(tmp_path: Path) -> None:
         ("missing.so", "there is no"),
         ("a.txt", "nothing to inspect"),
         (".", "buildmatrix scan"),
-        ("pipe.so", "is no file"),
+        ("pipe.so", "is not a file"),
     ]:
         with pytest.raises(UsageError, match=why):
             inspect(tmp_path / name, load())

@@ -137,7 +137,7 @@ def test_a_verdict_that_rests_on_a_part_is_named_and_fails_where_that_was_asked_
     clean = assemble("x", "2026-11-20", verdicts=[doubtful])
     assert exit_code(clean) == 0
     assert exit_code(clean, strict=True) == 1
-    assert "judged by a part of their files: scipy 1.17" in table.render(
+    assert "judged by part of their files: scipy 1.17" in table.render(
         clean, width=100, color=False
     )
 

@@ -177,7 +177,7 @@ def test_what_is_no_code_of_a_rule_makes_no_report(tmp_path) -> None:
     text = as_json.render(report("name")).replace('"BM401"', '"::x\\u001b"')
     path.write_text(text)
     result = CliRunner().invoke(group, ["report", str(path)], standalone_mode=False)
-    assert "is no code of a rule" in str(result.exception)
+    assert "is not a rule code" in str(result.exception)
     assert "\x1b" not in str(result.exception)
 
 

@@ -174,7 +174,7 @@ def test_a_report_of_an_earlier_version_is_read_without_what_came_later() -> Non
 def test_what_every_report_has_is_asked_for(key: str) -> None:
     value = json.loads(render(report(finding())))
     del value[key]
-    with pytest.raises(UsageError, match=f"is no report of buildmatrix .it has no `{key}`"):
+    with pytest.raises(UsageError, match=f"is not a report of buildmatrix .it has no `{key}`"):
         saved.parse(json.dumps(value).encode(), "a.json")
 
 

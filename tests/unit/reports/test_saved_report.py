@@ -95,7 +95,7 @@ def test_what_is_no_report_is_said_to_be_none(tmp_path: Path, text: str) -> None
     path = tmp_path / "x.json"
     path.write_text(text)
 
-    with pytest.raises(UsageError, match=r"x\.json is no report of buildmatrix"):
+    with pytest.raises(UsageError, match=r"x\.json is not a report of buildmatrix"):
         read(path)
 
 

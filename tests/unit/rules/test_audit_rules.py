@@ -403,5 +403,5 @@ def test_what_has_no_build_here_is_taken_out_where_it_was_asked_for_a6() -> None
         ROCM, pin("lmcache 0.5.6", "base.in:3"), pin("cuda-core 1.2", "lmcache"), pin("nvtx 1")
     )
     fixes = {one.distribution: one.fix.text for one in findings if one.fix is not None}
-    assert "take lmcache, which brings it, out of the requirements" in fixes["cuda-core"]
-    assert "take it out of the requirements" in fixes["nvtx"]
+    assert "remove lmcache, which brings it, from the requirements" in fixes["cuda-core"]
+    assert "remove it from the requirements" in fixes["nvtx"]

@@ -202,7 +202,7 @@ def test_as_much_data_as_was_not_reached_may_be_foreign_and_no_more() -> None:
 
     assert gained(left_in(4_000_000)) == {"demo==1.0": "trace"}
     assert what_stays_open(unopened(left_in(4_000_000))["demo==1.0"], "trace", 9_000_000) == (
-        "1 read in part, so names of libraries that it loads when asked to may be missing: "
+        "1 read in part, so names of libraries that it loads on demand may be missing: "
         "`audit --deep` reads the rest (9.0 MB)"
     )
     assert gained(left_in(15_000_000)) == {"demo==1.0": "verdict"}

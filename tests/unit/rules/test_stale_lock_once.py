@@ -37,7 +37,7 @@ def test_targets_with_one_cause_are_named_in_one_finding() -> None:
         ("BM106", "cpu", ("rocm",)),
         ("BM106", "cuda", ()),
     ]
-    assert found[1].message.endswith("base.in changed; so it is for rocm")
+    assert found[1].message.endswith("base.in changed; the same holds for rocm")
 
 
 def test_what_one_waiver_covers_stays_apart_from_what_none_does() -> None:

@@ -201,7 +201,7 @@ def test_a_library_of_the_hosts_driver_is_not_told_as_missing() -> None:
         return Inventory(binaries=(binary("acme/core.so", elf(name), "acme==1.0"),))
 
     driver = flat(why(linking("libcuda.so.1"), "libcuda.so.1"))
-    assert "it is a part of the host's driver, which the container runtime brings in" in driver
+    assert "it is a part of the host's driver, which the container runtime mounts" in driver
     assert "searched:" not in driver
     assert "searched:" in flat(why(linking("libacme.so.1"), "libacme.so.1"))
 

@@ -10,7 +10,7 @@ from buildmatrix.reports.markdown import chain, plain
 from buildmatrix.reports.terminal import Painter, wrapped
 from buildmatrix.text import printable
 
-#: Entries of a kind, and targets of one version, that are told without `--all`.
+#: Entries of a kind, and targets of one version, that are shown without `--all`.
 MOST, MOST_TARGETS = 40, 4
 
 
@@ -40,7 +40,7 @@ def render_table(drifts: Drifts, *, width: int, color: bool, every: bool = False
 
 def _left_out(drifts: Drifts) -> Iterator[tuple[str, tuple[str, ...]]]:
     if drifts.unresolved:
-        yield "not resolved, so nothing is known about it", drifts.unresolved
+        yield "not resolved, so nothing is known about these", drifts.unresolved
     if drifts.stale:
         yield "locks that do not fit their inputs", drifts.stale
 
@@ -66,7 +66,7 @@ def summary(drifts: Drifts) -> str:
 
 
 def render_markdown(drifts: Drifts, *, every: bool = False) -> str:
-    """The drift as GitHub-flavoured Markdown."""
+    """The drift as GitHub-flavored Markdown."""
     bare, meant = drifts.drift, drifts.explained
     lines = ["## buildmatrix: drift between targets", "", f"{plain(summary(drifts))}.", ""]
     for drift in bare if every else bare[:MOST]:

@@ -18,7 +18,7 @@ from buildmatrix.reports.markdown import chain, plain
 
 
 def render(comparison: Comparison, *, every: bool = False) -> str:
-    """The comparison as GitHub-flavoured Markdown."""
+    """The comparison as GitHub-flavored Markdown."""
     return "\n".join(_lines(comparison, every)) + "\n"
 
 

@@ -66,7 +66,7 @@ class DistributionChange:
 class DistributionChanges:
     """Distributions that differ, each once, in an order that does not depend on the run."""
 
-    #: How many are the same on both sides, as far as both tell.
+    #: How many are the same on both sides, as far as both say.
     same: int = 0
     changes: tuple[DistributionChange, ...] = ()
 
@@ -80,7 +80,7 @@ class LibraryChange:
     vendor: str
     backend: str
     role: str
-    #: Versions on each side, each copy's own; empty where a copy does not tell one.
+    #: Versions on each side, each copy's own; empty where a copy does not say.
     before: tuple[str, ...]
     after: tuple[str, ...]
     version_of: VersionOf = ""
@@ -213,7 +213,7 @@ class FindingChanges:
 
 @dataclass(frozen=True, slots=True)
 class VerdictChange:
-    """A distribution that is judged otherwise, or is there only once; `ok` ones are not told."""
+    """A distribution that is judged otherwise, or is there only once; `ok` ones are left out."""
 
     name: str
     backend: str

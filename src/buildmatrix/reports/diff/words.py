@@ -36,7 +36,7 @@ class ChangeRow:
     subject: str
     change: str = ""
     more: str = ""
-    #: Bytes that it stands for; the largest are told where not all are.
+    #: Bytes that it stands for; the largest are shown where not all are.
     weight: int = 0
     is_loud: bool = False
     #: The first to be left out.

@@ -38,7 +38,7 @@ def render(drawing: Drawing) -> str:
 
 
 def _quoted(*texts: str) -> str:
-    r"""A string, its lines centred; a backslash would begin an escape such as `\N`."""
+    r"""A string, its lines centered; a backslash would begin an escape such as `\N`."""
     return '"' + "\\n".join(map(_escaped, texts)) + '"'
 
 

@@ -1,4 +1,4 @@
-"""Colours of boxes by kind: the same in every format of graphs. Dark text reads on all of them."""
+"""Colors of boxes by kind: the same in every format of graphs. Dark text reads on all of them."""
 
 FILLS = {
     "line": "#fff3bf",
@@ -18,7 +18,7 @@ NAMES = {
     "file": "file",
     "python": "Python file",
     "library": "name without a file",
-    "embedded": "copy inside of a file",
+    "embedded": "copy inside another file",
     "layer": "layer",
     "system": "of no distribution",
 }
@@ -28,7 +28,7 @@ LONGEST = 120
 
 
 def short(text: str, most: int = LONGEST) -> str:
-    """The beginning and the end of a long text: both tell."""
+    """The beginning and the end of a long text; both carry information."""
     if len(text) <= most:
         return text
     half = (most - 1) // 2

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from buildmatrix.phrases import count, size
 from buildmatrix.reports.inspect.model import Architecture, Contents, Share
 
-#: Distributions that are told by name; JSON has all.
+#: Distributions that are listed by name; JSON has all.
 _SHOWN = 20
 #: Architectures of a vendor's share that stand in its line; the list of them has all.
 _ARCHITECTURES = 12
@@ -53,7 +53,9 @@ def _distributions(contents: Contents) -> Iterator[str]:
 
 def _layers(contents: Contents) -> Iterator[str]:
     for number, layer in enumerate(contents.layers, 1):
-        text = " ".join(layer.instruction.split()) or "an instruction that the image does not tell"
+        text = (
+            " ".join(layer.instruction.split()) or "an instruction that the image does not record"
+        )
         text = text if len(text) <= _INSTRUCTION else text[: _INSTRUCTION - 4] + " ..."
         hidden = f", {size(layer.hidden)} of it hidden by later layers" if layer.hidden else ""
         yield f"{number}  {size(layer.size)}{hidden}{_backends(layer.backends)}: {text}"
@@ -75,7 +77,7 @@ def _architectures(contents: Contents) -> Iterator[str]:
         use = _LINKED if item.use == "jit" and item.kind == "lto-ir" else _USE[item.use]
         yield f"{_arch(item)}  {size(item.size)} in {count(item.files, 'file')}{use}"
     if useless:
-        yield f"in all {size(useless)} of no use there"
+        yield f"{size(useless)} in all are of no use there"
 
 
 _USE = {
@@ -84,7 +86,7 @@ _USE = {
     "jit": ": compiled by the driver when a program starts",
     "none": ": of no use there",
 }
-#: Intermediate code of link-time optimisation, which the driver itself does not compile.
+#: Intermediate code of link-time optimization, which the driver itself does not compile.
 _LINKED = ": compiled when a program links it at run time"
 
 

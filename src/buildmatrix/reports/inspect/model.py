@@ -1,4 +1,4 @@
-"""What is told of a file; the JSON output has these names."""
+"""What `inspect` says of a file; the JSON output has these names."""
 
 from __future__ import annotations
 

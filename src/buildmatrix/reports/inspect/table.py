@@ -90,8 +90,8 @@ class _InspectionWriter:
             (f"{' or '.join(note.sonames)} ({note.priority})" for note in elf.dlopen_notes),
         )
         names = dict.fromkeys(literal.text for literal in elf.literals)
-        yield from self._list("names of libraries in its data", names)
-        yield from self._list("marks of static libraries", (mark.name for mark in elf.marks))
+        yield from self._list("library names in its data", names)
+        yield from self._list("signs of static libraries", (mark.name for mark in elf.marks))
 
     def _imports(self, elf: Elf, imports: Sequence[Imports]) -> Iterator[str]:
         by_library = {item.library: item.symbols for item in imports}
@@ -99,7 +99,11 @@ class _InspectionWriter:
             yield self._title("NEEDED, with the symbols imported by version")
         for library in dict.fromkeys((*elf.needed, *(item.library for item in imports))):
             symbols = by_library.get(library, ())
-            name = "of no certain library (no version)" if library is None else printable(library)
+            name = (
+                "of an unknown library (no symbol version)"
+                if library is None
+                else printable(library)
+            )
             yield f"{_INDENT * 2}{name}" + (f"  {count(len(symbols), 'symbol')}" if symbols else "")
             if symbols:
                 yield from self._wrapped(_some(symbols), _INDENT * 3)
@@ -197,7 +201,7 @@ def _evidence_line(item: Evidence) -> str:
 
 
 def _together(evidence: Sequence[Evidence]) -> list[str]:
-    """Evidence that many files give is told once."""
+    """Evidence that many files give is shown once."""
     groups: dict[str, list[str]] = {}
     for item in evidence:
         groups.setdefault(_evidence_line(item), []).append(item.path)

@@ -21,7 +21,7 @@ def advice(fix: Fix, *, audited: bool, saves: str = "") -> str:
     elif trial.works is None:
         state = "fix, could not be tried"
     else:
-        state = "fix, tried" if trial.works else "tried, and no fix"
+        state = "fix, tried" if trial.works else "tried, and it does not work"
     outcome = trial.outcome if trial is not None else ""
     return "; ".join(part for part in (f"{state}: {fix.text}", saves, outcome) if part)
 

@@ -3,8 +3,8 @@
 One default torch brings fifteen foreign distributions to each of nine targets: that is one thing to
 read, not 135. The table, Markdown and the report of a change all group by this.
 
-Texts of several backends often differ in nothing but the backend's name. They are told once, with
-all the names; where more differs, each text is told with its targets.
+Texts of several backends often differ in nothing but the backend's name. They are shown once, with
+all the names; where more differs, each text is shown with its targets.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def by_text(texts: Iterable[tuple[str, str]]) -> tuple[SharedText, ...]:
 
 
 def whereabouts(report: Report) -> Callable[[Verdict], tuple[str, ...]]:
-    """What tells where a verdict of `report` holds: on its backend, or for which of the targets.
+    """A function that says where a verdict of `report` holds: on its backend, or for which targets.
 
     Those are named where the same distribution is judged otherwise on others of them.
     """

@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing else: to keep as an artefact of a CI job.
+"""The report as one HTML page that needs nothing else: to keep as an artifact of a CI job.
 
 Names and texts come from images that nobody vouches for. They are escaped by Jinja2, and the page's
 Content-Security-Policy allows no request, and no style and script but its own two, by their hashes.

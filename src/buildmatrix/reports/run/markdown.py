@@ -36,7 +36,7 @@ _CURES = 8
 
 
 def render(report: Report) -> str:
-    """The report as GitHub-flavoured Markdown."""
+    """The report as GitHub-flavored Markdown."""
     return "\n".join([f"## buildmatrix: {plain(report.subject)}", "", *_body(report)]) + "\n"
 
 

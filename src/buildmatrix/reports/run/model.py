@@ -179,7 +179,7 @@ def exit_code(report: Report, fail_on: FailOn = "error", strict: bool = False) -
     What is undecided (a gate that could not run, a file that could not be read and a distribution
     without a wheel, where no waiver covers them) gives 3, and with `strict` it counts as a finding:
     1; then a verdict that rests on a part of a wheel does too, and so does a source build that was
-    asked for. What no advisory service could tell is a warning, and with `strict` it is undecided:
+    asked for. What no advisory service could check is a warning, and with `strict` it is undecided:
     3.
     """
     codes = [EXIT_FINDINGS] if any(fails(finding, fail_on) for finding in report.findings) else []
@@ -207,7 +207,7 @@ def exit_code(report: Report, fail_on: FailOn = "error", strict: bool = False) -
 
 
 def is_not_checked(finding: Finding) -> bool:
-    """Whether a finding says that nobody could tell about known vulnerabilities."""
+    """Whether a finding says that known vulnerabilities could not be checked."""
     return rule_of(finding.rule).unknown == "advisories" and finding.waived is None
 
 
@@ -261,7 +261,7 @@ def _rows(verdicts: Iterable[Verdict], targets: Sequence[str]) -> tuple[Verdict,
     for key in sorted(worst, key=lambda key: (*key[:3], place.get(key[3], len(place)), key[3])):
         target = key[3]
         verdict = replace(worst[key], targets=())
-        # What an earlier version did not tell the target of is told of no target now.
+        # A report of an earlier version names no targets here, and so does this one.
         row = (*key[:3], repr(verdict) if target else "")
         verdict_of.setdefault(row, verdict)
         rows.setdefault(row, []).extend([target] if target else [])

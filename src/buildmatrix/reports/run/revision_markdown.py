@@ -11,7 +11,7 @@ from buildmatrix.reports.run.markdown_group import group_lines
 from buildmatrix.reports.run.model import Report
 from buildmatrix.reports.run.revision_words import COLUMNS, alike, gone, row, summary
 
-#: Findings that are told before the fold.
+#: Findings that are shown before the fold.
 _OPEN = 5
 
 

@@ -13,7 +13,7 @@ from buildmatrix.reports.run.model import Difference, TargetDifference
 from buildmatrix.rules.model import AuditTotals, Finding
 from buildmatrix.rules.repeats import without_repeats
 
-#: A side of which nothing is told.
+#: A side of which nothing is shown.
 _LOCK = ComparedSide("", "lock", "", (), None, None, None, 0)
 
 

@@ -36,7 +36,7 @@ def parse(data: bytes, name: str) -> Report:
         return replace(report, findings=tuple(map(_named, report.findings)), diff=difference)
     except ValueError as error:
         raise UsageError(
-            f"{name} is no report of buildmatrix ({error}); write a report with "
+            f"{name} is not a report of buildmatrix ({error}); write a report with "
             "--format json=report.json, and name that file"
         ) from error
 
@@ -49,10 +49,10 @@ def _named_target(target: TargetDifference) -> TargetDifference:
 def _named(finding: Finding) -> Finding:
     """The finding with the name that its rule has: what a file says may be anything.
 
-    Raises `ValueError` for what is no code of a rule.
+    Raises `ValueError` for what is not a rule code.
     """
     if not _CODE.fullmatch(finding.rule):
-        raise ValueError(f"{finding.rule[:40]!r} is no code of a rule")
+        raise ValueError(f"{finding.rule[:40]!r} is not a rule code")
     return replace(finding, name=rule_of(finding.rule).name)
 
 
@@ -125,7 +125,7 @@ def _merged(reports: Sequence[Report]) -> Difference | None:
         return None
     if len(differences) < len(diffs) or len({difference.commit for difference in differences}) > 1:
         raise UsageError(
-            "not all of these reports tell what is new since the same commit; merge only reports "
+            "not all of these reports are compared with the same commit; merge only reports "
             "of one run"
         )
     return replace(

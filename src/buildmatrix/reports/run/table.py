@@ -233,7 +233,7 @@ def _unread(report: Report, paint: Painter) -> Iterator[list[str]]:
     ]
     more = len(report.unread) - _SHOWN_UNREAD
     yield [
-        paint("not read, so nothing is known about it", "bold"),
+        paint("not read, so nothing is known about these", "bold"),
         *lines,
         *([f"{_INDENT}and {more} more"] if more > 0 else []),
     ]
@@ -249,8 +249,7 @@ def _smoke_not_run(report: Report, width: int, paint: Painter) -> list[str]:
         paint(line, "dim")
         for names, ids in targets.items()
         for line in wrapped(
-            f"not run for want of a device: smoke {', '.join(names)} of {', '.join(ids)}",
-            width,
+            f"not run for lack of a device: smoke {', '.join(names)} of {', '.join(ids)}", width
         )
     ]
 

@@ -28,14 +28,16 @@ def fixes(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
     else:
         trials = [f.fix.tried for f in report.findings if f.fix is not None and f.fix.tried]
         if not trials:
-            text = "there was none to try"
+            text = "there is none to try"
         elif any(trial.works for trial in trials):
-            text = "they work, and there is no file here that can say them"
+            text = "they work, but no file here can express them"
         elif any(trial.works is None for trial in trials):
             open_still = sum(trial.works is None for trial in trials)
             is_all = open_still == len(trials)
             text = (
-                "none could be tried" if is_all else f"none works; {open_still} could not be tried"
+                "none could be tried"
+                if is_all
+                else f"none of them works; {open_still} could not be tried"
             )
         else:
             text = "none works"

@@ -97,7 +97,7 @@ def uncertain_words(report: Report, shown: Callable[[str], str]) -> Iterator[str
     for verdict in uncertain(report):
         left[is_scan or verdict.depth == "whole"].append(shown(f"{verdict.name} {verdict.version}"))
     for is_read, basis, remedy in (
-        (False, "judged by a part of their files", "`audit --deep` reads the rest"),
+        (False, "judged by part of their files", "`audit --deep` reads the rest"),
         (True, "judged without Python files that could not be parsed", "look at those files"),
     ):
         if left[is_read]:

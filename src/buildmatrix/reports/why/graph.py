@@ -156,5 +156,5 @@ def _grouped(edges: tuple[Edge, ...], *, by_source: bool) -> Mapping[str, tuple[
 
 
 def node_id(name: str) -> str:
-    """Id of the node of a distribution, by its normalised name."""
+    """Id of the node of a distribution, by its normalized name."""
     return f"distribution:{name}"

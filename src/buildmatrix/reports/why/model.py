@@ -29,7 +29,7 @@ class Question:
     text: str
     #: `backend`, `vendor`, `path`, `glob`, `distribution` or `name`.
     kind: str
-    #: In the order in which answers are told.
+    #: In the order in which answers are shown.
     nodes: tuple[Node, ...]
     #: Names that nearly match, where nothing does.
     near: tuple[str, ...] = ()

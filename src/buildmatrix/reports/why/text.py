@@ -74,14 +74,14 @@ class _AnswerWriter:
         names = {
             "file": "file",
             "library": "name without a file",
-            "embedded": "copy inside of a file",
+            "embedded": "copy inside another file",
         }
         parts = []
         for kind, number in kinds.items():
             noun = names.get(kind, kind)
             plural = {
                 "name without a file": "names without a file",
-                "copy inside of a file": "copies inside of files",
+                "copy inside another file": "copies inside other files",
             }.get(noun, f"{noun}s")
             parts.append(f"{number} {noun if number == 1 else plural}")
         meaning = _KINDS[question.kind]
@@ -157,8 +157,8 @@ class _AnswerWriter:
                 )
             case "missing" if self._graph.is_partial:
                 return (
-                    f"linked by {count(links, 'file')}; whether a file has that name the report "
-                    "does not say:"
+                    f"linked by {count(links, 'file')}; the report does not say whether a file has "
+                    "that name:"
                 )
             case "missing" if node.text:
                 return f"linked by {count(links, 'file')}; no file has this name: it is {node.text}"
@@ -166,7 +166,7 @@ class _AnswerWriter:
                 where = (
                     ""
                     if self._graph.is_root
-                    else " (the system may have it: this is a part of one)"
+                    else " (the system may have it: this is only part of a system)"
                 )
                 return f"linked by {count(links, 'file')}, and not found by the loader{where}:"
             case "opened":
@@ -181,11 +181,11 @@ class _AnswerWriter:
                 )
                 return f"{no_file}, nothing links it; {count(opens, 'file')} may open it:"
             case "embedded":
-                return "a copy inside of a file, which no loader sees:"
+                return "a copy inside another file, invisible to the loader:"
             case "installed":
                 return "installed because of:"
             case "present":
-                return "it lies there; nothing is seen to link or to name it:"
+                return "it is present; nothing links or names it, as far as can be seen:"
 
     def _others(self, subject: AnsweredNode) -> Iterator[str]:
         others = subject.count - len(subject.chains)
@@ -226,7 +226,7 @@ class _AnswerWriter:
         yield from self._hop(0, text, why)
         for depth, edge in enumerate(chain.edges, 1):
             node = self._graph.nodes[edge.target]
-            # What a copy is stands below the chain, and a line is told with its text.
+            # What a copy is stands below the chain, and a line is shown with its text.
             is_redundant = edge.kind == "embeds" or (chain.start.text and edge.kind == "asks")
             why = "" if is_redundant else words.reason(edge)
             yield from self._hop(depth, node.label, why)
@@ -245,7 +245,7 @@ class _AnswerWriter:
 
     def _rest(self, nodes: tuple[Node, ...]) -> Iterator[str]:
         yield from self._wrapped(
-            f"and {len(nodes)} more (--all tells their chains, a narrower LIBRARY is shorter):",
+            f"and {len(nodes)} more (--all shows their chains; a narrower LIBRARY matches fewer):",
             "",
         )
         holders: dict[str, list[Node]] = {}
@@ -279,7 +279,7 @@ def _cut(text: str) -> str:
 
 
 def _site(answer: Answer) -> str:
-    """The folder for packages that most of the told files lie in, with a slash at its end."""
+    """The folder for packages that most of the shown files lie in, with a slash at its end."""
     counts: Counter[str] = Counter()
     for subject in answer.subjects:
         ids = [subject.node.id, *(id for chain in subject.chains for id in chain.ids)]

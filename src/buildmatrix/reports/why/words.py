@@ -9,16 +9,16 @@ from buildmatrix.inventory.model import Buried
 from buildmatrix.reports.why.graph import Edge, Embedded, Graph, Node
 from buildmatrix.reports.why.model import Question
 
-#: Folders of a failed search that are told.
+#: Folders of a failed search that are shown.
 MOST_SEARCHED = 6
-#: Architectures of one copy that are told.
+#: Architectures of one copy that are shown.
 MOST_ARCHITECTURES = 16
-#: Characters of a Dockerfile instruction that are told.
+#: Characters of a Dockerfile instruction that are shown.
 LONGEST_INSTRUCTION = 200
 
-#: Search rule of the loader → how it is told.
+#: Search rule of the loader → how it is shown.
 RULES = {
-    "loaded": "in the process already",
+    "loaded": "already loaded in the process",
     "path": "a path",
     "rpath": "RPATH",
     "inherited-rpath": "inherited RPATH",
@@ -36,7 +36,7 @@ def reason(edge: Edge) -> str:
             return edge.text and f"the line says {edge.text}"
         case "requires":
             when = f" ({edge.condition})" if edge.condition else ""
-            unsure = "" if edge.certain else ": whether that was asked for is not recorded"
+            unsure = "" if edge.certain else ": whether that was requested is not recorded"
             return f"requires {edge.text}{when}{unsure}"
         case "holds":
             at = f", {edge.at}" if edge.at else ""
@@ -54,16 +54,16 @@ def reason(edge: Edge) -> str:
             when = f" ({edge.condition})" if edge.condition else ""
             return f"{edge.text} at {edge.at}{when}"
         case "imports":
-            return f"imports {edge.text} at {edge.at}, and requires it nowhere"
+            return f"imports {edge.text} at {edge.at}, without requiring it"
         case "embeds":
             return f"holds {edge.text}"
 
 
 def _link_resolution(edge: Edge) -> str:
     if edge.rule == "names":
-        return "as the names in its dynamic section say; its search path was not read"
+        return "by its name only; its search path was not read"
     if edge.rule == "report":
-        return "by which rule it is found the report does not say"
+        return "the report does not say by which rule it is found"
     if edge.rule is None:
         if edge.certain:
             return "which the loader does not find"
@@ -91,7 +91,7 @@ def searched(edge: Edge) -> str:
     """Where the loader looked, for what it did not find."""
     folders = [posixpath.normpath(folder) for folder in edge.searched]
     if not folders:
-        return "nowhere: no search path leads to any folder of the tree"
+        return "nowhere: no search path leads to a folder of the tree"
     more = len(folders) - MOST_SEARCHED
     shown = ", ".join(folders[:MOST_SEARCHED])
     return f"{shown} and {more} more" if more > 0 else shown
@@ -128,7 +128,7 @@ def layer(graph: Graph, node: Node) -> str | None:
 def _instruction(graph: Graph, layer: int) -> str:
     """`layer 6 of 9: RUN pip install ...`"""
     instruction = graph.layers[layer].instruction if layer < len(graph.layers) else ""
-    text = " ".join(instruction.split()) or "an instruction that the image does not tell"
+    text = " ".join(instruction.split()) or "an instruction that the image does not record"
     if len(text) > LONGEST_INSTRUCTION:
         text = text[: LONGEST_INSTRUCTION - 4] + " ..."
     return f"layer {layer + 1} of {len(graph.layers)}: {text}"
@@ -154,14 +154,14 @@ def beginning(graph: Graph, node: Node) -> str:
     if node.kind == "line":
         return ""
     if node.kind == "distribution" and graph.is_partial:
-        return "who requires it the report does not say"
+        return "the report does not say who requires it"
     if node.kind == "distribution":
         how = f"{node.text}; " if node.text else ""
         if node.id in (graph.roots[1] if len(graph.roots) > 1 else ()):
-            return f"{how}asked for by its name when it was installed"
+            return f"{how}requested by name when it was installed"
         if node.id in (graph.roots[2] if len(graph.roots) > 2 else ()):
             return f"{how}{_free(graph, node)}".removesuffix("; ")
-        return f"{how}a ring of distributions that require each other"
+        return f"{how}a cycle of distributions that require each other"
     return f"of {node.text}" if node.text else "no Python distribution owns it"
 
 
@@ -172,8 +172,8 @@ def _free(graph: Graph, node: Node) -> str:
     for edge in graph.into.get(node.id, ()):
         if edge.kind == "requires":
             return (
-                f"no other distribution requires it, unless somebody asked for "
-                f"{graph.nodes[edge.source].label} with {edge.condition or 'an extra'}"
+                f"no other distribution requires it, unless {graph.nodes[edge.source].label} was "
+                f"requested with {edge.condition or 'an extra'}"
             )
     return "no other distribution requires it"
 
