@@ -27,7 +27,8 @@ class Registry(Closing):
     tried again first.
 
     Args:
-        plain_http: hosts (`HOST` or `HOST:PORT`) that are spoken to without TLS, besides loopback.
+        plain_http: hosts (`HOST` or `HOST:PORT`) that are spoken to without TLS, besides loopback
+            and those in BUILDMATRIX_PLAIN_HTTP.
         offline: nothing is asked for.
         patience: how long a registry is waited for.
     """
@@ -39,7 +40,8 @@ class Registry(Closing):
         offline: bool = False,
         patience: Patience | None = None,
     ) -> None:
-        self._session = Session(patience or Patience(), plain_http, os.environ, offline=offline)
+        plain = (*plain_http, *os.environ.get("BUILDMATRIX_PLAIN_HTTP", "").split())
+        self._session = Session(patience or Patience(), plain, os.environ, offline=offline)
         self._manifests = Manifests(self._session)
         self._referrers = Referrers(self._session, self._manifests)
 

@@ -454,6 +454,8 @@ def test_plain_http_is_for_whom_the_user_names(
             read(new_registry(), elsewhere)
         assert not any(seen.path.startswith("http://") for seen in proxy.requests)
         assert read(new_registry(plain_http=["registry.example"]), elsewhere) == BLOB
+        monkeypatch.setenv("BUILDMATRIX_PLAIN_HTTP", "other.example registry.example")
+        assert read(new_registry(), elsewhere) == BLOB
         # A registry on this machine is not behind a proxy.
         count = len(proxy.requests)
         assert read(new_registry(), app_of(server)) == BLOB
