@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from . import bases, engine, environment, registry
+from . import bases, engine, environment, judges, registry
 from .errors import StackError
 from .layout import Layout
 from .process import State, exclusive
@@ -25,6 +25,7 @@ def _up(arguments: argparse.Namespace, layout: Layout) -> None:
             say("registry, bases: left out, this engine pulls images from where it always does")
             return
         images = registry.ensure(layout)
+        judges.ensure(layout)
         if not arguments.no_bases:
             bases.Builder(layout, images).ensure(arguments.only)
     say('ready: eval "$(python3 -m scripts.stack env)"')

@@ -25,6 +25,19 @@ def missing(what: str, remedy: str) -> NoReturn:
     pytest.skip(text)
 
 
+def stack_program(name: str, unpacked: str) -> Path:
+    """A program that `scripts.stack up` unpacks (a path in its cache), or that is installed."""
+    ask = "from scripts.stack.layout import Layout; print(Layout.of_environment().cache)"
+    done = subprocess.run(
+        [sys.executable, "-c", ask], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    folder = (Path(done.stdout.strip()) / unpacked).parent
+    path = shutil.which(name, path=f"{folder}:{os.environ['PATH']}")
+    if path is None:
+        missing(name, "run `python3 -m scripts.stack up`, or install the package")
+    return Path(path)
+
+
 @dataclass(frozen=True)
 class Run:
     """How one call of the command line ended."""

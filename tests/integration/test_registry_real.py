@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 from certificates import make_certificate
-from conftest import ROOT, missing
+from conftest import missing, stack_program
 from debian_registry import LOGIN, DebianRegistry, TokenServer, debian_registry, htpasswd
 from relay import Relay
 
@@ -44,15 +44,7 @@ from buildmatrix.registry.reference import Reference
 @pytest.fixture(scope="session")
 def program() -> Path:
     """The program of Debian's package."""
-    ask = "from scripts.stack.layout import Layout; print(Layout.of_environment().cache)"
-    done = subprocess.run(
-        [sys.executable, "-c", ask], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    unpacked = Path(done.stdout.strip()) / "registry-prefix/usr/bin/docker-registry"
-    path = shutil.which("docker-registry", path=f"{unpacked.parent}:{os.environ['PATH']}")
-    if path is None:
-        missing("docker-registry", "run `python3 -m scripts.stack up`, or install the package")
-    return Path(path)
+    return stack_program("docker-registry", "registry-prefix/usr/bin/docker-registry")
 
 
 @pytest.fixture(scope="session")

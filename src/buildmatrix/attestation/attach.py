@@ -40,7 +40,7 @@ from buildmatrix.registry.reference import Reference
 ENVELOPE = "application/vnd.dsse.envelope.v1+json"
 #: Annotations that cosign reads.
 PREDICATE_TYPE = "dev.sigstore.bundle.predicateType"
-_LAYER_PREDICATE_TYPE = "predicateType"
+LAYER_PREDICATE_TYPE = "predicateType"
 _SIGNATURE = "dev.cosignproject.cosign/signature"
 #: Ours: what was attached for a target before makes room for what is attached now.
 _TARGET = "buildmatrix.target"
@@ -106,7 +106,7 @@ def _refer(
 def _tag(registry: Registry, image: Reference, claim: Claim, envelope: Envelope) -> None:
     """Add an envelope to those under the tag; what others wrote there stays."""
     tag = tag_of(image)
-    own = {_TARGET: claim.target, _LAYER_PREDICATE_TYPE: claim.predicate_type}
+    own = {_TARGET: claim.target, LAYER_PREDICATE_TYPE: claim.predicate_type}
     layer = _blob(registry, image, msgspec.json.encode(envelope), ENVELOPE)
     layer = msgspec.structs.replace(layer, annotations={_SIGNATURE: "", **own})
     others = tuple(

@@ -14,6 +14,7 @@ import msgspec
 from buildmatrix.attestation import bundle
 from buildmatrix.attestation.attach import (
     ENVELOPE,
+    LAYER_PREDICATE_TYPE,
     PREDICATE_TYPE,
     is_missing,
     layers_under,
@@ -93,6 +94,8 @@ class AttestationReader:
     def _layers(self, place: str, layers: tuple[Descriptor, ...]) -> Iterator[AttachedEnvelope]:
         for layer in layers[:_MOST_LAYERS]:
             if layer.media_type != ENVELOPE and not layer.media_type.startswith(bundle.FAMILY):
+                continue
+            if layer.annotations.get(LAYER_PREDICATE_TYPE, self._type) != self._type:
                 continue
             try:
                 data = self._data(layer)

@@ -155,6 +155,8 @@ def test_what_says_that_it_is_of_another_type_is_not_read(registry: MemoryRegist
     registry.asked.clear()
     assert list(reader(registry, image).referrers()) == []
     assert registry.asked == [f"referrers {image}"]
+    assert list(reader(registry, image).tagged()) == []
+    assert not any(request.startswith("blob") for request in registry.asked)
 
 
 def test_a_listing_without_annotations_is_followed(registry: MemoryRegistry) -> None:
