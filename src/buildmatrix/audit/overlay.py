@@ -13,6 +13,7 @@ from pathlib import Path
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.scratch import scratch
+from buildmatrix.trees.base import reason
 
 #: Links that are made at most.
 _MOST = 50_000
@@ -52,8 +53,8 @@ def overlay(
                 if path.is_file():
                     (base / path.relative_to(top)).write_bytes(path.read_bytes())
         except OSError as error:
-            message = (error.strerror or str(error)).lower()
-            raise UndecidedError(f"{top} cannot be copied to try something: {message}.") from error
+            message = f"{top} cannot be copied to try something: {reason(error)}."
+            raise UndecidedError(message) from error
         yield base / start.relative_to(top)
 
 

@@ -15,6 +15,7 @@ from buildmatrix.audit.session import AuditInputs
 from buildmatrix.errors import UndecidedError
 from buildmatrix.locks.amend import CannotAmend, amended
 from buildmatrix.locks.environment import is_environment
+from buildmatrix.locks.lines import bracketed
 from buildmatrix.locks.projects import read_project
 from buildmatrix.locks.requirement_files import read_requirements
 from buildmatrix.locks.rewrite import (
@@ -183,7 +184,7 @@ def _in_requirement(
     requirement = parse_requirement(parsed.name)
     if change.key != "replace" or canonicalize_name(requirement.name) != change.name:
         raise CannotWrite(f"{parsed} is no file")
-    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    extras = bracketed(requirement.extras)
     ranged = str(requirement.specifier) if only is None else only
     draft.ranges.add(str(requirement.specifier))
     draft.sources[number] = f"pypi:{change.value}{extras}{ranged}"

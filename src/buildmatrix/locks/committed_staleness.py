@@ -22,7 +22,7 @@ from packaging.version import InvalidVersion
 
 from buildmatrix.errors import SpecError
 from buildmatrix.locks.command import Command, input_file
-from buildmatrix.locks.lines import RequirementLine
+from buildmatrix.locks.lines import RequirementLine, bracketed
 from buildmatrix.locks.lock_file import LockFile
 from buildmatrix.locks.model import Lock, Staleness
 from buildmatrix.locks.projects import (
@@ -35,7 +35,7 @@ from buildmatrix.locks.projects import (
 from buildmatrix.locks.requirement_files import read_requirements
 from buildmatrix.locks.requirement_set import applies
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.locks.text import decode, load_toml, mapping, read_bytes, string, strings, tables
+from buildmatrix.locks.text import mapping, read_toml, string, strings, tables
 from buildmatrix.locks.uvlock import own_folder, roots_of
 from buildmatrix.parsing import parse_specifiers, parse_version
 
@@ -94,7 +94,7 @@ def pipenv_staleness(file: LockFile) -> Staleness | None:
     """Why `Pipfile.lock` does not fit the `Pipfile`, or seems not to."""
     path, label = file.selection.beside("Pipfile")
     try:
-        document = load_toml(decode(read_bytes(path, label, None), label), label, None)
+        document = read_toml(path, label)
     except SpecError:
         return None
     for section, part in (("packages", "default"), ("dev-packages", "develop")):
@@ -241,7 +241,7 @@ def _names(items: object) -> set[str]:
 
 def _shown(name: str, requests: set[tuple[frozenset[str], SpecifierSet | str]]) -> str:
     extras, ranged = min(requests, key=lambda request: (str(request[1]), sorted(request[0])))
-    return name + (f"[{','.join(sorted(extras))}]" if extras else "") + str(ranged)
+    return f"{name}{bracketed(extras)}{ranged}"
 
 
 # poetry.lock and Pipfile.lock

@@ -14,6 +14,7 @@ from buildmatrix.locks.uv import Uv
 from buildmatrix.locks.uv_errors import explain
 from buildmatrix.locks.uvsettings import project_text
 from buildmatrix.spec.model import Target
+from buildmatrix.trees.base import reason
 
 #: The generated requirement file that asks for twins.
 TWINS = "buildmatrix-twins.in"
@@ -115,9 +116,8 @@ class Compiler:
         try:
             path.write_text("".join(f"{line}\n" for line in lines))
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
             raise UndecidedError(
-                f"{self._target.id}: {path} cannot be written: {reason}."
+                f"{self._target.id}: {path} cannot be written: {reason(error)}."
             ) from error
         return path
 

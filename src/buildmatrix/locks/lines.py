@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -104,7 +104,13 @@ class LocatedRequirement:
     @property
     def bracket(self) -> str:
         """The extras as a requirement has them: `[a,b]`, or nothing."""
-        return f"[{','.join(self.extras)}]" if self.extras else ""
+        return bracketed(self.extras)
+
+
+def bracketed(extras: Iterable[str]) -> str:
+    """Extras as a requirement has them: `[a,b]`, sorted; empty for none."""
+    names = ",".join(sorted(extras))
+    return f"[{names}]" if names else ""
 
 
 def option_in(line: str) -> tuple[str, str]:

@@ -24,7 +24,7 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError, UsageError
 from buildmatrix.locks.graph import ResolvedNode
-from buildmatrix.locks.lines import RequirementLine
+from buildmatrix.locks.lines import RequirementLine, bracketed
 from buildmatrix.spec.model import Target
 from buildmatrix.text import without_login
 
@@ -177,6 +177,6 @@ def _twin_of_line(line: RequirementLine, twin: str) -> Twin:
                 )
             ]
         )
-    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    extras = bracketed(requirement.extras)
     marker = f" ; {requirement.marker}" if requirement.marker else ""
     return Twin(twin, f"{twin}{extras}{requirement.specifier}{marker}", (str(line),))

@@ -24,7 +24,7 @@ from buildmatrix import toml
 from buildmatrix.errors import UndecidedError
 from buildmatrix.locks.compile import Compiler
 from buildmatrix.locks.graph import ResolvedNode
-from buildmatrix.locks.lines import RequirementLine, expand_variables
+from buildmatrix.locks.lines import RequirementLine, bracketed, expand_variables
 from buildmatrix.locks.local_state import local_state
 from buildmatrix.locks.plan import Twin, UvPlan, first_plan, index_of
 from buildmatrix.locks.platform import marker_environment, python_platform
@@ -41,6 +41,7 @@ from buildmatrix.progress import Progress
 from buildmatrix.scratch import scratch
 from buildmatrix.spec.model import Target
 from buildmatrix.text import without_login
+from buildmatrix.trees.base import reason
 
 #: Format of the kept resolutions.
 _SCHEMA = 2
@@ -334,14 +335,12 @@ def _texts(lines: Sequence[RequirementLine]) -> tuple[str, ...]:
 
 
 def _bare(requirement: Requirement) -> str:
-    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
     version = f" @ {requirement.url}" if requirement.url else str(requirement.specifier)
-    return f"{requirement.name}{extras}{version}"
+    return f"{requirement.name}{bracketed(requirement.extras)}{version}"
 
 
 def _write(path: Path, lines: Sequence[str]) -> None:
     try:
         path.write_text("".join(f"{line}\n" for line in lines))
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UndecidedError(f"{path} cannot be written: {reason}.") from error
+        raise UndecidedError(f"{path} cannot be written: {reason(error)}.") from error

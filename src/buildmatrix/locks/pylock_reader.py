@@ -20,6 +20,7 @@ from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.inputs import inputs_digest
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.locks.text import (
+    byte_count,
     check_count,
     decode,
     load_toml,
@@ -194,12 +195,11 @@ class _PylockReader:
         if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
             self.problem(f"{place}: `{filename}` has no sha256 hash", hint="lock it with hashes")
             return None
-        size = entry.get("size")
         return Wheel(
             filename=filename,
             url=without_login(url),
             sha256=sha256,
-            size=size if isinstance(size, int) and size >= 0 else None,
+            size=byte_count(entry.get("size")),
         )
 
     def problem(self, message: str, hint: str | None = None) -> None:
@@ -215,12 +215,11 @@ def _archived(archive: Mapping[str, object]) -> Wheel:
     """A wheel that was asked for by its address; older tools gave such ones no hash."""
     address = string(archive.get("url")) or string(archive.get("path"))
     sha256 = string(mapping(archive.get("hashes")).get("sha256"))
-    size = archive.get("size")
     return Wheel(
         filename=posixpath.basename(path_in(address)),
         url=without_login(address),
         sha256=sha256 if _SHA256.fullmatch(sha256) else "",
-        size=size if isinstance(size, int) and size >= 0 else None,
+        size=byte_count(archive.get("size")),
     )
 
 

@@ -11,6 +11,7 @@ from packaging.specifiers import InvalidSpecifier
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
+from buildmatrix.locks.lines import bracketed
 from buildmatrix.locks.projects import (
     Project,
     ProjectRequirement,
@@ -164,6 +165,5 @@ def _origin(source: Mapping[str, object]) -> str:
 
 
 def _at(requirement: Requirement, address: str) -> str:
-    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
     marker = f" ; {requirement.marker}" if requirement.marker else ""
-    return f"{requirement.name}{extras} @ {address}{marker}"
+    return f"{requirement.name}{bracketed(requirement.extras)} @ {address}{marker}"

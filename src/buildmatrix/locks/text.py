@@ -8,6 +8,7 @@ from pathlib import Path
 
 from buildmatrix import toml
 from buildmatrix.errors import Problem, SpecError
+from buildmatrix.trees.base import reason
 from buildmatrix.urls import remember
 
 #: Far above any real lock: 1000 packages with all their wheels come to some 5 MB.
@@ -25,8 +26,7 @@ def read_bytes(path: Path, label: str, hint: str | None, most: int = LARGEST) ->
         with path.open("rb") as file:
             data = file.read(most + 1)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise SpecError([Problem(f"cannot be read: {reason}", label, hint=hint)]) from error
+        raise SpecError([Problem(f"cannot be read: {reason(error)}", label, hint=hint)]) from error
     if len(data) > most:
         problem = Problem(f"it is larger than {most >> 20} MiB", label)
         raise SpecError([problem])
@@ -52,6 +52,11 @@ def load_toml(text: str, label: str, hint: str | None) -> dict[str, object]:
     except toml.TomlError as error:
         problem = f"this is not TOML: {error.msg[:1].lower()}{error.msg[1:]}"
         raise SpecError([Problem(problem, label, error.lineno, error.colno, hint)]) from error
+
+
+def read_toml(path: Path, label: str) -> dict[str, object]:
+    """The document in a file, which is called `label`; raises `SpecError`."""
+    return load_toml(decode(read_bytes(path, label, None), label), label, None)
 
 
 def table_lines(text: str, name: str, count: int) -> Sequence[int | None]:
@@ -83,6 +88,11 @@ def tables(value: object) -> list[Mapping[str, object]]:
 def string(value: object) -> str:
     """The value if it is a string, else an empty string."""
     return value if isinstance(value, str) else ""
+
+
+def byte_count(value: object) -> int | None:
+    """The value if it is a number of bytes, else None."""
+    return value if isinstance(value, int) and value >= 0 else None
 
 
 def strings(value: object) -> list[str]:

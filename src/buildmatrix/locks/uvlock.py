@@ -19,6 +19,7 @@ from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.locks.projects import Project, find_project, places, reached
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import (
+    byte_count,
     check_count,
     mapping,
     string,
@@ -326,12 +327,11 @@ def _wheels(
                 file, _, line = place.partition(":")
                 problem = f"`{name}`: its hash is not `sha256:` with 64 hex digits"
                 raise SpecError([Problem(problem, file, int(line) if line else None, hint=_HINT)])
-            size = wheel.get("size")
             yield Wheel(
                 filename=name,
                 url=without_login(address),
                 sha256=sha256_of(hash_text),
-                size=size if isinstance(size, int) and size >= 0 else None,
+                size=byte_count(wheel.get("size")),
             )
 
 

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from buildmatrix.errors import SpecError
 from buildmatrix.locks.markers import BrokenMarker
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.locks.text import decode, load_toml, mapping, read_bytes, string
+from buildmatrix.locks.text import mapping, read_toml, string
 from buildmatrix.locks.uv_errors import REQUEST_PROJECT
 from buildmatrix.toml import written
 
@@ -66,7 +66,7 @@ def _table(folder: Path) -> Mapping[str, object] | None:
         path = folder / name
         if not path.is_file():
             continue
-        document = load_toml(decode(read_bytes(path, name, None), name), name, None)
+        document = read_toml(path, name)
         if name == "uv.toml":
             return document
         if "uv" in mapping(document.get("tool")):

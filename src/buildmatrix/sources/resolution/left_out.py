@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from buildmatrix.locks.lines import bracketed
 from buildmatrix.locks.model import LeftOut
 from buildmatrix.phrases import listing
 
@@ -27,6 +28,6 @@ def parts_left_out(out: LeftOut, label: str) -> str:
     if len(extras) + len(groups) > _NAMED:
         # Nobody reads all of them: an example shows how.
         extras, groups = out.extras[:1], out.groups[:1]
-    wider = label + (f"[{','.join(extras)}]" if extras else "")
+    wider = label + bracketed(extras)
     wider += f":{','.join(groups)}" if groups else ""
     return f"not audited of {label}: {'; '.join(parts)}. `{wider}` looks {more}"

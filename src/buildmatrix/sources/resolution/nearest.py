@@ -11,6 +11,7 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.index.client import Client
 from buildmatrix.locks.choose import nearest_build
 from buildmatrix.locks.lines import RequirementLine
+from buildmatrix.locks.pinned import pin_of
 from buildmatrix.locks.plan import TORCH_FAMILY, index_of
 from buildmatrix.locks.platform import marker_environment
 from buildmatrix.locks.requirement_set import applies
@@ -38,7 +39,7 @@ def without_build(target: Target, lines: Iterable[RequirementLine], listing: Lis
     sentences = (
         sentence
         for line in lines
-        if applies(line, environment) and (version := _pin(line)) is not None
+        if applies(line, environment) and (version := pin_of(line)) is not None
         for sentence in _missing(target, line.name, version, listing, load())
     )
     return " ".join(dict.fromkeys(sentences))
@@ -95,15 +96,3 @@ def _marks(target: Target, catalogue: Catalogue) -> list[str]:
     any_runtime = [item for item in routes if built_for(item) is None]
     own = f"{target.backend}{target.runtime}"
     return list(dict.fromkeys([*exact, own, *reversed(near), *any_runtime]))
-
-
-def _pin(line: RequirementLine) -> str | None:
-    """The one version that a line allows."""
-    clauses = list(line.requirement.specifier)
-    if (
-        len(clauses) != 1
-        or clauses[0].operator not in ("==", "===")
-        or clauses[0].version.endswith(".*")
-    ):
-        return None
-    return clauses[0].version
