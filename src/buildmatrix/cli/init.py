@@ -23,7 +23,7 @@ def command(settings: CommandSettings, inputs: tuple[Path, ...], force: bool) ->
 
     Its comments say why each line is there.
     """
-    from buildmatrix.spec.init import first_spec
+    from buildmatrix.init.first_spec import first_spec
 
     folder = settings.file.parent
     paths = inputs or tuple(path for name in INPUTS if (path := folder / name).is_file())[:1]

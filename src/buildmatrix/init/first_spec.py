@@ -16,10 +16,10 @@ import msgspec
 from packaging.specifiers import InvalidSpecifier
 
 from buildmatrix.errors import UsageError
+from buildmatrix.init.inputs import ProjectInputs, read_inputs
 from buildmatrix.parsing import parse_specifiers
 from buildmatrix.spec import kinds
 from buildmatrix.spec.hints import toml_string
-from buildmatrix.spec.inputs import ProjectInputs, read_inputs
 
 
 class DistributionAdvice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,7 +65,7 @@ class Choice:
 
 def read_advice() -> Advice:
     """What `init` knows about backends and distributions."""
-    data = files("buildmatrix.spec").joinpath("data/init.toml").read_bytes()
+    data = files("buildmatrix.init").joinpath("data/init.toml").read_bytes()
     return msgspec.toml.decode(data, type=Advice)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from buildmatrix.errors import UsageError
-from buildmatrix.spec.init import first_spec, read_advice
+from buildmatrix.init.first_spec import first_spec, read_advice
 from buildmatrix.spec.load import load_spec
 
 REQUIREMENTS = """\

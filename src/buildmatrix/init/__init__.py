@@ -1,0 +1,1 @@
+"""The command `init`: a first specification from what a project already has."""
