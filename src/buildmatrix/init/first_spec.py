@@ -20,6 +20,7 @@ from buildmatrix.init.inputs import ProjectInputs, read_inputs
 from buildmatrix.parsing import parse_specifiers
 from buildmatrix.spec import kinds
 from buildmatrix.spec.hints import toml_string
+from buildmatrix.text import printable
 
 
 class DistributionAdvice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -239,7 +240,7 @@ def _relative(path: Path, root: Path) -> str:
 
 def _comment(*lines: str) -> str:
     wrapped = (
-        textwrap.wrap(line, 98, subsequent_indent="  " if line.startswith("- ") else "")
+        textwrap.wrap(printable(line), 98, subsequent_indent="  " if line.startswith("- ") else "")
         for line in lines
     )
     return "".join(f"# {line}\n" for lines in wrapped for line in lines)

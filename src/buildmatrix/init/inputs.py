@@ -1,34 +1,29 @@
-"""Which distributions a project asks for, as far as its requirement inputs say so outright."""
+"""Which distributions a project requires, as far as its requirement inputs say so themselves."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement
-from packaging.utils import canonicalize_name
-
-from buildmatrix import toml
-from buildmatrix.errors import UsageError
-from buildmatrix.parsing import parse_requirement
-
-#: Bytes of one file, and files that include each other with `-r`.
-MAX_SIZE = 1_000_000
-MAX_FILES = 50
+from buildmatrix.errors import Problem, SpecError
+from buildmatrix.locks.projects import read_project
+from buildmatrix.locks.requirement_files import add_file
+from buildmatrix.locks.requirement_set import RequirementSet
+from buildmatrix.locks.text import mapping, string
 
 
 @dataclass(slots=True)
 class ProjectInputs:
-    """What was found in the inputs."""
+    """What the inputs say."""
 
-    #: Normalized name → `file:line` (or the file) of its first mention, in order.
+    #: Normalized name → `file:line` of its first mention, in order.
     distributions: dict[str, str] = field(default_factory=dict)
-    #: Places that were not understood, with the reason: `requirements.txt:7: ...`.
+    #: What was not understood, with its place and the reason: `requirements.txt:7: ...`.
     unread: list[str] = field(default_factory=list)
-    name: str | None = None
-    version: str | None = None
+    name: str = ""
+    version: str = ""
+    #: None where no `pyproject.toml` says it.
     requires_python: str | None = None
     extras: list[str] = field(default_factory=list)
 
@@ -37,93 +32,45 @@ def read_inputs(paths: Sequence[Path]) -> ProjectInputs:
     """Read requirements files and `pyproject.toml` files.
 
     Raises:
-        UsageError: a file is missing or cannot be read.
+        SpecError: a file is missing or cannot be read.
     """
     inputs = ProjectInputs()
     for path in paths:
         if path.suffix == ".toml":
-            _read_pyproject(path, inputs)
+            _read_project(path, inputs)
         else:
-            _read_requirements(path, inputs, set())
+            _read_requirements(path, inputs)
     return inputs
 
 
-def _text(path: Path) -> str:
-    try:
-        if not path.is_file():
-            raise UsageError(f"{path} is not a file; name a requirements file or a pyproject.toml")
-        with path.open("rb") as stream:
-            data = stream.read(MAX_SIZE + 1)
-        if len(data) > MAX_SIZE:
-            raise UsageError(f"{path} has more than {MAX_SIZE:,} bytes")
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} is not UTF-8; save it as UTF-8") from None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+def _read_requirements(path: Path, inputs: ProjectInputs) -> None:
+    requirements = RequirementSet(tolerant=True)
+    add_file(requirements, path, path.name)
+    if path.name not in requirements.files:  # it could not be read
+        raise SpecError(requirements.problems)
+    for line in requirements.lines:
+        inputs.distributions.setdefault(line.name, str(line))
+    inputs.unread += [
+        f"{unbuilt.place}: {unbuilt.source} is built from source"
+        for unbuilt in requirements.unbuilt
+    ]
+    inputs.unread += (f"{unread.path}: {unread.why}" for unread in requirements.unread)
+    inputs.unread += map(str, requirements.problems)
+    names = dict.fromkeys(option.partition(" ")[0] for option in requirements.options)
+    inputs.unread += [f"{path.name}: the option {name} is left to the resolver" for name in names]
 
 
-def _read_requirements(path: Path, inputs: ProjectInputs, begun: set[Path]) -> None:
-    if path in begun or len(begun) >= MAX_FILES:
-        return
-    begun.add(path)
-    continued = ""
-    for number, line in enumerate(_text(path).splitlines(), start=1):
-        line = continued + re.sub(r"(^|\s)#.*$", "", line).strip()
-        continued = line[:-1] if line.endswith("\\") else ""
-        if not line or continued:
-            continue
-        place = f"{path.name}:{number}"
-        if included := re.fullmatch(r"(?:-r\s*|--requirement[\s=])\s*(\S+)", line):
-            _read_included(path.parent / included[1], place, inputs, begun)
-        elif line.startswith("-"):
-            option = re.split(r"[\s=]", line)[0]
-            inputs.unread.append(f"{place}: the option {_plain(option)} is left to the resolver")
-        else:
-            _add(line.split(" --hash")[0].strip(), place, inputs)
-
-
-def _read_included(path: Path, place: str, inputs: ProjectInputs, begun: set[Path]) -> None:
-    if path.is_file():
-        _read_requirements(path, inputs, begun)
-    else:
-        inputs.unread.append(f"{place}: the file that it includes is not there")
-
-
-def _read_pyproject(path: Path, inputs: ProjectInputs) -> None:
-    try:
-        document = toml.loads(_text(path))
-    except toml.TomlError as error:
-        raise UsageError(f"{path} is not TOML: {error}") from None
-    project = document.get("project")
-    if not isinstance(project, dict):
-        raise UsageError(f"{path} has no [project] table; name a requirements file instead")
-    inputs.name = _string(project.get("name"))
-    inputs.version = _string(project.get("version"))
-    inputs.requires_python = _string(project.get("requires-python"))
-    optional = project.get("optional-dependencies")
-    groups = {"": project.get("dependencies")} | (optional if isinstance(optional, dict) else {})
-    for extra, requirements in groups.items():
-        if extra and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", extra):
-            inputs.extras.append(extra)
-        for requirement in requirements if isinstance(requirements, list) else ():
-            place = f"{path.name}, extra {extra}" if extra else path.name
-            if isinstance(requirement, str):
-                _add(requirement, place, inputs)
-
-
-def _add(text: str, place: str, inputs: ProjectInputs) -> None:
-    try:
-        name = canonicalize_name(parse_requirement(text).name)
-    except InvalidRequirement:
-        inputs.unread.append(f"{place}: this line names no distribution")
-    else:
-        inputs.distributions.setdefault(name, place)
-
-
-def _string(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[^A-Za-z-]", "", text)[:40]
+def _read_project(path: Path, inputs: ProjectInputs) -> None:
+    project = read_project(path, path.name)
+    table = project.document.get("project")
+    if not isinstance(table, dict):
+        hint = "name a requirements file instead"
+        raise SpecError([Problem("there is no table `[project]`", str(path), hint=hint)])
+    inputs.name, inputs.version = string(table.get("name")), string(table.get("version"))
+    requires_python = table.get("requires-python")
+    inputs.requires_python = requires_python if isinstance(requires_python, str) else None
+    inputs.extras += mapping(table.get("optional-dependencies"))
+    for requirement in project.requirements:
+        if not requirement.part.startswith(":"):
+            inputs.distributions.setdefault(requirement.name, project.place(requirement))
+    inputs.unread += map(str, project.problems)

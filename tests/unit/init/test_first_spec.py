@@ -13,7 +13,7 @@ REQUIREMENTS = """\
 torch>=2.4 ; python_version > "3.8"
 -r more.txt
 XGBoost[dask] == 3.2.0 \\
-    --hash=sha256:aa
+    --hash=sha256:aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00
 --extra-index-url https://me:hunter2@wheels.example.com/simple
 ./local.whl
 onnxruntime-gpu
@@ -64,7 +64,7 @@ def test_the_cpu_build_of_a_family_is_replaced_on_accelerators(tmp_path):
 def test_each_choice_names_the_line_that_caused_it_and_why(written):
     text, _ = written
     assert "# - torch (requirements.txt:2): the default wheels" in text
-    assert "# - xgboost (requirements.txt:5): requires nvidia-nccl" in text
+    assert "# - xgboost (requirements.txt:4): requires nvidia-nccl" in text
     assert "# - triton (more.txt:2): " in text
 
 
@@ -92,8 +92,8 @@ def test_a_file_that_is_named_after_a_backend_goes_to_that_backend_alone(tmp_pat
 
 def test_lines_that_were_not_understood_are_named_without_their_secrets(written):
     text, _ = written
-    assert "# - requirements.txt:6: the option --extra-index-url is left to the resolver" in text
-    assert "# - requirements.txt:7: this line names no distribution" in text
+    assert "# - requirements.txt: the option --extra-index-url is left to the resolver" in text
+    assert "# - requirements.txt:7: `local.whl` is not a valid name of a wheel" in text
     assert "hunter2" not in text
 
 
@@ -123,16 +123,16 @@ def test_a_pyproject_gives_name_version_and_python(tmp_path, requires, version, 
     assert {target.python for target in spec.targets} == {python}
     assert spec.targets[0].pyproject == "pyproject.toml"
     assert '# extras = ["gpu"]' in text
-    assert "bitsandbytes (pyproject.toml, extra gpu)" in text
+    assert "bitsandbytes (pyproject.toml:7)" in text
 
 
 @pytest.mark.parametrize(
     ("name", "data", "part"),
     [
-        ("pyproject.toml", b"[tool.x]\n", r"no \[project\] table"),
+        ("pyproject.toml", b"[tool.x]\n", r"no table `\[project\]`"),
         ("pyproject.toml", b"[project\n", "not TOML"),
         ("requirements.txt", b"\xff\xfe", "not UTF-8"),
-        ("requirements.txt", b"#" * 1_000_001, "more than 1,000,000 bytes"),
+        ("requirements.txt", b"#" * ((16 << 20) + 1), "larger than 16 MiB"),
         ("a $(b).txt", b"torch\n", "cannot be named"),
     ],
 )
@@ -143,7 +143,7 @@ def test_inputs_that_cannot_be_used_are_refused(tmp_path, name, data, part):
 
 
 def test_a_missing_input_and_one_outside_of_the_folder_are_refused(tmp_path):
-    with pytest.raises(UsageError, match="is not a file"):
+    with pytest.raises(UsageError, match="cannot be read: no such file"):
         first_spec([tmp_path / "requirements.txt"], tmp_path)
     (tmp_path / "requirements.txt").write_text("torch\n")
     with pytest.raises(UsageError, match="cannot be named"):
@@ -158,3 +158,17 @@ def test_every_entry_of_the_knowledge_has_a_source_and_a_date():
     for package in known.package:
         assert package.torch or package.replace or package.drop
         assert set(package.replace) | set(package.drop) <= backends
+
+
+def test_what_is_built_from_source_and_what_a_file_includes_is_named(tmp_path):
+    (tmp_path / "requirements.txt").write_text(
+        '-e .\ngit+https://me:hunter2@example.com/acme.git@main\n-r "gone\x07.txt"\n-c limits.txt\n'
+    )
+    (tmp_path / "limits.txt").write_text("torch<3\n")
+    text = first_spec([tmp_path / "requirements.txt"], tmp_path)
+    path = tmp_path / "buildmatrix.toml"
+    path.write_text(text)
+    assert [target.backend for target in load_spec(path).targets] == ["cpu"]
+    assert "# - requirements.txt:2: git+https://example.com/acme.git@main is built from" in text
+    assert "# - requirements.txt:3: gone\\x07.txt: cannot be read" in text
+    assert "hunter2" not in text
