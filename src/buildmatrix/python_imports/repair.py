@@ -1,10 +1,9 @@
 """Reads Python that the running interpreter's parser does not take, as far as that goes.
 
-A wheel may be for a newer Python than the scanner runs on, or for Python 2. What only the syntax of
-another version makes different is written anew in one that every parser takes (type parameters,
-PEP 695; strings with code, PEP 701 and 750; `except A, B`, PEP 758; `lazy import`, PEP 810; `print`
-and `raise A, b` of Python 2). Statements that are no Python even then are left out and reported;
-all others are read. Lines keep their numbers.
+A wheel may be for a newer Python than the scanner runs on. What only the syntax of a newer version
+makes different is written anew in one that every parser takes (type parameters, PEP 695; strings
+with code, PEP 701 and 750; `except A, B`, PEP 758; `lazy import`, PEP 810). Statements that are no
+Python even then are left out and reported; all others are read. Lines keep their numbers.
 """
 
 from __future__ import annotations
@@ -25,9 +24,6 @@ _DEEPEST = 12
 _MOST_PARSED = 6
 _GOES_ON = frozenset({"else", "elif", "except", "finally"})
 _COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", re.MULTILINE)
-#: `ur"x"` of Python 2.
-_UNICODE = re.compile(r"^[uU]([rR])")
-_OCTAL = re.compile(r"0\d+[lL]?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +123,8 @@ def _rewritten(lines: Sequence[_Line]) -> Iterator[str]:
             if line.tokens[0].kind == "space":
                 texts[line.tokens[0].start] = " " * line.indent
             _strings(signs, texts)
-            _signs(signs, texts)
             _parameters(line, texts)
             _first_word(line, texts)
-            _statements(signs, texts)
         yield _with_all_lines(line, texts)
 
 
@@ -151,7 +145,6 @@ def _strings(signs: Sequence[Token], texts: dict[int, str]) -> None:
     for token in (*signs, None):
         if token is not None and token.kind in ("string", "code-string"):
             run.append(token)
-            texts[token.start] = _UNICODE.sub(r"\1", token.text)
             continue
         if any(part.kind == "code-string" for part in run):
             for number, item in enumerate(run):
@@ -172,21 +165,6 @@ def _plain(code: str) -> str:
     texts = {token.start: token.text for token in code_tokens}
     _strings([token for token in code_tokens if token.kind not in ("space", "newline")], texts)
     return f"({''.join(texts[token.start] for token in code_tokens)})"
-
-
-def _signs(signs: Sequence[Token], texts: dict[int, str]) -> None:
-    """Operators and numbers of Python 2."""
-    is_open = False
-    for token in signs:
-        if token.text == "<>":
-            texts[token.start] = "!="
-        elif token.text == "`":
-            is_open = not is_open
-            texts[token.start] = "(" if is_open else ")"
-        elif token.kind == "number" and token.text[-1] in "lL":
-            texts[token.start] = token.text[:-1]
-        if token.kind == "number" and _OCTAL.fullmatch(token.text) and token.text.strip("0lL"):
-            texts[token.start] = f"0o{token.text.strip('lL')[1:]}"
 
 
 def _parameters(line: _Line, texts: dict[int, str]) -> None:
@@ -221,59 +199,15 @@ def _first_word(line: _Line, texts: dict[int, str]) -> None:
 
 
 def _except(signs: Sequence[Token], texts: dict[int, str]) -> None:
-    """`except A, B:` (PEP 758), which means `except A as B` in Python 2."""
+    """`except A, B:` (PEP 758)."""
     at_top = [token for token, depth in depths(signs) if not depth]
     commas = [item for item in at_top if item.text == ","]
     colon = next((item for item in at_top if item.text == ":"), None)
     if not commas or colon is None or any(item.text == "as" for item in at_top):
         return
     start = 2 if signs[1].text == "*" else 1
-    if signs[start].text == "(":
-        texts[commas[0].start] = " as "
-        return
     texts[signs[start].start] = f"({texts[signs[start].start]}"
     texts[colon.start] = "):"
-
-
-def _statements(signs: Sequence[Token], texts: dict[int, str]) -> None:
-    """`print x`, `exec x in y` and `raise A, b` of Python 2."""
-    with_depths = list(depths(signs))
-    ends = [
-        number for number, (item, depth) in enumerate(with_depths) if not depth and item.text == ";"
-    ]
-    for number, (token, depth) in enumerate(with_depths):
-        before = with_depths[number - 1][0].text if number else ";"
-        if depth or before not in (";", ":"):
-            continue
-        stop = next((end for end in ends if end > number), len(with_depths))
-        rest = [item for item, _ in with_depths[number + 1 : stop]]
-        if token.text in ("print", "exec"):
-            _command(token, rest, texts)
-        elif token.text == "raise":
-            comma = next(
-                (
-                    item
-                    for item, inner in with_depths[number:stop]
-                    if not inner and item.text == ","
-                ),
-                None,
-            )
-            if comma is not None:
-                texts[comma.start] = ";("
-                texts[rest[-1].start] += ")"
-
-
-def _command(token: Token, rest: Sequence[Token], texts: dict[int, str]) -> None:
-    if not rest:
-        return
-    first = rest[0]
-    is_redirected = [token.text for token in rest[:2]] == [">", ">"]
-    if first.kind == "operator" and not is_redirected and first.text not in "`[{-":
-        return  # A call, or a name that something is assigned to.
-    texts[token.start] = "("
-    texts[rest[-1].start] += ")"
-    for item in rest[:2] if is_redirected else ():
-        texts[item.start] = ""
 
 
 # Statements that are no Python

@@ -1,7 +1,7 @@
 """Tokens of Python source, whichever version it is for; the same on every interpreter.
 
-`tokenize` knows the syntax of the interpreter that it runs on. This knows what all of Python 2 and
-3 have in common, and strings with code inside (PEP 498, 701, 750).
+`tokenize` knows the syntax of the interpreter that it runs on. This knows what all versions of
+Python have in common, and strings with code inside (PEP 498, 701, 750).
 """
 
 from __future__ import annotations
