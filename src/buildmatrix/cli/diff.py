@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.image_options import former_options, platform_option
+from buildmatrix.cli.image_options import former_options, platform_option, tables_option
 from buildmatrix.cli.machine import data_files, parse, reading_options, specification
 from buildmatrix.cli.options import (
     CommandSettings,
@@ -53,6 +53,7 @@ FORMATS = names(DIFF)
 @option("--all", "every", is_flag=True, help="List everything.")
 @option("--offline", is_flag=True, help="Use caches only.")
 @platform_option
+@tables_option
 @option("--no-cache", is_flag=True, help="Read everything again, and do not use the cache.")
 @formats_option(FORMATS)
 @option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
@@ -82,6 +83,7 @@ def command(
     offline: bool,
     engine: str,
     platform: str | None,
+    tables: bool,
     no_cache: bool,
     formats: tuple[str, ...],
     output: Path | None,
@@ -102,6 +104,7 @@ def command(
         settings,
         engine_name=engine,
         platform=platform,
+        tables=tables,
         no_cache=no_cache,
         offline=offline,
         deep=deep,

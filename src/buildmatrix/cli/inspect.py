@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.image_options import former_options, platform_option
+from buildmatrix.cli.image_options import former_options, platform_option, tables_option
 from buildmatrix.cli.machine import parse, reading_options, specification
 from buildmatrix.cli.options import (
     CommandSettings,
@@ -46,6 +46,7 @@ _DRAWN = [name for name in names(DRAWING) if name not in names(INSPECT)]
 @option("--deep", is_flag=True, help="For `lock:` and similar sources: read whole wheels.")
 @option("--offline", is_flag=True, help="For `lock:` and similar sources: use caches only.")
 @platform_option
+@tables_option
 @option("--no-cache", is_flag=True, help="Read everything again, and do not use the cache.")
 @engine_option
 @former_options
@@ -63,6 +64,7 @@ def command(
     offline: bool,
     engine: str,
     platform: str | None,
+    tables: bool,
     no_cache: bool,
 ) -> int:
     """Show what each FILE says: an ELF object, a file of device code, or a wheel.
@@ -88,6 +90,7 @@ def command(
         settings,
         engine_name=engine,
         platform=platform,
+        tables=tables,
         no_cache=no_cache,
         offline=offline,
         deep=deep,

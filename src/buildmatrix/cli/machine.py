@@ -27,6 +27,7 @@ def reading_options(
     *,
     engine_name: str = AUTO,
     platform: str | None = None,
+    tables: bool = False,
     no_cache: bool = False,
     offline: bool = False,
     deep: bool = False,
@@ -55,6 +56,7 @@ def reading_options(
         yield ReadingOptions(
             lambda: engine_with_images(settings, engine_name),
             platform=platform,
+            tables=tables,
             cache=lambda: fact_cache(no_cache),
             index=index,
             registry=registry,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.image_options import former_options, platform_option
+from buildmatrix.cli.image_options import former_options, platform_option, tables_option
 from buildmatrix.cli.machine import data_files, parse, reading_options
 from buildmatrix.cli.options import CommandSettings, option
 from buildmatrix.cli.output import (
@@ -36,6 +36,7 @@ cache_option = option(
 )
 @option("--runtime", metavar="VERSION", default="any", help="The backend's version, 12.8 for CUDA.")
 @platform_option
+@tables_option
 @option("--layers", is_flag=True, hidden=True, expose_value=False)
 @cache_option
 @engine_option
@@ -50,6 +51,7 @@ def command(
     runtime: str,
     engine: str,
     platform: str | None,
+    tables: bool,
     no_cache: bool,
     formats: tuple[str, ...],
     output: Path | None,
@@ -73,7 +75,7 @@ def command(
     parsed = parse(source, "scan", settings, lambda: None)
     more, fingerprints = more_waivers(waivers, None), known_findings(baseline)
     with reading_options(
-        settings, engine_name=engine, platform=platform, no_cache=no_cache
+        settings, engine_name=engine, platform=platform, tables=tables, no_cache=no_cache
     ) as usual:
         facts = parsed.facts(replace(usual, data_files=tuple))
     own = data_files(settings)

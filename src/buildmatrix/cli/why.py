@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.image_options import former_options, platform_option
+from buildmatrix.cli.image_options import former_options, platform_option, tables_option
 from buildmatrix.cli.machine import parse, reading_options, specification
 from buildmatrix.cli.options import (
     CommandSettings,
@@ -64,6 +64,7 @@ CHAINS = 200
 @option("--lock", type=click.Path(path_type=Path), help="The lock that SOURCE was installed from.")
 @index_options
 @platform_option
+@tables_option
 @option("--no-cache", is_flag=True, help="Read everything again, and do not use the cache.")
 @engine_option
 @former_options
@@ -85,6 +86,7 @@ def command(
     offline: bool,
     engine: str,
     platform: str | None,
+    tables: bool,
     no_cache: bool,
 ) -> int:
     """Show why LIBRARY is in SOURCE: who asked for it, who links it, where the loader finds it.
@@ -106,6 +108,7 @@ def command(
         settings,
         engine_name=engine,
         platform=platform,
+        tables=tables,
         no_cache=no_cache,
         offline=offline,
         deep=deep,

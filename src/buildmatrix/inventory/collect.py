@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Protocol
+from typing import Literal, Protocol
 
 from buildmatrix.binaries import devicefile
 from buildmatrix.binaries.model import DeviceFile, Elf
@@ -20,6 +20,7 @@ from buildmatrix.inventory.model import (
     PACKAGES,
     Artefact,
     Binary,
+    ClosedFile,
     Container,
     Inventory,
     Link,
@@ -77,6 +78,8 @@ class FileFacts:
     device: DeviceFile | None = None
     unread: str | None = None
     contents: NestedContents | None = None
+    #: What says that it may matter, where it was not looked at; see `ClosedFile.by`.
+    closed: Literal["name", "bytes", "size"] | None = None
     #: What it cost in this scan; 0 for what was recalled.
     bytes_read: int = 0
 
@@ -127,6 +130,7 @@ def collect(
         binaries=tuple(python.reached(binary) for binary in binaries),
         artefacts=tuple(files.artefacts),
         containers=tuple(files.containers),
+        closed=tuple(files.closed),
         folders=folders(listing, hard_links),
         python_loads=python.loads,
         python_imports=python.imports,
@@ -162,6 +166,7 @@ class _Files:
     binaries: list[Binary] = field(default_factory=list)
     artefacts: list[Artefact] = field(default_factory=list)
     containers: list[Container] = field(default_factory=list)
+    closed: list[ClosedFile] = field(default_factory=list)
     outlines: dict[str, Outline] = field(default_factory=dict)
     #: How many of them came from earlier scans.
     recalled: int = 0
@@ -229,6 +234,8 @@ def _read_files(
                 Artefact(path, file.size, device.kind, owner, device.device_code, device.marks)
             )
             unread = device.unread
+        if file_facts.closed is not None:
+            files.closed.append(ClosedFile(path, file.size, owner, file_facts.closed))
         if file_facts.contents is not None:
             files.add_contents(path, file.size, owner, file_facts.contents)
             if file_facts.contents.closed is not None and file.size >= LARGE_CONTAINER:

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from buildmatrix.errors import UndecidedError
 from buildmatrix.inventory.archive import PACKAGES
 from buildmatrix.inventory.model import SCHEMA, Inventory
 from buildmatrix.layers.merging import inventory_of
 from buildmatrix.layers.model import LAYER_FACTS, LayerFacts
+from buildmatrix.layers.ranges import read_by_table
 from buildmatrix.layers.reading import read_layer
+from buildmatrix.layers.table import ReadRange, read_table, table_digest
 from buildmatrix.store.cache import DAY, Cache, code
 from buildmatrix.store.facts import FactCache
 from buildmatrix.trees.archive_image import Configuration
@@ -39,17 +42,30 @@ class LayerBlob:
     size: int
     #: All of its bytes.
     open: Callable[[], AbstractContextManager[Iterator[bytes]]]
+    #: What the manifest says of it, and some of its bytes, where the place of the image has that.
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    read_range: ReadRange | None = None
 
 
 class LayerReader:
     """Reads layers that are not known yet. Without a cache, it knows those that it read itself.
 
-    With `names_only`, no file of a layer is looked at, and nothing is kept.
+    With `names_only`, no file of a layer is looked at, and nothing is kept. With `tables`, a layer
+    that has a table of contents is read by it; `note` hears why where that cannot be.
     """
 
-    def __init__(self, cache: Cache, *, names_only: bool = False) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        *,
+        names_only: bool = False,
+        tables: bool = False,
+        note: Callable[[str], None] = lambda _: None,
+    ) -> None:
         cache = Cache(None) if names_only else cache
         self._names_only = names_only
+        self._tables = tables
+        self._note = note
         self._started = time.monotonic()
         version = f"{SCHEMA} {code(*PACKAGES, 'store', 'layers')}"
         self._store = cache.store("layers", version, limit=LIMIT, age=90 * DAY, by_use=True)
@@ -58,6 +74,8 @@ class LayerReader:
         self._digests: dict[str, str] = {}
         #: Bytes that were read, and the digests of the layers that they were of.
         self.bytes_read = 0
+        #: Layers whose tables of contents were believed.
+        self.believed: list[str] = []
         self._fresh: set[str] = set()
 
     def known(self, digest: str) -> LayerFacts | None:
@@ -88,12 +106,40 @@ class LayerReader:
                 self._store.save(f"blob {digest}", layer.digest)
         return layer
 
+    def _by_table(self, blob: LayerBlob) -> LayerFacts | None:
+        """The facts of a layer as its table of contents has them; None where it has none.
+
+        They are kept apart: nobody has seen all of its bytes.
+        """
+        digest, read = table_digest(blob.annotations), blob.read_range
+        if not (self._tables and digest and read):
+            return None
+        key = f"table {digest} {blob.digest}"
+        layer = self._store.load(key, LAYER_FACTS)
+        if layer is None:
+
+            def counted(offset: int, length: int) -> bytes:
+                data = read(offset, length)
+                self.bytes_read += len(data)
+                return data
+
+            try:
+                table = read_table(blob.annotations, blob.size, counted)
+                layer = read_by_table(table, blob.size, blob.digest, counted)
+            except (Unreadable, UndecidedError) as error:
+                self._note(f"the layer {blob.digest[:19]} is read whole: {error}")
+                return None
+            self._store.save(key, layer)
+            self._fresh.add(layer.blob)
+        self.believed.append(blob.digest)
+        return layer
+
     def layers(self, blobs: Sequence[LayerBlob]) -> list[LayerFacts]:
         """The facts of all layers. Raises `Unreadable`, and what opening one raises."""
         layers: list[LayerFacts] = []
         for number, blob in enumerate(blobs, 1):
             try:
-                layers.append(self.known(blob.digest) or self.read(blob))
+                layers.append(self.known(blob.digest) or self._by_table(blob) or self.read(blob))
             except Unreadable as error:
                 which = f"layer {number} of {len(blobs)}"
                 raise Unreadable(f"{which} cannot be read: {error}") from error
@@ -113,7 +159,11 @@ class LayerReader:
                 layers,
                 configuration,
                 lambda index, also: self.read(blobs[index], also),
-                [index for index, layer in enumerate(layers) if layer.digest in self._fresh],
+                [
+                    index
+                    for index, layer in enumerate(layers)
+                    if (layer.digest or layer.blob) in self._fresh
+                ],
             )
 
         if facts is None:
@@ -128,7 +178,7 @@ class LayerReader:
 def _key(configuration: Configuration, layers: Sequence[LayerFacts]) -> str:
     """Names all that an inventory depends on."""
     whole = (
-        [layer.digest for layer in layers],
+        [(layer.digest, layer.table and layer.blob) for layer in layers],
         sorted(configuration.environment.items()),
         configuration.digests,
         configuration.instructions,

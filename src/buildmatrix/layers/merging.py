@@ -48,7 +48,7 @@ def inventory_of(
     `again` raises.
     """
     for number, (layer, digest) in enumerate(zip(layers, configuration.digests, strict=True), 1):
-        if digest and digest != layer.digest:
+        if digest and layer.digest and digest != layer.digest:
             raise Unreadable(
                 f"layer {number} of {len(layers)} is another one than the configuration says, "
                 f"{layer.digest}: no engine runs such an image"
@@ -77,7 +77,9 @@ def _collected(
     memory = _Memory(tree, fresh)
     inventory = collect(tree, configuration.environment, memory)
     inventory = replace(inventory, stats=replace(inventory.stats, cached=memory.recalled))
-    digests = [layer.digest for layer in layers]
+    digests = [
+        layer.digest or digest for layer, digest in zip(layers, configuration.digests, strict=True)
+    ]
     return with_layers(inventory, tree, digests, configuration.instructions)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from buildmatrix.phrases import count
 from buildmatrix.sources.model import Facts, ReadingOptions
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ def layer_reader(options: ReadingOptions) -> LayerReader:
     from buildmatrix.store.cache import Cache
 
     cache = options.cache()
-    return LayerReader(Cache(None) if cache is None else cache.cache)
+    return LayerReader(
+        Cache(None) if cache is None else cache.cache, tables=options.tables, note=options.note
+    )
 
 
 def image_facts(
@@ -53,5 +56,12 @@ def image_facts(
     """The facts of an image that has these layers. Raises OSError, and what opening them raises."""
     reader = reader or layer_reader(options)
     inventory = reader.inventory(configuration, layers, options.cache())
-    labels = configuration.labels
-    return Facts(label, inventory, image=image, labels=labels, backend=labels.get(BACKEND_LABEL))
+    labels, backend = configuration.labels, configuration.labels.get(BACKEND_LABEL)
+    notes: tuple[str, ...] = ()
+    if reader.believed:
+        notes = (
+            f"{count(len(reader.believed), 'layer')} of {label} read by the table of contents: "
+            "that a layer holds what its table says was not checked (without --tables it is)",
+        )
+        options.note(notes[0])
+    return Facts(label, inventory, image=image, labels=labels, backend=backend, notes=notes)

@@ -57,7 +57,13 @@ class RegistryImage(Installed):
         registry = options.registry()
         image = _find(registry, reference_of(self.name), options)
         layers = [
-            LayerBlob(layer.digest, layer.size, partial(registry.blob, image.reference, layer))
+            LayerBlob(
+                layer.digest,
+                layer.size,
+                partial(registry.blob, image.reference, layer),
+                layer.annotations,
+                partial(registry.blob_range, image.reference, layer),
+            )
             for layer in image.manifest.layers
         ]
         reader = layer_reader(options)

@@ -13,7 +13,7 @@ WINDOW = 64 << 10
 #: A size that no stream reaches: how long it is shows at its end.
 ENDLESS = 1 << 62
 #: For zlib: a gzip header, and the largest window.
-_GZIP_WINDOW = 16 + zlib.MAX_WBITS
+GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
 class Gunzip:
@@ -24,7 +24,7 @@ class Gunzip:
 
     def __init__(self, stream: Readable) -> None:
         self._stream = stream
-        self._member = zlib.decompressobj(wbits=_GZIP_WINDOW)
+        self._member = zlib.decompressobj(wbits=GZIP_WINDOW)
         self._ahead = b""
 
     def read(self, length: int) -> bytes:
@@ -37,7 +37,7 @@ class Gunzip:
                     if not block:
                         return b""
                     self._ahead = block.lstrip(b"\0")
-                self._member = zlib.decompressobj(wbits=_GZIP_WINDOW)
+                self._member = zlib.decompressobj(wbits=GZIP_WINDOW)
             compressed = self._ahead or self._stream.read(INPUT)
             data = self._member.decompress(compressed, length)
             if self._member.eof:

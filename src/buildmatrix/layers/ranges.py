@@ -1,0 +1,246 @@
+"""The facts of a layer from its table of contents and a few ranges of its bytes.
+
+Files that are read for what they say are read whole, small ones too; of a large binary the
+beginning and the tables of the loader (`binaries.head`), of what is harmless by its name nothing.
+What was not read is in the facts, as for a wheel on an index: `Elf.read`, and `FileFacts.closed`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from buildmatrix.binaries.head import HeadReader, Malformed
+from buildmatrix.elf.headers import read_headers
+from buildmatrix.elf.layout import PT_DYNAMIC
+from buildmatrix.elf.source import BytesSource, CachedSource
+from buildmatrix.inventory.collect import ELF_MAGIC, FileFacts, look, with_contents
+from buildmatrix.inventory.mattering import LEAST, may_hide, may_matter
+from buildmatrix.inventory.own_files import is_read_itself
+from buildmatrix.layers.model import KINDS, KeptFiles, LayerEntry, LayerFacts, packed_entries
+from buildmatrix.layers.table import (
+    LARGEST_PART,
+    LayerTable,
+    Part,
+    ReadRange,
+    TableFile,
+    unpacked,
+)
+from buildmatrix.trees.base import RandomAccess, Unreadable, defect, reason
+
+#: Bytes between two parts that are fetched with them: a request costs more.
+_GAP = 64 << 10
+#: Bytes of one request.
+_LARGEST_RANGE = 8 << 20
+#: Bytes of a file that is read whole.
+_SMALL = 256 << 10
+#: Bytes of the tables of one large binary that are read.
+_MOST_LENT = 4 << 20
+#: Ranges that are held at once.
+_HELD = 4
+#: The part of a layer that is read by a table at most; of a small one, all is read as well.
+_WORTH_IT = 2
+_NOTHING = FileFacts()
+
+
+def read_by_table(table: LayerTable, size: int, blob: str, read: ReadRange) -> LayerFacts:
+    """The facts of the layer `blob` of `size` bytes.
+
+    Raises `Unreadable` where a part is not what the table says, and what `read` raises.
+    """
+    reader = _Reader(table, size, read)
+    entries = reader.entries()
+    kept = reader.kept
+    kept.finish()
+    return LayerFacts(
+        digest="",
+        blob=blob,
+        size=size,
+        entries=tuple(packed_entries(entries)),
+        count=len(entries),
+        kept=tuple(kept.blocks),
+        table=table.digest,
+    )
+
+
+class _Reader:
+    def __init__(self, table: LayerTable, size: int, read: ReadRange) -> None:
+        self._table = table
+        self._size = size
+        self._read = read
+        self.kept = KeptFiles()
+
+    def entries(self) -> list[LayerEntry]:
+        """The entries, in the order of the table; the layer is read from its start to its end."""
+        files = self._table.files
+        facts: dict[int, LayerEntry] = {}
+        wanted = {
+            index: parts for index, file in enumerate(files) if (parts := self._first_parts(file))
+        }
+        for index, head in self._fetched(wanted):
+            facts[index] = self._looked_at(files[index], head)
+        return [facts.get(index) or self._entry(file) for index, file in enumerate(files)]
+
+    def _entry(self, file: TableFile) -> LayerEntry:
+        return LayerEntry(
+            KINDS.index(file.kind),
+            os.fsencode(file.name),
+            os.fsencode(file.target),
+            size=file.size if file.kind == "file" else None,
+            sha256=file.sha256,
+        )
+
+    def _first_parts(self, file: TableFile) -> Sequence[Part]:
+        """What is read of a file in any case."""
+        if file.kind != "file" or not file.parts:
+            return ()
+        if is_read_itself(file.name, file.size):
+            return file.parts
+        matters = may_matter(file.name, file.size)
+        if not matters and not (file.size >= LEAST and may_hide(file.name, file.size)):
+            return ()
+        return file.parts if matters and file.size <= _SMALL else file.parts[:1]
+
+    def _fetched(self, wanted: dict[int, Sequence[Part]]) -> Iterator[tuple[int, bytes]]:
+        """Each file with the bytes of its wanted parts, by the order in the layer."""
+        order = sorted(wanted, key=lambda index: wanted[index][0].offset)
+        window = _Window(
+            self._read, self._size, [part for index in order for part in wanted[index]]
+        )
+        for index in order:
+            pieces = [
+                unpacked(part, window.bytes_of(part), is_zstd=self._table.is_zstd)
+                for part in wanted[index]
+            ]
+            yield index, b"".join(pieces)
+
+    def _looked_at(self, file: TableFile, head: bytes) -> LayerEntry:
+        entry = self._entry(file)
+        place = None
+        if len(head) == file.size:
+            if file.sha256 and hashlib.sha256(head).digest() != file.sha256:
+                raise Unreadable(f"{file.name!r} has another digest than its table says")
+            if is_read_itself(file.name, file.size) and not self.kept.is_full:
+                place = self.kept.add(head)
+            facts = _whole(BytesSource(head), file)
+        elif head.startswith(ELF_MAGIC):
+            facts = self._elf(file, head)
+        elif _whole(_Beginning(head), file) == _NOTHING:
+            facts = _NOTHING
+        else:
+            facts = FileFacts(closed="bytes")
+        return msgspec.structs.replace(
+            entry, facts=None if facts == _NOTHING else facts, place=place
+        )
+
+    def _elf(self, file: TableFile, head: bytes) -> FileFacts:
+        """What the beginning of a large binary says, and the tables of its end."""
+        try:
+            reader = HeadReader(BytesSource(head), file.size)
+            for start, data in self._tables(file, head):
+                reader.lend(start, data)
+            reader.read_to(len(head))
+            found = reader.head()
+        except Malformed as error:
+            return FileFacts(unread=error.reason)
+        return _NOTHING if found is None else FileFacts(elf=found.elf)
+
+    def _tables(self, file: TableFile, head: bytes) -> Iterator[tuple[int, bytes]]:
+        """Parts that hold the dynamic section, and what section headers name."""
+        headers = read_headers(CachedSource(BytesSource(head), file.size))
+        places = (
+            []
+            if headers is None
+            else [
+                (segment.offset, segment.size)
+                for segment in headers.segments
+                if segment.type == PT_DYNAMIC
+            ]
+        )
+        places.append((file.size - 1, 1))  # Where linkers put section headers.
+        starts = [part.start for part in file.parts]
+        wanted = set[int]()
+        for offset, length in places:
+            first = bisect_right(starts, max(0, offset)) - 1
+            last = bisect_right(starts, min(file.size - 1, offset + length)) - 1
+            wanted |= set(range(first, last + 1))
+        left = _MOST_LENT
+        for index in sorted(wanted, reverse=True):
+            part = file.parts[index]
+            left -= part.size
+            if part.start < len(head) or left < 0:
+                continue
+            packed = self._read(part.offset, part.end - part.offset) if not part.is_zeros else b""
+            yield part.start, unpacked(part, packed, is_zstd=self._table.is_zstd)
+
+
+class _Window:
+    """Ranges of the layer that hold the parts that are asked for, in their order."""
+
+    def __init__(self, read: ReadRange, size: int, parts: Sequence[Part]) -> None:
+        self._read = read
+        self._ranges: list[tuple[int, int]] = []
+        for part in sorted(parts, key=lambda part: part.offset):
+            if part.is_zeros:
+                continue
+            if part.end - part.offset > LARGEST_PART:
+                raise Unreadable("its table of contents has parts too large to be read alone")
+            start, end = self._ranges[-1] if self._ranges else (0, -_GAP - 1)
+            if part.offset - end <= _GAP and part.end - start <= _LARGEST_RANGE:
+                self._ranges[-1] = start, max(end, part.end)
+            else:
+                self._ranges.append((part.offset, part.end))
+        self._starts = [start for start, _ in self._ranges]
+        if sum(end - start for start, end in self._ranges) > size // _WORTH_IT:
+            raise Unreadable("most of it would be read by its table of contents")
+        self._held: OrderedDict[int, bytes] = OrderedDict()
+
+    def bytes_of(self, part: Part) -> bytes:
+        """The packed bytes of a part."""
+        if part.is_zeros:
+            return b""
+        index = bisect_right(self._starts, part.offset) - 1
+        start, end = self._ranges[index]
+        data = self._held.get(index)
+        if data is None:
+            data = self._held[index] = self._read(start, end - start)
+            if len(self._held) > _HELD:
+                self._held.popitem(last=False)
+        return data[part.offset - start : part.end - start]
+
+
+class _Beginning:
+    """The first bytes of a file."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.bytes_read = 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `RandomAccess.read`."""
+        data = self._data[offset : offset + length]
+        if len(data) < length:
+            raise Unreadable("only its beginning was read")
+        return data
+
+
+def _whole(source: RandomAccess, file: TableFile) -> FileFacts:
+    if file.size < len(ELF_MAGIC):
+        return _NOTHING
+    try:
+        facts = look(source, file.name, file.size)
+        if facts.contents is not None and (format := facts.contents.waiting) is not None:
+            contents = with_contents(facts, source, file.name, file.size).contents
+            if contents is not None:
+                facts = replace(facts, contents=replace(contents, waiting=format, is_ahead=True))
+    except OSError as error:
+        facts = FileFacts(unread=reason(error))
+    except Exception as error:
+        facts = FileFacts(unread=defect(error))
+    return replace(facts, bytes_read=0)
