@@ -278,7 +278,7 @@ def test_the_command_line_compares_and_its_exit_code_counts_new_findings_only(
     ("words", "told"),
     [
         (("base.in", "--diff", "nope"), "git knows no revision 'nope'"),
-        (("base.in", "--diff", "main", "--fix"), "exclude each other"),
+        (("base.in", "--diff", "main", "--fix"), "mutually exclusive"),
         (("base.in", "--dry-run"), "--dry-run belongs to --fix"),
     ],
 )

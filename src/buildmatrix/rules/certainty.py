@@ -69,8 +69,9 @@ class Unopened:
     def may_matter(self, threshold: int) -> bool:
         """Whether what was not seen can change a verdict for which `threshold` bytes are much.
 
-        Any binary may link what is nowhere; who does so in some does in most. Device code comes in
-        one large run: below the threshold there is none where no binary has room for more.
+        Any binary may link what is missing; where one does, most of its distribution do. Device
+        code comes in one large run: below the threshold there is none where no binary has room for
+        more.
         """
         return self.unlinked > 0 or self.hidden * 2 > self.size or self.largest > threshold
 

@@ -1,6 +1,6 @@
-"""BM502: an import fails, since a library that Python code opens or calls into is nowhere.
+"""BM502: an import fails, since a library that Python code opens or calls into is missing.
 
-What fails since a file links what is nowhere is BM301's and BM302's.
+What fails since a file links a missing library is BM301's and BM302's.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class Finding:
 class Failure:
     """What makes a distribution `broken`."""
 
-    #: What an import runs into: a file that it loads and that links a library which is nowhere
+    #: What an import runs into: a file that it loads and that links a library that is missing
     #: (`link`), code that opens one by its name (`load`), or that calls a distribution which needs
     #: one (`call`). Or, where imports work, a `plugin` that links one.
     kind: Literal["link", "load", "call", "plugin"]

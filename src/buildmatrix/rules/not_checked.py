@@ -1,4 +1,4 @@
-"""BM802: nobody could tell whether a distribution has known vulnerabilities."""
+"""BM802: a distribution could not be checked for known vulnerabilities."""
 
 from __future__ import annotations
 

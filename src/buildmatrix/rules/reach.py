@@ -80,7 +80,7 @@ def _is_lost(path: str, links: Mapping[str, list[str]], hopeless: Collection[str
 
 
 def hopeless(evidence: Iterable[Evidence], missing: Collection[tuple[str, str]]) -> frozenset[str]:
-    """Files that link a library of the catalogue that is nowhere in the tree."""
+    """Files that link a library of the catalogue that is not in the tree."""
     return frozenset(
         item.path
         for item in evidence

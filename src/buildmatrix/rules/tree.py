@@ -49,7 +49,7 @@ class TreeView:
     #: Toolkit line of the target's runtime; None where nothing says it.
     line: str | None
     catalogue: Catalogue
-    #: Whether it is a root file system: what is not in it is nowhere.
+    #: Whether it is a root file system: what is not in it is missing.
     is_root: bool
     #: Whether it is one wheel by itself: what that requires comes when it is installed.
     is_single: bool
@@ -60,7 +60,7 @@ class TreeView:
     native_of: Mapping[str, int]
     #: Distributions (`name==version`) with files that are code of the machine or for a device.
     held: frozenset[str]
-    #: Path of a binary, and a library that it links and that is nowhere.
+    #: Path of a binary, and a library that it links and that is missing.
     missing: frozenset[tuple[str, str]]
     #: Path of a binary, and a library that it links and that another distribution or the system
     #: brings.
