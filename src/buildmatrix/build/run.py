@@ -105,8 +105,8 @@ class _BuildRun:
         ready = [work for work in self.works if work.gates["lock"] == "passed"]
         if not (self.options.fail_fast and len(ready) < len(self.works)):
             self.render()
-            ready = self.accepted(ready)
             self.recall(ready)
+            ready = self.accepted(ready)
             lock_gate.audit([work for work in ready if work.record is None])
             ready = [work for work in ready if work.gates["lock"] == "passed"]
         if not (self.options.fail_fast and len(ready) < len(self.works)):
@@ -154,8 +154,10 @@ class _BuildRun:
             self.progress.note(f"committed generated files were not checked: {error.message}")
 
     def accepted(self, works: Sequence[BuildWork]) -> list[BuildWork]:
-        """The targets that the engine can build; the others are red, and nothing was fetched."""
-        refusals = self.engine.refusals([work.job for work in works if work.job])
+        """Those that are built, or can be; the others are red, and nothing was fetched."""
+        refusals = self.engine.refusals(
+            [work.job for work in works if work.job and work.record is None]
+        )
         accepted = []
         for work in works:
             error = refusals.get(work.target.id)

@@ -21,6 +21,8 @@ LARGEST = 1 << 20
 _MAKERS = frozenset({"RUN", "COPY", "ADD", "WORKDIR"})
 _FROM = re.compile(r"(?:--\S+\s+)*(\S+)(?:\s+[Aa][Ss]\s+(\S+))?\s*$")
 _FLAGS = re.compile(r"^(?:--[a-z-]+(?:=\S*)?\s+)+")
+#: What the engine `oci` adds to a step of the history, with the distribution that a layer holds.
+_OWN_MARK = re.compile(r" # buildmatrix\b.*", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{\w+\}|\$\w+")
 
 
@@ -98,6 +100,8 @@ def _matched(dockerfile: str, instructions: Sequence[str]) -> tuple[list[int] | 
         # A stage that begins with another one has its layers.
         base_name = stage.base.lower()
         at = next((n for n in range(at) if stages[n].name == base_name), -1)
+    if any(_OWN_MARK.search(text) for text in instructions):
+        return [*_own_lines(makers, instructions), begun], base
     lines = [0] * len(instructions)
     ahead = list(makers)
     layer = len(instructions)
@@ -111,6 +115,21 @@ def _matched(dockerfile: str, instructions: Sequence[str]) -> tuple[list[int] | 
             return None, base
         lines[layer] = instruction.line
     return (None if ahead else [*lines, begun]), base
+
+
+def _own_lines(makers: Sequence[Instruction], instructions: Sequence[str]) -> list[int]:
+    """The lines where the engine `oci` made the image: several layers may be of one instruction."""
+    lines = [0] * len(instructions)
+    ahead = len(makers) - 1
+    for layer in reversed(range(len(instructions))):
+        keyword, _, text = _OWN_MARK.sub("", instructions[layer]).partition(" ")
+        text = Instruction(0, keyword, text).history_text
+        at = next((n for n in range(ahead, -1, -1) if _is_same(makers[n], text)), None)
+        if at is None:
+            break  # what is below is of the base image
+        ahead = at
+        lines[layer] = makers[at].line
+    return lines
 
 
 def _is_same(instruction: Instruction, recorded: str) -> bool:

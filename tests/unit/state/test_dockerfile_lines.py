@@ -58,3 +58,22 @@ def test_an_instruction_that_made_no_layer_is_passed_over() -> None:
     told = ["ADD rootfs /", "RUN one", "RUN three"]
     text = "FROM debian\nRUN one\nRUN two\nRUN three\n"
     assert places(text, "D", told)[1:] == ("D:2", "D:4")
+
+
+def test_several_layers_of_the_engine_oci_are_of_one_instruction() -> None:
+    told = [
+        "ADD root.tar /",
+        "WORKDIR /app",
+        "RUN set -eu; uv pip sync lock.toml # buildmatrix",
+        "COPY /opt/venv /opt/venv # buildmatrix numpy 2.2.6",
+        "COPY /opt/venv /opt/venv # buildmatrix",
+        'COPY ["images/app", "/app"] # buildmatrix',
+        'WORKDIR "/app"',
+    ]
+    lines = ("D:8", "D:13", "D:13", "D:14", "D:15")
+    assert places(DOCKERFILE, "D", told) == (BASE, BASE, *lines)
+
+
+def test_an_instruction_that_the_engine_oci_did_not_have_to_run_has_no_layer() -> None:
+    told = ["ADD root.tar /", "COPY /opt/venv /opt/venv # buildmatrix numpy 2.2.6"]
+    assert places(DOCKERFILE, "D", told) == (BASE, "D:13")

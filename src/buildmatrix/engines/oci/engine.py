@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from buildmatrix import store as inventories
 from buildmatrix.engines.disk import writing
@@ -27,7 +28,6 @@ from buildmatrix.engines.model import (
 )
 from buildmatrix.engines.oci import sandbox
 from buildmatrix.engines.oci.bases import Bases
-from buildmatrix.engines.oci.contents import assemble, refusals
 from buildmatrix.engines.oci.identity import identity
 from buildmatrix.engines.oci.images import Images
 from buildmatrix.engines.oci.publishing import push
@@ -43,7 +43,6 @@ from buildmatrix.errors import (
     UsageError,
 )
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.layers.image import LayerBlob, LayerReader
 from buildmatrix.oci.archive import archive
 from buildmatrix.oci.documents import Descriptor, ImageConfiguration
 from buildmatrix.progress import Progress
@@ -53,6 +52,9 @@ from buildmatrix.scratch import scratch
 from buildmatrix.store.cache import Cache
 from buildmatrix.store.facts import FactCache
 from buildmatrix.trees.archive_image import Configuration, instruction
+
+if TYPE_CHECKING:
+    from buildmatrix.layers.image import LayerReader
 
 #: Architecture as images name it, by what the kernel says of this machine.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -80,7 +82,6 @@ class OciEngine:
         self._open_registry = registry
         self._bases: Bases | None = None
         self._cache = cache
-        self._reader = LayerReader(cache)
         self._lock = threading.Lock()
         self._cancelled = threading.Event()
 
@@ -137,6 +138,10 @@ class OciEngine:
     def refusals(self, jobs: Sequence[BuildJob]) -> Mapping[str, BuildmatrixError]:
         """What only a Dockerfile that is run could do; see `Engine.refusals`."""
         errors: dict[str, BuildmatrixError] = {}
+        if not jobs:
+            return errors
+        from buildmatrix.engines.oci.contents import refusals
+
         for job in jobs:
             made_of = _ingredients(job)
             try:
@@ -150,6 +155,8 @@ class OciEngine:
 
     def build(self, job: BuildJob, surroundings: Surroundings, progress: Progress) -> BuildOutcome:
         """Assemble and read one image; see `Engine.build`."""
+        from buildmatrix.engines.oci.contents import assemble
+
         started = time.monotonic()
         made_of = _ingredients(job)
         target = made_of.target
@@ -318,8 +325,16 @@ class OciEngine:
         image = self._images.get(reference)
         yield archive(self._images.layout, image, self._images.names(image))
 
+    @cached_property
+    def _reader(self) -> LayerReader:
+        from buildmatrix.layers.image import LayerReader
+
+        return LayerReader(self._cache)
+
     def _inventory(self, image: Descriptor) -> Inventory:
         """Facts of layers are kept by their digests: what other images have is not read again."""
+        from buildmatrix.layers.image import LayerBlob
+
         configuration = self._images.configuration(image)
         made = [step.created_by for step in configuration.history if not step.empty_layer]
         return self._reader.inventory(
