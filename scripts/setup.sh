@@ -1,6 +1,6 @@
 # Sourced by scripts/demo and scripts/test: a virtual environment with buildmatrix in it, and on a
 # bare Debian machine the few system packages that the tests compile with. Installs nothing that is
-# there already.
+# there already. `source setup.sh demo` does without what only tests need.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -9,16 +9,20 @@ missing=()
 need() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
 
 need python3 python3
-need git git
-need gcc gcc
-need readelf binutils
-# The HTML report is looked at in a browser. Its test says what is missing on a user's machine.
-if [[ -n ${CI:-} ]]; then need chromium chromium; fi
-# Judges what is written into registries.
-if [[ -n ${CI:-} ]]; then need skopeo skopeo; fi
-# musl's loader proves the model of it. Without it that test is skipped on a user's machine.
-if [[ ! -e /lib/ld-musl-$(uname -m).so.1 && ( -n ${CI:-} || $(id -u) == 0 ) ]] &&
-  command -v apt-get >/dev/null; then missing+=(musl); fi
+if [[ ${1:-} != demo ]]; then
+  need git git
+  need gcc gcc
+  need readelf binutils
+  # Runs the smoke commands of an image that was built without Docker and without root.
+  if [[ -n ${CI:-} || $(id -u) == 0 ]]; then need bwrap bubblewrap; fi
+  # The HTML report is looked at in a browser. Its test says what is missing on a user's machine.
+  if [[ -n ${CI:-} ]]; then need chromium chromium; fi
+  # Judges what is written into registries.
+  if [[ -n ${CI:-} ]]; then need skopeo skopeo; fi
+  # musl's loader proves the model of it. Without it that test is skipped on a user's machine.
+  if [[ ! -e /lib/ld-musl-$(uname -m).so.1 && ( -n ${CI:-} || $(id -u) == 0 ) ]] &&
+    command -v apt-get >/dev/null; then missing+=(musl); fi
+fi
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 if ((${#missing[@]})); then
   if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then

@@ -222,6 +222,22 @@ class Archive:
                 kept.append(by_digest[package.sha256].replace(target))
         return kept
 
+    def download_with_dependencies(self, names: Sequence[str], folder: Path) -> list[Path]:
+        """Packages and all that they depend on, into the empty `folder`; apt checks the digests."""
+        (folder / "partial").mkdir()
+        options = [f"Dir::Cache::archives={folder}", "Debug::NoLocking=1"]
+        run(
+            [
+                *("apt-get", "install", "--yes", "--no-install-recommends", "--download-only"),
+                *(part for option in options for part in ("-o", option)),
+                *names,
+            ],
+            log=self._layout.log("apt-download"),
+            why=f"apt cannot download {', '.join(names)}",
+            env=self._env,
+        )
+        return sorted(folder.glob("*.deb"))
+
 
 @functools.cache
 def archive(suites: tuple[str, ...], layout: Layout) -> Archive:
