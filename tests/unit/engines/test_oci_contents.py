@@ -338,11 +338,6 @@ def with_template(world_place: Path, block: str) -> World:
         ("{% block app %}\n{% endblock %}", None, "copies no `/opt/venv`"),
         ("{% block install %}\n{% endblock %}", None, "does not install the lock"),
         ("{% block app %}\n{{ super() -}}\nRUN <<EOF\nls\nEOF\n{% endblock %}", None, "heredoc"),
-        (
-            '{% import "_macros.j2" as pieces %}\n{% block python %}\n'
-            '{{ pieces.packages("3.11", ["git", "curl"]) }}\n{% endblock %}',
-            None, "Debian packages git, curl",
-        ),
     ],
 )  # fmt: skip
 def test_what_needs_a_builder_is_refused_with_its_place(

@@ -86,6 +86,8 @@ ODD: dict[str, bytes | Member] = {
     "odd-1.0.data/data/share/odd/x.txt": b"d",
     "odd-1.0.data/data/etc/x.exe": (b"d", 0o755),
     "odd-1.0.data/data/lib64/odd.so": b"so",
+    "odd-1.0.data/data/lib/odd.so.1": b"so",
+    "odd-1.0.data/data/lib/cmake/odd/odd.cmake": b"c",
     "odd-1.0.data/headers/odd.h": b"h",
     "odd-1.0.data/headers/deep/odd.h": b"h",
     "odd-1.0.data/purelib/odd_pure/__init__.py": b"p",

@@ -49,9 +49,16 @@ _KEPT: Final = frozenset(
         "var/lib/dpkg/status",
         "var/lib/dpkg/diversions",
         "var/lib/dpkg/statoverride",
+        "var/lib/apt/extended_states",
+        "etc/dpkg/dpkg.cfg",
     }
 )
-_KEPT_BELOW: Final = ("etc/skel/",)
+_KEPT_BELOW: Final = (
+    "etc/skel/",
+    "etc/apt/",
+    "etc/dpkg/dpkg.cfg.d/",
+    "usr/share/keyrings/",
+)
 #: Bytes of one such file, and of all of a layer.
 _LARGEST: Final = 16 << 20
 _MOST: Final = 64 << 20
@@ -106,7 +113,8 @@ class BasePython:
 
 def notes_store(cache: Cache) -> Store:
     """Where notes are kept."""
-    version = f"1 {code('trees')}"
+    # What is kept follows from this module, and how a layer is read from `trees`.
+    version = f"2 {code('trees')}"
     return cache.store("base-layers", version, limit=1 << 30, age=90 * DAY, by_use=True)
 
 

@@ -6,6 +6,7 @@ import hashlib
 import os
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -15,6 +16,7 @@ import msgspec
 from buildmatrix.engines.disk import writing
 from buildmatrix.engines.oci.base_files import DEFAULT_PATH, BaseFiles, LayerNotes, read_layer
 from buildmatrix.engines.oci.context import Context, copied
+from buildmatrix.engines.oci.debian import DebianPackages, missing_programs
 from buildmatrix.engines.oci.dockerfile import Instruction, Word
 from buildmatrix.engines.oci.installation import InstalledFile
 from buildmatrix.engines.oci.libraries import Libraries
@@ -90,20 +92,20 @@ def refusals(spec: Spec, target: Target, lock: Lock) -> list[Problem]:
     no Python of that version) is raised by `assemble`, before any wheel is fetched.
     Raises `SpecError` for a template that cannot be rendered.
     """
-    return _refusals(target, lock, recipe(spec, target, lock))
+    return _refusals(spec, target, lock, recipe(spec, target, lock))
 
 
-def _refusals(target: Target, lock: Lock, steps: Recipe) -> list[Problem]:
+def _refusals(spec: Spec, target: Target, lock: Lock, steps: Recipe) -> list[Problem]:
     problems = list(steps.problems)
     for step in steps.steps:
-        if isinstance(step, Packages) and step.names:
-            names = ", ".join(step.names)
+        if isinstance(step, Packages) and step.names and (missing := missing_programs()):
             problems.append(
                 Problem(
-                    f"{target.id}: the Debian packages {names} can be installed by a builder only",
-                    f"{target.id}/Dockerfile",
+                    f"{target.id}: Debian packages ({', '.join(step.names)}) are resolved by apt, "
+                    f"and this machine has no {missing[0]}",
+                    f"{spec.output}/{target.id}/Dockerfile",
                     step.at.line,
-                    hint=f"take a base that has them, or {_WITH_DOCKER}",
+                    hint=f"take a base that has them, install apt and dpkg, or {_WITH_DOCKER}",
                 )
             )
     for package in lock.packages:
@@ -143,7 +145,7 @@ def assemble(
         BuildError: the disk is full, or cannot be written.
     """
     steps = recipe(spec, target, lock)
-    problems = _refusals(target, lock, steps)
+    problems = _refusals(spec, target, lock, steps)
     if problems:
         raise SpecError(problems)
     assembly = _Assembly(spec, target, lock, base, store, progress, compression)
@@ -249,6 +251,8 @@ class _Assembly:
             self._enter(step)
         elif isinstance(step, Packages):
             self._check_python()
+            if step.names:
+                self._add_packages(step)
         else:
             self._configure(step)
 
@@ -271,6 +275,31 @@ class _Assembly:
         for library in libraries.layers(self._files, self._python):
             kind: LayerKind = "distribution" if library.origin else "environment"
             self._put(library.layer, _Place(kind, step.at, library.origin))
+
+    def _add_packages(self, step: Packages) -> None:
+        """As Docker's own cache: what was installed on this base before is installed again."""
+        below = " ".join(layer.diff_id for layer in self._layers)
+        key = f"packages {self._target.platform} {step.names} {below} {self._made_by}"
+        with self._store.once(key), ExitStack() as held:
+            layer = self._store.layer(key)
+            if layer is None:
+                self._progress.step(self._target.id, f"packages {' '.join(step.names)}")
+                packages = DebianPackages(self._files, self._target.platform, held)
+                try:
+                    files = packages.files(step.names)
+                except UndecidedError as error:
+                    raise self._problem(
+                        f"the Debian packages {', '.join(step.names)} cannot be installed without "
+                        f"a builder: {error.message}",
+                        "take a base that has them",
+                    ) from error
+                # Where the base has all of them, the layer is empty, and remembered all the same.
+                layer = self._written(self._with_folders(files))
+                self._store.keep(key, layer)
+            notes = read_layer(self._store.layout, layer.descriptor, self._store.notes)
+        for entry in BaseFiles([notes]).entries.values():
+            self._files.entries[entry.path] = entry
+        self._put(layer, _Place("system", step.at, " ".join(step.names)))
 
     def _add_account(self, step: Account) -> None:
         accounts = Accounts(self._files)
@@ -368,15 +397,10 @@ class _Assembly:
 
         `contents` stands for the bytes of files that are better not read again.
         """
-        found = {file.entry.path: file for file in files}
-        for path in list(found):
-            while path := posixpath.dirname(path):
-                if path not in found:
-                    found[path] = InstalledFile(self._folder(path))
-        if not found:
+        ordered = self._with_folders({file.entry.path: file for file in files})
+        if not ordered:
             self._note(place.at, is_empty=True)
             return
-        ordered = [found[path] for path in sorted(found, key=order)]
         hasher = hashlib.sha256(f"{contents}\0".encode("utf-8", "surrogateescape"))
         for file in ordered:
             hasher.update(f"{file.entry!r}\0".encode("utf-8", "surrogateescape"))
@@ -391,6 +415,15 @@ class _Assembly:
         for file in ordered:
             self._files.add(file.entry)
         self._put(layer, place)
+
+    def _with_folders(self, files: Mapping[str, InstalledFile]) -> list[InstalledFile]:
+        """`files` with the folders above them, in the order of a layer."""
+        found = dict(files)
+        for path in files:
+            while path := posixpath.dirname(path):
+                if path not in found:
+                    found[path] = InstalledFile(self._folder(path))
+        return [found[path] for path in sorted(found, key=order)]
 
     def _folder(self, path: str) -> LayerEntry:
         """A folder above a file, as it is: a layer that holds a file says what its folders are."""

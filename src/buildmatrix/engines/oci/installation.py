@@ -13,6 +13,7 @@ import configparser
 import csv
 import hashlib
 import io
+import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -252,10 +253,7 @@ class InstalledWheel:
 
     def _note(self, path: str, digest: str, size: str) -> None:
         """A row of RECORD, whose paths are relative to the libraries."""
-        inside = path.removeprefix(f"{self._site}/")
-        if inside == path:
-            inside = f"../../../{path.removeprefix(f'{ENVIRONMENT}/')}"
-        self._rows.append((inside, digest, size))
+        self._rows.append((posixpath.relpath(path, self._site), digest, size))
 
     def _recorded(self, record: str) -> Mapping[str, tuple[str, str]]:
         """Member → hash and size as the wheel's own RECORD has them: claims, which uv repeats."""

@@ -1,0 +1,424 @@
+"""Debian packages of an image, resolved by apt and unpacked without being run.
+
+apt reads the package lists, keys and state of the base in folders of its own, and decides what is
+installed. dpkg-deb opens the packages. What a package would run decides whether it can be unpacked
+here at all: the loader's cache (`ldconfig`) is the one thing that is left undone.
+
+Formats: deb(5), deb-control(5), deb-triggers(5), dpkg(1) (`path-exclude`), sources.list(5).
+Source: dpkg 1.21, lib/dpkg/{parse,fields,dbmodify}.c, for the order of fields in `status`.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from buildmatrix.engines.oci.base_files import BaseFiles
+from buildmatrix.engines.oci.installation import InstalledFile
+from buildmatrix.errors import UndecidedError
+from buildmatrix.oci.layers import LayerEntry
+from buildmatrix.scratch import scratch
+from buildmatrix.trees.archive import CHUNK, OpenFile, Slice, members, plain
+from buildmatrix.trees.base import Unreadable
+
+#: What has to be on this machine.
+PROGRAMS: Final = ("apt-get", "apt-config", "dpkg-deb")
+#: A package that this is not reached by after so many seconds is given up.
+_PATIENCE: Final = 600.0
+#: Bytes of all files of one package; the largest of Debian unpack to 2 GB.
+_LARGEST: Final = 8 << 30
+_LARGEST_CONTROL: Final = 64 << 20
+_ARCHITECTURES: Final = {"linux/amd64": "amd64", "linux/arm64": "arm64"}
+_INSTALLS = re.compile(r"Inst (\S+) (\[[^\]]*\] )?\((\S+) ")
+_FETCHES = re.compile(r"'[^']*' (\S+\.deb) \d+ ", re.M)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?!$)")
+#: Lines of maintainer scripts that do nothing.
+_IDLE = re.compile(r"\s*(#.*|set -[eu]+|exit 0|true|:)?\s*")
+_SCRIPTS: Final = ("preinst", "postinst", "config")
+#: In the order in which dpkg writes them; others follow in that of the package.
+_FIELDS: Final = (
+    "Package", "Essential", "Protected", "Status", "Priority", "Section", "Installed-Size",
+    "Origin", "Maintainer", "Bugs", "Architecture", "Multi-Arch", "Source", "Version", "Replaces",
+    "Provides", "Depends", "Pre-Depends", "Recommends", "Suggests", "Breaks", "Conflicts",
+    "Enhances", "Conffiles", "Description",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Package:
+    """A package that was fetched and opened."""
+
+    fields: Mapping[str, str]
+    #: Files of its control archive, by name.
+    control: Mapping[str, bytes]
+    #: Its files as one tar archive.
+    data: Slice
+
+    @property
+    def name(self) -> str:
+        return self.fields["Package"]
+
+    @property
+    def info(self) -> str:
+        """What its files in dpkg's database are called."""
+        if self.fields.get("Multi-Arch") == "same":
+            return f"{self.name}:{self.fields['Architecture']}"
+        return self.name
+
+
+class DebianPackages:
+    """Packages for one base. The files of packages are valid until `held` is closed.
+
+    Everything raises UndecidedError: for packages that apt cannot resolve or fetch, and, by name,
+    for those that have to run something when they are installed.
+    """
+
+    def __init__(self, base: BaseFiles, platform: str, held: ExitStack) -> None:
+        self._base = base
+        self._architecture = _ARCHITECTURES[platform]
+        self._held = held
+        self._excluded = list(_filters(base))
+
+    def files(self, names: Sequence[str]) -> dict[str, InstalledFile]:
+        """Path → what a layer holds, for the packages `names` and all that they need."""
+        status = self._base.read("var/lib/dpkg/status")
+        if status is None:
+            raise UndecidedError("the base image has no dpkg, and so no Debian packages")
+        folder = self._held.enter_context(scratch("packages"))
+        wanted, debs = self._fetched(folder, status, names)
+        packages = [self._opened(folder, deb) for deb in sorted(debs)]
+        if {package.name for package in packages} != wanted:
+            raise UndecidedError("apt fetched other packages than it had resolved; try again")
+        files: dict[str, InstalledFile] = {}
+        for package in packages:
+            _check_scripts(package)
+            files |= self._unpacked(package)
+        if packages:
+            files |= self._database(status, packages, names)
+        return files
+
+    # apt
+
+    def _fetched(
+        self, folder: Path, status: bytes, names: Sequence[str]
+    ) -> tuple[set[str], list[Path]]:
+        """Names of the packages that are missing, and their files."""
+        configuration = self._configure(folder, status)
+
+        def apt(*arguments: str) -> str:
+            return _output(["apt-get", *arguments], {"APT_CONFIG": str(configuration)})
+
+        apt("update")
+        install = ["install", "--yes", "--no-install-recommends"]
+        plan = apt(*install, "--simulate", *names)
+        for line in plan.splitlines():
+            if line.startswith("Remv "):
+                raise UndecidedError(f"{line.split()[1]} of the base would have to be removed")
+        found = _INSTALLS.findall(plan)
+        for name, before, _ in found:
+            if before:
+                raise UndecidedError(f"{name} of the base would have to be replaced by another one")
+        if not found:
+            return set(), []
+        apt(*install, "--download-only", *names)
+        debs = list((folder / "cache" / "archives").glob("*.deb"))
+        return {name.partition(":")[0] for name, *_ in found}, debs
+
+    def _configure(self, folder: Path, status: bytes) -> Path:
+        """The base's sources, keys and state, in folders that apt may write to."""
+        for name in ("state/lists/partial", "cache/archives/partial", "etc"):
+            (folder / name).mkdir(parents=True)
+        (folder / "status").write_bytes(status)
+        sources = 0
+        for path, entry in self._base.entries.items():
+            top = next(
+                (top for top in ("etc/apt/", "usr/share/keyrings/") if path.startswith(top)), ""
+            )
+            # Settings of the base may name programs, which would run on this machine.
+            if (
+                entry.kind != "file"
+                or not top
+                or path.startswith(("etc/apt/apt.conf", "etc/apt/auth"))
+            ):
+                continue
+            data = self._base.read(path) or b""
+            if path.endswith((".list", ".sources")):
+                data = _checked_sources(path, data, folder).encode()
+                sources += 1
+            place = folder / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(data)
+        if not sources:
+            raise UndecidedError("the base image names no archive of packages in /etc/apt")
+        settings = {
+            "Dir::State": folder / "state",
+            "Dir::State::status": folder / "status",
+            "Dir::Cache": folder / "cache",
+            "Dir::Etc": folder / "etc" / "apt",
+            "Dir::Log": folder,
+            "APT::Architecture": self._architecture,
+            "APT::Architectures": self._architecture,
+            "APT::Sandbox::User": "root",
+            "APT::Update::Error-Mode": "any",
+            "APT::Get::Assume-Yes": "true",
+            "Acquire::Languages": "none",
+            "Acquire::Retries": "3",
+            "Debug::NoLocking": "true",
+        }
+        lines = [f'{key} "{value}";\n' for key, value in settings.items()]
+        # How this machine reaches servers is its own: proxies and certificates.
+        for line in _output(["apt-config", "dump"], {}).splitlines():
+            if line.startswith(("Acquire::http::", "Acquire::https::")) and line.endswith(";"):
+                lines.append(f"{line}\n")
+        (folder / "apt.conf").write_text("".join(lines))
+        return folder / "apt.conf"
+
+    # Packages
+
+    def _opened(self, folder: Path, deb: Path) -> _Package:
+        control = self._tar(folder, ["dpkg-deb", "--ctrl-tarfile", str(deb)], _LARGEST_CONTROL)
+        files = {}
+        for member in members(control):
+            name = plain(member.name)
+            if member.data is not None and name and "/" not in name:
+                files[name] = member.data.read(0, member.data.size)
+        fields = _stanza(files.get("control", b"").decode("utf-8", "replace"))
+        if "Package" not in fields or fields.get("Architecture") not in (self._architecture, "all"):
+            raise UndecidedError(f"{deb.name} is no package for {self._architecture}")
+        data = self._tar(folder, ["dpkg-deb", "--fsys-tarfile", str(deb)], _LARGEST)
+        return _Package(fields, files, data)
+
+    def _tar(self, folder: Path, command: Sequence[str], most: int) -> Slice:
+        file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed with `held`)
+        self._held.callback(file.close)
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as run:
+            assert run.stdout is not None
+            size = 0
+            while chunk := run.stdout.read(CHUNK):
+                size += len(chunk)
+                if size > most:
+                    run.kill()
+                    raise UndecidedError(
+                        f"{Path(command[-1]).name} unpacks to more than {most} bytes"
+                    )
+                file.write(chunk)
+        if run.returncode:
+            raise UndecidedError(f"dpkg-deb cannot open {Path(command[-1]).name}")
+        file.flush()
+        return Slice(OpenFile(file.fileno()), 0, size)
+
+    def _unpacked(self, package: _Package) -> dict[str, InstalledFile]:
+        files: dict[str, InstalledFile] = {}
+        try:
+            for member in members(package.data):
+                path = plain(member.name)
+                if path is None or member.kind == "other" or member.attributes is None:
+                    raise UndecidedError(f"{package.name} holds {member.name[:200]!r}")
+                if not path or self._is_excluded(path, member.kind):
+                    continue
+                if path.startswith("etc/ld.so.conf"):
+                    raise UndecidedError(f"{package.name} changes where the loader looks")
+                attributes = member.attributes
+                if attributes.uid or attributes.gid:
+                    raise UndecidedError(f"{package.name}: /{path} belongs to somebody but root")
+                if member.kind == "folder" and self._is_folder(path):
+                    continue
+                place = self._place(path)
+                there = self._base.entries.get(place)
+                if there is not None:
+                    raise UndecidedError(f"{package.name} brings /{path}, which the base has")
+                size = member.data.size if member.data is not None else 0
+                target = member.target
+                if member.kind == "hardlink":
+                    target = self._place(plain(target) or "")
+                entry = LayerEntry(place, member.kind, attributes.mode, size, target)
+                content = _content(member.data) if member.data is not None else tuple
+                files[place] = InstalledFile(entry, content)
+        except Unreadable as error:
+            raise UndecidedError(f"{package.name} cannot be read: {error}") from error
+        return files
+
+    def _is_folder(self, path: str) -> bool:
+        """Whether the base has it, or a link to it, which dpkg leaves as it is."""
+        there = self._base.entry(path)
+        return there is not None and there.kind == "folder"
+
+    def _place(self, path: str) -> str:
+        """Where dpkg unpacks it: through the links of a base whose `/lib` is `/usr/lib`."""
+        folder, _, name = path.rpartition("/")
+        place = self._base.placed(folder)
+        if place is None:
+            raise UndecidedError(f"/{path} leads through what is no folder in the base image")
+        return f"{place}/{name}".lstrip("/")
+
+    def _is_excluded(self, path: str, kind: str) -> bool:
+        is_excluded = False
+        for pattern, value in self._excluded:
+            if fnmatch.fnmatchcase(f"/{path}", pattern):
+                is_excluded = value
+        # dpkg makes the folders of what is included all the same.
+        return is_excluded and kind != "folder"
+
+    # dpkg's database
+
+    def _database(
+        self, status: bytes, packages: Sequence[_Package], names: Sequence[str]
+    ) -> dict[str, InstalledFile]:
+        stanzas = {}
+        for text in status.decode("utf-8", "surrogateescape").split("\n\n"):
+            if text.strip():
+                stanzas[_stanza(text).get("Package", "")] = text.strip("\n") + "\n"
+        files: dict[str, InstalledFile] = {}
+        automatic = self._base.read("var/lib/apt/extended_states") or b""
+        marks = automatic.decode("utf-8", "surrogateescape")
+        wanted = {name.partition("=")[0].partition(":")[0] for name in names}
+        for package in packages:
+            stanzas[package.name] = _status(package)
+            files |= self._info(package)
+            if package.name not in wanted:
+                architecture = package.fields["Architecture"]
+                marks += (
+                    f"Package: {package.name}\nArchitecture: {architecture}\nAuto-Installed: 1\n\n"
+                )
+        text = "\n".join(stanzas[name] for name in sorted(stanzas)) + "\n"
+        files |= _written("var/lib/dpkg/status", text.encode("utf-8", "surrogateescape"))
+        if marks:
+            files |= _written(
+                "var/lib/apt/extended_states", marks.encode("utf-8", "surrogateescape")
+            )
+        return files
+
+    def _info(self, package: _Package) -> dict[str, InstalledFile]:
+        files: dict[str, InstalledFile] = {}
+        lines = []
+        for member in members(package.data):
+            path = plain(member.name) or ""
+            if not self._is_excluded(path, member.kind):
+                lines.append(f"/{path}\n" if path else "/.\n")
+        listed = "".join(lines).encode("utf-8", "surrogateescape")
+        files |= _written(f"var/lib/dpkg/info/{package.info}.list", listed)
+        for name, data in package.control.items():
+            if name != "control":
+                mode = 0o755 if name in (*_SCRIPTS, "prerm", "postrm") else 0o644
+                files |= _written(f"var/lib/dpkg/info/{package.info}.{name}", data, mode)
+        return files
+
+
+def _check_scripts(package: _Package) -> None:
+    """Raise UndecidedError for a package that does something when it is installed."""
+    for name in _SCRIPTS:
+        text = package.control.get(name, b"").decode("utf-8", "replace")
+        if not all(_IDLE.fullmatch(line) for line in text.splitlines()):
+            raise UndecidedError(
+                f"the package {package.name} runs a script when it is installed ({name}), which "
+                "this engine does not"
+            )
+    for line in package.control.get("triggers", b"").decode("utf-8", "replace").splitlines():
+        words = line.partition("#")[0].split()
+        if words and words not in (["activate-noawait", "ldconfig"], ["activate", "ldconfig"]):
+            raise UndecidedError(
+                f"the package {package.name} has the trigger `{' '.join(words)[:100]}`, which "
+                "this engine does not run"
+            )
+
+
+def _status(package: _Package) -> str:
+    fields = {**package.fields, "Status": "install ok installed"}
+    conffiles = package.control.get("conffiles", b"").decode("utf-8", "replace").split("\n")
+    sums = []
+    contents = {plain(member.name): member for member in members(package.data)}
+    for line in conffiles:
+        member = contents.get(line.strip().strip("/"))
+        if line.strip() and member is not None and member.data is not None:
+            data = member.data.read(0, member.data.size)
+            digest = hashlib.md5(data, usedforsecurity=False).hexdigest()
+            sums.append(f"\n {line.strip()} {digest}")
+    if sums:
+        fields["Conffiles"] = "".join(sums)
+    order = [
+        *(name for name in _FIELDS if name in fields),
+        *(n for n in fields if n not in _FIELDS),
+    ]
+    return "".join(
+        f"{name}:{'' if fields[name].startswith(chr(10)) else ' '}{fields[name]}\n"
+        for name in order
+    )
+
+
+def _stanza(text: str) -> dict[str, str]:
+    """Fields of a control file, in their order, with the lines that continue them."""
+    fields: dict[str, str] = {}
+    name = ""
+    for line in text.strip("\n").splitlines():
+        if line[:1] in (" ", "\t") and name:
+            fields[name] += f"\n{line}"
+        else:
+            name, _, value = line.partition(":")
+            fields[name] = value.strip()
+    return fields
+
+
+def _checked_sources(path: str, data: bytes, folder: Path) -> str:
+    """A list of archives whose keys are those in `folder`. Raises UndecidedError.
+
+    apt has methods that read files and run programs of this machine.
+    """
+    text = data.decode("utf-8", "replace")
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    for word in " ".join(lines).split():
+        scheme = _SCHEME.match(word)
+        if scheme and scheme[1] not in ("http", "https"):
+            raise UndecidedError(f"/{path} of the base names {word[:100]!r}, and no web address")
+    if "[" in text and re.search(r"trusted\s*=\s*yes|allow-insecure\s*=\s*yes", text, re.I):
+        raise UndecidedError(f"/{path} of the base trusts an archive without a signature")
+    keys = r"(?<=[=\s,])/(?=(?:usr/share|etc/apt)/(?:keyrings|trusted\.gpg\.d)/)"
+    return re.sub(keys, f"{folder}/", "\n".join(lines) + "\n")
+
+
+def _filters(base: BaseFiles) -> Iterator[tuple[str, bool]]:
+    """`path-exclude` and `path-include` of dpkg: a pattern, and whether it excludes."""
+    names = [path for path in base.entries if path.startswith("etc/dpkg/dpkg.cfg.d/")]
+    for path in ["etc/dpkg/dpkg.cfg", *sorted(names)]:
+        for line in (base.read(path) or b"").decode("utf-8", "replace").splitlines():
+            match = re.fullmatch(r"\s*path-(exclude|include)[\s=]+(\S+)\s*", line)
+            if match:
+                yield match[2], match[1] == "exclude"
+
+
+def _content(data: Slice) -> Callable[[], Iterable[bytes]]:
+    return lambda: (data.read(at, CHUNK) for at in range(0, data.size, CHUNK))
+
+
+def _written(path: str, data: bytes, mode: int = 0o644) -> dict[str, InstalledFile]:
+    return {path: InstalledFile(LayerEntry(path, "file", mode, len(data)), lambda: (data,))}
+
+
+def _output(command: Sequence[str], settings: Mapping[str, str]) -> str:
+    environment = {**os.environ, **settings, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
+    try:
+        run = subprocess.run(
+            command, check=False, env=environment, capture_output=True, text=True, errors="replace",
+            timeout=_PATIENCE, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UndecidedError(f"{command[0]} {command[1]} cannot be run: {error}") from error
+    if run.returncode:
+        lines = [line[3:] for line in run.stderr.splitlines() if line.startswith("E: ")]
+        why = "; ".join(lines) or run.stderr.strip()[-300:] or f"exit code {run.returncode}"
+        raise UndecidedError(f"{command[0]} {command[1]} failed: {why}")
+    return run.stdout
+
+
+def missing_programs() -> list[str]:
+    """Those of `PROGRAMS` that this machine has not."""
+    return [name for name in PROGRAMS if shutil.which(name) is None]
