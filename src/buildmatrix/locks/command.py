@@ -36,7 +36,7 @@ _ABOVE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class LockCommand:
     """What a lock was made from."""
 
     #: As seen from where the tool ran.
@@ -45,7 +45,7 @@ class Command:
     parts: frozenset[str] = frozenset()
 
 
-def command_of(text: str) -> Command | None:
+def command_of(text: str) -> LockCommand | None:
     """The command in the header of a file; None where there is none."""
     for line in text.split("\n", _HEADER)[:_HEADER]:
         match = _COMMAND.match(line)
@@ -57,8 +57,8 @@ def command_of(text: str) -> Command | None:
             return None
         files, options = _sorted_out(words)
         if match[1] == "uv export":
-            return Command(("pyproject.toml",), _parts(options))
-        return Command(tuple(files) or ("requirements.in",), _parts(options))
+            return LockCommand(("pyproject.toml",), _parts(options))
+        return LockCommand(tuple(files) or ("requirements.in",), _parts(options))
     return None
 
 
@@ -93,7 +93,7 @@ def _parts(options: list[tuple[str, str]]) -> frozenset[str]:
 class CommandInputs:
     """The lines of the files that a lock was made from, each file read once."""
 
-    def __init__(self, selection: LockSelection, command: Command | None) -> None:
+    def __init__(self, selection: LockSelection, command: LockCommand | None) -> None:
         self._selection = selection
         self._command = command
         self._labels_and_places: dict[str, tuple[str, Mapping[str, str]]] = {}

@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
 from buildmatrix.errors import SpecError
-from buildmatrix.locks.command import Command, input_file
+from buildmatrix.locks.command import LockCommand, input_file
 from buildmatrix.locks.lines import RequirementLine, bracketed
 from buildmatrix.locks.lock_file import LockFile
 from buildmatrix.locks.model import Lock, Staleness
@@ -109,7 +109,7 @@ def pipenv_staleness(file: LockFile) -> Staleness | None:
 
 
 def pinned_staleness(
-    selection: LockSelection, lock: Lock, command: Command | None
+    selection: LockSelection, lock: Lock, command: LockCommand | None
 ) -> Staleness | None:
     """Why pinned requirements do not fit the inputs that their header names."""
     pins = {package.name: package.version for package in lock.packages}

@@ -13,7 +13,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
-from buildmatrix.locks.command import Command, CommandInputs, command_of
+from buildmatrix.locks.command import CommandInputs, LockCommand, command_of
 from buildmatrix.locks.environment import is_environment
 from buildmatrix.locks.graph import ResolvedNode, read_graph
 from buildmatrix.locks.lines import RequirementLine, expand_variables
@@ -60,7 +60,7 @@ def pin_of(line: RequirementLine) -> str | None:
     return None
 
 
-def read(selection: LockSelection) -> tuple[Pins, Command | None]:
+def read(selection: LockSelection) -> tuple[Pins, LockCommand | None]:
     """The pins that a target gets, and the command that made them; raises `SpecError`."""
     requirements = read_requirements(selection.path, selection.label)
     nodes: dict[str, ResolvedNode] = {}

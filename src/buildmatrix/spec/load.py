@@ -32,7 +32,7 @@ from buildmatrix.spec.placeholders import short_commit
 from buildmatrix.spec.points import choose, version_order
 from buildmatrix.spec.shapes import SourceText, SpecNode
 from buildmatrix.spec.tables import row
-from buildmatrix.spec.targets import Context, build_targets
+from buildmatrix.spec.targets import TargetContext, build_targets
 from buildmatrix.spec.waivers import checked_waiver
 
 
@@ -80,7 +80,7 @@ def load_spec(path: Path, backends: Backends | None = None) -> Spec:
     _check_backends(file, backends, problems, doubtful=not complete)
     matrix = expand(file, problems)
     targets = build_targets(
-        Context(
+        TargetContext(
             file=file,
             path=path,
             matrix=matrix,

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class TargetContext:
     """What all targets of a file share."""
 
     file: SpecFile
@@ -42,7 +42,7 @@ class Context:
         return self.path.parent
 
 
-def build_targets(context: Context) -> tuple[Target, ...]:
+def build_targets(context: TargetContext) -> tuple[Target, ...]:
     """All targets, in matrix order."""
     file, matrix, problems = context.file, context.matrix, context.problems
     overrides = _selections(((over, over.select) for over in file.override), matrix, problems)
@@ -89,7 +89,7 @@ def _settings(file: SpecFile, point: Point) -> TargetSettings:
     return settings
 
 
-def _aliases(context: Context) -> dict[str, list[SourceText]]:
+def _aliases(context: TargetContext) -> dict[str, list[SourceText]]:
     """Identifier → the further tags that its target gets."""
     matrix, problems = context.matrix, context.problems
     aliases: dict[str, list[SourceText]] = {}
@@ -108,7 +108,7 @@ def _aliases(context: Context) -> dict[str, list[SourceText]]:
 
 
 def _target(
-    context: Context,
+    context: TargetContext,
     point: Point,
     settings: TargetSettings,
     smokes: list[SmokeTable],
