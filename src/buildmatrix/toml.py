@@ -28,7 +28,7 @@ _LONG_HEXADECIMAL = re.compile(r"0[xob][0-9A-Fa-f_]{1000}")
 
 def loads(text: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
     """The document. Raises `TomlError`, with line and column, for all that can be wrong."""
-    if (offset := long_key(text)) is not None:
+    if (offset := _long_key(text)) is not None:
         raise TomlError(f"A key has more than {MOST_PARTS} parts", text, offset)
     try:
         document = tomli.loads(text, parse_float=parse_float)
@@ -47,7 +47,7 @@ def loads(text: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any
         raise TomlError("A number has too many digits", text, place) from error
 
 
-def long_key(text: str) -> int | None:
+def _long_key(text: str) -> int | None:
     """Offset of the first part of a key that is beyond `MOST_PARTS`."""
     begin = 0
     for line in text.splitlines(keepends=True):

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-import tomli
-
 from buildmatrix import toml
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.spec import positions
@@ -159,28 +157,14 @@ def _text(data: bytes, problems: Problems) -> str:
 
 def _parse(text: str, problems: Problems) -> Document:
     lines = positions.Lines(text)
-    if (offset := toml.long_key(text)) is not None:
-        message = f"tables or arrays are nested deeper than {positions.MAX_DEPTH} levels"
-        _fail(problems, lines.place(offset), message)
     try:
-        values = tomli.loads(text, parse_float=Float)
+        values = toml.loads(text, parse_float=Float)
         marks = positions.index(text)
-    except tomli.TOMLDecodeError as error:
+    except toml.TomlError as error:
         message = _without_tuples(error.msg[0].lower() + error.msg[1:])
         _fail(problems, (error.lineno, error.colno), f"this is not TOML: {message}", _advice(error))
     except positions.TooDeepError as error:
         _fail(problems, lines.place(error.offset), f"tables or arrays are {error}")
-    except RecursionError:
-        _fail(
-            problems,
-            (1, 1),
-            f"tables or arrays are nested deeper than {positions.MAX_DEPTH} levels",
-        )
-    except ValueError:
-        # Python refuses to read numbers of thousands of digits; the parser passes that on.
-        number = re.search(r"[0-9_]{4000}", text)
-        place = lines.place(number.start() if number else 0)
-        _fail(problems, place, "this number has too many digits")
     return Document(problems.file, values, lines, marks)
 
 
@@ -193,7 +177,7 @@ def _without_tuples(message: str) -> str:
     return re.sub(r"\('[^']*',(?: '[^']*'(?:, '[^']*')*)?\)", dotted, message)
 
 
-def _advice(error: tomli.TOMLDecodeError) -> str | None:
+def _advice(error: toml.TomlError) -> str | None:
     """What most often solves a mistake at which the parser stopped."""
     line = error.doc.split("\n")[error.lineno - 1]
     if error.msg == "Invalid value":
