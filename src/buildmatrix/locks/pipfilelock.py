@@ -23,11 +23,11 @@ from buildmatrix.locks.text import (
     load_toml,
     mapping,
     read_bytes,
+    sha256_digits,
     string,
     strings,
     tables,
 )
-from buildmatrix.locks.uvlock import sha256_of
 from buildmatrix.text import without_login
 
 _HINT = "run `pipenv lock`"
@@ -85,7 +85,7 @@ def _hashes(
     listed = item.get("hashes")
     if listed is None or listed == []:
         return frozenset()
-    digests = frozenset(filter(None, map(sha256_of, strings(listed))))
+    digests = frozenset(filter(None, map(sha256_digits, strings(listed))))
     if not digests:
         problem = f"package `{name}`: none of its `hashes` is a `sha256:` with 64 hex digits"
         raise SpecError([Problem(problem, selection.label, line, hint=_HINT)])

@@ -8,7 +8,6 @@ that the lock says is for the asked groups counts, with no line to blame but the
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from packaging.requirements import InvalidRequirement
@@ -24,6 +23,7 @@ from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import (
     check_count,
     mapping,
+    sha256_digits,
     string,
     strings,
     table_lines,
@@ -262,14 +262,14 @@ def _package(
     kind, url = string(source.get("type")), string(source.get("url"))
     named = item.get("files") if "files" in item else old
     files = [
-        (string(file.get("file")), string(file.get("hash")).removeprefix("sha256:"))
+        (string(file.get("file")), sha256_digits(string(file.get("hash"))))
         for file in tables(named)
     ]
     wheels = tuple(
         Wheel(
             filename=name,
             url=url if kind in ("url", "file") and posixpath.basename(url) == name else "",
-            sha256=digest if re.fullmatch(r"[0-9a-f]{64}", digest) else "",
+            sha256=digest,
         )
         for name, digest in files
         if name.endswith(".whl") and "/" not in name

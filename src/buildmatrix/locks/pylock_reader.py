@@ -20,6 +20,7 @@ from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.inputs import inputs_digest
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.locks.text import (
+    address_of,
     byte_count,
     check_count,
     decode,
@@ -27,6 +28,7 @@ from buildmatrix.locks.text import (
     mapping,
     read_bytes,
     string,
+    strings,
     table_lines,
 )
 from buildmatrix.parsing import parse_version
@@ -143,14 +145,13 @@ class _PylockReader:
         place = f"package `{name}`"
         origin = self.record.packages.get(name, _MISSING_ENTRY)
         index = item.get("index", origin.get("index"))
-        via = origin.get("via")
         wheels = item.get("wheels", [])
         if not isinstance(wheels, list):
             self.problem(f"{place}: `wheels` is not an array")
             wheels = []
         archive = mapping(item.get("archive"))
         files = [wheel for entry in wheels if (wheel := self.wheel(entry, place))]
-        if _is_wheel(archive):
+        if path_in(address_of(archive)).endswith(".whl"):
             files.append(_archived(archive))
         return Package(
             name=name,
@@ -158,9 +159,7 @@ class _PylockReader:
             index=without_login(index) if isinstance(index, str) else None,
             wheels=tuple(files),
             source_only=not wheels and "archive" not in item,
-            via=tuple(sorted(v for v in via if isinstance(v, str)))
-            if isinstance(via, list)
-            else (),
+            via=tuple(sorted(strings(origin.get("via")))),
             place=f"{self.file}:{line}" if line else "",
             source="" if files else without_login(_source(item)),
             unknown="" if any(map(item.get, _FILES)) else "its lock names no file of it",
@@ -170,17 +169,10 @@ class _PylockReader:
         if value is None:
             return ""  # Allowed for directories and repositories.
         try:
-            return (
-                str(parse_version(value))
-                if isinstance(value, str)
-                else self.bad_version(value, place)
-            )
+            return str(parse_version(string(value)))
         except InvalidVersion:
-            return self.bad_version(value, place)
-
-    def bad_version(self, value: object, place: str) -> str:
-        self.problem(f"{place}: `version` is {value!r}, and must be a version (PEP 440)")
-        return ""
+            self.problem(f"{place}: `version` is {value!r}, and must be a version (PEP 440)")
+            return ""
 
     def wheel(self, item: object, place: str) -> Wheel | None:
         entry = mapping(item)
@@ -206,14 +198,9 @@ class _PylockReader:
         self.problems.append(Problem(message, self.file, hint=hint))
 
 
-def _is_wheel(archive: Mapping[str, object]) -> bool:
-    address = string(archive.get("url")) or string(archive.get("path"))
-    return path_in(address).endswith(".whl")
-
-
 def _archived(archive: Mapping[str, object]) -> Wheel:
     """A wheel that was asked for by its address; older tools gave such ones no hash."""
-    address = string(archive.get("url")) or string(archive.get("path"))
+    address = address_of(archive)
     sha256 = string(mapping(archive.get("hashes")).get("sha256"))
     return Wheel(
         filename=posixpath.basename(path_in(address)),
@@ -227,10 +214,6 @@ def _source(item: Mapping[str, object]) -> str:
     """What an entry without wheels is built from, where that is no file of an index."""
     repository = mapping(item.get("vcs"))
     if repository:
-        address = string(repository.get("url")) or string(repository.get("path"))
-        return f"{string(repository.get('type'))}+{address}@{string(repository.get('commit-id'))}"
-    for key in ("directory", "archive"):
-        location = mapping(item.get(key))
-        if location:
-            return string(location.get("url")) or string(location.get("path"))
-    return ""
+        kind, commit = string(repository.get("type")), string(repository.get("commit-id"))
+        return f"{kind}+{address_of(repository)}@{commit}"
+    return address_of(mapping(item.get("directory")) or mapping(item.get("archive")))

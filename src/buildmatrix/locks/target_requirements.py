@@ -24,7 +24,7 @@ from buildmatrix.locks.requirement_files import add_file, check
 from buildmatrix.locks.requirement_lines import add_line
 from buildmatrix.locks.requirement_set import RequirementSet, Unbuilt
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.locks.text import mapping, string, strings
+from buildmatrix.locks.text import address_of, mapping, string, strings
 from buildmatrix.locks.uvsettings import settings_of, source_of
 from buildmatrix.parsing import parse_specifiers
 from buildmatrix.spec.model import Target
@@ -160,7 +160,7 @@ def _origin(source: Mapping[str, object]) -> str:
         return f"git+{git}" + (f"@{revision}" if revision else "")
     if source.get("workspace") is True:
         return "this workspace"
-    place = string(source.get("url")) or string(source.get("path"))
+    place = address_of(source)
     return posixpath.normpath(place) if place and "://" not in place else place
 
 

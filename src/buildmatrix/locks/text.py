@@ -90,6 +90,17 @@ def string(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
+def address_of(table: Mapping[str, object]) -> str:
+    """The `url` of a file or a folder, else its `path`; empty for neither."""
+    return string(table.get("url")) or string(table.get("path"))
+
+
+def sha256_digits(text: str) -> str:
+    """The hex digits of `sha256:...`; empty for anything else."""
+    match = re.fullmatch(r"sha256:([0-9a-f]{64})", text)
+    return match[1] if match else ""
+
+
 def byte_count(value: object) -> int | None:
     """The value if it is a number of bytes, else None."""
     return value if isinstance(value, int) and value >= 0 else None

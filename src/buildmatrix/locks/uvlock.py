@@ -7,7 +7,6 @@ read from `uv-resolver/src/lock/mod.rs` and from locks of revisions 1 to 5.
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from packaging.utils import canonicalize_name
@@ -19,9 +18,11 @@ from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.locks.projects import Project, find_project, places, reached
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import (
+    address_of,
     byte_count,
     check_count,
     mapping,
+    sha256_digits,
     string,
     strings,
     table_lines,
@@ -318,27 +319,20 @@ def _wheels(
 ) -> Iterator[Wheel]:
     """The wheels of an entry. Raises `SpecError` for an unknown kind of hash."""
     for wheel in tables(item.get("wheels")):
-        address = string(wheel.get("url")) or string(wheel.get("path"))
-        address = address or string(source.get("url")) or string(source.get("path"))
+        address = address_of(wheel) or address_of(source)
         name = string(wheel.get("filename")) or posixpath.basename(path_in(address))
         if name.endswith(".whl"):
             hash_text = string(wheel.get("hash"))
-            if hash_text.startswith("sha256:") and not sha256_of(hash_text):
+            if hash_text.startswith("sha256:") and not sha256_digits(hash_text):
                 file, _, line = place.partition(":")
                 problem = f"`{name}`: its hash is not `sha256:` with 64 hex digits"
                 raise SpecError([Problem(problem, file, int(line) if line else None, hint=_HINT)])
             yield Wheel(
                 filename=name,
                 url=without_login(address),
-                sha256=sha256_of(hash_text),
+                sha256=sha256_digits(hash_text),
                 size=byte_count(wheel.get("size")),
             )
-
-
-def sha256_of(text: str) -> str:
-    """The hex digits of `sha256:...`; empty for anything else."""
-    match = re.fullmatch(r"sha256:([0-9a-f]{64})", text)
-    return match[1] if match else ""
 
 
 def _origin(source: Mapping[str, object]) -> str:
