@@ -138,9 +138,6 @@ CASES: dict[str, Case] = {
         "try:\n    from . import _c\n    HAS = True\nexcept ImportError:\n    HAS = False\n"
         "if HAS:\n    run = _c.__name__\n"
     ),
-    "try, and used at once": Case(
-        "try:\n    from . import _c\nexcept ImportError:\n    pass\nNAME = _c.__name__\n"
-    ),
     "try, and used by functions": Case(
         "try:\n    from . import _c\nexcept ImportError:\n    pass\n"
         "def name():\n    return _c.__name__\n"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from buildmatrix.python_imports.syntax import children, last_name, walk
+from buildmatrix.python_imports.syntax import last_name, walk
 from buildmatrix.python_imports.values import truth
 
 _ANYTHING = frozenset({"Exception", "BaseException", ""})
@@ -236,16 +236,11 @@ def guard_of_context(node: ast.expr) -> Guard | None:
     return CONDITION if _FORGIVING.search(name or "") else None
 
 
-def needed_afterwards(
-    node: ast.Try, after: Sequence[ast.stmt], scope: Sequence[ast.stmt] = ()
-) -> bool:
+def needed_afterwards(node: ast.Try, after: Sequence[ast.stmt]) -> bool:
     """Whether what the body assigns is used behind the `try` although no handler assigns it.
 
-    Catching the exception is of no use then: a NameError, AttributeError or KeyError follows.
-    `scope` is the body of the function or module around it.
+    Catching the exception is of no use then: a KeyError follows.
     """
-    if _used_at_once(node, after, scope):
-        return True
     if not any(isinstance(item, ast.Call) for line in node.body for item in walk(line)):
         return False
     assigned = set(_targets(node.body))
@@ -268,90 +263,6 @@ def needed_afterwards(
         if not assigned:
             return False
     return False
-
-
-def _used_at_once(node: ast.Try, after: Sequence[ast.stmt], scope: Sequence[ast.stmt]) -> bool:
-    """Whether a module that the body imports is used behind the `try` for sure.
-
-    No handler has put anything but None in its place.
-    """
-    if any(not isinstance(item, (ast.Pass, ast.Assign, ast.Expr)) for item in _handled(node)):
-        return False
-    bound = set(_imported_names(node.body))
-    for line in _handled(node):
-        if isinstance(line, ast.Assign):
-            nothing = isinstance(line.value, ast.Constant) and line.value.value is None
-            bound -= set() if nothing else set(_targets([line]))
-        elif any(_binds_names(item) for item in walk(line)):
-            return False
-    if not bound:
-        return False
-    for line in scope:
-        if line is not node and line not in after:
-            # What was bound before is there still.
-            bound -= {*_targets([line]), *_imported_names([line])}
-    for line in after:
-        for child in _surely(line):
-            match child:
-                case (
-                    ast.Attribute(value=ast.Name(id=name), ctx=ast.Load())
-                    | ast.Call(func=ast.Name(id=name))
-                ) if name in bound:
-                    return True
-        bound -= {*_targets([line]), *_imported_names([line])}
-        if not bound or isinstance(line, (ast.Return, ast.Raise)):
-            return False
-    return False
-
-
-def _handled(node: ast.Try) -> Iterator[ast.stmt]:
-    for handler in node.handlers:
-        yield from handler.body
-
-
-def _imported_names(body: Iterable[ast.stmt]) -> Iterator[str]:
-    for line in body:
-        for node in walk(line):
-            if isinstance(node, (ast.Import, ast.ImportFrom)):
-                for alias in node.names:
-                    yield alias.asname or alias.name.partition(".")[0]
-            elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-                yield node.name
-
-
-def _binds_names(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and (
-        last_name(node.func) in ("globals", "setattr", "exec") or _ends_the_process(node.func)
-    )
-
-
-def _surely(line: ast.stmt) -> Iterator[ast.AST]:
-    """The expressions of a statement that run whenever it does."""
-    match line:
-        case ast.FunctionDef() | ast.AsyncFunctionDef():
-            ahead: list[ast.AST] = list(line.decorator_list)
-        case ast.ClassDef():
-            ahead = [*line.decorator_list, *line.bases]
-        case ast.Assign() | ast.Expr() | ast.Return():
-            ahead = [line]
-        case ast.If():
-            ahead = [line.test]
-        case _:
-            return
-    while ahead:
-        node = ahead.pop()
-        match node:
-            case ast.IfExp():
-                ahead.append(node.test)
-            case ast.BoolOp():
-                ahead.append(node.values[0])
-            case (
-                ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp()
-            ):
-                continue
-            case _:
-                yield node
-                ahead.extend(children(node))
 
 
 def _targets(body: Iterable[ast.stmt]) -> Iterator[str]:

@@ -352,7 +352,7 @@ class _FollowedBody:
 
     def _try(self, node: ast.Try, after: Sequence[ast.stmt], guards: tuple[Guard, ...]) -> None:
         guard = guard_of(node, self.scope_body, after, self.module.scope.assigned)
-        if needed_afterwards(node, after, self.scope_body):
+        if needed_afterwards(node, after):
             guard = ()
         ending = [number for number, item in enumerate(guard) if item.raises is None]
         ways = [
