@@ -53,6 +53,18 @@ class OpenFile:
 
 
 @dataclass(slots=True)
+class HeldBytes:
+    """Bytes in memory as a `RandomAccess`."""
+
+    data: bytes
+    bytes_read: int = 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `RandomAccess.read`."""
+        return self.data[offset : offset + length]
+
+
+@dataclass(slots=True)
 class Slice:
     """A part of another source, as a `RandomAccess`: a member of an archive, a blob, a layer."""
 

@@ -27,6 +27,7 @@ from buildmatrix.trees.archive import (
     CHUNK,
     LARGEST_HEADER,
     MOST_INFLATION,
+    HeldBytes,
     Slice,
     Stream,
 )
@@ -140,7 +141,7 @@ def peek(source: RandomAccess, head: bytes) -> bytes:
     part = source.read(0, length)
     data = b""
     try:
-        stream = _stream(Slice(_Bytes(part), 0, len(part)))
+        stream = _stream(Slice(HeldBytes(part), 0, len(part)))
         while len(data) < HEAD and (piece := stream.read(HEAD - len(data))):
             data += piece
     except Exception as error:
@@ -235,20 +236,7 @@ def _of_tar(name: str, data: Slice, *, passes: bool = False) -> Inner:
 
 
 def _passing(data: Slice, size: int) -> AbstractContextManager[RandomAccess]:
-    return Inflated(_Reading(data), size)
-
-
-class _Reading:
-    """The bytes of a file from its start to its end."""
-
-    def __init__(self, data: Slice) -> None:
-        self._data = data
-        self._at = 0
-
-    def read(self, length: int) -> bytes:
-        data = self._data.read(self._at, min(length, CHUNK))
-        self._at += len(data)
-        return data
+    return Inflated(Stream(data, CHUNK), size)
 
 
 def _single(source: Slice, name: str, most: int) -> Inner:
@@ -318,17 +306,6 @@ def _stream(source: Slice) -> Readable:
     if kind != "zstd":
         raise Unreadable("neither an archive nor a compressed file")
     return zstandard(raw)
-
-
-@dataclass(slots=True)
-class _Bytes:
-    """Bytes in memory as a `RandomAccess`."""
-
-    data: bytes
-    bytes_read: int = 0
-
-    def read(self, offset: int, length: int) -> bytes:
-        return self.data[offset : offset + length]
 
 
 # Debian packages and self-extracting scripts
