@@ -43,7 +43,7 @@ PREDICATE_TYPE = "dev.sigstore.bundle.predicateType"
 LAYER_PREDICATE_TYPE = "predicateType"
 _SIGNATURE = "dev.cosignproject.cosign/signature"
 #: Ours: what was attached for a target before makes room for what is attached now.
-_TARGET = "buildmatrix.target"
+_TARGET = "dev.buildmatrix.target"
 #: Envelopes of other tools that a tag may hold beside ours.
 _MOST_LAYERS = 64
 
