@@ -6,26 +6,34 @@ import base64
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
 
 import jsonschema
 import pytest
-from conftest import Buildmatrix, stack_program
+import yaml
+from conftest import ROOT, Buildmatrix, stack_program
 from debian_registry import DebianRegistry, debian_registry
 
 from buildmatrix.attestation import verdict
 from buildmatrix.attestation.attach import Claim, attach, tag_of
 from buildmatrix.attestation.claims import CYCLONEDX
 from buildmatrix.attestation.keys import read_private, read_public
-from buildmatrix.attestation.verdict import JudgedBy, JudgedTarget, TargetVerdict
+from buildmatrix.attestation.verdict import (
+    FindingCounts,
+    JudgedBy,
+    JudgedFinding,
+    JudgedTarget,
+    TargetVerdict,
+)
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.documents import (
     CONFIGURATION,
@@ -40,9 +48,10 @@ from buildmatrix.oci.documents import (
 )
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
+from buildmatrix.reports.json_form import render
 from buildmatrix.reports.run.model import ReportTool, assemble
 from buildmatrix.reports.verify.model import Verification
-from buildmatrix.rules.model import StagedImage, TargetResult
+from buildmatrix.rules.model import Acceptance, StagedImage, TargetResult
 from buildmatrix.verify.judgement import Demands
 from buildmatrix.verify.run import verify
 
@@ -253,6 +262,50 @@ def test_the_command_answers_with_its_exit_code(place: Place, buildmatrix: Build
     assert run("rocm", "127.0.0.1:1/none:1") == 3
 
 
+PAGE = (ROOT / "docs/attestation.md").read_text()
+#: The policies of docs/attestation.md: as Rego, and the one for policy-controller, in CUE.
+POLICIES = {
+    "policy.rego": re.findall(r"```rego\n(.*?)```", PAGE, re.DOTALL)[0],
+    "policy.cue": yaml.safe_load(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1])["spec"][
+        "authorities"
+    ][0]["attestations"][0]["policy"]["data"],
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_policies_of_the_documentation_admit_what_they_should(
+    place: Place, tmp_path: Path, policy: str
+) -> None:
+    (tmp_path / policy).write_text(POLICIES[policy])
+    today = replace(GOOD, tool=replace(GOOD.tool, catalogue=date.today().isoformat()))
+
+    def admitted(held: TargetVerdict) -> bool:
+        place.image = place.push(place.name, uuid.uuid4().bytes)
+        place.attest(held=held)
+        done = place.cosign(
+            "verify-attestation", "--key=ecdsa.pub", "--insecure-ignore-tlog",
+            f"--type={verdict.PREDICATE_TYPE}", f"--policy={tmp_path / policy}", str(place.image),
+        )  # fmt: skip
+        assert done.returncode == 0 or "validation error" in done.stderr, done.stderr
+        return done.returncode == 0
+
+    assert admitted(today)
+    assert not admitted(replace(today, target=replace(today.target, backend="cuda")))
+    assert not admitted(replace(today, gates={**today.gates, "scan": "failed"}))
+    assert not admitted(replace(today, counts=FindingCounts(error=1)))
+    assert admitted(accepted(today, date.today()))
+    if policy == "policy.rego":
+        assert not admitted(accepted(today, date.today() - timedelta(days=1)))
+        old = (date.today() - timedelta(days=91)).isoformat()
+        assert not admitted(replace(today, tool=replace(today.tool, catalogue=old)))
+
+
+def accepted(held: TargetVerdict, until: date) -> TargetVerdict:
+    acceptance = Acceptance(by="waiver", reason="a", owner="b", expires=until.isoformat())
+    found = JudgedFinding(rule="BM301", severity="error", fingerprint="0" * 32, accepted=acceptance)
+    return replace(held, findings=(found,))
+
+
 # promote
 
 TARGETS = tuple(f"t{number}" for number in range(6))
@@ -271,8 +324,6 @@ def reports(place: Place, folder: Path) -> tuple[list[str], Mapping[str, str]]:
             staged=StagedImage(place.name.name, image.digest, (f"1-{target}", f"2-{target}")),
         )
         report = assemble("buildmatrix.toml", "2026-11-01", targets=[result])
-        from buildmatrix.reports.json_form import render
-
         (folder / f"{target}.json").write_text(render(report))
         names.append(f"{target}.json")
         wanted |= {f"{line}-{target}": image.digest for line in (1, 2)}
