@@ -1,8 +1,8 @@
 """The JSON form of a document, which is that of its data classes, field by field; and its schema.
 
 The first field of a document is `schema`, which names its form. A field that is not in the JSON
-form, or not always, says so itself (`IN_MEMORY`, `IF_KNOWN`). A key that is a keyword of Python has
-an underscore behind it as a field (`from_`).
+form, or not always, or not under its own name, says so itself (`IN_MEMORY`, `IF_KNOWN`, `INLINE`,
+`key`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | Non
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 TOOL: Literal["buildmatrix"] = "buildmatrix"
+
+#: The same: the fields of this data class stand in place of the field, behind all others.
+INLINE: Mapping[str, str] = {"json": "inline"}
 
 #: Texts that are one of a few, where the type does not say so.
 _VALUES: Mapping[tuple[type, str], tuple[str, ...]] = {
@@ -59,13 +62,12 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, str | int):
         return value
     if is_dataclass(value) and not isinstance(value, type):
-        names, optional = _names(type(value))
-        held = ((name, getattr(value, name)) for name in names)
-        return {
-            name.removesuffix("_"): plain(item)
-            for name, item in held
-            if item is not None or name not in optional
-        }
+        names, optional, inline = _names(type(value))
+        held = ((key, getattr(value, name)) for name, key in names.items())
+        form = {key: plain(item) for key, item in held if item is not None or key not in optional}
+        for name in inline:
+            form |= plain(getattr(value, name))
+        return form
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
@@ -73,16 +75,24 @@ def plain(value: Any) -> Any:
     return round(value, 3) if isinstance(value, float) else value
 
 
+def key(name: str) -> Mapping[str, str]:
+    """`field(metadata=key("from"))`: what the JSON form calls the field; not in a schema."""
+    return {"json key": name}
+
+
 @cache
-def _names(kind: Any) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Names of the fields in the JSON form, and those of them that are left out where None."""
-    in_json = tuple(_in_json(kind))
-    optional = frozenset(field.name for field in in_json if field.metadata == IF_KNOWN)
-    return tuple(field.name for field in in_json), optional
+def _names(kind: Any) -> tuple[Mapping[str, str], frozenset[str], tuple[str, ...]]:
+    """Fields in the JSON form → keys, the keys that are left out where None, and inlined fields."""
+    in_json = [field for field in _in_json(kind) if field.metadata != INLINE]
+    return (
+        {field.name: field.metadata.get("json key", field.name) for field in in_json},
+        frozenset(field.name for field in in_json if field.metadata == IF_KNOWN),
+        tuple(field.name for field in _in_json(kind) if field.metadata == INLINE),
+    )
 
 
 def _required(kind: Any) -> list[str]:
-    names, optional = _names(kind)
+    names, optional, _ = _names(kind)
     return [name for name in names if name not in optional]
 
 

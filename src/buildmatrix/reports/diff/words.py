@@ -143,16 +143,16 @@ def _targets(comparison: Comparison) -> list[ChangeRow]:
     ]
 
 
-def _verdict(verdict_change: VerdictChange) -> ChangeRow:
-    where = f" on {verdict_change.backend}" if verdict_change.backend else ""
-    sign = "+" if verdict_change.before is None else "-" if verdict_change.after is None else "~"
+def _verdict(change: VerdictChange) -> ChangeRow:
+    where = f" on {change.backend}" if change.backend else ""
+    sign = "+" if change.before is None else "-" if change.after is None else "~"
     return ChangeRow(
         sign,
-        f"{verdict_change.name}{where}",
-        _arrow(verdict_change.before or "", verdict_change.after or ""),
-        verdict_change.reason,
-        verdict_change.foreign_after,
-        verdict_change.after in ("bloat", "broken"),
+        f"{change.name}{where}",
+        _arrow(change.before or "", change.after or ""),
+        change.reason,
+        change.foreign_after,
+        change.after in ("bloat", "broken"),
     )
 
 
@@ -164,39 +164,33 @@ def _all(comparison: Comparison) -> int:
     return len(comparison.distributions.changes) + comparison.distributions.same
 
 
-def _distribution(distribution_change: DistributionChange) -> ChangeRow:
-    before, after = listing(distribution_change.before), listing(distribution_change.after)
+def _distribution(change: DistributionChange) -> ChangeRow:
+    before, after = listing(change.before), listing(change.after)
     versions = before if before == after else _arrow(before, after)
-    if distribution_change.is_downgrade:
+    if change.is_downgrade:
         versions += " (older)"
-    elif distribution_change.step == "major":
+    elif change.step == "major":
         versions += " (major)"
-    more = list(distribution_change.details)
-    if distribution_change.size_before != distribution_change.size_after and None not in (
-        distribution_change.size_before,
-        distribution_change.size_after,
+    more = list(change.details)
+    if change.size_before != change.size_after and None not in (
+        change.size_before,
+        change.size_after,
     ):
-        more.insert(
-            0, _sizes(distribution_change.size_before or 0, distribution_change.size_after or 0)
-        )
-    elif distribution_change.change != "changed":
-        more += [
-            size(s)
-            for s in (distribution_change.size_before, distribution_change.size_after)
-            if s is not None
-        ]
-    more += [f"now requires {line}" for line in distribution_change.requires_added]
-    more += [f"does not require {line} any more" for line in distribution_change.requires_removed]
-    where = f" on {distribution_change.backend}" if distribution_change.backend else ""
-    weight = abs((distribution_change.size_after or 0) - (distribution_change.size_before or 0))
+        more.insert(0, _sizes(change.size_before or 0, change.size_after or 0))
+    elif change.change != "changed":
+        more += [size(s) for s in (change.size_before, change.size_after) if s is not None]
+    more += [f"now requires {line}" for line in change.requires_added]
+    more += [f"does not require {line} any more" for line in change.requires_removed]
+    where = f" on {change.backend}" if change.backend else ""
+    weight = abs((change.size_after or 0) - (change.size_before or 0))
     return ChangeRow(
-        SIGNS[distribution_change.change],
-        f"{distribution_change.name}{where}",
+        SIGNS[change.change],
+        f"{change.name}{where}",
         versions,
         "; ".join(more),
         weight,
-        distribution_change.is_downgrade,
-        distribution_change.step == "bytes",
+        change.is_downgrade,
+        change.step == "bytes",
     )
 
 
@@ -230,15 +224,15 @@ def _libraries(changes: Iterable[LibraryChange]) -> Iterator[ChangeRow]:
         if first.major:
             text += "  MAJOR" if _shows(first) else f"  MAJOR {first.major}"
         more = [first.backend, *first.distributions]
-        bytes_before = sum(library_change.size_before for library_change in same)
-        bytes_after = sum(library_change.size_after for library_change in same)
+        bytes_before = sum(change.size_before for change in same)
+        bytes_after = sum(change.size_after for change in same)
         if bytes_before and bytes_after and bytes_before != bytes_after:
             more.append(_sizes(bytes_before, bytes_after))
         elif bytes_before != bytes_after:
             more.append(size(bytes_before or bytes_after))
         yield ChangeRow(
             SIGNS[first.change],
-            listing((library_change.name for library_change in same), 3),
+            listing((change.name for change in same), 3),
             text,
             ", ".join(more),
             abs(bytes_after - bytes_before),
@@ -246,28 +240,28 @@ def _libraries(changes: Iterable[LibraryChange]) -> Iterator[ChangeRow]:
         )
 
 
-def _shows(library_change: LibraryChange) -> bool:
+def _shows(change: LibraryChange) -> bool:
     """Whether the versions themselves show the major change."""
     before, after = (
         "/".join(sorted({version.partition(".")[0] for version in side if version}))
-        for side in (library_change.before, library_change.after)
+        for side in (change.before, change.after)
     )
-    return library_change.major == f"{before} -> {after}"
+    return change.major == f"{before} -> {after}"
 
 
-def _architecture(architecture_change: ArchitectureChange) -> ChangeRow:
+def _architecture(change: ArchitectureChange) -> ChangeRow:
     name = {None: "everything", "": "files of no distribution"}.get(
-        architecture_change.distribution, architecture_change.distribution or ""
+        change.distribution, change.distribution or ""
     )
     parts = [
-        *([f"gained {' '.join(architecture_change.gained)}"] if architecture_change.gained else []),
-        *([f"lost {' '.join(architecture_change.lost)}"] if architecture_change.lost else []),
+        *([f"gained {' '.join(change.gained)}"] if change.gained else []),
+        *([f"lost {' '.join(change.lost)}"] if change.lost else []),
     ]
     return ChangeRow(
         "~",
-        f"{name} ({architecture_change.vendor})",
+        f"{name} ({change.vendor})",
         ", ".join(parts),
-        is_loud=architecture_change.distribution is None,
+        is_loud=change.distribution is None,
     )
 
 
@@ -301,18 +295,18 @@ def _layers_title(layers: LayersChange | None) -> str:
     return f"layers ({layers.before} -> {layers.after}, {same}{hidden})"
 
 
-def _layer(layer_change: LayerChange) -> ChangeRow:
+def _layer(change: LayerChange) -> ChangeRow:
     sizes = [
         size(layer_size)
-        for layer_size in (layer_change.size_before, layer_change.size_after)
+        for layer_size in (change.size_before, change.size_after)
         if layer_size is not None
     ]
     return ChangeRow(
-        SIGNS[layer_change.change],
-        f"layer {layer_change.index + 1}",
+        SIGNS[change.change],
+        f"layer {change.index + 1}",
         " -> ".join(dict.fromkeys(sizes)),
-        _cut(layer_change.instruction) or "made by an instruction that the image does not name",
-        abs((layer_change.size_after or 0) - (layer_change.size_before or 0)),
+        _cut(change.instruction) or "made by an instruction that the image does not name",
+        abs((change.size_after or 0) - (change.size_before or 0)),
     )
 
 
@@ -322,13 +316,12 @@ def _base(comparison: Comparison) -> Iterator[ChangeRow]:
         yield ChangeRow("~", "base", f"{before} -> {after}", is_loud=True)
 
 
-def _variable(variable_change: VariableChange) -> ChangeRow:
+def _variable(change: VariableChange) -> ChangeRow:
     before, after = (
-        _cut(value) if value is not None else ""
-        for value in (variable_change.before, variable_change.after)
+        _cut(value) if value is not None else "" for value in (change.before, change.after)
     )
     text = f"is another value {after}" if before == after else _arrow(before, after)
-    return ChangeRow(SIGNS[variable_change.change], variable_change.name, text)
+    return ChangeRow(SIGNS[change.change], change.name, text)
 
 
 def _arrow(before: str, after: str) -> str:

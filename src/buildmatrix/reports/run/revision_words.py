@@ -34,23 +34,21 @@ def alike(difference: Difference) -> tuple[Alike, ...]:
     return tuple(Alike(tuple(names), block) for block, names in groups.items())
 
 
-def _comparison(target_difference: TargetDifference) -> Comparison:
+def _comparison(target: TargetDifference) -> Comparison:
     """Without what the line of a target says already, and what only that target is called."""
-    verdicts = tuple(replace(verdict, backend="") for verdict in target_difference.verdicts or ())
-    return Comparison(
-        _LOCK, _LOCK, distributions=target_difference.distributions, verdicts=verdicts
-    )
+    verdicts = tuple(replace(verdict, backend="") for verdict in target.verdicts or ())
+    return Comparison(_LOCK, _LOCK, distributions=target.distributions, verdicts=verdicts)
 
 
-def row(target_difference: TargetDifference) -> tuple[str, ...]:
+def row(target: TargetDifference) -> tuple[str, ...]:
     """New and gone findings, distributions in, out and changed, bytes to download and installed."""
-    kinds = [change.change for change in target_difference.distributions.changes]
+    kinds = [change.change for change in target.distributions.changes]
     return (
-        str(len(_new(target_difference))),
-        str(len(_gone(target_difference))),
+        str(len(_new(target))),
+        str(len(_gone(target))),
         f"+{kinds.count('added')} -{kinds.count('removed')} ~{kinds.count('changed')}",
-        _bytes(target_difference, "download"),
-        _bytes(target_difference, "installed"),
+        _bytes(target, "download"),
+        _bytes(target, "installed"),
     )
 
 
@@ -58,23 +56,18 @@ def row(target_difference: TargetDifference) -> tuple[str, ...]:
 COLUMNS = ("new", "gone", "distributions", "download", "installed")
 
 
-def _bytes(target_difference: TargetDifference, total: str) -> str:
-    if target_difference.after is None:
+def _bytes(target: TargetDifference, total: str) -> str:
+    if target.after is None:
         return ""
-    before: int = getattr(target_difference.before or AuditTotals(), total)
-    after: int = getattr(target_difference.after, total)
+    before: int = getattr(target.before or AuditTotals(), total)
+    after: int = getattr(target.after, total)
     return signed(after - before) if after != before else "the same"
 
 
 def summary(difference: Difference) -> str:
     """One sentence about the whole."""
-    new = {
-        _about(f)
-        for target_difference in difference.targets
-        for f in _new(target_difference)
-        if f.waived is None
-    }
-    lost = {_about(f) for target_difference in difference.targets for f in _gone(target_difference)}
+    new = {_about(f) for target in difference.targets for f in _new(target) if f.waived is None}
+    lost = {_about(f) for target in difference.targets for f in _gone(target)}
     if not difference.targets:
         return "nothing to compare"
     changes = {
@@ -112,19 +105,16 @@ def gone(difference: Difference) -> tuple[FindingGroup, ...]:
 
 def _largest(targets: Sequence[TargetDifference]) -> str:
     """How much more there is to download where it is most."""
-    target_differences = [
-        target_difference for target_difference in targets if target_difference.after is not None
-    ]
-    if not target_differences:
-        return ""
     differences = {
-        target_difference.id: (target_difference.after or AuditTotals()).download
-        - (target_difference.before or AuditTotals()).download
-        for target_difference in target_differences
+        target.id: target.after.download - (target.before or AuditTotals()).download
+        for target in targets
+        if target.after is not None
     }
+    if not differences:
+        return ""
     target, most = max(differences.items(), key=lambda item: abs(item[1]))
     if not most:
         return "as much to download as before"
     word = "more" if most > 0 else "less"
-    where = f" on {target}" if len(target_differences) > 1 else ""
+    where = f" on {target}" if len(differences) > 1 else ""
     return f"{size(abs(most))} {word} to download{where}"

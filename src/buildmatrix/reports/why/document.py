@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
+from buildmatrix.reports.json_form import INLINE, key
 from buildmatrix.reports.why import words
-from buildmatrix.reports.why.graph import Edge, EdgeKind, Embedded, Graph, Node, NodeKind
+from buildmatrix.reports.why.graph import Edge, Embedded, Graph, Node, NodeKind
 from buildmatrix.reports.why.model import Answer, AnsweredNode, Chain, State, Use
 
 
@@ -51,40 +52,20 @@ class ChainStart(NamedNode):
 
 
 @dataclass(frozen=True)
-class EdgeDetails:
-    """Why one node leads to another; see `reports.why.graph.Edge`."""
-
-    reason: str
-    edge: EdgeKind
-    written: str
-    condition: str
-    rule: str | None
-    by: str | None
-    folder: str | None
-    searched: tuple[str, ...]
-    at: str | None
-    offset: int | None
-    certain: bool
-
-
-# The fields of the last base come first.
-
-
-@dataclass(frozen=True)
-class ChainHop(EdgeDetails, NamedNode):
+class ChainHop(ChainStart):
     """A node that a chain goes on to, and the edge that leads to it."""
 
-
-@dataclass(frozen=True)
-class EdgeSource:
-    """The name of the node that an edge leaves."""
-
-    from_: str
+    edge: Edge = field(metadata=INLINE)
 
 
-@dataclass(frozen=True)
-class IncomingEdge(EdgeDetails, EdgeSource):
+@dataclass(frozen=True, slots=True)
+class IncomingEdge:
     """An edge to the node that was asked about."""
+
+    #: Name of the node that it leaves.
+    source: str = field(metadata=key("from"))
+    reason: str
+    edge: Edge = field(metadata=INLINE)
 
 
 @dataclass(frozen=True)
@@ -203,31 +184,15 @@ def _layer(graph: Graph, index: int | None) -> LayerOrigin | None:
 
 def _chain(graph: Graph, chain: Chain) -> tuple[NamedNode, ...]:
     start = chain.start
-    reason = words.beginning(graph, start)
-    hops = ((graph.nodes[edge.target], edge) for edge in chain.edges)
     return (
-        ChainStart(start.kind, start.label, start.text, reason),
-        *(ChainHop(node.kind, node.label, node.text, **_details(edge)) for node, edge in hops),
+        ChainStart(start.kind, start.label, start.text, words.beginning(graph, start)),
+        *(_hop(graph.nodes[edge.target], edge) for edge in chain.edges),
     )
+
+
+def _hop(node: Node, edge: Edge) -> ChainHop:
+    return ChainHop(node.kind, node.label, node.text, words.reason(edge), edge)
 
 
 def _incoming(graph: Graph, edge: Edge) -> IncomingEdge:
-    return IncomingEdge(graph.nodes[edge.source].label, **_details(edge))
-
-
-def _details(edge: Edge) -> dict[str, Any]:
-    return vars(
-        EdgeDetails(
-            words.reason(edge),
-            edge.kind,
-            edge.text,
-            edge.condition,
-            edge.rule,
-            edge.by,
-            edge.folder,
-            edge.searched,
-            edge.at,
-            edge.offset,
-            edge.certain,
-        )
-    )
+    return IncomingEdge(graph.nodes[edge.source].label, words.reason(edge), edge)

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Literal
 
 from buildmatrix.inventory.model import Buried, Layer
+from buildmatrix.reports.json_form import key
 from buildmatrix.rules.model import IN_MEMORY
 
 #: `line` a requirement line of a file; `distribution`; `file` an ELF object, a file of device code
@@ -91,11 +92,11 @@ class Node:
 class Edge:
     """Why `source` leads to `target` (both ids of nodes)."""
 
-    kind: EdgeKind
-    source: str
-    target: str
+    kind: EdgeKind = field(metadata=key("edge"))
+    source: str = field(metadata=IN_MEMORY)
+    target: str = field(metadata=IN_MEMORY)
     #: What is written: the requirement, the NEEDED entry, the name in the data, the call.
-    text: str = ""
+    text: str = field(default="", metadata=key("written"))
     #: Condition of a requirement: its marker, or the extra that somebody asked for.
     condition: str = ""
     #: Search rule of the loader (`loader.resolver.Rule`), for links that were found.
