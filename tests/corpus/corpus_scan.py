@@ -12,6 +12,7 @@ from pathlib import Path
 from corpus_truth import BACKENDS, Facts
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from tree_verdicts import tree_verdicts
 
 import buildmatrix
 from buildmatrix import store
@@ -24,7 +25,6 @@ from buildmatrix.inventory.archive import PACKAGES
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import Binary, Distribution, Inventory
 from buildmatrix.rules.model import Verdict
-from buildmatrix.rules.verdicts import verdicts
 from buildmatrix.spec.model import Policy
 from buildmatrix.trees.wheel import WheelTree
 
@@ -162,7 +162,7 @@ def judged(
     return {
         backend: next(
             one
-            for one in verdicts(backend, inventory, seen, Policy(), load())
+            for one in tree_verdicts(backend, inventory, seen, Policy(), load())
             if one.name == item.name
         )
         for backend in BACKENDS

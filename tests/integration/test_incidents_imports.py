@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 from conftest import missing
+from tree_verdicts import tree_verdicts
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.inventory.collect import collect
-from buildmatrix.rules.verdicts import verdicts
 from buildmatrix.spec.model import Policy
 from buildmatrix.trees.directory import DirectoryTree
 
@@ -546,7 +546,7 @@ def fails(case: Case, site: Path, libraries: Path | None) -> str | None:
 def judged(root: Path) -> tuple[str, str]:
     with DirectoryTree(root) as tree:
         inventory = collect(tree)
-    (one,) = verdicts("cpu", inventory, evidence(inventory, load()), Policy())
+    (one,) = tree_verdicts("cpu", inventory, evidence(inventory, load()), Policy())
     return one.verdict, one.reason
 
 

@@ -21,7 +21,7 @@ from buildmatrix.rules.belonging import is_foreign
 from buildmatrix.rules.carried import HELD, total
 from buildmatrix.rules.model import Verdict
 from buildmatrix.rules.tree import TreeView, tree_of
-from buildmatrix.rules.verdicts import verdicts_in
+from buildmatrix.rules.verdicts import verdicts
 from buildmatrix.rules.ways import LockWays
 from buildmatrix.spec.model import Policy, Target
 
@@ -201,8 +201,9 @@ class ImageSubject(Subject):
     @cached_property
     def verdicts(self) -> Mapping[str, Verdict]:
         """What each distribution (`name==version`) is, by what lies in the image alone."""
-        verdicts = verdicts_in(self.tree, self.inventory, self.evidence)
-        return {verdict.owner: verdict for verdict in verdicts}
+        return {
+            verdict.owner: verdict for verdict in verdicts(self.tree, self.inventory, self.evidence)
+        }
 
     @cached_property
     def imported_modules(self) -> frozenset[str]:

@@ -13,49 +13,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.inventory.model import Distribution, Inventory
-from buildmatrix.loader.resolution import Resolution
-from buildmatrix.loader.resolver import resolve
 from buildmatrix.phrases import listing, size
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.carried import HELD, Carried, total
 from buildmatrix.rules.failing import absent_links, failure, needs_library
 from buildmatrix.rules.imports import carried
 from buildmatrix.rules.model import UNFIT, Failure, Verdict, VerdictName
-from buildmatrix.rules.tree import TreeView, required_by, tree_of
-from buildmatrix.spec.model import Policy
+from buildmatrix.rules.tree import TreeView, required_by
 
 #: Libraries that draw windows; no accelerator is meant by them.
 _GRAPHICS = "graphics"
 
 
 def verdicts(
-    backend: str,
-    inventory: Inventory,
-    evidence: Sequence[Evidence],
-    policy: Policy,
-    catalogue: Catalogue | None = None,
-    resolution: Resolution | None = None,
-    line: str | None = None,
+    tree: TreeView, inventory: Inventory, evidence: Sequence[Evidence]
 ) -> tuple[Verdict, ...]:
     """One verdict per installed distribution, sorted by name, by what lies in the tree alone.
 
-    `resolution` is that of the inventory, for a caller that has it already; `line` is the toolkit
-    line of the target's runtime. What rules say of names joins in `rules.agreement`.
+    What rules say of names joins in `rules.agreement`.
     """
-    catalogue = catalogue or load()
-    resolution = resolution or resolve(inventory)
-    tree = tree_of(backend, line, inventory, evidence, policy, catalogue, resolution)
-    return verdicts_in(tree, inventory, evidence)
-
-
-def verdicts_in(
-    tree: TreeView, inventory: Inventory, evidence: Sequence[Evidence]
-) -> tuple[Verdict, ...]:
-    """See `verdicts`; for a caller that has the tree."""
     by_owner: dict[str, list[Evidence]] = {}
     for item in evidence:
         if item.distribution is not None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rulecases import file, image, lock
+from tree_verdicts import tree_verdicts
 
 from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.load import load
@@ -16,7 +17,6 @@ from buildmatrix.rules.certainty import Gain, gains
 from buildmatrix.rules.engine import judge_wheels
 from buildmatrix.rules.model import Finding, Verdict
 from buildmatrix.rules.transitive import through
-from buildmatrix.rules.verdicts import verdicts
 from buildmatrix.rules.wheels import Wheels, wheels
 from buildmatrix.spec.model import Policy, Target
 
@@ -76,7 +76,7 @@ def found(where: Target, *packages: Package, **more: object) -> tuple[Finding, .
 
 
 def judged(where: Wheels) -> dict[str, Verdict]:
-    own = verdicts(
+    own = tree_verdicts(
         where.backend, where.inventory, where.evidence, Policy(), load(), where.resolution
     )
     assert where.lock is not None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tree_verdicts import tree_verdicts
+
 from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
@@ -23,7 +25,6 @@ from buildmatrix.inventory.model import (
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.rules.engine import check_lock, judge_image
 from buildmatrix.rules.model import Finding, Verdict
-from buildmatrix.rules.verdicts import verdicts
 from buildmatrix.spec.model import Base, Policy, Target, User
 
 SITE = "usr/lib/python3.11/site-packages"
@@ -192,7 +193,9 @@ def of_image(
 
 def verdict(backend: str, inventory: Inventory, name: str) -> Verdict:
     seen = evidence(inventory, load())
-    return next(one for one in verdicts(backend, inventory, seen, Policy()) if one.name == name)
+    return next(
+        one for one in tree_verdicts(backend, inventory, seen, Policy()) if one.name == name
+    )
 
 
 def codes(findings: Sequence[Finding], *severities: str) -> list[str]:
