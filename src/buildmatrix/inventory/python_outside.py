@@ -17,7 +17,8 @@ from buildmatrix.inventory.distributions import Ownership
 from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.model import Distribution, PythonImport, Unparsed
 from buildmatrix.inventory.names import distribution_name, owner_name
-from buildmatrix.python_imports.program import Module, Program
+from buildmatrix.python_imports.module import Module
+from buildmatrix.python_imports.program import Program
 from buildmatrix.python_imports.source import (
     LARGEST_SOURCE,
     Outline,
@@ -25,7 +26,7 @@ from buildmatrix.python_imports.source import (
     may_call_at_once,
 )
 from buildmatrix.python_imports.syntax import children
-from buildmatrix.python_imports.values import truth
+from buildmatrix.python_imports.system import truth
 
 #: Bytes of source that are parsed for one distribution, and for all of a tree: 0.4 s, and one
 #: second. What exceeds them is said.

@@ -5,13 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from buildmatrix.python_imports.module import Module
 from buildmatrix.python_imports.syntax import children, last_name, walk
 from buildmatrix.python_imports.values import Value
-
-if TYPE_CHECKING:
-    from buildmatrix.python_imports.program import Module
 
 #: Call → exception that it raises when the library cannot be loaded; none for a search.
 RAISES: Mapping[str, str | None] = {

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from operator import eq, ge, gt, is_, is_not, le, lt, ne
 from typing import Any
 
-from buildmatrix.python_imports.program import Module, Program
+from buildmatrix.python_imports.module import Module
+from buildmatrix.python_imports.program import Program
 from buildmatrix.python_imports.syntax import last_name, walk
-from buildmatrix.python_imports.values import Scope, truth
+from buildmatrix.python_imports.system import truth
+from buildmatrix.python_imports.values import Scope
 
 _OPERATORS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: eq,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from buildmatrix.python_imports.syntax import last_name, walk
-from buildmatrix.python_imports.values import truth
+from buildmatrix.python_imports.system import truth
 
 _ANYTHING = frozenset({"Exception", "BaseException", ""})
 _BASES = {

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from buildmatrix.python_imports.source import OtherSyntax, parse
+from buildmatrix.python_imports.parser import OtherSyntax, parse
 from buildmatrix.python_imports.tokens import Broken, Token, depths, tokens
 
 #: Blocks inside of blocks that are searched for the statement that does not parse.

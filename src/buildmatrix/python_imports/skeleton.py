@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from buildmatrix.python_imports.source import Unparsable, parse
+from buildmatrix.python_imports.parser import Unparsable, parse
 
 #: Without the quantifiers of this version that never go back, hostile source would take minutes.
 _LEAST_PYTHON = (3, 11)

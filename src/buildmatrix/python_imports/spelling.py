@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from buildmatrix.python_imports.calls import IMPORTS, RAISES, WINDOWS
 from buildmatrix.python_imports.source import RESPELLED, loading_lines
 from buildmatrix.python_imports.syntax import children, last_name
-from buildmatrix.python_imports.values import truth
+from buildmatrix.python_imports.system import truth
 
 #: Objects of ctypes that load what is read from them as an attribute or an item.
 _LIBRARIES = frozenset({"cdll", "pydll"})

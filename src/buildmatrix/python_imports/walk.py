@@ -37,10 +37,12 @@ from buildmatrix.python_imports.guards import (
     survives,
     without_branches,
 )
-from buildmatrix.python_imports.program import Module, Program, bind
+from buildmatrix.python_imports.module import Module, bind
+from buildmatrix.python_imports.program import Program
 from buildmatrix.python_imports.reach import Reach
 from buildmatrix.python_imports.syntax import children, last_name
-from buildmatrix.python_imports.values import UNKNOWN, Scope, Value, truth
+from buildmatrix.python_imports.system import truth
+from buildmatrix.python_imports.values import UNKNOWN, Scope, Value
 
 #: Calls inside of calls that are followed at import.
 DEEPEST_CALL = 8

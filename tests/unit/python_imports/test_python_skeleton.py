@@ -10,8 +10,8 @@ import pytest
 from test_python_loading import ELF, reach, read
 
 from buildmatrix.inventory import python_outside
+from buildmatrix.python_imports.parser import parse
 from buildmatrix.python_imports.skeleton import LeftOutBodies, fill, parse_skeleton, skeleton
-from buildmatrix.python_imports.source import parse
 from buildmatrix.python_imports.syntax import walk
 
 #: Modules that every Python has: many strings, nested functions, decorators, and comments.

@@ -8,14 +8,8 @@ import pytest
 
 from buildmatrix.python_imports import excerpt as python_excerpt
 from buildmatrix.python_imports.excerpt import excerpt
-from buildmatrix.python_imports.source import (
-    ANY_MODULE,
-    LARGEST_SOURCE,
-    MOST_SIGNS,
-    Unparsable,
-    outline,
-    parse,
-)
+from buildmatrix.python_imports.parser import MOST_SIGNS, Unparsable, parse
+from buildmatrix.python_imports.source import ANY_MODULE, LARGEST_SOURCE, outline
 
 
 @pytest.mark.parametrize("line", [b"a\n", b"f(a,a)\n", b"x=-1\n"])
