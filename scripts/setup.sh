@@ -17,8 +17,8 @@ if [[ ${1:-} != demo ]]; then
   if [[ -n ${CI:-} || $(id -u) == 0 ]]; then need bwrap bubblewrap; fi
   # The HTML report is looked at in a browser. Its test says what is missing on a user's machine.
   if [[ -n ${CI:-} ]]; then need chromium chromium; fi
-  # Judges what is written into registries.
-  if [[ -n ${CI:-} ]]; then need skopeo skopeo; fi
+  # Judge what is written into registries and layouts.
+  if [[ -n ${CI:-} ]]; then need skopeo skopeo; need umoci umoci; fi
   # musl's loader proves the model of it. Without it that test is skipped on a user's machine.
   if [[ ! -e /lib/ld-musl-$(uname -m).so.1 && ( -n ${CI:-} || $(id -u) == 0 ) ]] &&
     command -v apt-get >/dev/null; then missing+=(musl); fi
