@@ -37,20 +37,20 @@ from types import MappingProxyType
 
 from buildmatrix.inventory.model import Binary, CachedLibrary, Inventory, Unread
 from buildmatrix.inventory.paths import LinkedPaths
+from buildmatrix.loader.names import LibraryNames
 from buildmatrix.loader.preloads import Preloads
 from buildmatrix.loader.process import (
     Abi,
     Loaded,
     Process,
-    SystemFolders,
     abi_of,
     expand,
     expand_musl,
-    file_name,
     folder_of,
     is_program,
 )
 from buildmatrix.loader.resolution import Needed, Resolution, Rule
+from buildmatrix.loader.system import SystemLayouts
 
 #: Machine → glibc-hwcaps folders that its processors use, best first: what servers since 2015 have.
 HWCAPS: Mapping[str, tuple[str, ...]] = {"x86_64": ("x86-64-v3", "x86-64-v2")}
@@ -59,24 +59,11 @@ DF_1_NODEFLIB = 0x800
 #: Folders that all traces together may look into: some seconds.
 MOST_LOOKUPS = 10_000_000
 
-#: Debian's name of a machine in library folders (multiarch tuples).
-_MULTIARCH = {
-    "x86_64": "x86_64-linux-gnu",
-    "386": "i386-linux-gnu",
-    "aarch64": "aarch64-linux-gnu",
-    "arm": "arm-linux-gnueabihf",
-    "ppc64": "powerpc64le-linux-gnu",
-    "riscv": "riscv64-linux-gnu",
-    "s390": "s390x-linux-gnu",
-}
-_LIBC = "libc.so.6"
 #: Rules that lead to folders of the system.
 _SYSTEMS: tuple[Rule, ...] = ("cache", "default")
 #: Kind of library in ld.so.cache (glibc's sysdeps/generic/ldconfig.h), for machines with several.
 _CACHE_FLAGS = {("x86_64", 64): 0x0303, ("386", 32): 0x0003, ("aarch64", 64): 0x0A03}
 _HWCAPS_FOLDER = "/glibc-hwcaps/"
-_MUSL = "ld-musl-"
-_MUSL_DEFAULT = ("/lib", "/usr/local/lib", "/usr/lib")
 #: `reserved` of musl's load_library.
 _MUSL_OWN = re.compile(r"lib(?:c|pthread|rt|m|dl|util|xnet)\.")
 
@@ -96,7 +83,6 @@ class Resolver:
     """Traces the processes of one tree."""
 
     def __init__(self, inventory: Inventory, hwcaps: Mapping[str, tuple[str, ...]]) -> None:
-        self._musl_folders = inventory.musl_folders
         preload = re.split("[ :]", inventory.environment.get("LD_PRELOAD", ""))
         self._preload = tuple(filter(None, preload))
         self._preload_file = inventory.preload
@@ -120,26 +106,12 @@ class Resolver:
         self._configured = tuple(f"/{folder}" for folder in inventory.library_folders)
         path = inventory.environment.get("LD_LIBRARY_PATH", "")
         self._environment = tuple(filter(None, re.split("[:;]", path)))
-        self._by_name = self._index(links)
-        self._is_root = any(name == _LIBC or name.startswith(_MUSL) for name in self._by_name)
+        self._names = LibraryNames(self._binaries, links, self._paths)
+        self._systems = SystemLayouts(self._names, self._paths, inventory.musl_folders)
+        self._is_root = self._systems.is_root
         self._has_system = self._is_root or bool(self._cache or self._configured)
-        self._anywhere: dict[tuple[str, Abi], tuple[str, ...]] = {}
-        self._systems: dict[Abi, SystemFolders] = {}
         self._answers: dict[tuple[str, str], Needed] = {}
         self._lookups = 0
-
-    def _index(self, links: Mapping[str, str]) -> dict[str, set[str]]:
-        """File name or soname → paths of the binaries that have it."""
-        index: dict[str, set[str]] = {}
-        for path, binary in self._binaries.items():
-            index.setdefault(file_name(path), set()).add(path)
-            if binary.elf.soname:
-                index.setdefault(binary.elf.soname, set()).add(path)
-        for path in links:
-            target = self._paths.file(path)
-            if target is not None:
-                index.setdefault(file_name(path), set()).add(target)
-        return index
 
     def resolve(self) -> Resolution:
         """Trace all of them."""
@@ -176,7 +148,7 @@ class Resolver:
         what no process before it has loaded is traced alone.
         """
         names = {name for binary in self._binaries.values() for name in binary.elf.needed}
-        asked_for = {path for name in names for path in self._by_name.get(name, ())}
+        asked_for = {path for name in names for path in self._names.having(name)}
         return sorted(
             self._binaries,
             key=lambda path: (not is_program(self._binaries[path]), path in asked_for, path),
@@ -185,7 +157,7 @@ class Resolver:
     def _trace(self, path: str) -> Iterable[str]:
         """Load `path` and all that it needs as ld.so does; returns the paths of all of it."""
         abi = abi_of(self._binaries[path])
-        system = self._system(abi, self._binaries[path].elf.interpreter)
+        system = self._systems.of(abi, self._binaries[path].elf.interpreter)
         environment = expand(self._environment, f"/{folder_of(path)}", system, abi)
         process = Process(abi, system, environment, [], {})
         program = self._join(process, path, f"/{path}", None)
@@ -253,7 +225,7 @@ class Resolver:
             process.loaded[name] = joined
             by = _search_path_owner(requester, rule, place)
             return Needed(requester_path, name, path, rule, by=by, place=place)
-        anywhere = self._having_name(name, process.abi)
+        anywhere = self._names.of_abi(name, process.abi)
         preload = self._preloads.place(requester.binary.owner, anywhere)
         return Needed(requester_path, name, None, None, tuple(searched), anywhere, preload)
 
@@ -296,7 +268,7 @@ class Resolver:
                     # ldconfig makes no links in there: a soname leads to whatever file has it.
                     resolved = self._paths.folder(f"{folder}{_HWCAPS_FOLDER}{level}")
                     with_soname = (
-                        path for path in self._by_name.get(name, ()) if folder_of(path) == resolved
+                        path for path in self._names.having(name) if folder_of(path) == resolved
                     )
                     yield from (f"/{path}" for path in sorted(with_soname))
             yield from (f"{folder.rstrip('/')}/{name}" for folder in folders)
@@ -351,52 +323,6 @@ class Resolver:
             # ldconfig adds the default folders at the end. A tree without ld.so.conf has no cache.
             yield "cache", (*self._configured, *default) if self._configured else ()
             yield "default", default
-
-    def _having_name(self, name: str, abi: Abi) -> tuple[str, ...]:
-        """Binaries of the ABI with this file name or soname, sorted."""
-        key = (file_name(name), abi)
-        if key not in self._anywhere:
-            paths = self._by_name.get(file_name(name), ())
-            self._anywhere[key] = tuple(
-                sorted(p for p in paths if abi_of(self._binaries[p]) == abi)
-            )
-        return self._anywhere[key]
-
-    def _system(self, abi: Abi, interpreter: str | None) -> SystemFolders:
-        """The layout of the tree's own C library, whose folder is one of the default folders."""
-        if abi not in self._systems:
-            self._systems[abi] = self._find_system(abi)
-        system = self._systems[abi]
-        if interpreter is None or (system.musl is not None) == (_MUSL in interpreter):
-            return system
-        if _MUSL in interpreter:
-            return self._musl_system(self._paths.file(interpreter) or interpreter.lstrip("/"))
-        return system
-
-    def _musl_system(self, loader: str) -> SystemFolders:
-        architecture = file_name(loader).removeprefix(_MUSL).partition(".")[0]
-        folders = self._musl_folders.get(architecture, _MUSL_DEFAULT)
-        return SystemFolders(folders, "lib", loader)
-
-    def _find_system(self, abi: Abi) -> SystemFolders:
-        if not self._having_name(_LIBC, abi):
-            for name in sorted(self._by_name):
-                if name.startswith(_MUSL) and self._having_name(name, abi):
-                    return self._musl_system(self._having_name(name, abi)[0])
-        multiarch = f"lib/{_MULTIARCH.get(abi.machine, abi.machine + '-linux-gnu')}"
-        wide = "lib64" if abi.bits == 64 else "lib32"
-        layouts = (
-            SystemFolders((f"/{multiarch}", f"/usr/{multiarch}", "/lib", "/usr/lib"), multiarch),
-            SystemFolders((f"/{wide}", f"/usr/{wide}"), wide),
-            SystemFolders(("/lib", "/usr/lib"), "lib"),
-        )
-        home = {folder_of(path) for path in self._having_name(_LIBC, abi)}
-        for layout in layouts:
-            # Debian's multiarch folders come first in its list and are decisive.
-            if home & {self._paths.folder(folder) for folder in layout.folders[:2]}:
-                return layout
-        everything = dict.fromkeys(folder for layout in layouts for folder in layout.folders)
-        return SystemFolders(tuple(everything), "lib")
 
 
 def _search_path_owner(requester: Loaded, rule: Rule, place: str) -> str | None:
