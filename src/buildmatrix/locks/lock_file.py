@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+
+from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.model import LeftOut, Lock, Package
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.locks.text import decode, load_toml, mapping, read_bytes
+from buildmatrix.locks.text import (
+    check_count,
+    decode,
+    load_toml,
+    mapping,
+    read_bytes,
+    string,
+    table_lines,
+    tables,
+)
+from buildmatrix.locks.walk import LockEdge, LockEntry
 from buildmatrix.parsing import parse_json
 
 
@@ -28,6 +40,25 @@ class LockFile:
     def label(self) -> str:
         """How the file is called."""
         return self.selection.label
+
+    def entries(
+        self,
+        dependencies: Callable[[Mapping[str, object]], Mapping[str, tuple[LockEdge, ...]]],
+        forks: Callable[[Mapping[str, object]], tuple[str, ...]],
+    ) -> list[LockEntry]:
+        """The tables `[[package]]`; the functions read what differs. Raises `SpecError`."""
+        packages = tables(self.document.get("package"))
+        check_count(len(packages), self.label)
+        entries = []
+        for table, line in zip(
+            packages, table_lines(self.text, "package", len(packages)), strict=True
+        ):
+            name = string(table.get("name"))
+            version = self.selection.check_version(string(table.get("version")), name, line)
+            place = f"{self.label}:{line}" if line else ""
+            further = dependencies(table), forks(table)
+            entries.append(LockEntry(canonicalize_name(name), version, table, place, *further))
+        return entries
 
     def lock(self, packages: Iterable[Package], left_out: LeftOut) -> Lock:
         """The lock as it holds `packages`."""

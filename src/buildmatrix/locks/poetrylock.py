@@ -21,15 +21,13 @@ from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.locks.projects import Project, expand, find_project, line_of_key
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import (
-    check_count,
     mapping,
     sha256_digits,
     string,
     strings,
-    table_lines,
     tables,
 )
-from buildmatrix.locks.walk import InconsistentLock, LockEdge, LockEntry, LockRoot, walk
+from buildmatrix.locks.walk import InconsistentLock, LockEdge, LockEntry, LockRoot, in_order, walk
 from buildmatrix.parsing import parse_requirement
 from buildmatrix.text import without_login
 
@@ -46,16 +44,7 @@ def read(file: LockFile) -> Lock:
     if version.split(".")[0] not in ("1", "2"):
         problem = f"its `lock-version` is {version!r}, and only 1.x and 2.x can be read"
         raise SpecError([Problem(problem, selection.label)])
-    raw = tables(document.get("package"))
-    check_count(len(raw), selection.label)
-    lines = table_lines(file.text, "package", len(raw))
-    entries = [
-        _entry(
-            item,
-            selection.check_version(string(item.get("version")), string(item.get("name")), line),
-        )
-        for item, line in zip(raw, lines, strict=True)
-    ]
+    entries = file.entries(_dependencies, lambda table: _forks(table.get("markers")))
     project = find_project(*selection.beside("pyproject.toml"))
     if project is not None:
         groups = {*_poetry_groups(project), *project.groups} - {_MAIN}
@@ -63,26 +52,21 @@ def read(file: LockFile) -> Lock:
         selection = selection.with_defaults(groups - _optional_groups(project))
         left_out = selection.left_out(_extras(project), groups)
     else:
-        locked_groups = {group for item in raw for group in strings(item.get("groups"))} - {_MAIN}
+        named = (group for entry in entries for group in strings(entry.table.get("groups")))
+        locked_groups = {*named} - {_MAIN}
         selection.check(
             mapping(document.get("extras")), locked_groups or selection.groups | selection.without
         )
         left_out = selection.left_out(mapping(document.get("extras")), locked_groups)
     try:
-        askers = _askers(selection, document, raw, entries, project)
+        reached = _reached(selection, document, entries, project)
     except (InconsistentLock, BrokenMarker) as error:
         raise SpecError([Problem(str(error), selection.label, hint=_HINT)]) from error
     files = mapping(metadata.get("files"))
     return file.lock(
         (
-            _package(
-                raw[number],
-                entries[number],
-                files.get(string(raw[number].get("name"))),
-                tuple(sorted(askers[number])),
-                f"{selection.label}:{line}" if (line := lines[number]) else "",
-            )
-            for number in sorted(askers, key=lambda n: (entries[n].name, entries[n].version))
+            _package(entry, askers, files.get(string(entry.table.get("name"))))
+            for entry, askers in reached
         ),
         left_out,
     )
@@ -103,13 +87,12 @@ def _optional_groups(project: Project) -> set[str]:
     }
 
 
-def _askers(
+def _reached(
     selection: LockSelection,
     document: Mapping[str, object],
-    raw: Sequence[Mapping[str, object]],
     entries: Sequence[LockEntry],
     project: Project | None,
-) -> Mapping[int, set[str]]:
+) -> list[tuple[LockEntry, tuple[str, ...]]]:
     def fits(marker: str | None, extras: frozenset[str]) -> bool:
         return selection.fits(marker, extras)
 
@@ -127,9 +110,10 @@ def _askers(
         for name in strings(names)
     }
     askers: dict[int, set[str]] = {}
-    for number, item in enumerate(raw):
+    for number, entry in enumerate(entries):
+        item = entry.table
         groups_of = strings(item.get("groups")) or [string(item.get("category")) or _MAIN]
-        optional = item.get("optional") is True and entries[number].name not in listed
+        optional = item.get("optional") is True and entry.name not in listed
         markers = _markers(item, groups)
         if "markers" in item:
             optional = False  # Since 2.1 the markers say which extras an entry is for.
@@ -144,7 +128,7 @@ def _askers(
         for edge in entries[number].dependencies[""]:
             for required in by_name.get(edge.name, ()):
                 askers[required].add(entries[number].name)
-    return askers
+    return in_order(entries, askers)
 
 
 def _markers(item: Mapping[str, object], groups: set[str]) -> list[str]:
@@ -198,7 +182,7 @@ def _poetry_groups(project: Project) -> dict[str, Mapping[str, object]]:
     return groups
 
 
-def _entry(item: Mapping[str, object], version: str) -> LockEntry:
+def _dependencies(item: Mapping[str, object]) -> Mapping[str, tuple[LockEdge, ...]]:
     edges = [
         edge
         for name, value in mapping(item.get("dependencies")).items()
@@ -209,13 +193,7 @@ def _entry(item: Mapping[str, object], version: str) -> LockEntry:
     dependencies = {"": tuple(edges)}
     for extra, names in mapping(item.get("extras")).items():
         dependencies[canonicalize_name(extra)] = tuple(_of_extra(names, item))
-    return LockEntry(
-        name=canonicalize_name(string(item.get("name"))),
-        version=version,
-        source=item.get("source"),
-        dependencies=dependencies,
-        forks=_forks(item.get("markers")),
-    )
+    return dependencies
 
 
 def _forks(markers: object) -> tuple[str, ...]:
@@ -255,12 +233,10 @@ def _edges(name: str, value: object) -> Iterator[tuple[LockEdge, bool]]:
         yield edge, table.get("optional") is True
 
 
-def _package(
-    item: Mapping[str, object], entry: LockEntry, old: object, askers: tuple[str, ...], place: str
-) -> Package:
+def _package(entry: LockEntry, askers: tuple[str, ...], old: object) -> Package:
     source = mapping(entry.source)
     kind, url = string(source.get("type")), string(source.get("url"))
-    named = item.get("files") if "files" in item else old
+    named = entry.table.get("files", old)
     files = [
         (string(file.get("file")), sha256_digits(string(file.get("hash"))))
         for file in tables(named)
@@ -288,6 +264,6 @@ def _package(
         wheels=wheels,
         source_only=not wheels,
         via=askers,
-        place=place,
+        place=entry.place,
         source="" if wheels else without_login(origin),
     )

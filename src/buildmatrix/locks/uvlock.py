@@ -20,12 +20,10 @@ from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import (
     address_of,
     byte_count,
-    check_count,
     mapping,
     sha256_digits,
     string,
     strings,
-    table_lines,
     tables,
 )
 from buildmatrix.locks.walk import InconsistentLock, LockEdge, LockEntry, LockRoot, walk
@@ -46,38 +44,25 @@ def read(file: LockFile) -> Lock:
     if document.get("version") != 1:
         problem = f"its `version` is {document.get('version')!r}, and only 1 can be read"
         raise SpecError([Problem(problem, selection.label)])
-    raw = tables(document.get("package"))
-    check_count(len(raw), selection.label)
-    lines = table_lines(file.text, "package", len(raw))
     selection.check_python(string(document.get("requires-python")))
-    entries = [
-        _entry(
-            item,
-            selection.check_version(string(item.get("version")), string(item.get("name")), line),
-        )
-        for item, line in zip(raw, lines, strict=True)
-    ]
+    entries = file.entries(
+        _dependencies, lambda table: tuple(strings(table.get("resolution-markers")))
+    )
     roots = roots_of(document)
     extras, groups = _names(document, roots)
     selection.check(extras, groups)
     project = find_project(*selection.beside("pyproject.toml"))
     selection = selection.with_defaults(groups & _default_groups(project, groups))
     conflicts = _conflicts(document, roots)
-    if raw and not roots and not mapping(document.get("manifest")):
+    if entries and not roots and not mapping(document.get("manifest")):
         problem = "it names no project, so nothing says which of its packages are installed"
         raise SpecError([Problem(problem, selection.label, hint=_HINT)])
     try:
-        askers = _walk(selection, document, raw, entries, roots, lines, conflicts)
+        reached_entries = _walk(selection, document, entries, roots, conflicts)
     except (InconsistentLock, BrokenMarker) as error:
         raise SpecError([Problem(str(error), selection.label, hint=_HINT)]) from error
     return file.lock(
-        (
-            _package(
-                raw[number], entries[number], sorted(askers[number]), _at(selection, lines[number])
-            )
-            for number in sorted(askers, key=lambda n: (entries[n].name, entries[n].version))
-            if raw[number] not in roots
-        ),
+        (_package(entry, askers) for entry, askers in reached_entries if entry.table not in roots),
         selection.left_out(extras - _indirect(project, selection), groups, conflicts),
     )
 
@@ -103,12 +88,10 @@ def own_folder(root: Mapping[str, object]) -> str:
 def _walk(
     selection: LockSelection,
     document: Mapping[str, object],
-    raw: Sequence[Mapping[str, object]],
     entries: Sequence[LockEntry],
     roots: Sequence[Mapping[str, object]],
-    lines: Sequence[int | None],
     conflicts: Sequence[frozenset[str]],
-) -> dict[int, set[str]]:
+) -> list[tuple[LockEntry, tuple[str, ...]]]:
     environment = selection.environment
     parts = [_parts(root, selection) for root in roots]
     for root, root_parts in zip(roots, parts, strict=True):
@@ -130,11 +113,11 @@ def _walk(
             edge.source is None or edge.source == entry.source
         )
 
-    line_of = {id(item): line for item, line in zip(raw, lines, strict=True)}
+    place_of = {id(entry.table): entry.place for entry in entries}
     starts = [
         root_edge
         for root, root_parts in zip(roots, parts, strict=True)
-        for root_edge in _edges_of_root(root, selection, root_parts, line_of[id(root)])
+        for root_edge in _edges_of_root(root, selection, root_parts, place_of[id(root)])
     ]
     manifest = mapping(document.get("manifest"))
     groups = mapping(manifest.get("dependency-groups"))
@@ -178,7 +161,7 @@ def _parts(root: Mapping[str, object], selection: LockSelection) -> dict[str, st
 
 
 def _edges_of_root(
-    root: Mapping[str, object], selection: LockSelection, parts: Mapping[str, str], line: int | None
+    root: Mapping[str, object], selection: LockSelection, parts: Mapping[str, str], own_place: str
 ) -> Iterator[LockRoot]:
     path, label = selection.beside(
         posixpath.normpath(posixpath.join(own_folder(root), "pyproject.toml"))
@@ -189,7 +172,7 @@ def _edges_of_root(
         place_of = places(project, {part})
         for edge in _items(root, part):
             if edge.name != own:
-                place = place_of.get(edge.name) or _at(selection, line) or selection.label
+                place = place_of.get(edge.name) or own_place or selection.label
                 yield LockRoot(place, edge)
 
 
@@ -270,17 +253,11 @@ def _check_conflicts(
             )
 
 
-def _entry(item: Mapping[str, object], version: str) -> LockEntry:
-    dependencies = {"": tuple(_edges(item.get("dependencies")))}
-    for extra, items in mapping(item.get("optional-dependencies")).items():
+def _dependencies(table: Mapping[str, object]) -> Mapping[str, tuple[LockEdge, ...]]:
+    dependencies = {"": tuple(_edges(table.get("dependencies")))}
+    for extra, items in mapping(table.get("optional-dependencies")).items():
         dependencies[canonicalize_name(extra)] = tuple(_edges(items))
-    return LockEntry(
-        name=canonicalize_name(string(item.get("name"))),
-        version=version,
-        source=item.get("source"),
-        dependencies=dependencies,
-        forks=tuple(strings(item.get("resolution-markers"))),
-    )
+    return dependencies
 
 
 def _edges(items: object) -> Iterator[LockEdge]:
@@ -297,19 +274,17 @@ def _edges(items: object) -> Iterator[LockEdge]:
         )
 
 
-def _package(
-    item: Mapping[str, object], entry: LockEntry, askers: Sequence[str], place: str
-) -> Package:
+def _package(entry: LockEntry, askers: tuple[str, ...]) -> Package:
     source = mapping(entry.source)
-    wheels = tuple(_wheels(item, source, place))
+    wheels = tuple(_wheels(entry.table, source, entry.place))
     return Package(
         name=entry.name,
         version=entry.version,
         index=without_login(string(source.get("registry"))) or None,
         wheels=wheels,
         source_only=not wheels,
-        via=tuple(askers),
-        place=place,
+        via=askers,
+        place=entry.place,
         source="" if wheels else without_login(_origin(source)),
     )
 
@@ -340,7 +315,3 @@ def _origin(source: Mapping[str, object]) -> str:
         if kind in source:
             return ("git+" if kind == "git" else "") + string(source[kind])
     return ""
-
-
-def _at(selection: LockSelection, line: int | None) -> str:
-    return f"{selection.label}:{line}" if line else ""

@@ -32,11 +32,19 @@ class LockEntry:
 
     name: str
     version: str
-    source: object
+    #: As the lock has it.
+    table: Mapping[str, object]
+    #: `file:line`; empty where that is not known.
+    place: str
     #: Extra → what it requires; the empty name for what is always required.
     dependencies: Mapping[str, tuple[LockEdge, ...]]
     #: Markers, one of which must hold for the entry to apply; it always applies without any.
     forks: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> object:
+        """Where its files are, in the words of the tool that wrote the lock."""
+        return self.table.get("source")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +66,8 @@ def walk(
     fits: Callable[[str | None, frozenset[str]], bool],
     allows: Callable[[LockEdge, LockEntry], bool],
     chosen: frozenset[str] = frozenset(),
-) -> dict[int, set[str]]:
-    """Index of each entry that is reached → what requires it: `file:line`, and names.
+) -> list[tuple[LockEntry, tuple[str, ...]]]:
+    """The entries that are reached, in order, each with what requires it: `file:line`, and names.
 
     Args:
         roots: where to start.
@@ -117,4 +125,14 @@ def walk(
                     (entry.name, dependency, extras[number])
                     for dependency in entry.dependencies.get(extra, ())
                 ]
-    return askers
+    return in_order(entries, askers)
+
+
+def in_order(
+    entries: Sequence[LockEntry], askers: Mapping[int, set[str]]
+) -> list[tuple[LockEntry, tuple[str, ...]]]:
+    """Entries by name and version, with what requires them; `askers` has it by their index."""
+    return sorted(
+        ((entries[number], tuple(sorted(names))) for number, names in askers.items()),
+        key=lambda reached: (reached[0].name, reached[0].version),
+    )
