@@ -7,23 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hasty import HASTY
 from registry import RegistryServer
 
-from buildmatrix.http.patience import Patience
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
-
-#: Everything that a test may wait for takes a tenth of a second, and not half a minute.
-HASTY = Patience(
-    tries=3,
-    pause=0.01,
-    longest_pause=0.5,
-    connect=2.0,
-    silence=2.0,
-    storing=2.0,
-    request=5.0,
-    slowest=1 << 20,
-)
 
 
 @pytest.fixture(autouse=True)

@@ -429,6 +429,16 @@ def test_a_certificate_for_one_registry_alone(
             read(new_registry(), app_of(server))
 
 
+def test_a_registry_on_this_machine_that_wants_tls_gets_it(
+    registry: Registry, server: RegistryServer
+) -> None:
+    """Servers written in Go answer a plain request so."""
+    server.put("team/app", BLOB)
+    server.misbehave("GET /v2/", answering(400))
+    with pytest.raises(UndecidedError, match="TLS"):
+        read(registry, app_of(server))
+
+
 class Proxy(LoopbackServer):
     """Answers whatever it is asked for, as the registry would."""
 

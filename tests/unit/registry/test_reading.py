@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from conftest import HASTY
+from hasty import HASTY
 from loopback import Misdeed, Response, answering, cut_after, redirecting, with_headers
 from registry import INDEX, MANIFEST, RegistryServer, digest_of
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from conftest import HASTY
+from hasty import HASTY
 from loopback import Misdeed, Request, Response, Serve, answering, with_headers
 from registry import INDEX, MANIFEST, RegistryServer, digest_of
 

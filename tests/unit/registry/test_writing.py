@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
-from conftest import HASTY
+from hasty import HASTY
 from loopback import Misdeed, Request, Response, Serve, answering, with_headers
 from registry import (
     MANIFEST,
@@ -160,6 +160,7 @@ def test_an_answer_that_is_lost_costs_nothing(
     path = path or server.path_of("team/app", WANTED.digest)
     server.misbehave(f"{method} {path}", losing_the_answer(), times=1)
     pushed(registry, server, app)
+    assert registry.bytes_sent == len(BLOB)
 
 
 def test_a_reader_that_cannot_seek_is_read_again(
@@ -201,8 +202,11 @@ def test_an_upload_that_is_forgotten_begins_again(
 
 @pytest.mark.usefixtures("pieces")
 def test_an_upload_that_is_always_forgotten_is_given_up(
-    registry: Registry, server: RegistryServer, app: Reference
+    monkeypatch: pytest.MonkeyPatch, registry: Registry, server: RegistryServer, app: Reference
 ) -> None:
+    """Coming as far as before is no progress."""
+    monkeypatch.setattr(uploads, "PROGRESS", 50_000)
+
     def forgetting(request: Request, serve: Serve) -> Response:
         server.repositories["team/app"].uploads.clear()
         return Response(416)
@@ -210,6 +214,7 @@ def test_an_upload_that_is_always_forgotten_is_given_up(
     for number in range(1, 20):
         server.misbehave(f"PATCH {UPLOADS}{number}", forgetting, after=1)
     assert "(416)" in refused(registry, server, app)
+    assert server.asked("POST", UPLOADS) == HASTY.tries
 
 
 @pytest.mark.parametrize(
