@@ -28,7 +28,7 @@ _WORD = re.compile(rb"[^\W\d]\w*")
 
 
 @dataclass(slots=True)
-class _Statement:
+class _SourceStatement:
     start: int
     end: int
     #: Function or class that it defines, or None.
@@ -83,11 +83,11 @@ def excerpt(source: bytes) -> bytes:
     return b"\n" * before + b"".join(pieces)
 
 
-def _statements(source: bytes) -> list[_Statement]:
+def _statements(source: bytes) -> list[_SourceStatement]:
     starts = [match.start() for match in islice(_BEGINS.finditer(source), MOST_STATEMENTS + 1)]
     if not starts or len(starts) > MOST_STATEMENTS:
         return []
-    statements: list[_Statement] = []
+    statements: list[_SourceStatement] = []
     begin: int | None = None
     quotes = 0
     for start, end in zip(starts, [*starts[1:], len(source)], strict=True):
@@ -101,6 +101,6 @@ def _statements(source: bytes) -> list[_Statement]:
         match = _DEFINES.match(text)
         assigned = None if match else _ASSIGNS.match(text)
         names = frozenset(_WORD.findall(assigned[1])) if assigned else frozenset()
-        statements.append(_Statement(begin, end, match[1] if match else None, names, text))
+        statements.append(_SourceStatement(begin, end, match[1] if match else None, names, text))
         begin = None
     return statements

@@ -33,7 +33,7 @@ _FILE = Attributes(0o644)
 
 
 @dataclass(eq=False, slots=True)
-class _LayerFile:
+class _StoredFile:
     """The bytes of a file; hard links share one."""
 
     #: None for a sparse file, which is not read.
@@ -56,7 +56,7 @@ class _LayerLink:
 
 @dataclass(eq=False, slots=True)
 class _LayerFolder:
-    entries: dict[str, _LayerFolder | _LayerFile | _LayerLink] = field(default_factory=dict)
+    entries: dict[str, _LayerFolder | _StoredFile | _LayerLink] = field(default_factory=dict)
     attributes: Attributes = _FOLDER
 
 
@@ -102,7 +102,7 @@ class LayeredTree(Tree):
         #: Bytes of the files of each layer.
         self.sizes: list[int] = []
         #: Names that a later layer took away, with the file that they were one of.
-        self._removed: list[tuple[str, _LayerFile, int, bool]] = []
+        self._removed: list[tuple[str, _StoredFile, int, bool]] = []
         for number, layer in enumerate(layers, 1):
             self._layer = number - 1
             self.sizes.append(0)
@@ -113,7 +113,7 @@ class LayeredTree(Tree):
                 raise Unreadable(f"{position} cannot be read: {error}") from error
         count = 0
         for _, entry in _entries(self._root, ""):
-            if isinstance(entry, _LayerFile):
+            if isinstance(entry, _StoredFile):
                 entry.names += 1
                 entry.number = count = count + 1
 
@@ -149,10 +149,10 @@ class LayeredTree(Tree):
             self._take(folder.entries.pop(name, None), hidden, replaced=False)
 
     def _take(
-        self, entry: _LayerFolder | _LayerFile | _LayerLink | None, path: str, *, replaced: bool
+        self, entry: _LayerFolder | _StoredFile | _LayerLink | None, path: str, *, replaced: bool
     ) -> None:
         """Remember that the entry `path`, and all that is below it, is no longer there."""
-        if isinstance(entry, _LayerFile):
+        if isinstance(entry, _StoredFile):
             self._removed.append((path, entry, self._layer, replaced))
         elif isinstance(entry, _LayerFolder):
             for below, inner in _entries(entry, f"{path}/".lstrip("/")):
@@ -176,7 +176,7 @@ class LayeredTree(Tree):
         elif member.kind == "symlink":
             folder.entries[name] = _LayerLink(member.target, self._layer, attributes)
         elif member.kind == "file":
-            folder.entries[name] = _LayerFile(member.data, self._layer, attributes=attributes)
+            folder.entries[name] = _StoredFile(member.data, self._layer, attributes=attributes)
             self.sizes[-1] += member.data.size if member.data is not None else 0
         elif member.kind == "hardlink":
             self._add_link(path, member.target, folder, name)
@@ -193,7 +193,7 @@ class LayeredTree(Tree):
             self._take(folder.entries.get(name), path, replaced=True)
             folder.entries[name] = linked
 
-    def _find(self, path: str) -> _LayerFolder | _LayerFile | _LayerLink | None:
+    def _find(self, path: str) -> _LayerFolder | _StoredFile | _LayerLink | None:
         folder_path, _, name = path.rpartition("/")
         folder = self._folder(folder_path, make=False)
         return None if folder is None else folder.entries.get(name)
@@ -267,7 +267,7 @@ class LayeredTree(Tree):
     def open(self, path: str) -> Iterator[RandomAccess]:
         """See `Tree.open`; follows no link, as `walk` names every file itself."""
         stored = self._at(path)
-        if not isinstance(stored, _LayerFile):
+        if not isinstance(stored, _StoredFile):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         if stored.data is None:
             raise Unreadable("a sparse file, which is not read")
@@ -284,10 +284,10 @@ class LayeredTree(Tree):
     def data(self, path: str) -> Slice | None:
         """Where the bytes of the file `path` lie, as its layer gave it."""
         stored = self._at(path)
-        return stored.data if isinstance(stored, _LayerFile) else None
+        return stored.data if isinstance(stored, _StoredFile) else None
 
-    def _at(self, path: str) -> _LayerFolder | _LayerFile | _LayerLink | None:
-        folder: _LayerFolder | _LayerFile | _LayerLink | None = self._root
+    def _at(self, path: str) -> _LayerFolder | _StoredFile | _LayerLink | None:
+        folder: _LayerFolder | _StoredFile | _LayerLink | None = self._root
         for name in path.split("/"):
             folder = folder.entries.get(name) if isinstance(folder, _LayerFolder) else None
         return folder
@@ -317,7 +317,7 @@ class LayeredTree(Tree):
                 yield Hidden(path, size, stored.layer, by, replaced)
 
 
-def _entries(folder: _LayerFolder, prefix: str) -> Iterator[tuple[str, _LayerFile | _LayerLink]]:
+def _entries(folder: _LayerFolder, prefix: str) -> Iterator[tuple[str, _StoredFile | _LayerLink]]:
     for name, entry in sorted(folder.entries.items(), key=lambda item: item[0]):
         if isinstance(entry, _LayerFolder):
             yield from _entries(entry, f"{prefix}{name}/")
