@@ -10,7 +10,7 @@ import click
 
 from buildmatrix.cli.options import formats_option, option
 from buildmatrix.cli.output import check_formats, write_document
-from buildmatrix.errors import UsageError
+from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.reports.formats import VERIFY, names
 
 FORMATS = names(VERIFY)
@@ -37,7 +37,7 @@ def _age(text: str) -> timedelta:
     help="Public key that may have signed it (cosign.pub); may be repeated.",
 )
 @option("--max-age", metavar="DURATION", help="How old its catalogue may be: 30d, 4w, 720h.")
-@option("--platform", metavar="OS/ARCH", help="Which image, where the name is that of several.")
+@option("--platform", metavar="OS/ARCH", help="What it has to run on; of several images, which.")
 @option("--no-smoke", is_flag=True, help="Smoke commands need not have run.")
 @formats_option(FORMATS)
 @option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
@@ -65,16 +65,20 @@ def command(
     from buildmatrix.verify.run import exit_code, verify
 
     pairs = check_formats(formats, output, FORMATS)
+    reference = reference_of(source)
+    try:
+        wanted = Platform.parse(platform) if platform is not None else None
+    except UndecidedError as error:
+        raise UsageError(f"--platform: {error.message}") from None
     demands = Demands(
         backend,
         tuple(read_public(path) for path in keys),
         date.today(),
         _age(max_age) if max_age is not None else None,
         smoke=not no_smoke,
+        platform=wanted,
     )
-    reference = reference_of(source)
-    wanted = Platform.parse(platform) if platform is not None else None
     with Registry() as registry:
-        verification = verify(registry, source, reference, demands, wanted)
+        verification = verify(registry, source, reference, demands)
     write_document(VERIFY, verification, pairs, output)
     return exit_code(verification)

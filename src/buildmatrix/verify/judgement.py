@@ -11,6 +11,8 @@ from buildmatrix.attestation.envelope import IN_TOTO
 from buildmatrix.attestation.fetch import AttachedEnvelope
 from buildmatrix.attestation.keys import PublicKey
 from buildmatrix.attestation.verdict import TargetVerdict
+from buildmatrix.errors import UndecidedError
+from buildmatrix.oci.documents import Platform
 from buildmatrix.phrases import count, listing
 from buildmatrix.reports.verify.model import Reason, Refusal
 from buildmatrix.rules.model import Gate, GateState
@@ -35,6 +37,8 @@ class Demands:
     max_age: timedelta | None = None
     #: Whether smoke commands must have run.
     smoke: bool = True
+    #: What it has to run on, and which of several images under one name is meant; None for any.
+    platform: Platform | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,11 @@ def newest(signed: Sequence[Signed], backend: str) -> Signed | Refusal:
 
 def lacks(held: TargetVerdict, demands: Demands) -> Iterator[Refusal]:
     """What a verdict lacks of what is demanded today."""
+    if demands.platform is not None and not _runs(demands.platform, held):
+        yield Refusal(
+            "other-platform",
+            f"the image was judged for {held.target.platform}, and not for {demands.platform}",
+        )
     yield from _gates(held, smoke=demands.smoke)
     if held.counts.error:
         yield Refusal(
@@ -139,6 +148,13 @@ def _signed(item: AttachedEnvelope, digest: str, keys: Sequence[PublicKey]) -> S
         )
         raise _RefusedError("other-image", f"{name} is about another image ({others or 'none'})")
     return Signed(item.place, key, held)
+
+
+def _runs(platform: Platform, held: TargetVerdict) -> bool:
+    try:
+        return platform.runs(Platform.parse(held.target.platform))
+    except UndecidedError:
+        return False
 
 
 def _gates(held: TargetVerdict, *, smoke: bool) -> Iterator[Refusal]:

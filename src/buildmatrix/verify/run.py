@@ -5,7 +5,7 @@ from __future__ import annotations
 from buildmatrix.attestation.fetch import AttestationReader
 from buildmatrix.attestation.verdict import PREDICATE_TYPE
 from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
-from buildmatrix.oci.documents import INDEXES, Platform, index_of
+from buildmatrix.oci.documents import INDEXES, index_of
 from buildmatrix.phrases import listing
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
@@ -13,27 +13,21 @@ from buildmatrix.reports.verify.model import Proof, Refusal, Verification
 from buildmatrix.verify.judgement import Demands, Sifted, Signed, lacks, newest, sift
 
 
-def verify(
-    registry: Registry,
-    source: str,
-    reference: Reference,
-    demands: Demands,
-    platform: Platform | None = None,
-) -> Verification:
+def verify(registry: Registry, source: str, reference: Reference, demands: Demands) -> Verification:
     """Whether the image of a name has a verdict that meets the demands.
 
-    Of several images under one name that of `platform` is meant. Raises `UndecidedError` where the
-    registry cannot be reached, or has no image of that name or platform.
+    Of several images under one name that of the platform is meant. Raises `UndecidedError` where
+    the registry cannot be reached, or has no image of that name or platform.
     """
     top = registry.resolve(reference)
     image = reference.at(top.digest)
     sifted, kinds = Sifted(), ""
     if top.media_type in INDEXES:
         index = index_of(registry.manifest(image).data, str(image))
-        if platform is not None:
-            (first, *_) = index.of(platform) or (None,)
+        if demands.platform is not None:
+            (first, *_) = index.of(demands.platform) or (None,)
             if first is None:
-                raise UndecidedError(f"{image} has no image for {platform}")
+                raise UndecidedError(f"{image} has no image for {demands.platform}")
             image = reference.at(first.digest)
         elif len(index.images()) > 1:
             kinds = listing(str(item.platform) for item in index.images())

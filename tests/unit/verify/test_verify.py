@@ -10,11 +10,14 @@ from pathlib import Path
 import jsonschema
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from memory_registry import IMAGE, MemoryRegistry, digest_of
 
-from buildmatrix.attestation import bundle, verdict
+from buildmatrix.attestation import bundle, statement, verdict
 from buildmatrix.attestation.attach import Claim, attach, tag_of
 from buildmatrix.attestation.envelope import Envelope
+from buildmatrix.attestation.fetch import AttachedEnvelope
 from buildmatrix.attestation.keys import read_private
 from buildmatrix.attestation.verdict import (
     FindingCounts,
@@ -32,7 +35,7 @@ from buildmatrix.reports.run.model import ReportTool
 from buildmatrix.reports.verify.model import Verification
 from buildmatrix.reports.verify.table import render
 from buildmatrix.rules.model import Acceptance
-from buildmatrix.verify.judgement import Demands
+from buildmatrix.verify.judgement import Demands, lacks, sift
 from buildmatrix.verify.run import exit_code, verify
 
 VECTORS = Path(__file__).parents[1] / "attestation/vectors"
@@ -86,19 +89,17 @@ def attached(
     return image
 
 
-def asked(registry: MemoryRegistry, demands: Demands = DEMANDS, **more: object) -> Verification:
-    found = verify(registry, str(IMAGE), IMAGE, demands, **more)
+def asked(registry: MemoryRegistry, demands: Demands = DEMANDS) -> Verification:
+    found = verify(registry, str(IMAGE), IMAGE, demands)
     document = json.loads(as_json(found))
     jsonschema.validate(document, schemas.verification(), cls=jsonschema.Draft202012Validator)
     assert render(found, width=80, color=False)
     return found
 
 
-def refused(
-    registry: MemoryRegistry, demands: Demands = DEMANDS, **more: object
-) -> tuple[str, str]:
+def refused(registry: MemoryRegistry, demands: Demands = DEMANDS) -> tuple[str, str]:
     """The one reason, and its sentence."""
-    found = asked(registry, demands, **more)
+    found = asked(registry, demands)
     assert exit_code(found) == 1
     (refusal,) = found.refusals
     return refusal.reason, refusal.message
@@ -359,6 +360,19 @@ def test_what_a_key_did_not_sign_is_never_parsed(
 # Several images under one name
 
 
+def on(platform: str) -> Demands:
+    return replace(DEMANDS, platform=Platform.parse(platform))
+
+
+def test_a_platform_is_demanded_of_a_single_image_too(registry: MemoryRegistry) -> None:
+    attached(registry)
+    assert asked(registry, on("linux/amd64")).verified
+    assert refused(registry, on("linux/arm64")) == (
+        "other-platform",
+        "the image was judged for linux/amd64, and not for linux/arm64",
+    )
+
+
 def several(registry: MemoryRegistry) -> dict[str, Reference]:
     images = {name: registry.image(IMAGE.tagged(name), salt=name) for name in ("amd64", "arm64")}
     entries = tuple(
@@ -374,18 +388,19 @@ def several(registry: MemoryRegistry) -> dict[str, Reference]:
 
 def test_a_multi_platform_index_has_to_be_told_apart(registry: MemoryRegistry) -> None:
     images = several(registry)
-    attached(registry, image=images["arm64"])
+    arm64 = replace(GOOD, target=replace(GOOD.target, platform="linux/arm64"))
+    attached(registry, arm64, image=images["arm64"])
     assert refused(registry) == (
         "multi-platform",
         "the name is that of several images (linux/amd64, linux/arm64), and a verdict is about "
         "one: name one with --platform, or by its digest",
     )
-    found = asked(registry, platform=Platform.parse("linux/arm64"))
+    found = asked(registry, on("linux/arm64"))
     assert found.verified and found.digest == images["arm64"].digest
-    amd64 = refused(registry, platform=Platform.parse("linux/amd64"))
+    amd64 = refused(registry, on("linux/amd64"))
     assert amd64[0] == "no-attestation"
     with pytest.raises(UndecidedError, match="has no image for linux/s390x"):
-        asked(registry, platform=Platform.parse("linux/s390x"))
+        asked(registry, on("linux/s390x"))
 
 
 def test_an_index_with_a_verdict_of_its_own_is_one_image(registry: MemoryRegistry) -> None:
@@ -397,3 +412,43 @@ def test_an_index_with_a_verdict_of_its_own_is_one_image(registry: MemoryRegistr
 def test_a_name_that_is_not_there_is_undecided(registry: MemoryRegistry) -> None:
     with pytest.raises(UndecidedError, match="does not have 1"):
         asked(registry)
+
+
+# Hostile content
+
+_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner),
+    max_leaves=12,
+)
+
+
+@given(payload=st.binary(max_size=200) | _JSON.map(lambda value: json.dumps(value).encode()))
+def test_whatever_a_key_signed_is_refused_or_read(payload: bytes) -> None:
+    """Even the owner of the key cannot make `verify` fall over."""
+    envelope = Envelope.signed(payload, KEY)
+    found = sift([AttachedEnvelope("a", envelope)], "sha256:" + "0" * 64, [KEY.public])
+    assert found.signed == []
+
+
+@given(data=st.data())
+def test_a_verdict_with_one_other_value_is_refused_or_judged(data: st.DataObject) -> None:
+    document = json.loads(verdict.encode(accepted("2026-01-31")))
+    place: object = document
+    while True:
+        key = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else [0]))
+        if not isinstance(place[key], dict | list) or not place[key] or data.draw(st.booleans()):
+            break
+        place = place[key]
+    place[key] = data.draw(_JSON)
+    digest = "sha256:" + "0" * 64
+    predicate = json.dumps(document).encode()
+    payload = statement.statement("a", digest, verdict.PREDICATE_TYPE, predicate)
+    envelope = Envelope.signed(payload, KEY)
+    found = sift([AttachedEnvelope("a", envelope)], digest, [KEY.public])
+    for signed in found.signed:
+        assert list(lacks(signed.verdict, DEMANDS)) is not None

@@ -17,6 +17,7 @@ from buildmatrix.rules.model import Acceptance, Gate, GateState
 #: `unreadable`: it is no attestation that can be read;
 #: `other-image`: it is about another digest;
 #: `other-backend`: the image was judged for another backend;
+#: `other-platform`: the image was judged for another platform;
 #: `gate`: a gate did not pass, or did not run;
 #: `finding`: an error is open, which the run was told to let pass;
 #: `expired`: what was accepted until a day is not accepted any more;
@@ -30,6 +31,7 @@ Reason = Literal[
     "unreadable",
     "other-image",
     "other-backend",
+    "other-platform",
     "gate",
     "finding",
     "expired",
