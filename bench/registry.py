@@ -1,0 +1,272 @@
+"""Times the scan of a large image in a registry: first, after one changed layer, by its tables.
+
+    python bench/registry.py FOLDER [WHEELS]
+
+FOLDER gets the image, made of wheels in WHEELS (~/.cache/buildmatrix/corpus): one layer for each
+heavy one, one for the others, one for an application; once in gzip, once in zstd:chunked with parts
+of 64 KiB. It is served on loopback. Seconds, bytes that came over the network and the peak of
+memory are told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from buildmatrix.layers.table import ZSTD_DIGEST, ZSTD_POSITION
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+HEAVY = ("torch-2.15.0", "tensorflow-2.21.0", "nvidia_nccl", "triton", "mkl")
+OTHERS = ("numpy", "scipy", "pandas", "pyarrow", "matplotlib", "protobuf", "psutil", "onnx-")
+SITE = "opt/venv/lib/python3.11/site-packages"
+PART = 64 << 10
+LAYER = "application/vnd.oci.image.layer.v1.tar"
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+CONFIGURATION = "application/vnd.oci.image.config.v1+json"
+
+File = tuple[tarfile.TarInfo, Callable[[], Any]]
+
+
+def files_of(wheels: list[Path], more: bytes) -> Iterator[File]:
+    """What installing the wheels leaves, and one file beside it."""
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            for member in archive.infolist():
+                if not member.is_dir():
+                    info = tarfile.TarInfo(f"{SITE}/{member.filename}")
+                    info.size = member.file_size
+                    yield info, lambda archive=archive, member=member: archive.open(member)
+    info = tarfile.TarInfo("srv/stamp")
+    info.size = len(more)
+    yield info, lambda: io.BytesIO(more)
+
+
+def digest_of(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+class Layer:
+    """A blob that is being written."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / "writing"
+        self._file = self._path.open("wb")
+        self.plain, self._packed = hashlib.sha256(), hashlib.sha256()
+        self.size = 0
+
+    def add(self, data: bytes) -> None:
+        self._packed.update(data)
+        self._file.write(data)
+        self.size += len(data)
+
+    def finish(self, kind: str, annotations: dict[str, str]) -> tuple[dict[str, Any], str]:
+        self._file.close()
+        digest = self._packed.hexdigest()
+        self._path.rename(self._folder / digest)
+        told = {"mediaType": kind, "digest": f"sha256:{digest}", "size": self.size}
+        return {**told, "annotations": annotations}, f"sha256:{self.plain.hexdigest()}"
+
+
+def gzipped(folder: Path, files: Iterator[File]) -> tuple[dict[str, Any], str]:
+    layer = Layer(folder)
+
+    class Out:
+        def write(self, data: bytes) -> None:
+            layer.add(data)
+
+        def flush(self) -> None:
+            pass
+
+    with gzip.GzipFile(fileobj=Out(), mode="wb", compresslevel=1, mtime=0) as out:  # type: ignore[call-overload]
+        for data, _ in pieces(files):
+            layer.plain.update(data)
+            out.write(data)
+    return layer.finish(f"{LAYER}+gzip", {})
+
+
+def chunked(folder: Path, files: Iterator[File]) -> tuple[dict[str, Any], str]:
+    """zstd:chunked, as containers/storage writes it."""
+    layer, told, waiting = Layer(folder), [], b""
+    for data, says in pieces(files):
+        layer.plain.update(data)
+        if says is None:
+            waiting += data
+            continue
+        if waiting:
+            layer.add(zstd.compress(waiting))
+            waiting = b""
+        says["offset"] = layer.size
+        if data:
+            layer.add(zstd.compress(data))
+        says["endOffset"] = layer.size
+        told.append(says)
+    layer.add(zstd.compress(waiting))
+    table = json.dumps({"version": 1, "entries": told}).encode()
+    packed = zstd.compress(table)
+    position = f"{layer.size + 8}:{len(packed)}:{len(table)}:1"
+    layer.add(b"\x50\x2a\x4d\x18" + len(packed).to_bytes(4, "little") + packed)
+    annotations = {ZSTD_DIGEST: digest_of(packed), ZSTD_POSITION: position}
+    return layer.finish(f"{LAYER}+zstd", annotations)
+
+
+def pieces(files: Iterator[File]) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
+    """The bytes of the archive; of those of files, what a table says."""
+    for info, opened in files:
+        yield info.tobuf(tarfile.PAX_FORMAT), None
+        told = {"name": info.name, "type": "reg", "size": info.size}
+        with opened() as source:
+            for start in range(0, max(1, info.size), PART):
+                data = source.read(PART)
+                more = {"chunkOffset": start, "chunkSize": len(data)}
+                first = told if start == 0 else {"name": info.name, "type": "chunk"}
+                yield data, {**first, **more, "chunkDigest": digest_of(data)}
+        if padding := -info.size % tarfile.BLOCKSIZE:
+            yield bytes(padding), None
+    yield bytes(2 * tarfile.BLOCKSIZE), None
+
+
+def make(folder: Path, wheels: Path) -> None:
+    """Writes the images `gzip`, `changed` (of which one layer differs) and `table`."""
+
+    def of(*names: str) -> list[Path]:
+        return [next(iter(sorted(wheels.glob(f"{name}*.whl")))) for name in names]
+
+    groups = [*(of(name) for name in HEAVY), of(*OTHERS), []]
+    for tag, write in (("gzip", gzipped), ("table", chunked)):
+        made = [write(folder, files_of(group, b"one")) for group in groups]
+        image(folder, tag, made)
+        if tag == "gzip":
+            made[5] = write(folder, files_of(groups[5], b"two"))
+            image(folder, "changed", made)
+
+
+def image(folder: Path, tag: str, layers: list[tuple[dict[str, Any], str]]) -> None:
+    configuration = json.dumps(
+        {
+            "architecture": "amd64",
+            "os": "linux",
+            "rootfs": {"type": "layers", "diff_ids": [digest for _, digest in layers]},
+        }
+    ).encode()
+    (folder / digest_of(configuration).partition(":")[2]).write_bytes(configuration)
+    manifest = json.dumps(
+        {
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "config": {
+                "mediaType": CONFIGURATION,
+                "digest": digest_of(configuration),
+                "size": len(configuration),
+            },
+            "layers": [layer for layer, _ in layers],
+        }
+    ).encode()
+    for name in (tag, digest_of(manifest).partition(":")[2]):
+        (folder / name).write_bytes(manifest)
+
+
+class Server(ThreadingHTTPServer):
+    """Serves FOLDER as a registry, and counts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.sent = self.requests = 0
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+            def do_GET(self) -> None:
+                path = folder / self.path.rpartition("/")[2].removeprefix("sha256:")
+                outer.requests += 1
+                if not path.is_file():
+                    self.send_response(200 if self.path == "/v2/" else 404)
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
+                size = path.stat().st_size
+                asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+                first, last = (int(asked[1]), int(asked[2])) if asked else (0, size - 1)
+                self.send_response(206 if asked else 200)
+                self.send_header("Content-Length", str(last + 1 - first))
+                if asked:
+                    self.send_header("Content-Range", f"bytes {first}-{last}/{size}")
+                if "/manifests/" in self.path:
+                    self.send_header("Content-Type", MANIFEST)
+                self.end_headers()
+                with path.open("rb") as file:
+                    left = self.connection.sendfile(file, first, last + 1 - first)
+                outer.sent += left
+
+        super().__init__(("127.0.0.1", 0), Handler)
+
+
+def scan(server: Server, tag: str, cache: Path, *options: str) -> dict[str, float]:
+    """One scan; what it cost."""
+    name = f"registry:127.0.0.1:{server.server_address[1]}/bench:{tag}"
+    before, requests, started = server.sent, server.requests, time.monotonic()
+    command = [sys.executable, "-m", "buildmatrix", "scan", name, "--backend", "cpu"]
+    process = subprocess.Popen(
+        [*command, "--fail-on", "never", "--format", "json", "-o", os.devnull, *options],
+        env={**os.environ, "BUILDMATRIX_CACHE": str(cache)},
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    return {
+        "code": os.waitstatus_to_exitcode(status),
+        "seconds": round(time.monotonic() - started, 1),
+        "cpu": round(usage.ru_utime + usage.ru_stime, 1),
+        "bytes": server.sent - before,
+        "requests": server.requests - requests,
+        "peak_mb": usage.ru_maxrss >> 10,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    wheels = Path.home() / ".cache/buildmatrix/corpus"
+    parser.add_argument("wheels", type=Path, nargs="?", default=wheels)
+    arguments = parser.parse_args()
+    folder: Path = arguments.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "table").exists():
+        make(folder, arguments.wheels)
+    for tag in ("gzip", "table"):
+        layers = json.loads((folder / tag).read_bytes())["layers"]
+        print(tag, sum(layer["size"] for layer in layers), "bytes in", len(layers), "layers")
+    with Server(folder) as server, tempfile.TemporaryDirectory() as cache:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        print("first", scan(server, "gzip", Path(cache)))
+        print("again", scan(server, "gzip", Path(cache)))
+        print("one layer changed", scan(server, "changed", Path(cache)))
+        with tempfile.TemporaryDirectory() as fresh:
+            print("by table", scan(server, "table", Path(fresh), "--tables"))
+            print("by table, again", scan(server, "table", Path(fresh), "--tables"))
+        server.shutdown()
+
+
+if __name__ == "__main__":
+    main()
