@@ -79,7 +79,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from test_layers import made
+from test_oci_layers import made
 layer = made(Path(sys.argv[1]), sys.argv[3], int(sys.argv[4]))
 print(layer.descriptor.digest, layer.diff_id)
 """
