@@ -154,10 +154,6 @@ class Session:
         except RequestError as error:
             raise _about(error, reference) from error.__cause__
 
-    def base(self, reference: Reference) -> HttpAddress:
-        """Where the registry of `reference` answers. Raises RequestError."""
-        return self._host(reference).base
-
     def _host(self, reference: Reference) -> _Host:
         name = reference.host
         if name not in self._hosts:
