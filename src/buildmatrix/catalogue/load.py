@@ -116,7 +116,9 @@ def catalogue(named: Mapping[str, tables.DataFile]) -> Catalogue:
         date=max(file.checked for file in files).isoformat(),
         backends=_backends(named),
         libraries=_index(files, lambda file: file.libraries, _names, library_patterns),
-        distributions=_index(files, lambda file: file.distributions, _names, _without_local),
+        distributions=_index(
+            files, lambda file: file.distributions, _names, lambda glob: glob.split("+")[:1]
+        ),
         conda={
             name: entry.distribution
             for file in files
@@ -148,14 +150,6 @@ def _names(entry: _Named) -> tuple[str, ...]:
     return entry.names
 
 
-def _without_local(glob: str) -> tuple[str]:
-    return (glob.partition("+")[0],)
-
-
-def _unchanged(glob: str) -> tuple[str]:
-    return (glob,)
-
-
 def _sequence(
     files: Iterable[tables.DataFile], table: Callable[[tables.DataFile], Iterable[EntryT]]
 ) -> tuple[Owned[EntryT], ...]:
@@ -168,7 +162,7 @@ def _index(
     files: Iterable[tables.DataFile],
     table: Callable[[tables.DataFile], Iterable[EntryT]],
     globs: Callable[[EntryT], Iterable[str]],
-    keys: Callable[[str], Iterable[str]] = _unchanged,
+    keys: Callable[[str], Iterable[str]] = lambda glob: (glob,),
 ) -> GlobIndex[Owned[EntryT]]:
     return GlobIndex(
         (key, Owned(entry, file.backend, file.vendor, glob))

@@ -9,7 +9,7 @@ which was used.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from buildmatrix.catalogue.files import FOLDER_ROLE
 from buildmatrix.catalogue.match import PACKAGE_ROLE
@@ -146,23 +146,16 @@ def _compared(key: _Key, old: Sequence[Library], new: Sequence[Library]) -> Libr
 
 def _major(old: Sequence[Library], new: Sequence[Library]) -> str:
     """`8 -> 9`, where a copy has a major number that none had before."""
-    for numbers in (_majors, _toolkits, _versions):
-        before, after = set(numbers(old)), set(numbers(new))
+    numbers: tuple[Callable[[Library], str], ...] = (
+        lambda library: library.major,
+        lambda library: library.toolkit,
+        lambda library: library.version.partition(".")[0],
+    )
+    for number in numbers:
+        before, after = (set(filter(None, map(number, side))) for side in (old, new))
         if before and after:
             return f"{_joined(before)} -> {_joined(after)}" if after - before else ""
     return ""
-
-
-def _majors(copies: Iterable[Library]) -> Iterator[str]:
-    return (library.major for library in copies if library.major)
-
-
-def _toolkits(copies: Iterable[Library]) -> Iterator[str]:
-    return (library.toolkit for library in copies if library.toolkit)
-
-
-def _versions(copies: Iterable[Library]) -> Iterator[str]:
-    return (library.version.partition(".")[0] for library in copies if library.version)
 
 
 def _joined(numbers: Iterable[str]) -> str:

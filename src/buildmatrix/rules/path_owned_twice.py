@@ -21,7 +21,8 @@ def check(image: ImageSubject) -> Iterator[Finding]:
     """One finding per group of distributions, with the first of the paths."""
     shared = [path for path in image.inventory.shared_paths if not _agree(path)]
     for owners, group in groupby(
-        sorted(shared, key=lambda shared_path: (shared_path.owners, shared_path.path)), _owners
+        sorted(shared, key=lambda shared_path: (shared_path.owners, shared_path.path)),
+        key=lambda shared_path: shared_path.owners,
     ):
         paths = [shared_path.path for shared_path in group]
         first = next(iter(_binaries(image, paths)), paths[0])
@@ -56,10 +57,6 @@ def _wrong_here(image: ImageSubject, owners: tuple[str, ...]) -> str:
         return 0 if match is not None and match.backend == image.backend else 1
 
     return max((owner.partition("==")[0] for owner in owners), key=rank)
-
-
-def _owners(shared_path: SharedPath) -> tuple[str, ...]:
-    return shared_path.owners
 
 
 def _agree(shared_path: SharedPath) -> bool:

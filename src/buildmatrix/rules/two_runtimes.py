@@ -34,7 +34,8 @@ def check(image: ImageSubject) -> Iterator[Finding]:
     if len(lines) < 2:
         return
     expected = toolkit_line(image.target.runtime) or lines[-1]
-    odd = sorted((item for item in runtimes if item.toolkit != expected), key=_reach)
+    odd = [item for item in runtimes if item.toolkit != expected]
+    odd.sort(key=lambda item: (_is_private(item), item.path))
     first = odd[0]
     yield finding(
         "BM303",
@@ -51,10 +52,6 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         chain=chain_to_file(image, first.distribution, first.path),
         fix=_fix(image, first, expected),
     )
-
-
-def _reach(item: Evidence) -> tuple[bool, str]:
-    return _is_private(item), item.path
 
 
 def _is_private(item: Evidence) -> bool:

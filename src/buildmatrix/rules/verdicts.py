@@ -21,7 +21,7 @@ from buildmatrix.rules.belonging import title
 from buildmatrix.rules.carried import HELD, Carried, total
 from buildmatrix.rules.failing import absent_links, failure, needs_library
 from buildmatrix.rules.imports import carried
-from buildmatrix.rules.model import UNFIT, Failure, Verdict, VerdictName
+from buildmatrix.rules.model import UNFIT, Verdict, VerdictName
 from buildmatrix.rules.tree import TreeView, required_by
 
 #: Libraries that draw windows; no accelerator is meant by them.
@@ -85,7 +85,9 @@ def _verdict(tree: TreeView, item: Distribution, evidence: Sequence[Evidence]) -
     failed = failure(tree, owner, evidence)
     # An import that was not read may survive the failure.
     survives = failed is not None and owner in tree.unread_python
-    broken = None if survives else _broken(failed)
+    broken: _Judgement | None = None
+    if failed is not None and not survives:
+        broken = "broken", failed.reason
     sure = broken or _driver(evidence) or _bloat(tree, match, foreign)
     verdict, reason = (
         sure
@@ -131,10 +133,6 @@ def _packed(tree: TreeView, evidence: Evidence) -> Carried:
 
 
 _Judgement = tuple[VerdictName, str]
-
-
-def _broken(failed: Failure | None) -> _Judgement | None:
-    return None if failed is None else ("broken", failed.reason)
 
 
 def _driver(evidence: Sequence[Evidence]) -> _Judgement | None:

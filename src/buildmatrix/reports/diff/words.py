@@ -85,12 +85,10 @@ def blocks(comparison: Comparison, *, every: bool) -> Iterator[Block]:
 def _block(title: str, rows: Sequence[ChangeRow], every: bool) -> Block:
     if every or len(rows) <= MOST:
         return Block(title, tuple(rows))
-    order = sorted(range(len(rows)), key=lambda n: _rank(rows[n], n))
+    order = sorted(
+        range(len(rows)), key=lambda n: (not rows[n].is_loud, rows[n].is_quiet, -rows[n].weight, n)
+    )
     return Block(title, tuple(rows[n] for n in sorted(order[:MOST])), len(rows) - MOST)
-
-
-def _rank(row: ChangeRow, place: int) -> tuple[bool, bool, int, int]:
-    return not row.is_loud, row.is_quiet, -row.weight, place
 
 
 def end(item: ComparedSide) -> str:
@@ -157,11 +155,9 @@ def _verdict(change: VerdictChange) -> ChangeRow:
 
 
 def _distributions_title(comparison: Comparison) -> str:
-    return f"distributions ({len(comparison.distributions.changes)} of {_all(comparison)} differ)"
-
-
-def _all(comparison: Comparison) -> int:
-    return len(comparison.distributions.changes) + comparison.distributions.same
+    differing = len(comparison.distributions.changes)
+    total = differing + comparison.distributions.same
+    return f"distributions ({differing} of {total} differ)"
 
 
 def _distribution(change: DistributionChange) -> ChangeRow:

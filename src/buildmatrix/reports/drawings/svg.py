@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from xml.sax.saxutils import escape
 
@@ -67,7 +67,8 @@ def _document(drawing: Drawing) -> Iterator[str]:
         f'viewBox="0 0 {width:.0f} {height:.0f}">'
     )
     yield f"<title>{_text(drawing.title)}</title>"
-    pointed = "\n".join(_POINTED.format(number) for number in sorted(_joined(drawing, index)))
+    joined = {index[id] for arrow in drawing.arrows for id in (arrow.source, arrow.target)}
+    pointed = "\n".join(_POINTED.format(number) for number in sorted(joined))
     yield f"<style>{_CSS}{pointed}</style>"
     yield (
         '<defs><marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" '
@@ -104,11 +105,6 @@ def _box(box: Box, placed: Placed, number: int) -> Iterator[str]:
         first = ' class="first"' if line == 0 else ""
         yield f'<text{first} x="{x + _PADDING:.1f}" y="{at:.1f}">{_text(_short(text))}</text>'
     yield "</g>"
-
-
-def _joined(drawing: Drawing, index: Mapping[str, int]) -> set[int]:
-    """Numbers of the boxes that have arrows."""
-    return {index[id] for arrow in drawing.arrows for id in (arrow.source, arrow.target)}
 
 
 def _arrow(arrow: Arrow, ends: str, way: Way) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from buildmatrix.phrases import count, size
-from buildmatrix.reports.inspect.model import Architecture, Contents, Share
+from buildmatrix.reports.inspect.model import Contents, Share
 
 #: Distributions that are listed by name; JSON has all.
 _SHOWN = 20
@@ -75,7 +75,8 @@ def _architectures(contents: Contents) -> Iterator[str]:
     useless = sum(item.size for item in contents.architectures if item.use == "none")
     for item in contents.architectures:
         use = _LINKED if item.use == "jit" and item.kind == "lto-ir" else _USE[item.use]
-        yield f"{_arch(item)}  {size(item.size)} in {count(item.files, 'file')}{use}"
+        name = f"{item.backend} {item.arch or 'architecture unknown'} {item.kind}"
+        yield f"{name}  {size(item.size)} in {count(item.files, 'file')}{use}"
     if useless:
         yield f"{size(useless)} in all are of no use there"
 
@@ -88,7 +89,3 @@ _USE = {
 }
 #: Intermediate code of link-time optimization, which the driver itself does not compile.
 _LINKED = ": compiled when a program links it at run time"
-
-
-def _arch(item: Architecture) -> str:
-    return f"{item.backend} {item.arch or 'architecture unknown'} {item.kind}"

@@ -8,7 +8,7 @@ from datetime import date
 
 from buildmatrix.reports.run.model import FailOn, Report, fails, is_undecided
 from buildmatrix.rules import baseline, waivers
-from buildmatrix.rules.model import Finding, Gate, GateState, TargetResult, in_order
+from buildmatrix.rules.model import Gate, GateState, TargetResult, in_order
 from buildmatrix.spec.model import Waiver
 
 
@@ -46,13 +46,9 @@ def _regated(target: TargetResult, before: Report, after: Report, fail_on: FailO
         return target
     if any(fails(finding, fail_on) for finding in now):
         return target
-    state: GateState = "undecided" if _is_open(now) else "passed"
+    state: GateState = "undecided" if is_undecided(Report("", findings=tuple(now))) else "passed"
     gates: dict[Gate, GateState] = dict(target.gates)
     for gate in ("lock", "scan"):
         if gates.get(gate) == "failed":
             gates[gate] = state
     return replace(target, gates=gates)
-
-
-def _is_open(findings: Sequence[Finding]) -> bool:
-    return is_undecided(Report("", findings=tuple(findings)))

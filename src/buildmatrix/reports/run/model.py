@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from buildmatrix import __version__
@@ -279,13 +279,7 @@ def _once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _sum(stats: Iterable[Stats]) -> Stats:
-    files = binaries = bytes_total = bytes_read = cached = 0
-    seconds = 0.0
-    for stat in stats:
-        files += stat.files
-        binaries += stat.binaries
-        bytes_total += stat.bytes_total
-        bytes_read += stat.bytes_read
-        seconds += stat.seconds
-        cached += stat.cached
-    return Stats(files, binaries, bytes_total, bytes_read, seconds, cached)
+    every = tuple(stats)
+    zero = Stats()
+    names = [item.name for item in fields(Stats)]
+    return Stats(*(sum((getattr(s, name) for s in every), getattr(zero, name)) for name in names))
