@@ -20,8 +20,6 @@ from buildmatrix.oci.layout import BlobWriter, Layout
 
 #: The time of every file: 1980-01-01, the first that a ZIP archive of it could hold.
 TIME: Final = 315532800
-#: Raise it when the same entries come out as other bytes: it is part of the names of caches.
-VERSION: Final = "1"
 _KINDS: Final = {
     "file": tarfile.REGTYPE,
     "folder": tarfile.DIRTYPE,

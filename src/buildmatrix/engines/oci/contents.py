@@ -42,13 +42,11 @@ from buildmatrix.engines.oci.recipe import (
     WorkFolder,
     recipe,
 )
-from buildmatrix.engines.oci.store import ImageStore
+from buildmatrix.engines.oci.store import ImageStore, made_by
 from buildmatrix.engines.oci.users import Accounts
 from buildmatrix.errors import Problem, SpecError, UndecidedError
 from buildmatrix.locks.choose import refusal
 from buildmatrix.locks.model import Lock
-from buildmatrix.oci import layers
-from buildmatrix.oci.compression import settings
 from buildmatrix.oci.documents import (
     CONFIGURATION,
     DOCKER_LAYER,
@@ -185,7 +183,7 @@ class _Assembly:
         self._store = store
         self._progress = progress
         self._compression = compression
-        self._made_by = f"{layers.VERSION} {settings(compression)}"
+        self._made_by = made_by(compression)
         self._run = base.configuration.config
         self._variables = {
             name: value for name, _, value in (item.partition("=") for item in self._run.env)

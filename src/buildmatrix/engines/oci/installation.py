@@ -31,8 +31,6 @@ from buildmatrix.trees.wheel import WheelTree
 
 #: Where the Dockerfile of our templates makes the environment; below the root, as in a layer.
 ENVIRONMENT: Final = "opt/venv"
-#: Raise it when the same wheel is laid out otherwise: it is part of the names of kept layers.
-VERSION: Final = "1"
 #: Bytes of RECORD, of entry points and of a script, which are held in memory.
 _LARGEST: Final = 64 << 20
 #: What Linux takes for the name of a file, and for a path.

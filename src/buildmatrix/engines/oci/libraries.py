@@ -16,19 +16,12 @@ from typing import Final, TypeVar
 from buildmatrix.engines.disk import writing
 from buildmatrix.engines.oci.base_files import BaseFiles, BasePython
 from buildmatrix.engines.oci.environment import new_environment
-from buildmatrix.engines.oci.installation import (
-    ENVIRONMENT,
-    VERSION,
-    InstalledFile,
-    InstalledWheel,
-)
+from buildmatrix.engines.oci.installation import ENVIRONMENT, InstalledFile, InstalledWheel
 from buildmatrix.engines.oci.model import Compression
-from buildmatrix.engines.oci.store import ImageStore
+from buildmatrix.engines.oci.store import ImageStore, made_by
 from buildmatrix.errors import UndecidedError
 from buildmatrix.locks.choose import choose
 from buildmatrix.locks.model import Lock, Package, Wheel
-from buildmatrix.oci import layers
-from buildmatrix.oci.compression import settings
 from buildmatrix.oci.layers import Layer, LayerEntry, layer_writer, order
 from buildmatrix.progress import Progress
 from buildmatrix.spec.model import Target
@@ -83,7 +76,7 @@ class Libraries:
         self._store = store
         self._progress = progress
         self._compression = compression
-        self._made_by = f"{VERSION} {layers.VERSION} {settings(compression)}"
+        self._made_by = made_by(compression)
 
     def layers(self, base: BaseFiles, python: BasePython) -> list[LibraryLayer]:
         """Those of the heavy distributions in the order of their names, and the rest.

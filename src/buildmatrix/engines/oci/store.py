@@ -15,9 +15,10 @@ import msgspec
 
 from buildmatrix.engines.oci.base_files import notes_store
 from buildmatrix.engines.oci.wheels import WheelStore
+from buildmatrix.oci.compression import Compression, settings
 from buildmatrix.oci.layers import Layer
 from buildmatrix.oci.layout import Layout
-from buildmatrix.store.cache import DAY, Cache
+from buildmatrix.store.cache import DAY, Cache, code
 from buildmatrix.trees.base import Closing
 
 #: Bytes of all blobs, and of all wheels, that stay when a run ends; the longest unused go first.
@@ -71,6 +72,14 @@ class ImageStore(Closing):
             lock = self._locks[key]
         with lock:
             yield
+
+
+def made_by(compression: Compression) -> str:
+    """What the bytes of every layer depend on beside its files: a part of the keys of layers.
+
+    By the sources, so that nobody has to raise a number when the same wheel is laid out otherwise.
+    """
+    return f"{code('engines/oci', 'oci', 'trees')} {settings(compression)}"
 
 
 def processors() -> int:
