@@ -46,7 +46,7 @@ class PassingSearch:
         self._regions = list(regions)
         self._code_only = code_only
         self._source = _WindowSource()
-        self._done = 0
+        self._position = 0
         #: Where the last container ends.
         self._covered = 0
         #: Up to where magic numbers were looked for, and those found that were not looked at.
@@ -88,22 +88,22 @@ class PassingSearch:
 
     def _advance(self, *, final: bool) -> None:
         while self._step(final=final):
-            self._source.drop(self._done - BEFORE)
+            self._source.drop(self._position - BEFORE)
         # Behind what is loaded, and between its parts, nothing is searched.
-        self._source.drop(self._done - BEFORE)
+        self._source.drop(self._position - BEFORE)
 
     def _step(self, *, final: bool) -> bool:
         """Does the next piece of work; False when it needs more bytes or there is none."""
         if self._fatbin is not None:
             return self._follow(self._fatbin, final=final)
-        while self._regions and self._regions[0].end <= self._done:
+        while self._regions and self._regions[0].end <= self._position:
             del self._regions[0]
         if not self._regions:
-            self._done = self._source.end
+            self._position = self._source.end
             return False
         region = self._regions[0]
-        self._done = max(self._done, region.offset)
-        if self._looked <= self._done and not self._look(region, final=final):
+        self._position = max(self._position, region.offset)
+        if self._looked <= self._position and not self._look(region, final=final):
             return False
         while self._places:
             place = self._places[-1]
@@ -121,9 +121,9 @@ class PassingSearch:
         end = min(self._source.end, region.end)
         last = final or end == region.end
         stop = end if last else end - AFTER
-        if stop - self._done < (1 if last else CHUNK):
+        if stop - self._position < (1 if last else CHUNK):
             return False
-        self._looked = min(stop, self._done + CHUNK)
+        self._looked = min(stop, self._position + CHUNK)
         if self._is_code(region):
             return True
         candidates = CandidateFinder()
@@ -176,12 +176,12 @@ class PassingSearch:
         if entry is None:
             self._fatbin = None
             self.complete += complete
-            self._done = self._covered = opened.end
-            self._places = [place for place in self._places if place >= self._done]
+            self._position = self._covered = opened.end
+            self._places = [place for place in self._places if place >= self._position]
             return True
         self._device.count(CodeContainer((entry,), entry.offset + entry.size), region)
         fat_binary.at = entry.offset + entry.size
-        self._done = fat_binary.at
+        self._position = fat_binary.at
         return True
 
     def _accept(self, container: CodeContainer, place: int, region: Region) -> None:
@@ -192,25 +192,25 @@ class PassingSearch:
             self._device.count(container, region)
         self.complete += container.end <= self._source.end
         self._covered = container.end
-        self._done = max(self._done, container.end)
+        self._position = max(self._position, container.end)
 
     def _search(self, stop: int, region: Region) -> None:
         """Searches what was not searched before `stop`."""
-        if stop > self._done:
+        if stop > self._position:
             window = self._window(stop, region)
             is_code = self._is_code(region)
             self._literals.search(window, Region(region.offset, region.size, None, is_code))
             if not is_code:
                 self._marks.search(window)
-            self._done = stop
+            self._position = stop
 
     def _is_code(self, region: Region) -> bool:
         return self._code_only and region.executable
 
     def _window(self, stop: int, region: Region) -> Window:
-        low = max(self._source.start, region.offset, self._done - BEFORE)
+        low = max(self._source.start, region.offset, self._position - BEFORE)
         data = self._source.read(low, min(stop + AFTER, region.end, self._source.end) - low)
-        return Window(low, data, self._done - low, stop - low)
+        return Window(low, data, self._position - low, stop - low)
 
 
 @dataclass(slots=True)

@@ -286,7 +286,10 @@ def _contents(listing: Listing, facts: Mapping[str, FileFacts]) -> dict[str, Fil
     contents |= unopened
     return {
         **dict(zip(still, inside, strict=True)),
-        **{path: replace(facts[path], contents=known) for path, known in contents.items()},
+        **{
+            path: replace(facts[path], contents=nested_contents)
+            for path, nested_contents in contents.items()
+        },
     }
 
 

@@ -255,9 +255,9 @@ def _matching(listing: Listing, path: str, claimants: Mapping[str, str]) -> tupl
     if not algorithms:
         return None
     name = listing.files[path].path
-    known = listing.tree.sha256(name) if algorithms == {"sha256"} else None
+    sha256 = listing.tree.sha256(name) if algorithms == {"sha256"} else None
     try:
-        digests = {"sha256": known} if known else _digests(listing, name, algorithms)
+        digests = {"sha256": sha256} if sha256 else _digests(listing, name, algorithms)
     except OSError as error:
         listing.note(path, reason(error))
         return None

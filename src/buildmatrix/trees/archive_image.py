@@ -174,10 +174,12 @@ def image_in(blobs: Mapping[str, Slice], is_wanted: IsWanted | None = None) -> I
             "neither an OCI layout nor the output of docker save: no index.json, no manifest.json"
         )
     if is_wanted is not None:
-        there = ", ".join(sorted({image.platform for image in images}))
+        platforms = ", ".join(sorted({image.platform for image in images}))
         images = [image for image in images if is_wanted(image.platform)]
         if not images:
-            raise Unreadable(f"it holds no image of that platform: {there or 'nothing complete'}")
+            raise Unreadable(
+                f"it holds no image of that platform: {platforms or 'nothing complete'}"
+            )
     distinct = {image.layers: image for image in images}
     if len(distinct) != 1:
         names = "; ".join(_title(image) for image in distinct.values())
