@@ -113,13 +113,13 @@ def searched(root: Path) -> Facts:
 def own_files(paths: Sequence[str]) -> Facts:
     """Our header reader on single files."""
     from buildmatrix.binaries.reader import read_elf
-    from buildmatrix.elf.source import FileSource
+    from buildmatrix.trees.archive import OpenFile
 
     facts = {}
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            source = FileSource(descriptor)
+            source = OpenFile(descriptor)
             elf = read_elf(source, source.size, deep=False)
         finally:
             os.close(descriptor)

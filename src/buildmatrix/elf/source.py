@@ -1,4 +1,4 @@
-"""Where the bytes of one file come from: an open file, or memory.
+"""Where the bytes of one file come from: memory, or another source.
 
 Everything in `elf` reads through `ByteSource`, so the same reader serves files, members of wheels
 and range requests to an index.
@@ -6,7 +6,6 @@ and range requests to an index.
 
 from __future__ import annotations
 
-import os
 from typing import Protocol
 
 
@@ -19,33 +18,6 @@ class ByteSource(Protocol):
         May raise OSError, which the readers of this package pass on.
         """
         ...
-
-
-class FileSource:
-    """A file that its owner opened and will close.
-
-    Reads with pread(2) and not through a mapping: a file that shrinks while it is read then gives a
-    short read, not a SIGBUS.
-    """
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        #: Bytes handed out so far, for statistics.
-        self.bytes_read = 0
-        # Headers lie at both ends of a file: read-ahead would fetch 128 KiB around each of them.
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
-
-    @property
-    def size(self) -> int:
-        """Bytes in the file."""
-        return os.fstat(self._fd).st_size
-
-    def read(self, offset: int, length: int) -> bytes:
-        """See `ByteSource.read`."""
-        data = os.pread(self._fd, length, offset)
-        self.bytes_read += len(data)
-        return data
 
 
 class BytesSource:

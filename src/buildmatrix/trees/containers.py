@@ -76,8 +76,6 @@ _LONGEST_SCRIPT = 1 << 20
 _XZ_MEMORY = 128 << 20
 
 _AR_HEADER = 60
-#: Bytes that a Debian package has at most: `ar` has ten digits for a member.
-LARGEST_PACKAGE = 10_000_000_000
 #: Members of a .deb: debian-binary, control, data, and signatures.
 _MOST_DEB_MEMBERS = 16
 

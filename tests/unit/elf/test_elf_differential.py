@@ -17,7 +17,7 @@ from elftools.elf.sections import NoteSection
 
 from buildmatrix.binaries.model import Elf
 from buildmatrix.binaries.reader import read_elf
-from buildmatrix.elf.source import FileSource
+from buildmatrix.trees.archive import OpenFile
 
 FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/bin", "/usr/lib64")
 
@@ -42,7 +42,7 @@ def system_files() -> list[Path]:
 def read(path: Path) -> Elf:
     fd = os.open(path, os.O_RDONLY)
     try:
-        source = FileSource(fd)
+        source = OpenFile(fd)
         elf = read_elf(source, source.size)
     finally:
         os.close(fd)

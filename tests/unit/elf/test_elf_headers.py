@@ -12,7 +12,8 @@ from elf_images import ALLOC, DYNAMIC, NOBITS, NOTE, Image, Part
 
 from buildmatrix.binaries.model import Elf
 from buildmatrix.binaries.reader import Malformed, read_elf
-from buildmatrix.elf.source import BytesSource, FileSource
+from buildmatrix.elf.source import BytesSource
+from buildmatrix.trees.archive import OpenFile
 
 BUILD_ID = struct.pack("<III", 4, 20, 3) + b"GNU\0" + bytes(range(20))
 
@@ -177,7 +178,7 @@ def test_the_headers_of_a_large_library_cost_kilobytes(tmp_path: Path) -> None:
         file.write(struct.pack("<Q", 400 << 20))
     fd = os.open(path, os.O_RDONLY)
     try:
-        source = FileSource(fd)
+        source = OpenFile(fd)
         elf = read_elf(source, source.size, deep=False)
     finally:
         os.close(fd)

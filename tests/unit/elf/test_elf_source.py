@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.elf.source import BytesSource, CachedSource, FileSource
+from buildmatrix.elf.source import BytesSource, CachedSource
+from buildmatrix.trees.archive import OpenFile
 
 
 def test_a_file_and_memory_read_alike(tmp_path: Path) -> None:
@@ -16,7 +17,7 @@ def test_a_file_and_memory_read_alike(tmp_path: Path) -> None:
     path.write_bytes(data)
     fd = os.open(path, os.O_RDONLY)
     try:
-        file, memory = FileSource(fd), BytesSource(data)
+        file, memory = OpenFile(fd), BytesSource(data)
         assert file.size == memory.size == len(data)
         for offset, length in ((0, 10), (2550, 100), (2560, 1), (9999, 5), (0, 0)):
             assert file.read(offset, length) == memory.read(offset, length)
@@ -29,7 +30,7 @@ def test_a_closed_file_is_an_os_error(tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.write_bytes(b"x")
     fd = os.open(path, os.O_RDONLY)
-    source = FileSource(fd)
+    source = OpenFile(fd)
     os.close(fd)
     with pytest.raises(OSError, match="Bad file descriptor"):
         source.read(0, 1)

@@ -13,7 +13,8 @@ from elf_images import NOTE, Image, Part, bundle, fat_binary, fat_entry
 from headcases import assert_says_no_more, fed, whole
 
 from buildmatrix.binaries.head import HeadReader, Malformed, read_head
-from buildmatrix.elf.source import BytesSource, FileSource
+from buildmatrix.elf.source import BytesSource
+from buildmatrix.trees.archive import OpenFile
 
 FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/bin", "/usr/lib64")
 CUDART = b"CUDA driver version is insufficient for CUDA runtime version\0"
@@ -143,7 +144,7 @@ def test_what_lies_behind_the_loaded_parts_is_passed_over_and_not_held(tmp_path:
     tracemalloc.start()
     try:
         with file.open("rb") as opened:
-            reader = HeadReader(FileSource(opened.fileno()), size)
+            reader = HeadReader(OpenFile(opened.fileno()), size)
             for end in range(1 << 20, size, 1 << 20):
                 reader.read_to(end)
         held, _ = tracemalloc.get_traced_memory()
