@@ -15,7 +15,7 @@ from buildmatrix.locks.model import Lock, Package
 from buildmatrix.progress import Silent
 from buildmatrix.spec.model import Policy, VulnerabilityPolicy
 from buildmatrix.store.cache import Cache
-from buildmatrix.vulnerabilities.advisories import Asking, asked
+from buildmatrix.vulnerabilities.advisories import AdvisoryOptions, pending_advisories
 from buildmatrix.vulnerabilities.check import Limits, check
 from buildmatrix.vulnerabilities.model import Advisories
 
@@ -193,7 +193,10 @@ def test_who_leaves_early_does_not_wait_for_a_service_that_hangs(service) -> Non
     service.trouble["*"] = "hang"
     locks = [lock_of("demo 1", "other 1")]
     policy = Policy(vulnerabilities=VulnerabilityPolicy("osv", service.url))
-    with pytest.raises(KeyboardInterrupt), asked(locks, policy, Asking(), Silent()):
+    with (
+        pytest.raises(KeyboardInterrupt),
+        pending_advisories(locks, policy, AdvisoryOptions(), Silent()),
+    ):
         while not service.asked:
             time.sleep(0.05)
         raise KeyboardInterrupt
@@ -204,7 +207,7 @@ def test_who_leaves_early_does_not_wait_for_a_service_that_hangs(service) -> Non
 def test_all_targets_are_asked_about_at_once_and_nobody_is_asked_twice(service) -> None:
     locks = [lock_of("jinja2 3.1.2", "numpy 2.1.0"), lock_of("numpy 2.1.0", "requests 2.30.0")]
     policy = Policy(vulnerabilities=VulnerabilityPolicy("osv", service.url))
-    with asked(locks, policy, Asking(), Silent()) as answer:
+    with pending_advisories(locks, policy, AdvisoryOptions(), Silent()) as answer:
         found = answer()
     assert found is not None and len(found.answers) == 3
     assert sorted(service.asked) == [JINJA, NUMPY, REQUESTS]

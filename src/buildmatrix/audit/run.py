@@ -26,7 +26,7 @@ from buildmatrix.rules import stale_lock
 from buildmatrix.rules.certainty import DECISIVE, Gain
 from buildmatrix.rules.model import GATES, AuditTotals, Gate, GateState, TargetResult
 from buildmatrix.sources.resolution.resolved import Resolved, Unresolved
-from buildmatrix.vulnerabilities.advisories import Asking, asked
+from buildmatrix.vulnerabilities.advisories import AdvisoryOptions, pending_advisories
 
 #: Wheels that are read at the same time. Most of the time is spent waiting for an index.
 JOBS = 16
@@ -41,7 +41,7 @@ def audit(
     *,
     deep: bool = False,
     strict: bool = False,
-    asking: Asking | None = None,
+    asking: AdvisoryOptions | None = None,
     jobs: int = JOBS,
 ) -> Report:
     """Judge what the wheels of locks would bring in; nothing is downloaded as a whole.
@@ -63,7 +63,7 @@ def audit(
     works = [start(resolved) for resolved in results if isinstance(resolved, Resolved)]
     readings = Readings(reader, jobs, progress)
     locks = [work.resolved.lock for work in works]
-    with asked(locks, judge.policy, asking, progress) as answer:
+    with pending_advisories(locks, judge.policy, asking, progress) as answer:
         _read_and_judge(works, readings, judge, deep=deep, strict=strict)
         advisories = answer()
     for work in works:

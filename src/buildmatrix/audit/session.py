@@ -16,7 +16,7 @@ from buildmatrix.reports.run.model import Report
 from buildmatrix.sources.resolution.resolved import Resolved, Unresolved, resolve_sources
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.store.cache import Cache
-from buildmatrix.vulnerabilities.advisories import Asking
+from buildmatrix.vulnerabilities.advisories import AdvisoryOptions
 
 Results = Sequence[Resolved | BuildmatrixError]
 
@@ -51,7 +51,7 @@ class Session:
     offline: bool = False
     deep: bool = False
     strict: bool = False
-    asking: Asking | None = None
+    asking: AdvisoryOptions | None = None
 
     def resolve(
         self,

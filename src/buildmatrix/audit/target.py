@@ -76,7 +76,7 @@ class Merger:
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
-        self._known: dict[tuple[tuple[str, str], ...], Merged] = {}
+        self._merged_sets: dict[tuple[tuple[str, str], ...], Merged] = {}
         self._paths: dict[tuple[str, ...], MergedPaths] = {}
 
     def merged(self, work: AuditWork, readings: Readings) -> Merged:
@@ -89,7 +89,7 @@ class Merger:
             for wheel in work.wheels.values()
             if key(wheel) in readings.failures
         )
-        merged = self._known.get(identity)
+        merged = self._merged_sets.get(identity)
         if merged is None:
             paths = self._paths.setdefault(tuple(names), MergedPaths())
             inventory = merge(
@@ -98,7 +98,7 @@ class Merger:
                 paths,
             )
             merged = Merged(inventory, self._judge.evidence(inventory), resolved(inventory))
-            self._known[identity] = merged
+            self._merged_sets[identity] = merged
         if not unread:
             return merged
         return replace(
@@ -108,7 +108,7 @@ class Merger:
 
     def forget(self) -> None:
         """Free what is about to be read deeper."""
-        self._known.clear()
+        self._merged_sets.clear()
 
 
 def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Judge) -> None:

@@ -9,7 +9,7 @@ from buildmatrix.attestation.keys import PrivateKey
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.index.reading import Reader
 from buildmatrix.reports.run.model import FailOn
-from buildmatrix.vulnerabilities.advisories import Asking
+from buildmatrix.vulnerabilities.advisories import AdvisoryOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Options:
     #: Signs the verdicts of images that are published; None for images without verdicts.
     signer: PrivateKey | None = None
     #: How to ask for advisories; None for not at all.
-    asking: Asking | None = None
+    asking: AdvisoryOptions | None = None
     #: Reads locked wheels on their index, to know before the build what they bring; None for not.
     reader: Reader | None = None
     #: Fingerprints of findings that a baseline has.

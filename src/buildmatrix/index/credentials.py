@@ -35,22 +35,22 @@ class Credentials:
             except UndecidedError:
                 continue  # a folder, or not a URL
             self._configured.add(address.origin)
-            login = _of_url(address) or _of_environment(index.name, environment)
+            login = _login_in_url(address) or _login_in_environment(index.name, environment)
             if login is not None:
                 self._logins.setdefault(address.origin, login)
         self._netrc = _read_netrc(environment)
-        self._given = 0
+        self._urls_taken = 0
 
     def remember(self, address: HttpAddress) -> None:
         """Keep the credentials of a URL that the user gave, for its server."""
-        login = _of_url(address)
+        login = _login_in_url(address)
         if login is not None:
             self._logins.setdefault(address.origin, login)
 
     def of(self, address: HttpAddress) -> Login | None:
         """What to send to the server of `address`."""
-        self._take_given()
-        login = _of_url(address) or self._logins.get(address.origin)
+        self._take_remembered()
+        login = _login_in_url(address) or self._logins.get(address.origin)
         if login is not None:
             return login
         # Any page may link to http://, and the password would be readable on the way.
@@ -58,19 +58,19 @@ class Credentials:
             return None
         return self._netrc.get(address.host)
 
-    def _take_given(self) -> None:
+    def _take_remembered(self) -> None:
         urls = remembered()
-        for url in urls[self._given :]:
+        for url in urls[self._urls_taken :]:
             with suppress(UndecidedError):
                 self.remember(parse(url))
-        self._given = len(urls)
+        self._urls_taken = len(urls)
 
 
-def _of_url(address: HttpAddress) -> Login | None:
+def _login_in_url(address: HttpAddress) -> Login | None:
     return Login(*address.userinfo, "its URL") if address.userinfo else None
 
 
-def _of_environment(name: str | None, environment: Mapping[str, str]) -> Login | None:
+def _login_in_environment(name: str | None, environment: Mapping[str, str]) -> Login | None:
     if name is None:
         return None
     prefix = "UV_INDEX_" + re.sub(r"[^A-Z0-9]", "_", name.upper())

@@ -32,7 +32,7 @@ class SimplePages:
     def __init__(self, requests: Requests, credentials: Credentials, store: Store) -> None:
         self._requests = requests
         self._credentials = credentials
-        self._kept = store
+        self._store = store
         self._pages: dict[str, tuple[IndexFile, ...]] = {}
         self._held = 0
         self._lock = threading.Lock()
@@ -69,7 +69,7 @@ class SimplePages:
         """The page at `address`, kept or new."""
         key = f"page {address.url}"
         headers = {"Accept": ACCEPT, "Accept-Encoding": "gzip"}
-        kept_page = self._kept.load(key, PAGE)
+        kept_page = self._store.load(key, PAGE)
         if kept_page is not None and (
             self._requests.offline or kept_page.fresh_until > time.time()
         ):
@@ -99,7 +99,7 @@ class SimplePages:
 
         new, keep = self._requests.again(fetch)
         if keep:
-            self._kept.save(key, new)
+            self._store.save(key, new)
         return new
 
 

@@ -53,15 +53,15 @@ def default_indexes(environment: Mapping[str, str] | None = None) -> tuple[str, 
 def configured(environment: Mapping[str, str]) -> tuple[Index, ...]:
     """All indexes of this machine, those included that are asked for pinned packages only."""
     uv = _uv(environment)
-    if uv.is_told:
+    if uv.has_indexes:
         return uv.indexes
-    return (*uv.extra, *_of_pip(pip_settings(environment)))
+    return (*uv.extra, *_pip_indexes(pip_settings(environment)))
 
 
 def servers(environment: Mapping[str, str]) -> tuple[Index, ...]:
     """All that this machine's settings name, and that may need a password: pages of links, too."""
     uv = _uv(environment)
-    links = uv.find_links or ([] if uv.is_told else pip_settings(environment).find_links)
+    links = uv.find_links or ([] if uv.has_indexes else pip_settings(environment).find_links)
     return (*configured(environment), *map(Index, links))
 
 
@@ -119,7 +119,7 @@ class _UvIndexes:
     no_index: bool = False
 
     @property
-    def is_told(self) -> bool:
+    def has_indexes(self) -> bool:
         """Whether it knows where to look for a package that is pinned to no index."""
         return (
             self.no_index or bool(self.default) or any(not index.explicit for index in self.extra)
@@ -214,7 +214,7 @@ def for_uv(
     variables = _certificates(environment, pip)
     own, machine = _UvIndexes(), _uv(environment)
     own.add(project)
-    if own.is_told or machine.is_told:
+    if own.has_indexes or machine.has_indexes:
         return ForUv(variables)
     if pip.unread:
         raise UndecidedError(
@@ -230,7 +230,7 @@ def for_uv(
         return ForUv(variables)
     if pip.no_index:
         return ForUv(variables, ("--no-index",))
-    urls = [index.url for index in _of_pip(pip)]
+    urls = [index.url for index in _pip_indexes(pip)]
     if urls != [PYPI]:
         *further, variables["UV_DEFAULT_INDEX"] = urls
         if further:
@@ -248,7 +248,7 @@ def _certificates(environment: Mapping[str, str], pip: PipSettings) -> dict[str,
     return {"SSL_CERT_DIR" if Path(place).is_dir() else "SSL_CERT_FILE": place}
 
 
-def _of_pip(pip: PipSettings) -> tuple[Index, ...]:
+def _pip_indexes(pip: PipSettings) -> tuple[Index, ...]:
     """Pip's indexes in its order, or PyPI; as for pip, missing folders do not count."""
     if pip.no_index:
         return ()

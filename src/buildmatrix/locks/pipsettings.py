@@ -48,7 +48,7 @@ def pip_settings(environment: Mapping[str, str]) -> PipSettings:
     unread: list[str] = []
     for path in _files(environment):
         try:
-            values |= _of_file(path)
+            values |= _values_in(path)
         except (ValueError, configparser.Error):
             unread.append(f"{path} is not a valid settings file of pip")
     settings = {key: value for section in _SECTIONS for (origin, key), value in values.items()
@@ -85,7 +85,7 @@ def _files(environment: Mapping[str, str]) -> Iterator[Path]:
         yield Path(named)
 
 
-def _of_file(path: Path) -> dict[tuple[str, str], str]:
+def _values_in(path: Path) -> dict[tuple[str, str], str]:
     """(Section, key) -> value. Raises ValueError and `configparser.Error`."""
     try:
         text = path.read_text(encoding="utf-8")

@@ -192,7 +192,7 @@ def _dependencies(item: Mapping[str, object]) -> Mapping[str, tuple[LockEdge, ..
     ]
     dependencies = {"": tuple(edges)}
     for extra, names in mapping(item.get("extras")).items():
-        dependencies[canonicalize_name(extra)] = tuple(_of_extra(names, item))
+        dependencies[canonicalize_name(extra)] = tuple(_extra_edges(names, item))
     return dependencies
 
 
@@ -203,7 +203,7 @@ def _forks(markers: object) -> tuple[str, ...]:
     return tuple(text for text in mapping(markers).values() if isinstance(text, str))
 
 
-def _of_extra(names: object, item: Mapping[str, object]) -> Iterator[LockEdge]:
+def _extra_edges(names: object, item: Mapping[str, object]) -> Iterator[LockEdge]:
     """The dependencies of an extra that the lock holds: those that are listed as dependencies."""
     held = {canonicalize_name(name) for name in mapping(item.get("dependencies"))}
     for text in strings(names):

@@ -225,7 +225,7 @@ def _requirements(
     for extra, items in mapping(optional).items():
         start = line_of_key(text, extra, "project.optional-dependencies")
         yield from _list(canonicalize_name(extra), items, lines, start, label, problems)
-    yield from _of_groups(_groups(document), text, label, problems)
+    yield from _group_requirements(_groups(document), text, label, problems)
 
 
 def _groups(document: Mapping[str, object]) -> Mapping[str, object]:
@@ -239,7 +239,7 @@ def _groups(document: Mapping[str, object]) -> Mapping[str, object]:
     return groups
 
 
-def _of_groups(
+def _group_requirements(
     groups: Mapping[str, object], text: str, label: str, problems: list[Problem]
 ) -> Iterator[ProjectRequirement]:
     """What each group lists, and what those list that it includes (PEP 735), each once.

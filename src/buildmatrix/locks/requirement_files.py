@@ -109,7 +109,9 @@ def _read_file(
     requirements.files[label] = data
     # uv would not read one for an image, and what conda installs would be missing from it.
     is_conda = not above and not requirements.for_image and is_environment(label)
-    for item in _of_environment(text, label, requirements) if is_conda else _of_requirements(text):
+    for item in (
+        _environment_items(text, label, requirements) if is_conda else _requirement_items(text)
+    ):
         number, line = item.line, item.text
         place = Place(label, number, path.parent, constraint, item.indent)
         if requirements.for_image and (unfit := _unfit(item, place)):
@@ -138,7 +140,7 @@ def _read_file(
             add_requirement(line, place, requirements)
 
 
-def _of_requirements(text: str) -> Iterator[Item]:
+def _requirement_items(text: str) -> Iterator[Item]:
     """The lines of a requirements file."""
     physical = text.splitlines()
     for number, line, joined in logical_lines(text):
@@ -146,7 +148,7 @@ def _of_requirements(text: str) -> Iterator[Item]:
         yield Item(line, number, len(first) - len(first.lstrip()), joined)
 
 
-def _of_environment(text: str, label: str, requirements: RequirementSet) -> Iterator[Item]:
+def _environment_items(text: str, label: str, requirements: RequirementSet) -> Iterator[Item]:
     """The lines that conda hands to pip; what conda installs itself is noted."""
     environment = read_environment(text, label)
     requirements.unread += environment.unread(label)

@@ -16,7 +16,7 @@ from buildmatrix.vulnerabilities.model import Advisories
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class AdvisoryOptions:
     """How advisories are asked for."""
 
     #: Answers of the last days count; no service is asked.
@@ -26,8 +26,8 @@ class Asking:
 
 
 @contextmanager
-def asked(
-    locks: Iterable[Lock], policy: Policy, asking: Asking | None, progress: Progress
+def pending_advisories(
+    locks: Iterable[Lock], policy: Policy, asking: AdvisoryOptions | None, progress: Progress
 ) -> Iterator[Callable[[], Advisories | None]]:
     """Ask beside other work; the call waits for the answer, None where no service is asked.
 
@@ -48,7 +48,7 @@ def asked(
 def ask(
     locks: Iterable[Lock],
     policy: Policy,
-    asking: Asking,
+    asking: AdvisoryOptions,
     progress: Progress,
     stop: Event | None = None,
 ) -> Advisories:

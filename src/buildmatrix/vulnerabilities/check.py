@@ -153,9 +153,9 @@ class _Rounds:
         self._stop = stop
         self._waiting = deque(batches(pins, limits.processes, limits.few, limits.most))
         self._running: list[PipAuditRun] = []
-        self._asked = _Outcome({}, dict.fromkeys(pins, "there was no time left to ask"))
+        self._outcome = _Outcome({}, dict.fromkeys(pins, "there was no time left to ask"))
         self._failures = 0
-        self._last = ""
+        self._last_reason = ""
         self._deadline = time.monotonic() + limits.base + limits.each * len(pins)
 
     def all(self) -> _Outcome:
@@ -165,8 +165,8 @@ class _Rounds:
                 while self._waiting and len(self._running) < self._limits.processes:
                     self._running.append(self._start(self._waiting.popleft()))
                 self._collect()
-                if self._failures >= self._limits.failures and not self._asked.answers:
-                    self._give_up(self._last)
+                if self._failures >= self._limits.failures and not self._outcome.answers:
+                    self._give_up(self._last_reason)
                     break
                 time.sleep(_POLL_S)
         except OSError as error:
@@ -174,7 +174,7 @@ class _Rounds:
         finally:
             for run in self._running:
                 run.stop()
-        return self._asked
+        return self._outcome
 
     def _collect(self) -> None:
         for run in [run for run in self._running if run.is_over()]:
@@ -189,17 +189,17 @@ class _Rounds:
                 self._halve(run.pins, result)
 
     def _take(self, reply: Reply) -> None:
-        self._asked.answers |= {
+        self._outcome.answers |= {
             pin: (advisories, None) for pin, advisories in reply.advisories.items()
         }
-        self._asked.answers |= {pin: ((), reason) for pin, reason in reply.skipped.items()}
+        self._outcome.answers |= {pin: ((), reason) for pin, reason in reply.skipped.items()}
         for pin in (*reply.advisories, *reply.skipped):
-            del self._asked.failed[pin]
+            del self._outcome.failed[pin]
 
     def _halve(self, pins: Sequence[Pin], failure: PipAuditFailure) -> None:
         self._failures += 1
-        self._last = failure.reason
-        self._asked.failed |= dict.fromkeys(pins, failure.reason)
+        self._last_reason = failure.reason
+        self._outcome.failed |= dict.fromkeys(pins, failure.reason)
         if len(pins) > 1:
             middle = len(pins) // 2
             self._waiting += (pins[:middle], pins[middle:])
@@ -208,4 +208,4 @@ class _Rounds:
         return self._stop.is_set() or time.monotonic() >= self._deadline
 
     def _give_up(self, reason: str) -> None:
-        self._asked.failed = dict.fromkeys(self._asked.failed, reason)
+        self._outcome.failed = dict.fromkeys(self._outcome.failed, reason)

@@ -26,7 +26,7 @@ _WITH_RUNTIME = re.compile(r"([a-z][a-z-]*?)(\d[0-9.]*)")
 _PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 
 
-def of_spec(
+def spec_targets(
     spec: Spec, globs: Sequence[str], subset: str | None, backends: Sequence[str]
 ) -> tuple[Target, ...]:
     """The targets of a specification that were asked for. Raises `UsageError` for none."""
@@ -45,7 +45,7 @@ def of_spec(
     return chosen
 
 
-def of_source(
+def source_targets(
     spec: Spec | None,
     globs: Sequence[str],
     subset: str | None,

@@ -191,8 +191,8 @@ def _pairs(
                 "there is nothing to audit: name a requirements file, a project file, a lock or "
                 "pypi:NAME==VERSION, or write a buildmatrix.toml (`buildmatrix init`)"
             )
-        return [(target, None) for target in points.of_spec(spec, globs, subset, backends)]
-    targets = points.of_source(spec, globs, subset, backends, load().backends)
+        return [(target, None) for target in points.spec_targets(spec, globs, subset, backends)]
+    targets = points.source_targets(spec, globs, subset, backends, load().backends)
     return [(target, source) for source in sources for target in targets]
 
 
