@@ -39,6 +39,7 @@ LARGEST_NOTE = 64 << 10
 #: Bytes hashed at once.
 CHUNK = 1 << 20
 
+_DIRECT_URL = "direct_url.json"
 _METADATA_FOLDERS = (".dist-info", ".egg-info")
 _HASHES = frozenset({"sha256", "sha384", "sha512"})
 
@@ -155,7 +156,7 @@ def _read(listing: Listing, folder: str, record: Mapping[str, str]) -> Recorded:
             requires=tuple(headers.get("requires-dist", ())),
             installer=(installer or "").strip() or None,
             requested=f"{folder}/REQUESTED" in listing.files,
-            direct_url=_direct_url(listing, f"{folder}/direct_url.json"),
+            direct_url=_direct_url(listing, f"{folder}/{_DIRECT_URL}"),
             files=len(record),
             size=sum(listing.files[path].size for path in record),
             has_record=record_path in listing.files,
@@ -308,6 +309,13 @@ def _direct_url(listing: Listing, path: str) -> str | None:
     text = _note(listing, path)
     if text is None:
         return None
+    url = _bare_url(text)
+    if url is None:
+        listing.note(path, "no JSON object with a url, as PEP 610 asks for")
+    return url
+
+
+def _bare_url(text: str) -> str | None:
     try:
         match json.loads(text):
             case {"url": str(url)}:
@@ -316,5 +324,16 @@ def _direct_url(listing: Listing, path: str) -> str | None:
                 return urlunsplit((parts.scheme, host, parts.path, "", ""))
     except (ValueError, RecursionError):
         pass
-    listing.note(path, "no JSON object with a url, as PEP 610 asks for")
     return None
+
+
+def without_secrets(path: str, data: bytes) -> bytes:
+    """The file `path` of a metadata folder as it may be kept, with as many bytes.
+
+    direct_url.json says the same to `collect`, and has no user, password or query any more.
+    """
+    if path.rpartition("/")[2] != _DIRECT_URL:
+        return data
+    url = _bare_url(data.decode("utf-8", "backslashreplace"))
+    bare = b"{}" if url is None else json.dumps({"url": url}).encode()
+    return (bare if len(bare) <= len(data) else b"").ljust(len(data))

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from buildmatrix.inventory.collect import FileFacts
+from buildmatrix.inventory.distributions import without_secrets
 
 Kind = Literal["file", "folder", "symlink", "hardlink", "other"]
 KINDS: tuple[Kind, ...] = ("file", "folder", "symlink", "hardlink", "other")
@@ -98,8 +99,9 @@ class KeptFiles:
         """Whether nothing more is kept."""
         return self._size >= MOST_KEPT
 
-    def add(self, data: bytes) -> tuple[int, int]:
-        """Keep `data`; the block that it lies in, and where."""
+    def add(self, path: str, data: bytes) -> tuple[int, int]:
+        """Keep the bytes of the file `path`; the block that they lie in, and where."""
+        data = without_secrets(path, data)
         place = len(self.blocks), len(self._block)
         self._block += data
         if len(self._block) >= _BLOCK:

@@ -127,7 +127,7 @@ class _Reader:
             if file.sha256 and hashlib.sha256(head).digest() != file.sha256:
                 raise Unreadable(f"{file.name!r} has another digest than its table says")
             if is_read_itself(file.name, file.size) and not self.kept.is_full:
-                place = self.kept.add(head)
+                place = self.kept.add(file.name, head)
             facts = _whole(BytesSource(head), file)
         elif head.startswith(ELF_MAGIC):
             facts = self._elf(file, head)

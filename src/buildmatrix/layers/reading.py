@@ -24,6 +24,7 @@ from buildmatrix.inventory.nested import (
     is_streamed,
 )
 from buildmatrix.inventory.own_files import is_read_itself
+from buildmatrix.layers.ahead import Ahead
 from buildmatrix.layers.model import KINDS, KeptFiles, LayerEntry, LayerFacts, packed_entries
 from buildmatrix.trees.archive import (
     CHUNK,
@@ -67,16 +68,19 @@ def read_layer(
     incoming = _Passing(chunks, algorithm)
     plain = _Passing(inflated(Slice(ForwardSource(incoming), 0, size)), "sha256")
     reader = _Reader(plain, also, names_only)
-    entries = reader.entries(members(Slice(ForwardSource(plain), 0, ENDLESS)))
+    ahead = Ahead(plain)
+    entries = reader.entries(members(Slice(ForwardSource(ahead), 0, ENDLESS)))
     try:
         packed = tuple(packed_entries(entries))
-        for _ in plain:
+        for _ in ahead:
             pass  # Behind the last entry there are zeros, and the checksum of the whole.
-        for _ in incoming:
-            pass
     except Unreadable:
         plain.raise_failure()
         raise
+    finally:
+        ahead.close()
+    for _ in incoming:
+        pass
     if incoming.size != size:
         raise Unreadable(f"it has {incoming.size} bytes, and {size} were announced")
     if digest and incoming.digest != digest:
@@ -167,7 +171,7 @@ class _Reader:
             facts = self._looked_at(source, name, data.size)
             self._passing.raise_failure()
             if is_kept:
-                place = self.kept.add(source.read(0, data.size))
+                place = self.kept.add(name, source.read(0, data.size))
         stream.finish()
         self._passing.raise_failure()
         if facts.unread is not None or facts.contents is not None:

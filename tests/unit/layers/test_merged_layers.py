@@ -7,11 +7,14 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import sys
 import tarfile
 import tempfile
+import threading
 import zipfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,6 +41,7 @@ from buildmatrix.inventory import nested, own_files
 from buildmatrix.inventory.collect import collect
 from buildmatrix.layers import reading
 from buildmatrix.layers.image import LayerReader
+from buildmatrix.layers.model import unpacked
 from buildmatrix.store.cache import Cache
 from buildmatrix.trees import archive_layers
 from buildmatrix.trees.base import RandomAccess, Unreadable
@@ -461,6 +465,14 @@ def test_a_failure_of_whoever_has_the_bytes_is_no_trouble_of_one_file() -> None:
         reading.read_layer(failing(), len(data))
 
 
+@pytest.mark.parametrize("keep", [700, 3000, 1 << 30])
+def test_the_thread_that_inflates_ends_with_the_layer(keep: int) -> None:
+    data = gzip.compress(tar([("noise", os.urandom(30_000_000)), ("libx.so", ELF)]), 1)[:keep]
+    with suppress(Unreadable):
+        reading.read_layer(iter([data]), len(data))
+    assert [thread.name for thread in threading.enumerate() if thread.name == "layer"] == []
+
+
 def test_a_full_disk_is_no_fact_of_the_layer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -474,6 +486,23 @@ def test_a_full_disk_is_no_fact_of_the_layer(
     monkeypatch.undo()
     inventory = LayerReader(Cache(tmp_path)).inventory(configuration(1), blobs.blobs, None)
     assert (inventory.unread, len(inventory.binaries), blobs.opened) == ((), 1, [2])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"url": "https://user:hunter2@example.com/x.whl?token=hunter2"}', '{"url": 5, "hunter2": 1}'],
+)
+def test_no_password_of_an_image_gets_into_the_cache(tmp_path: Path, text: str) -> None:
+    layer = [*metadata("demo", "demo.py"), ("demo.py", LOADS)]
+    layer.append((f"{SITE}/demo-1.0.dist-info/direct_url.json", text.encode()))
+    unpack(tmp_path / "root", layer)
+    blobs = Blobs(tar(layer))
+    reader = LayerReader(Cache(tmp_path / "cache"))
+    inventory = reader.inventory(configuration(1), blobs.blobs, None)
+    assert differences(inventory, of_folder(tmp_path / "root")) == {}
+    layers = [reader.known(blobs.blobs[0].digest)]
+    kept = b"".join(unpacked(block) for one in layers if one for block in one.kept)
+    assert b"hunter2" not in kept and LOADS in kept
 
 
 # What is known
