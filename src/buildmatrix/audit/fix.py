@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from buildmatrix.audit.fixing import Outcome, try_fixes
 from buildmatrix.audit.patches import write
-from buildmatrix.audit.session import AuditInputs, Results, Session, common_python
+from buildmatrix.audit.session import AuditInputs, AuditSession, Results, common_python
 from buildmatrix.reports.run.model import FixesTried, Report
 
 
 def fixed(
-    session: Session, results: Results, report: Report, *, dry_run: bool
+    session: AuditSession, results: Results, report: Report, *, dry_run: bool
 ) -> tuple[Results, Report]:
     """Try the fixes of `report`, which is the audit of `results`, and write those that work.
 
@@ -25,7 +25,7 @@ def fixed(
     return _written(session, results, outcome)
 
 
-def _written(session: Session, results: Results, outcome: Outcome) -> tuple[Results, Report]:
+def _written(session: AuditSession, results: Results, outcome: Outcome) -> tuple[Results, Report]:
     assert outcome.draft is not None
     write(outcome.draft.texts.values())
     fixes_tried = outcome.report.fixes or FixesTried()

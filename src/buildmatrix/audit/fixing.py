@@ -22,7 +22,7 @@ from buildmatrix.audit.patches import (
     snippet,
 )
 from buildmatrix.audit.rebuilding import look_up
-from buildmatrix.audit.session import Results, Session, target_of
+from buildmatrix.audit.session import AuditSession, Results, target_of
 from buildmatrix.audit.trying import Attempt, Bench
 from buildmatrix.locks.model import Lock
 from buildmatrix.phrases import listing
@@ -49,7 +49,7 @@ class Outcome:
 
 
 def try_fixes(
-    session: Session,
+    session: AuditSession,
     results: Results,
     report: Report,
     *,
@@ -67,7 +67,7 @@ def try_fixes(
 @dataclass(slots=True)
 class _FixTrials:
     bench: Bench
-    session: Session
+    session: AuditSession
     results: Results
     report: Report
     most: int

@@ -31,7 +31,7 @@ class AuditInputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class AuditSession:
     """Everything that stays the same when other inputs are audited."""
 
     inputs: AuditInputs

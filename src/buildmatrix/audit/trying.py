@@ -10,7 +10,7 @@ from pathlib import Path
 
 from buildmatrix.audit.overlay import overlay
 from buildmatrix.audit.patches import Draft
-from buildmatrix.audit.session import AuditInputs, Results, Session, common_python, target_of
+from buildmatrix.audit.session import AuditInputs, AuditSession, Results, common_python, target_of
 from buildmatrix.errors import BuildmatrixError, UsageError
 from buildmatrix.inventory.model import Unread
 from buildmatrix.locks.uv_errors import NoSolution
@@ -46,7 +46,7 @@ class Attempt:
 class Bench:
     """Where drafts are tried: everything is compared with the audit of what is there."""
 
-    session: Session
+    session: AuditSession
     results: Results
     report: Report
     #: What the locks would be, for a draft makes other ones in any case.

@@ -30,7 +30,7 @@ from buildmatrix.cli.wheels import wheel_reader
 from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError, most_severe
 
 if TYPE_CHECKING:
-    from buildmatrix.audit.session import Results, Session
+    from buildmatrix.audit.session import AuditSession, Results
     from buildmatrix.diff.git_revision import Revision
     from buildmatrix.judge import Judge
     from buildmatrix.spec.model import Spec
@@ -89,7 +89,7 @@ def command(
     from datetime import date
 
     from buildmatrix.audit.malloc import share_one_heap
-    from buildmatrix.audit.session import AuditInputs, Session
+    from buildmatrix.audit.session import AuditInputs, AuditSession
     from buildmatrix.audit.subject import check_usable, judge_for
     from buildmatrix.index.reading import CachingReader
     from buildmatrix.reports.run.model import exit_code
@@ -110,7 +110,7 @@ def command(
     cache = user_cache(no_cache)
     with ExitStack() as stack:
         reader = stack.enter_context(wheel_reader(offline, cache))
-        session = Session(
+        session = AuditSession(
             AuditInputs(sources, spec, spec.root if spec is not None and not sources else Path()),
             CachingReader(reader) if fix or ref is not None else reader,
             judge_of(spec),
@@ -154,7 +154,7 @@ def _spec(settings: CommandSettings, has_sources: bool) -> Spec | None:
     return load(settings)
 
 
-def _inputs_at(session: Session, ref: str) -> AbstractContextManager[Revision]:
+def _inputs_at(session: AuditSession, ref: str) -> AbstractContextManager[Revision]:
     from buildmatrix.diff.revision import inputs_at
 
     return inputs_at(session.inputs, ref)

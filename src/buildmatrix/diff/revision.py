@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from buildmatrix.audit.session import AuditInputs, Results, Session, common_python
+from buildmatrix.audit.session import AuditInputs, AuditSession, Results, common_python
 from buildmatrix.diff.compare import compare
 from buildmatrix.diff.git_revision import Revision, at_revision, moved
 from buildmatrix.diff.model import HeldDistribution, Side
@@ -61,7 +61,7 @@ def _names(inputs: AuditInputs) -> Iterator[str]:
 
 
 def since(
-    session: Session, outcomes: Results, report: Report, ref: str, revision: Revision
+    session: AuditSession, outcomes: Results, report: Report, ref: str, revision: Revision
 ) -> Report:
     """What is new in `report`, which is the audit of `outcomes`, since `revision`."""
     session.progress.note(f"auditing the same at {ref} ({revision.commit[:12]})")
@@ -79,7 +79,7 @@ def since(
     return _compared(session, outcomes, report, then, old, ref, revision, notes)
 
 
-def _resolve(session: Session, inputs: AuditInputs, outcomes: Results) -> Results:
+def _resolve(session: AuditSession, inputs: AuditInputs, outcomes: Results) -> Results:
     """What the inputs came to then, with the Python of now where that is possible."""
     python = common_python(outcomes) if inputs.sources else None
     then = session.resolve(inputs, python=python, missing_ok=True)
@@ -92,7 +92,7 @@ def _resolve(session: Session, inputs: AuditInputs, outcomes: Results) -> Result
     ]
 
 
-def _before(session: Session, ref: str, revision: Revision) -> Before:
+def _before(session: AuditSession, ref: str, revision: Revision) -> Before:
     now = session.inputs
     notes = []
     if revision.left_out:
@@ -119,7 +119,7 @@ def _before(session: Session, ref: str, revision: Revision) -> Before:
 
 
 def _spec_at(
-    session: Session, spec: Spec, ref: str, revision: Revision, has_sources: bool
+    session: AuditSession, spec: Spec, ref: str, revision: Revision, has_sources: bool
 ) -> tuple[Spec | None, str]:
     """The specification then, and what is to be said about it."""
     below = os.path.relpath(spec.path.resolve(), session.inputs.root.resolve())
@@ -141,7 +141,7 @@ def _spec_at(
 
 
 def _compared(
-    session: Session,
+    session: AuditSession,
     outcomes: Results,
     report: Report,
     then: Results,

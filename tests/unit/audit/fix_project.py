@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from package_index import PackageIndex, serve
 
-from buildmatrix.audit.session import AuditInputs, Session
+from buildmatrix.audit.session import AuditInputs, AuditSession
 from buildmatrix.audit.subject import judge_for
 from buildmatrix.index.client import Client
 from buildmatrix.index.reading import CachingReader
@@ -71,7 +71,7 @@ def package_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[P
 
 
 @contextmanager
-def session(root: Path, *sources: str, **more: Any) -> Iterator[Session]:
+def session(root: Path, *sources: str, **more: Any) -> Iterator[AuditSession]:
     """An audit of `sources`, or of the specification in `root` for none."""
 
     def judge_of(spec: Any) -> Any:
@@ -79,7 +79,7 @@ def session(root: Path, *sources: str, **more: Any) -> Iterator[Session]:
 
     spec = load_spec(root / "buildmatrix.toml") if not sources else None
     with Client() as client:
-        yield Session(
+        yield AuditSession(
             AuditInputs(sources, spec, root),
             CachingReader(WheelReader(client, None)),
             judge_of(spec),
