@@ -1,10 +1,10 @@
-"""An image out of a layout into a registry, by its digest alone."""
+"""An image out of a layout into a registry: all blobs, then the manifest, by digest alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 from buildmatrix.engines.model import BuildJob
 from buildmatrix.errors import BuildError, UndecidedError
@@ -16,18 +16,20 @@ from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 
 
-def push_layout(registry: Registry, folder: Path, job: BuildJob, progress: Progress) -> str:
-    """Push the one image of the layout in `folder` to each repository of the job's tags.
+def push_content(
+    registry: Registry,
+    layout: Layout,
+    image: Descriptor,
+    job: BuildJob,
+    mounts: Mapping[str, Sequence[str]],
+    progress: Progress,
+    check: Callable[[], None],
+) -> None:
+    """Have an image in each repository of its job's tags, with what an index of it names.
 
-    Its digest; an index with the attestations of its builder is pushed as it is. Raises
-    `UndecidedError` for a layout of no image or of several, and `BuildError` for what a registry
-    does not take.
+    `mounts`: see `repositories`. `check` is called between steps, and raises what is to end the
+    push. Raises `BuildError` for what a registry does not take.
     """
-    layout = Layout(folder)
-    images = layout.images()
-    if len(images) != 1:
-        raise UndecidedError(f"{job.id}: the builder exported {len(images)} images in place of one")
-    (image,) = images
     documents = list(_documents(layout, image))
     blobs = {
         blob.digest: blob
@@ -37,21 +39,39 @@ def push_layout(registry: Registry, folder: Path, job: BuildJob, progress: Progr
         for blob in (*manifest.layers, manifest.config)
     }
     names = [Reference.parse(tag) for tag in job.tags]
-    repositories = dict.fromkeys(Reference(name.host, name.repository) for name in names)
-    for repository in repositories:
-        try:
+    for repository in dict.fromkeys(Reference(name.host, name.repository) for name in names):
+        others = [name for name in mounts[repository.host] if name != repository.repository]
+        with explained(job):
             for number, blob in enumerate(blobs.values(), 1):
+                check()
                 text = f"blob {number} of {len(blobs)} ({size(blob.size)}) to {repository.name}"
                 progress.step(job.id, f"push: {text}")
-                registry.push_blob(repository, blob, partial(layout.open, blob))
+                registry.push_blob(repository, blob, partial(layout.open, blob), others)
             for document in documents:
                 data = layout.document(document)
                 registry.push_manifest(repository.at(document.digest), data, document.media_type)
-        except UndecidedError as error:
-            raise BuildError(
-                f"{repository.name} does not take the image: {error.message}", log=job.log
-            ) from error
-    return image.digest
+
+
+def repositories(jobs: Sequence[BuildJob]) -> Mapping[str, list[str]]:
+    """Host → repositories that targets are pushed to: another one may have a layer already."""
+    found: dict[str, list[str]] = {}
+    for job in jobs:
+        for tag in job.tags:
+            reference = Reference.parse(tag)
+            known = found.setdefault(reference.host, [])
+            if reference.repository not in known:
+                known.append(reference.repository)
+    return found
+
+
+@contextmanager
+def explained(job: BuildJob, tag: str | None = None) -> Iterator[None]:
+    """A registry that does not take an image is a failure of the push: the image is as it was."""
+    try:
+        yield
+    except UndecidedError as error:
+        name = tag or " ".join(job.tags)
+        raise BuildError(f"{name} could not be pushed: {error.message}", log=job.log) from error
 
 
 def _documents(layout: Layout, image: Descriptor) -> Iterator[Descriptor]:

@@ -36,9 +36,11 @@ from buildmatrix.errors import (
     BuildError,
     BuildmatrixError,
     ComponentError,
+    Interrupted,
     UndecidedError,
     UsageError,
 )
+from buildmatrix.oci.layout import Layout
 from buildmatrix.progress import Progress, Silent
 from buildmatrix.scratch import scratch
 
@@ -237,16 +239,30 @@ class DockerEngine:
 
         Fills `pushed` as far as it gets.
         """
-        from buildmatrix.engines.publishing import push_layout
+        from buildmatrix.engines.publishing import push_content, repositories
         from buildmatrix.registry.client import Registry
 
         with Registry() as registry:
+            mounts = repositories(jobs)
             for job in jobs:
                 with scratch("layout", job.scan_output) as folder:
                     progress.step(job.id, "push: exporting")
                     output = bake.attributes(type="oci", dest=folder, tar="false")
                     self._export(job, surroundings, progress, output)
-                    pushed[job.id] = push_layout(registry, folder, job, progress)
+                    layout = Layout(folder)
+                    images = layout.images()
+                    if len(images) != 1:
+                        raise UndecidedError(
+                            f"{job.id}: the builder exported {len(images)} images in place of one",
+                            log=job.log,
+                        )
+                    (image,) = images
+                    push_content(registry, layout, image, job, mounts, progress, self._check)
+                pushed[job.id] = image.digest
+
+    def _check(self) -> None:
+        if self._processes.cancelled:
+            raise Interrupted("interrupted")
 
     def _export(
         self, job: BuildJob, surroundings: Surroundings, progress: Progress, output: str
