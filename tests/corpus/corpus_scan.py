@@ -12,7 +12,6 @@ from pathlib import Path
 from corpus_truth import BACKENDS, Facts
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from tree_verdicts import tree_verdicts
 
 import buildmatrix
 from buildmatrix import store
@@ -24,7 +23,10 @@ from buildmatrix.catalogue.requirements import requirements
 from buildmatrix.inventory.archive import PACKAGES
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import Binary, Distribution, Inventory
+from buildmatrix.loader.resolver import resolve
 from buildmatrix.rules.model import Verdict
+from buildmatrix.rules.tree import tree_of
+from buildmatrix.rules.verdicts import verdicts
 from buildmatrix.spec.model import Policy
 from buildmatrix.trees.wheel import WheelTree
 
@@ -159,13 +161,14 @@ def judged(
             if one.active
         ]
         inventory = replace(inventory, distributions=(item, *others))
-    return {
-        backend: next(
-            one
-            for one in tree_verdicts(backend, inventory, seen, Policy(), load())
-            if one.name == item.name
-        )
+    policy, resolution = Policy(), resolve(inventory)
+    trees = {
+        backend: tree_of(backend, None, inventory, seen, policy, load(), resolution)
         for backend in BACKENDS
+    }
+    return {
+        backend: next(one for one in verdicts(tree, inventory, seen) if one.name == item.name)
+        for backend, tree in trees.items()
     }
 
 
