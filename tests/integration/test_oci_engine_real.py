@@ -1,0 +1,186 @@
+"""The engine oci, from the command line to what Docker runs: with real wheels and a real base.
+
+Docker is the judge of what was written, and the registry that both take base images from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Buildmatrix, copy_of, missing
+
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.usefixtures("engine")]
+
+TARGET = "cpu-py311-server"
+IMAGE = f"registry.example.com/buildmatrix/inferno:0.1.0-{TARGET}"
+#: Nobody: the account that Debian gives to who may do nothing.
+NOBODY = 65534
+
+
+def docker(*arguments: str) -> str:
+    done = subprocess.run(["docker", *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def nowhere(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A machine on which no Docker answers."""
+    return {"DOCKER_HOST": f"unix://{tmp_path_factory.mktemp('nowhere')}/no.sock"}
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_of(["buildmatrix.toml", "images"], tmp_path_factory.mktemp("good"))
+
+
+def test_the_example_is_built_where_no_docker_answers(
+    good: Path, buildmatrix: Buildmatrix, nowhere: dict[str, str]
+) -> None:
+    archive = good / "image-{id}.tar"
+    arguments = ("build", "--select", "cpu*", "--format", "json", "--save", str(archive))
+    run = buildmatrix(good, *arguments, env=nowhere, timeout=1800)
+
+    assert run.code == 0, run.err
+    assert "engine oci, without Docker: " in run.err
+    (target,) = run.report()["targets"]
+    states = dict.fromkeys(("lock", "build", "scan", "smoke"), "passed")
+    assert (target["gates"], target["image"]) == (states, IMAGE)
+    assert not [f for f in run.report()["findings"] if f["severity"] == "error"]
+
+    # Done is done, and its chains lead to a layer and its line.
+    again = buildmatrix(good, "build", "--select", "cpu*", "--format", "json", env=nowhere)
+    assert again.report()["targets"][0]["cached"] is True
+    answer = buildmatrix(good, "why", TARGET, "libonnxruntime", "--format", "json", env=nowhere)
+    (told,) = json.loads(answer.out)["answers"]
+    assert told["layer"]["instruction"].startswith("COPY /opt/venv /opt/venv # buildmatrix onnxr")
+    dockerfile, _, line = told["layer"]["place"].partition(":")
+    written = (good / dockerfile).read_text().splitlines()[int(line) - 1]
+    assert written == "COPY --from=build /opt/venv /opt/venv"
+    smoke = buildmatrix(good, "smoke", "cpu*", env=nowhere)
+    assert (smoke.code, smoke.out.strip()) == (0, f"{TARGET}: passed")
+
+
+def test_docker_loads_and_runs_what_was_saved(good: Path) -> None:
+    path = good / f"image-{TARGET}.tar"
+    docker("load", "--input", str(path))
+    try:
+        script = "id -u; id -G; python -m inferno.warmup --batch 4"
+        output = docker("run", "--rm", "--network=none", "--read-only", IMAGE, "sh", "-c", script)
+    finally:
+        docker("image", "rm", "--force", IMAGE)
+    uid, groups, answer = output.splitlines()
+    assert (uid, "44" in groups.split()) == ("10001", True)
+    assert "answers == expected=True" in answer
+
+
+def test_docker_pulls_and_runs_what_was_pushed(
+    good: Path, buildmatrix: Buildmatrix, nowhere: dict[str, str], tmp_path: Path
+) -> None:
+    mirror = os.environ.get("BUILDMATRIX_MIRROR")
+    if not mirror:
+        missing("a registry on loopback", "run scripts/test, which starts one")
+    name = f"{mirror}tests/oci-{os.getpid()}"
+    specification = (good / "buildmatrix.toml").read_text()
+    pushing = good / "pushing.toml"
+    pushing.write_text(specification.replace("registry.example.com/buildmatrix/{project}", name))
+    run = buildmatrix(
+        good, "-f", "pushing.toml", "build", "--select", "cpu*", "--push", "--format", "json",
+        env=nowhere, timeout=1800,
+    )  # fmt: skip
+
+    assert run.code == 0, run.err
+    (target,) = run.report()["targets"]
+    assert target["push"] == "passed"
+    image = f"{name}@{target['digest']}"
+    docker("pull", "--quiet", image)
+    try:
+        output = docker("run", "--rm", "--network=none", image, "python", "-m", "inferno.warmup")
+    finally:
+        docker("image", "rm", "--force", image)
+    assert "answers == expected=True" in output
+
+
+def test_a_user_without_rights_builds_and_runs_the_same_image(
+    good: Path, nowhere: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("this user has no more rights than another one")
+    if shutil.which("bwrap") is None:
+        missing("bubblewrap", "install the package")
+    place = tmp_path_factory.mktemp("nobody")
+    shutil.copytree(ROOT / "src", place / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "templates", place / "templates")
+    copy_of(["buildmatrix.toml", "images"], place / "project")
+    for folder in (place, *place.parents):
+        if folder.owner() == "root" and folder != Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o011)
+    for path in (place, *place.rglob("*")):
+        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+    secrets = os.environ.get("BUILDMATRIX_CA", "")
+    done = subprocess.run(
+        [
+            "setpriv",
+            f"--reuid={NOBODY}",
+            f"--regid={NOBODY}",
+            "--clear-groups",
+            "--",
+            sys.executable,
+            "-m",
+            "buildmatrix",
+            "build",
+            "--select",
+            "cpu*",
+            "--format",
+            "json",
+        ],  # fmt: skip
+        cwd=place / "project",
+        env={
+            **os.environ,
+            **nowhere,
+            "PYTHONPATH": str(place / "src"),
+            "HOME": str(place),
+            "BUILDMATRIX_CACHE": str(place / "cache"),
+            "BUILDMATRIX_NO_VULNERABILITIES": "1",
+            "BUILDMATRIX_CA": secrets,
+            "DOCKER_CONFIG": str(place / "docker"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=1800,
+    )
+
+    assert done.returncode == 0, done.stderr
+    (target,) = json.loads(done.stdout)["targets"]
+    assert target["gates"]["smoke"] == "passed"
+    mine = json.loads((good / ".buildmatrix/state" / TARGET / "record.json").read_text())
+    assert target["digest"] == mine["digest"]
+
+
+def test_both_engines_find_the_same_in_what_is_smuggled(
+    buildmatrix: Buildmatrix, tmp_path: Path, nowhere: dict[str, str]
+) -> None:
+    if platform.machine() != "x86_64":
+        pytest.skip("the wheels of this matrix are for amd64")
+    reports = {}
+    for engine, env in (("docker", {}), ("oci", nowhere)):
+        folder = tmp_path / engine
+        shutil.copytree(ROOT / "images/smuggled", folder, ignore=shutil.ignore_patterns("locks"))
+        selection = ("--select", "*nccl", "--select", "*ctranslate2")
+        arguments = ("--no-audit", "--engine", engine, "--format", "json")
+        run = buildmatrix(folder, "build", *selection, *arguments, env=env, timeout=1800)
+        assert run.code == 1, run.err
+        reports[engine] = run.report()
+    for part in ("findings", "distributions", "unread"):
+        assert reports["oci"][part] == reports["docker"][part], part
+    gates = [[target["gates"] for target in report["targets"]] for report in reports.values()]
+    assert gates[0] == gates[1]
