@@ -11,6 +11,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,50 @@ TARGET = "cpu-py311-server"
 IMAGE = f"registry.example.com/buildmatrix/inferno:0.1.0-{TARGET}"
 #: Nobody: the account that Debian gives to who may do nothing.
 NOBODY = 65534
+
+
+#: A command as that user.
+AS_NOBODY = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"]
+
+
+def environment_of_nobody(place: Path) -> Path:
+    """The Python of a virtual environment that nobody may read, in `place`, with what ours has.
+
+    Ours may lie in a folder of root's, and its interpreter, too.
+    """
+    for folder in (place, *place.parents):
+        if folder != Path("/") and not folder.stat().st_mode & 0o001:
+            folder.chmod(folder.stat().st_mode | 0o011)
+    version = f"python3.{sys.version_info.minor}"
+    candidates = (Path(sys.executable).resolve(), Path("/usr/bin") / version)
+    check = [*AS_NOBODY, "sh", "-c", 'test -x "$1"', "sh"]
+    readable = [path for path in candidates if subprocess.run([*check, path]).returncode == 0]
+    if not readable:
+        missing(f"a {version} that every user may run", f"install Debian's {version}")
+
+    def link(source: str, target: str) -> None:
+        try:
+            os.link(source, target)
+        except OSError:  # another disk
+            shutil.copy(source, target)
+
+    subprocess.run([readable[0], "-m", "venv", "--without-pip", place / "venv"], check=True)
+    packages = place / "venv/lib" / version / "site-packages"
+    shutil.copytree(
+        sysconfig.get_path("purelib"),
+        packages,
+        ignore=shutil.ignore_patterns(
+            "*.pth", "buildmatrix", "mypy*", "*hypothesis*", "__pycache__"
+        ),
+        copy_function=link,
+        dirs_exist_ok=True,
+    )
+    shutil.copytree(ROOT / "src/buildmatrix", packages / "buildmatrix")
+    shutil.copytree(ROOT / "templates", packages / "buildmatrix/templates")
+    uv = shutil.which("uv")
+    assert uv is not None
+    shutil.copy(uv, place / "venv/bin/uv")
+    return place / "venv/bin/python"
 
 
 def docker(*arguments: str) -> str:
@@ -91,10 +136,8 @@ def test_docker_pulls_and_runs_what_was_pushed(
     specification = (good / "buildmatrix.toml").read_text()
     pushing = good / "pushing.toml"
     pushing.write_text(specification.replace("registry.example.com/buildmatrix/{project}", name))
-    run = buildmatrix(
-        good, "-f", "pushing.toml", "build", "--select", "cpu*", "--push", "--format", "json",
-        env=nowhere, timeout=1800,
-    )  # fmt: skip
+    arguments = ("build", "--select", "cpu*", "--push", "--format", "json")
+    run = buildmatrix(good, "-f", "pushing.toml", *arguments, env=nowhere, timeout=1800)
 
     assert run.code == 0, run.err
     (target,) = run.report()["targets"]
@@ -116,43 +159,22 @@ def test_a_user_without_rights_builds_and_runs_the_same_image(
     if shutil.which("bwrap") is None:
         missing("bubblewrap", "install the package")
     place = tmp_path_factory.mktemp("nobody")
-    shutil.copytree(ROOT / "src", place / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "templates", place / "templates")
+    python = environment_of_nobody(place)
     copy_of(["buildmatrix.toml", "images"], place / "project")
-    for folder in (place, *place.parents):
-        if folder.owner() == "root" and folder != Path("/"):
-            folder.chmod(folder.stat().st_mode | 0o011)
-    for path in (place, *place.rglob("*")):
+    for path in (place, *(place / "project").rglob("*"), place / "project"):
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
-    secrets = os.environ.get("BUILDMATRIX_CA", "")
+    own = {
+        "HOME": str(place),
+        "BUILDMATRIX_CACHE": str(place / "cache"),
+        "BUILDMATRIX_NO_VULNERABILITIES": "1",
+        "DOCKER_CONFIG": str(place / "docker"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    arguments = ("build", "--select", "cpu*", "--format", "json")
     done = subprocess.run(
-        [
-            "setpriv",
-            f"--reuid={NOBODY}",
-            f"--regid={NOBODY}",
-            "--clear-groups",
-            "--",
-            sys.executable,
-            "-m",
-            "buildmatrix",
-            "build",
-            "--select",
-            "cpu*",
-            "--format",
-            "json",
-        ],  # fmt: skip
+        [*AS_NOBODY, python, "-m", "buildmatrix", *arguments],
         cwd=place / "project",
-        env={
-            **os.environ,
-            **nowhere,
-            "PYTHONPATH": str(place / "src"),
-            "HOME": str(place),
-            "BUILDMATRIX_CACHE": str(place / "cache"),
-            "BUILDMATRIX_NO_VULNERABILITIES": "1",
-            "BUILDMATRIX_CA": secrets,
-            "DOCKER_CONFIG": str(place / "docker"),
-            "PYTHONDONTWRITEBYTECODE": "1",
-        },  # fmt: skip
+        env={**os.environ, **nowhere, **own},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
