@@ -224,13 +224,16 @@ def test_a_builder_of_docker_is_refused(world: World) -> None:
 
 
 def test_what_only_a_builder_can_do_is_refused_before_anything_is_fetched(tmp_path: Path) -> None:
-    spec = SPEC.replace('runtime = "any"', 'runtime = "any"\nsystem-packages = ["libze1"]')
+    spec = SPEC.replace('runtime = "any"', 'runtime = "any"\ntemplate = "ours.Dockerfile.j2"')
     world = make_world(tmp_path, spec)
+    (world.root / "ours.Dockerfile.j2").write_text(
+        '{% extends "cpu.Dockerfile.j2" %}{% block user %}RUN make it\n{{ super() }}{% endblock %}'
+    )
     job = job_of(world)
     (error,) = engine_of(world).refusals([job]).values()
 
     assert isinstance(error, SpecError)
-    assert "libze1" in error.message and "--engine docker" in error.message
+    assert "RUN make it" in error.message and "--engine docker" in error.message
     assert not (tmp_path / "store/images/layout").exists()
 
 
