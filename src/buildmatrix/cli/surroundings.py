@@ -123,9 +123,10 @@ def engine_with_images(settings: CommandSettings, name: str = AUTO) -> Engine:
 def _own_engine(settings: CommandSettings) -> Engine:
     from buildmatrix.engines.oci.engine import OciEngine
     from buildmatrix.engines.oci.store import ImageStore
+    from buildmatrix.registry.client import Registry
     from buildmatrix.state.folder import images_folder
     from buildmatrix.store.cache import default_folder
 
     cache = user_cache()
     store = ImageStore(default_folder(os.environ) / "images", cache)
-    return OciEngine(images_folder(settings.file), store, cache)
+    return OciEngine(images_folder(settings.file), store, cache, Registry())

@@ -68,7 +68,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Registry
 def engine_of(world: World, state: str = "state", store: str = "store") -> OciEngine:
     cache = Cache(world.root.parent / store / "cache")
     folder = world.root / ".buildmatrix" / state / "images"
-    return OciEngine(folder, world.store(store), cache, lambda: Registry(patience=HASTY))
+    return OciEngine(folder, world.store(store), cache, Registry(patience=HASTY))
 
 
 def job_of(world: World, *tags: str) -> BuildJob:
@@ -241,7 +241,7 @@ def test_what_only_a_builder_can_do_is_refused_before_anything_is_fetched(tmp_pa
 
 
 def test_a_base_is_found_under_any_spelling_of_its_name(world: World) -> None:
-    bases = Bases(Registry, f"oci:{world.base.layout.folder}")
+    bases = Bases(Registry(), f"oci:{world.base.layout.folder}")
     for name in (BASE, f"docker.io/library/{BASE}", f"{BASE}@{world.base.descriptor.digest}"):
         assert bases.take(name, "linux/amd64").descriptor.digest == world.base.descriptor.digest
 
@@ -257,7 +257,7 @@ def test_a_base_that_is_not_there_or_for_another_platform(
     world: World, name: str, platform: str, message: str
 ) -> None:
     with pytest.raises(UndecidedError, match=message):
-        Bases(Registry, f"oci:{world.base.layout.folder}").take(name, platform)
+        Bases(Registry(), f"oci:{world.base.layout.folder}").take(name, platform)
 
 
 def test_a_base_comes_out_of_an_archive(world: World, tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_a_base_comes_out_of_an_archive(world: World, tmp_path: Path) -> None:
 
     path = tmp_path / "base.tar"
     path.write_bytes(b"".join(archive(world.base.layout, world.base.descriptor, [BASE])))
-    base = Bases(Registry, f"tar:{path}").take(BASE, "linux/amd64")
+    base = Bases(Registry(), f"tar:{path}").take(BASE, "linux/amd64")
 
     assert base.descriptor.digest == world.base.descriptor.digest
     with base.blob(base.manifest.layers[0]) as chunks:
@@ -281,7 +281,7 @@ def test_a_damaged_archive_is_undecided(world: World, tmp_path: Path) -> None:
     digest = world.base.manifest.layers[0].digest.partition(":")[2].encode()
     at = data.index(digest) + 512 + 100
     path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
-    base = Bases(Registry, f"tar:{path}").take(BASE, "linux/amd64")
+    base = Bases(Registry(), f"tar:{path}").take(BASE, "linux/amd64")
     with (
         pytest.raises(UndecidedError, match="is damaged"),
         base.blob(base.manifest.layers[0]) as chunks,
@@ -289,7 +289,7 @@ def test_a_damaged_archive_is_undecided(world: World, tmp_path: Path) -> None:
         b"".join(chunks)
     path.write_bytes(data[:2000])
     with pytest.raises(UndecidedError, match="cannot be read"):
-        Bases(Registry, f"tar:{path}").take(BASE, "linux/amd64")
+        Bases(Registry(), f"tar:{path}").take(BASE, "linux/amd64")
 
 
 def test_a_base_comes_from_a_registry(world: World, server: RegistryServer) -> None:

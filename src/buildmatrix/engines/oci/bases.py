@@ -54,7 +54,7 @@ class Bases:
     `tar:FILE`, and images are looked for there by their names.
     """
 
-    def __init__(self, registry: Callable[[], Registry], mirror: str) -> None:
+    def __init__(self, registry: Registry, mirror: str) -> None:
         self._registry = registry
         self._mirror = mirror
         self._lock = threading.Lock()
@@ -77,7 +77,7 @@ class Bases:
             entry, saved = (_in_layout if is_layout else _in_archive)(path, name)
             return _chosen(name, entry, saved, platform, f"{self._mirror}: {name}")
         reference = Reference.parse(self._mirror + name)
-        registry = self._registry()
+        registry = self._registry
         descriptor = registry.resolve(reference)
         pinned = reference.at(descriptor.digest)
 

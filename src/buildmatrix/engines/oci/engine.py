@@ -71,15 +71,15 @@ class OciEngine:
         folder: Path,
         store: ImageStore,
         cache: Cache,
-        registry: Callable[[], Registry] = Registry,
+        registry: Registry,
     ) -> None:
         """Keep images in the layout `folder`, and facts of their layers in `cache`.
 
-        `registry` is opened when it is first needed.
+        `close` closes `store` and `registry` as well.
         """
         self._images = Images(folder)
         self._store = store
-        self._open_registry = registry
+        self._registry = registry
         self._bases: Bases | None = None
         self._cache = cache
         self._lock = threading.Lock()
@@ -205,24 +205,16 @@ class OciEngine:
     def close(self) -> None:
         """See `Engine.close`."""
         self._store.close()
-        with self._lock:
-            if "_registry" in self.__dict__:
-                self._registry.close()
-
-    @cached_property
-    def _registry(self) -> Registry:
-        with self._lock:
-            return self.__dict__.get("_registry") or self._open_registry()
+        self._registry.close()
 
     def _check(self) -> None:
         if self._cancelled.is_set():
             raise Interrupted("interrupted; run again to go on where this stopped")
 
     def _bases_of(self, surroundings: Surroundings) -> Bases:
-        registry = partial(getattr, self, "_registry")
         with self._lock:
             if self._bases is None:
-                self._bases = Bases(registry, surroundings.mirror)
+                self._bases = Bases(self._registry, surroundings.mirror)
             return self._bases
 
     # Publishing

@@ -31,23 +31,23 @@ def push(
     pushed: dict[str, str] = {}
     job = jobs[0] if jobs else None
     try:
-        found: dict[str, Descriptor] = {}
+        scanned: dict[str, Descriptor] = {}
         for job in jobs:
-            found[job.id] = _scanned(images, job)
+            scanned[job.id] = _scanned(images, job)
         mounts = repositories(jobs)
         for job in jobs:
-            image = found[job.id]
+            image = scanned[job.id]
             push_content(registry, images.layout, image, job, mounts, progress, check)
         for job in jobs:
             check()
             if tagged:
                 progress.step(job.id, "push: " + " ".join(job.tags))
-                data = images.layout.document(found[job.id])
+                data = images.layout.document(scanned[job.id])
                 for tag in job.tags:
                     with explained(job, tag):
-                        name, image = Reference.parse(tag), found[job.id]
+                        name, image = Reference.parse(tag), scanned[job.id]
                         registry.push_manifest(name, data, image.media_type)
-            pushed[job.id] = found[job.id].digest
+            pushed[job.id] = scanned[job.id].digest
     except BuildmatrixError as error:
         return Pushed(pushed, job.id if job else None, error)
     return Pushed(pushed)
