@@ -28,6 +28,8 @@ from buildmatrix.trees.forward import GZIP_WINDOW
 STARGZ_DIGEST = "containerd.io/snapshot/stargz/toc.digest"
 ZSTD_DIGEST = "io.github.containers.zstd-chunked.manifest-checksum"
 ZSTD_POSITION = "io.github.containers.zstd-chunked.manifest-position"
+#: What containers/image called them up to 5.22 (skopeo 1.9, of Debian 12).
+_OLDER = "io.containers."
 
 #: Bytes of a table; that of an image of 100,000 files has 50 MB.
 LARGEST_TABLE = 256 << 20
@@ -63,7 +65,8 @@ class _Entry(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Table(msgspec.Struct, frozen=True):
     version: int
-    entries: list[_Entry]
+    #: Go writes null for none.
+    entries: list[_Entry] | None
 
 
 _TABLE = msgspec.json.Decoder(_Table)
@@ -108,7 +111,12 @@ class LayerTable:
 
 def table_digest(annotations: Mapping[str, str]) -> str:
     """The digest of the table that a layer has; empty for none."""
-    return annotations.get(STARGZ_DIGEST) or annotations.get(ZSTD_DIGEST) or ""
+    return annotations.get(STARGZ_DIGEST) or _zstd_annotation(annotations, ZSTD_DIGEST)
+
+
+def _zstd_annotation(annotations: Mapping[str, str], name: str) -> str:
+    older = name.replace("io.github.containers.", _OLDER)
+    return annotations.get(name) or annotations.get(older) or ""
 
 
 def read_table(annotations: Mapping[str, str], size: int, read: ReadRange) -> LayerTable:
@@ -119,7 +127,7 @@ def read_table(annotations: Mapping[str, str], size: int, read: ReadRange) -> La
     else:
         data, end, taken = _zstd(annotations, size, read)
     try:
-        entries = _TABLE.decode(data).entries
+        entries = _TABLE.decode(data).entries or []
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise Unreadable(f"its table of contents cannot be read: {error}") from error
     if len(entries) > MOST_ENTRIES:
@@ -155,14 +163,14 @@ def _stargz(digest: str, size: int, read: ReadRange) -> tuple[bytes, int, int]:
 
 
 def _zstd(annotations: Mapping[str, str], size: int, read: ReadRange) -> tuple[bytes, int, int]:
-    numbers = annotations.get(ZSTD_POSITION, "").split(":")
+    numbers = _zstd_annotation(annotations, ZSTD_POSITION).split(":")
     if len(numbers) != 4 or not all(number.isascii() and number.isdigit() for number in numbers):
         raise Unreadable("its annotations do not say where its table of contents lies")
     start, length, inflated, kind = (int(number[:18]) for number in numbers)
     if start + length > size or max(length, inflated) > LARGEST_TABLE or kind != 1:
         raise Unreadable("its table of contents lies outside of it")
     packed = read(start, length)
-    _check(packed, annotations[ZSTD_DIGEST], "its table of contents")
+    _check(packed, table_digest(annotations), "its table of contents")
     data = _unzstd(packed, inflated)
     if len(data) != inflated:
         raise Unreadable("its table of contents is cut short")
@@ -186,13 +194,12 @@ def _files(entries: Iterable[_Entry], end: int) -> Iterator[TableFile]:
                 raise Unreadable("its table of contents has a part of no file")
         else:
             kind = kinds.get(entry.type, "other")
-            match = _DIGEST.match(entry.digest)
             file = TableFile(
                 kind,
                 entry.name,
                 entry.link_name,
                 entry.size if kind == "file" else 0,
-                bytes.fromhex(match[1]) if match else b"",
+                _sha256(kind, entry),
             )
             files.append(file)
             by_name[entry.name] = file
@@ -211,6 +218,14 @@ def _files(entries: Iterable[_Entry], end: int) -> Iterator[TableFile]:
     for file in files:
         _check_parts(file)
     yield from files
+
+
+def _sha256(kind: str, entry: _Entry) -> bytes:
+    """The digest of a file; none is told of an empty one."""
+    match = _DIGEST.match(entry.digest)
+    if kind == "file" and entry.size == 0:
+        return hashlib.sha256().digest()
+    return bytes.fromhex(match[1]) if match else b""
 
 
 def _check_parts(file: TableFile) -> None:
