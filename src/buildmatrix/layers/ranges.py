@@ -17,9 +17,8 @@ from dataclasses import replace
 import msgspec
 
 from buildmatrix.binaries.head import HeadReader, Malformed
-from buildmatrix.elf.headers import read_headers
-from buildmatrix.elf.layout import PT_DYNAMIC
-from buildmatrix.elf.source import BytesSource, CachedSource
+from buildmatrix.binaries.reader import read_elf
+from buildmatrix.elf.source import BytesSource
 from buildmatrix.inventory.collect import ELF_MAGIC, FileFacts, look, with_contents
 from buildmatrix.inventory.mattering import LEAST, may_hide, may_matter
 from buildmatrix.inventory.own_files import is_read_itself
@@ -41,7 +40,7 @@ _LARGEST_RANGE = 8 << 20
 #: Bytes of a file that is read whole.
 _SMALL = 256 << 10
 #: Bytes of the tables of one large binary that are read.
-_MOST_LENT = 4 << 20
+_MOST_LENT = 12 << 20
 #: Ranges that are held at once.
 _HELD = 4
 #: The part of a layer that is read by a table at most; of a small one, all is read as well.
@@ -140,44 +139,64 @@ class _Reader:
         )
 
     def _elf(self, file: TableFile, head: bytes) -> FileFacts:
-        """What the beginning of a large binary says, and the tables of its end."""
+        """What the tables of a large binary say, and its beginning of device code and names."""
+        parts = _Parts(self._read, file, is_zstd=self._table.is_zstd)
         try:
+            tables = read_elf(parts, file.size, deep=False)
             reader = HeadReader(BytesSource(head), file.size)
-            for start, data in self._tables(file, head):
-                reader.lend(start, data)
             reader.read_to(len(head))
             found = reader.head()
         except Malformed as error:
             return FileFacts(unread=error.reason)
-        return _NOTHING if found is None else FileFacts(elf=found.elf)
-
-    def _tables(self, file: TableFile, head: bytes) -> Iterator[tuple[int, bytes]]:
-        """Parts that hold the dynamic section, and what section headers name."""
-        headers = read_headers(CachedSource(BytesSource(head), file.size))
-        places = (
-            []
-            if headers is None
-            else [
-                (segment.offset, segment.size)
-                for segment in headers.segments
-                if segment.type == PT_DYNAMIC
-            ]
+        except _TooMuch:
+            return FileFacts(closed="bytes")
+        if tables is None or found is None:
+            return _NOTHING
+        elf = replace(
+            found.elf if not tables.dynamic_read else tables,
+            device_code=found.elf.device_code,
+            literals=found.elf.literals,
+            marks=found.elf.marks,
+            read=found.elf.read,
+            unread_data=found.elf.unread_data,
         )
-        places.append((file.size - 1, 1))  # Where linkers put section headers.
-        starts = [part.start for part in file.parts]
-        wanted = set[int]()
-        for offset, length in places:
-            first = bisect_right(starts, max(0, offset)) - 1
-            last = bisect_right(starts, min(file.size - 1, offset + length)) - 1
-            wanted |= set(range(first, last + 1))
-        left = _MOST_LENT
-        for index in sorted(wanted, reverse=True):
-            part = file.parts[index]
-            left -= part.size
-            if part.start < len(head) or left < 0:
-                continue
-            packed = self._read(part.offset, part.end - part.offset) if not part.is_zeros else b""
-            yield part.start, unpacked(part, packed, is_zstd=self._table.is_zstd)
+        return FileFacts(elf=elf)
+
+
+class _TooMuch(Exception):
+    """The tables of a binary lie in more parts than are read of it."""
+
+
+class _Parts:
+    """A file by its parts, each of which is fetched once it is needed."""
+
+    def __init__(self, read: ReadRange, file: TableFile, *, is_zstd: bool) -> None:
+        self._read = read
+        self._file = file
+        self._starts = [part.start for part in file.parts]
+        self._is_zstd = is_zstd
+        self._held: dict[int, bytes] = {}
+        self._left = _MOST_LENT
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `ByteSource.read`. Raises `_TooMuch`."""
+        end = min(offset + length, self._file.size)
+        if not 0 <= offset < end:
+            return b""
+        first = bisect_right(self._starts, offset) - 1
+        last = bisect_right(self._starts, end - 1) - 1
+        data = b"".join(self._part(index) for index in range(first, last + 1))
+        return data[offset - self._starts[first] : end - self._starts[first]]
+
+    def _part(self, index: int) -> bytes:
+        if index not in self._held:
+            part = self._file.parts[index]
+            self._left -= part.size
+            if self._left < 0:
+                raise _TooMuch
+            packed = b"" if part.is_zeros else self._read(part.offset, part.end - part.offset)
+            self._held[index] = unpacked(part, packed, is_zstd=self._is_zstd)
+        return self._held[index]
 
 
 class _Window:
