@@ -17,7 +17,7 @@ from typing import Final, Literal
 Compression = Literal["gzip", "zstd"]
 
 #: Bytes of a block. The window of gzip has 32 KiB, that of level 3 of Zstandard 2 MiB.
-BLOCK: Final = 4 << 20
+BLOCK: Final = 2 << 20
 #: Measured in docs/architecture.md.
 _GZIP_LEVEL: Final = 3
 _ZSTD_LEVEL: Final = 3
