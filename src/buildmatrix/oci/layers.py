@@ -82,6 +82,7 @@ class LayerWriter:
         self._blocks = BlockWriter(kind, pool, blob.write)
         self._hasher = hashlib.sha256()
         self._folders: set[str] = set()
+        self._others: set[str] = set()
         self._last: list[str] = []
 
     @property
@@ -95,14 +96,16 @@ class LayerWriter:
     def add(self, entry: LayerEntry, content: Iterable[bytes] = ()) -> None:
         """Append an entry, which must come behind the last one in `order`.
 
-        Raises ValueError for a path that is out of order, comes twice or leads out of the root, and
-        for content that has not the size of its entry.
+        Raises ValueError for a path that is out of order, comes twice, leads out of the root or
+        lies in what is no folder, and for content that has not the size of its entry.
         """
         parts = order(entry.path)
         if parts <= self._last or not all(parts) or not {".", ".."}.isdisjoint(parts):
             raise ValueError(f"{entry.path!r} cannot be added to a layer behind {self._last}")
         for depth in range(1, len(parts)):
             folder = "/".join(parts[:depth])
+            if folder in self._others:
+                raise ValueError(f"{entry.path!r} lies in {folder!r}, which is no folder")
             if folder not in self._folders:
                 self._begin(LayerEntry(folder, "folder", 0o755))
         self._last = parts
@@ -128,8 +131,7 @@ class LayerWriter:
         info.size = entry.size
         info.linkname = entry.target
         info.mtime = TIME
-        if entry.kind == "folder":
-            self._folders.add(entry.path)
+        (self._folders if entry.kind == "folder" else self._others).add(entry.path)
         self._write(_header(info))
 
     def _write(self, data: bytes) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from buildmatrix.oci.compression import BLOCK, Compression, settings
+from buildmatrix.oci.compression import Compression, settings
 from buildmatrix.oci.layers import Layer, LayerEntry, layer_writer
 from buildmatrix.oci.layout import Layout
 
@@ -34,7 +34,7 @@ def made(folder: Path, kind: Compression = "gzip", workers: int = 2) -> Layer:
         with layer_writer(layout, kind, pool) as writer:
             for entry, data in ENTRIES:
                 writer.add(entry, [data[:1], data[1:]])
-            big = bytes(range(256)) * (2 * BLOCK // 256 + 1)
+            big = bytes(range(256)) * 32769  # several blocks, and a rest
             writer.add(LayerEntry("\uffff", size=len(big)), [big])
         return writer.layer
 
@@ -142,6 +142,17 @@ def test_entries_come_once_and_in_order(tmp_path: Path) -> None:
         ):
             for path in paths:
                 writer.add(LayerEntry(path))
+
+
+@pytest.mark.parametrize("kind", ["file", "symlink"])
+def test_nothing_lies_in_what_is_no_folder(tmp_path: Path, kind: str) -> None:
+    with (
+        ThreadPoolExecutor(1) as pool,
+        pytest.raises(ValueError, match="no folder"),
+        layer_writer(Layout(tmp_path), "gzip", pool) as writer,
+    ):
+        writer.add(LayerEntry("lib", kind, target="usr/lib"))
+        writer.add(LayerEntry("lib/x"))
 
 
 @pytest.mark.parametrize("content", [b"", b"xx"])
