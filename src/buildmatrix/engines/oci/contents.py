@@ -24,7 +24,6 @@ from buildmatrix.engines.oci.model import (
     BaseImage,
     BuiltImage,
     BuiltLayer,
-    Compression,
     LayerKind,
 )
 from buildmatrix.engines.oci.recipe import (
@@ -47,6 +46,7 @@ from buildmatrix.engines.oci.users import Accounts
 from buildmatrix.errors import Problem, SpecError, UndecidedError
 from buildmatrix.locks.choose import refusal
 from buildmatrix.locks.model import Lock
+from buildmatrix.oci.compression import Compression
 from buildmatrix.oci.documents import (
     CONFIGURATION,
     DOCKER_LAYER,

@@ -33,14 +33,13 @@ from buildmatrix.trees.base import Unreadable
 
 #: What has to be on this machine.
 PROGRAMS: Final = ("apt-get", "apt-config", "dpkg-deb")
-#: A package that this is not reached by after so many seconds is given up.
+#: Seconds that apt may take for one command.
 _PATIENCE: Final = 600.0
 #: Bytes of all files of one package; the largest of Debian unpack to 2 GB.
 _LARGEST: Final = 8 << 30
 _LARGEST_CONTROL: Final = 64 << 20
 _ARCHITECTURES: Final = {"linux/amd64": "amd64", "linux/arm64": "arm64"}
 _INSTALLS = re.compile(r"Inst (\S+) (\[[^\]]*\] )?\((\S+) ")
-_FETCHES = re.compile(r"'[^']*' (\S+\.deb) \d+ ", re.M)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?!$)")
 #: Lines of maintainer scripts that do nothing.
 _IDLE = re.compile(r"\s*(#.*|set -[eu]+|exit 0|true|:)?\s*")

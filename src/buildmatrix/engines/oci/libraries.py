@@ -17,11 +17,11 @@ from buildmatrix.engines.disk import writing
 from buildmatrix.engines.oci.base_files import BaseFiles, BasePython
 from buildmatrix.engines.oci.environment import new_environment
 from buildmatrix.engines.oci.installation import ENVIRONMENT, InstalledFile, InstalledWheel
-from buildmatrix.engines.oci.model import Compression
 from buildmatrix.engines.oci.store import ImageStore, made_by
 from buildmatrix.errors import UndecidedError
 from buildmatrix.locks.choose import choose
 from buildmatrix.locks.model import Lock, Package, Wheel
+from buildmatrix.oci.compression import Compression
 from buildmatrix.oci.layers import Layer, LayerEntry, layer_writer, order
 from buildmatrix.progress import Progress
 from buildmatrix.spec.model import Target
@@ -77,6 +77,8 @@ class Libraries:
         self._progress = progress
         self._compression = compression
         self._made_by = made_by(compression)
+        #: Wheels that are here, of those that are needed.
+        self._fetched = self._total = 0
 
     def layers(self, base: BaseFiles, python: BasePython) -> list[LibraryLayer]:
         """Those of the heavy distributions in the order of their names, and the rest.
@@ -96,8 +98,7 @@ class Libraries:
         wanted = [item for item in heavy if found[item.origin] is None]
         if rest is None:
             wanted += light
-        self._fetched = 0
-        self._total = len(wanted)
+        self._fetched, self._total = 0, len(wanted)
 
         def work(item: ChosenWheel) -> Layer | None:
             path = self._fetch(item)

@@ -9,8 +9,6 @@ from typing import Literal, Protocol
 
 from buildmatrix.oci.documents import Descriptor, ImageConfiguration, Manifest
 
-Compression = Literal["gzip", "zstd"]
-
 #: What a layer holds: `base` those of the base image, `system` Debian packages, `account` the user,
 #: `distribution` the files of one wheel, `environment` the rest of `/opt/venv`, `copy` the
 #: application, `folder` a working folder that nothing else made.
