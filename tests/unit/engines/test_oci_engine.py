@@ -304,6 +304,26 @@ def test_a_base_comes_from_a_registry(world: World, server: RegistryServer) -> N
     engine.close()
 
 
+def test_a_registry_that_goes_away_ends_the_build_and_the_next_one_goes_on(
+    world: World, server: RegistryServer
+) -> None:
+    layout, image = world.base.layout, world.base.descriptor
+    for blob in (world.base.manifest.config, *world.base.manifest.layers):
+        server.put("library/python", layout.path(blob.digest).read_bytes())
+    server.tag("library/python", "3.11-slim-bookworm", layout.document(image))
+    layer = server.path_of("library/python", world.base.manifest.layers[0].digest)
+    server.misbehave(f"GET {layer}", answering(503), times=HASTY.tries)
+    mirror = Surroundings(mirror=f"{server.host}/library/")
+    engine = engine_of(world)
+
+    with pytest.raises(UndecidedError, match="503"):
+        engine.build(job_of(world), mirror, Silent())
+    assert check_whole(Layout(world.root / ".buildmatrix/state/images")) == []
+    assert "503" in job_of(world).log.read_text()
+    assert engine.build(job_of(world), mirror, Silent()).digest
+    engine.close()
+
+
 # Publishing
 
 
