@@ -12,6 +12,8 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,14 +31,19 @@ NOBODY = 65534
 AS_NOBODY = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"]
 
 
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that every user gets to: each session of pytest closes its own folders to others."""
+    with tempfile.TemporaryDirectory(prefix="buildmatrix-nobody.") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
 def environment_of_nobody(place: Path) -> Path:
     """The Python of a virtual environment that nobody may read, in `place`, with what ours has.
 
     Ours may lie in a folder of root's, and its interpreter, too.
     """
-    for folder in (place, *place.parents):
-        if folder != Path("/") and not folder.stat().st_mode & 0o001:
-            folder.chmod(folder.stat().st_mode | 0o011)
     version = f"python3.{sys.version_info.minor}"
     candidates = (Path(sys.executable).resolve(), Path("/usr/bin") / version)
     check = [*AS_NOBODY, "sh", "-c", 'test -x "$1"', "sh"]
@@ -152,15 +159,16 @@ def test_docker_pulls_and_runs_what_was_pushed(
 
 
 def test_a_user_without_rights_builds_and_runs_the_same_image(
-    good: Path, nowhere: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+    good: Path, nowhere: dict[str, str], place: Path
 ) -> None:
     if os.geteuid() != 0:
         pytest.skip("this user has no more rights than another one")
     if shutil.which("bwrap") is None:
         missing("bubblewrap", "install the package")
-    place = tmp_path_factory.mktemp("nobody")
     python = environment_of_nobody(place)
     copy_of(["buildmatrix.toml", "images"], place / "project")
+    # Which index a lock names follows from pip's settings, which each user has of its own.
+    shutil.copytree(good / "locks", place / "project/locks")
     for path in (place, *(place / "project").rglob("*"), place / "project"):
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
     own = {
