@@ -24,6 +24,7 @@ from typing import Protocol
 
 from buildmatrix.binaries.head_facts import ReadingPlan, plan_of
 from buildmatrix.binaries.model import Elf
+from buildmatrix.binaries.passing import PassingSearch
 from buildmatrix.binaries.reader import named_sections
 from buildmatrix.elf import layout as abi
 from buildmatrix.elf.dynamic import Dynamic
@@ -38,7 +39,7 @@ from buildmatrix.elf.headers import (
 )
 from buildmatrix.elf.layout import Layout
 from buildmatrix.elf.model import Section
-from buildmatrix.elf.regions import device_regions, host_regions
+from buildmatrix.elf.regions import Region, device_regions, host_regions
 from buildmatrix.elf.source import BytesSource, CachedSource
 
 #: A code from here on is no byte, but one that is not known: the same code is the same byte.
@@ -66,6 +67,10 @@ _USUAL = """
     .hipFatBinSegment .llvm.offloading
 """
 _NAMES = tuple(f"{name}\0".encode() for name in _USUAL.split())
+#: Sections for device code that no other usual section is like, in the length of its name and in
+#: its flags, and the kinds of code in them.
+_LONE = {".nv_fatbin": ("sass", "ptx", "lto-ir"), ".hip_fatbin": ("amdgcn",)}
+_LONE_BY_LENGTH = {len(name): name for name in _LONE}
 #: Bytes of a segment that are all known, or passed over.
 _RUN = 1 << 10
 
@@ -91,6 +96,9 @@ class Sections:
     named: tuple[Section, ...]
     #: Where data of the host and device code begin and end, in file order.
     data: tuple[tuple[int, int], ...]
+    #: Where names are out of reach: sections that can be for device code by the lengths of their
+    #: names, their types and flags. That proves nothing by itself.
+    likely: tuple[Section, ...] = ()
     #: Offset and bytes of what the loader links by: the dynamic section, and what patchelf moved.
     linking: tuple[tuple[int, bytes], ...] = ()
     #: Byte up to which the file has to be read for its dynamic section.
@@ -142,10 +150,22 @@ def read_end(page: bytes, end: BinaryEnd, size: int) -> Sections | None:
     return Sections(
         named_sections(headers),
         tuple(_data(headers, size)),
+        () if names else tuple(_likely(rows)),
         linking,
         max((segment.offset + segment.size for segment in dynamic), default=0),
         is_cut=sum(len(data) for _, data in linking) < sum(segment.size for segment in moved),
     )
+
+
+def _likely(rows: Sequence[_SectionRow]) -> Iterator[Section]:
+    """Sections that may be those of `_LONE`, judged by everything but their names."""
+    starts = sorted({row.name_at for row in rows})
+    lengths = {start: stop - start - 1 for start, stop in pairwise(starts)}
+    for row in rows:
+        if (row.type, row.flags) == (abi.SHT_PROGBITS, abi.SHF_ALLOC):
+            name = _LONE_BY_LENGTH.get(lengths.get(row.name_at, 0))
+            if name is not None:
+                yield Section(name, row.offset, row.size)
 
 
 def _linking(plan: ReadingPlan, end: BinaryEnd, size: int) -> Iterator[tuple[int, bytes]]:
@@ -169,6 +189,24 @@ def _linking(plan: ReadingPlan, end: BinaryEnd, size: int) -> Iterator[tuple[int
                 begin = at
         if run:
             yield begin, bytes(run)
+
+
+def shows(copies: Sequence[bytes], section: str) -> bool:
+    """Whether device code of the kind that `section` is made for begins in a part of a file.
+
+    `copies` are the bytes of the part, different where they are unknown: what counts is in all.
+    """
+    kinds = _LONE[section]
+    places: list[set[tuple[int, str | None]]] = []
+    for copy in copies:
+        search = PassingSearch([Region(0, len(copy), None, executable=False)])
+        search.feed(copy)
+        search.finish()
+        device_codes = search.results.device_code
+        places.append(
+            {(code.offset, code.arch) for code in device_codes if code.arch and code.kind in kinds}
+        )
+    return bool(set.intersection(*places))
 
 
 _Field = Sequence[int]

@@ -33,6 +33,12 @@ FIRST_PART = 4
 ENDS = (64 << 10, 256 << 10)
 #: Binaries of one wheel whose ends are read; those with most data first.
 MOST_ENDS = 16
+#: Compressed bytes of a member that are read somewhere in its middle, to see whether device code
+#: lies there, and how many such places are tried. One program for several architectures takes
+#: some 500 KB.
+MIDDLE = 512 << 10
+MIDDLES = 8
+
 #: Bytes of the large containers of one wheel that are read whole beyond its share: the jar of ray,
 #: whose list of files alone does not settle it, has 32 MB.
 CONTAINERS_WHOLE = 48 << 20

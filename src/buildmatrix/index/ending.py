@@ -15,7 +15,8 @@ from __future__ import annotations
 import re
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from buildmatrix.binaries.ending import UNKNOWN
 
@@ -23,6 +24,8 @@ from buildmatrix.binaries.ending import UNKNOWN
 #: their names.
 MOST = 8 << 20
 HELD = 4 << 20
+#: Inflated bytes of a middle: fewer prove no beginning of a block.
+LEAST_MIDDLE = 32 << 10
 #: Places that are tried in one member (a tenth of a second in real ones), and those of them that
 #: are followed beyond their first symbols.
 MOST_TRIED = 50_000
@@ -87,6 +90,18 @@ def inflate_end(data: bytes, most: int = MOST, held: int = HELD) -> Ending | Non
     None where no block begins in it, as far as can be told, and where it inflates to more than
     `most` bytes. The last `held` bytes of it at most.
     """
+    return _inflate(data, partial(_to_end, most=most, last=held))
+
+
+def inflate_middle(data: bytes) -> Ending | None:
+    """What `data`, some bytes of a deflated member, inflates to from some block on.
+
+    None where no block begins in it, as far as can be told. The first `HELD` bytes of it at most.
+    """
+    return _inflate(data, _from_middle)
+
+
+def _inflate(data: bytes, follow: Callable[[memoryview, bytes], bytes | None]) -> Ending | None:
     with _one_at_a_time:
         followed = 0
         for shifted in _places(data):
@@ -97,8 +112,7 @@ def inflate_end(data: bytes, most: int = MOST, held: int = HELD) -> Ending | Non
             followed += 1
             if followed > MOST_FOLLOWED:
                 break
-            ends = (_to_end(shifted, before, most, held) for before in _BEFORE)
-            copies = [copy for copy in ends if copy is not None]
+            copies = [copy for before in _BEFORE if (copy := follow(shifted, before)) is not None]
             if len(copies) == len(_BEFORE):
                 return Ending(*copies)
         return None
@@ -123,6 +137,16 @@ def _places(data: bytes) -> Iterator[memoryview]:
                 if tried > MOST_TRIED:
                     return
                 yield memoryview(shifted[shift])[at:]
+
+
+def _from_middle(data: memoryview, before: bytes) -> bytes | None:
+    """The first bytes that `data` inflates to, where the member goes on behind it."""
+    stream = zlib.decompressobj(-zlib.MAX_WBITS, before)
+    try:
+        held = stream.decompress(data, HELD)
+    except zlib.error:
+        return None
+    return None if stream.eof or len(held) < LEAST_MIDDLE else held
 
 
 def _stored(data: bytes, start: int) -> Iterator[int]:

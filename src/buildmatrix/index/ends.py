@@ -1,12 +1,14 @@
-"""What lies behind the beginnings of binaries: their ends, and where it is needed, all of them."""
+"""What lies behind the beginnings of binaries: ends, middles, and where it is needed, all of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
-from buildmatrix.binaries.ending import Sections, read_end, with_sections
+from buildmatrix.binaries.ending import Sections, read_end, shows, with_sections
 from buildmatrix.binaries.head import HeadReader, Malformed
+from buildmatrix.elf.model import Section
 from buildmatrix.elf.regions import DEVICE_SECTIONS
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.index.amounts import (
@@ -14,10 +16,12 @@ from buildmatrix.index.amounts import (
     ENDS,
     FIRST_PART,
     HEAD,
+    MIDDLE,
+    MIDDLES,
     MOST_ENDS,
     NEARLY_SMALL,
 )
-from buildmatrix.index.ending import Ending, inflate_end
+from buildmatrix.index.ending import Ending, inflate_end, inflate_middle
 from buildmatrix.index.forward import Forward
 from buildmatrix.index.heads import is_small
 from buildmatrix.index.model import Member
@@ -36,6 +40,9 @@ SOME_DATA = 1 << 20
 #: Device code that decides a verdict however it is packed; where no table of sections says how much
 #: there is, a look goes on until so much has shown.
 MUCH_DEVICE_CODE = 16 << 20
+#: Places in the middle of a binary that have to show device code, where names do not say that a
+#: section is made for it.
+ENOUGH_SHOWN = 2
 
 
 def ends(parts: WheelParts) -> None:
@@ -65,6 +72,10 @@ def ends(parts: WheelParts) -> None:
         end = parts.ends.get(path)
         if end is not None and end.linking:
             _link(parts, path, end)
+    for path, end in tuple(parts.ends.items()):
+        likely = max(end.likely, key=lambda section: section.size, default=None)
+        if likely is not None and likely.size > MUCH_DEVICE_CODE:
+            _confirm(parts, path, likely)
 
 
 def _unlinked(parts: WheelParts) -> list[str]:
@@ -156,6 +167,29 @@ def _link(parts: WheelParts, path: str, end: Sections) -> None:
             _stream(parts, member, cost, end.dynamic_end)
     except (Unreadable, Malformed) as error:
         parts.facts[path] = FileFacts(unread=str(error))
+
+
+def _confirm(parts: WheelParts, path: str, likely: Section) -> None:
+    """See whether a section whose name is out of reach holds device code, as all else says.
+
+    Where device code shows at two places of the binary, there is a run of it, and no other
+    section is like those that are made for such runs.
+    """
+    entry, start = parts.tree.place(path)
+    step = entry.compressed // (MIDDLES + 1)
+    shown = 0
+    # What takes most of a file covers its middle.
+    for number in sorted(range(1, MIDDLES + 1), key=lambda at: abs(2 * at - MIDDLES - 1)):
+        if entry.method != DEFLATED or step <= MIDDLE or not parts.affords(MIDDLE):
+            return
+        middle = inflate_middle(parts.source.read(start + number * step, MIDDLE))
+        shown += middle is not None and shows(middle.copies, likely.name)
+        if shown == ENOUGH_SHOWN:
+            break
+    elf = parts.facts[path].elf
+    if shown == ENOUGH_SHOWN and elf is not None:
+        end = parts.ends[path] = replace(parts.ends[path], named=(likely,))
+        parts.facts[path] = FileFacts(elf=with_sections(elf, end))
 
 
 def links(parts: WheelParts) -> None:
