@@ -139,7 +139,7 @@ def test_a_file_that_is_new_is_new_as_a_whole(index: PackageIndex, root: Path) -
     write(root, base__in="xgboost==3.4.1\n")
     report = diff(root, "base.in")
     assert set(changes(report)) == {"numpy", "nvidia-nccl-cu13", "xgboost"}
-    assert any("base.in is not there at HEAD" in note for note in difference(report).notes)
+    assert any("base.in does not exist at HEAD" in note for note in difference(report).notes)
     assert exit_code(report) == 1
 
 
@@ -236,7 +236,7 @@ def test_what_could_not_be_resolved_then_counts_as_new_and_that_is_said(
     write(root, base__in="xgboost==3.4.1\n")
     report = diff(root, "base.in")
     assert ("BM101", "nvidia-nccl-cu13") in rules(report)
-    assert any("could not be looked at" in note for note in difference(report).notes)
+    assert any("could not be audited as it was at" in note for note in difference(report).notes)
 
 
 def test_what_cannot_be_resolved_now_is_undecided(index: PackageIndex, root: Path) -> None:
@@ -307,7 +307,7 @@ def test_outside_of_a_repository_there_is_nothing_to_compare_with(
     write(tmp_path, base__in="numpy\n")
     code, _, err = run(tmp_path, capsys, monkeypatch, "base.in", "--diff", "main")
     assert code == 2
-    assert "is in no git repository" in err
+    assert "is not in a git repository" in err
 
 
 # How it is told
