@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,15 +22,15 @@ def write_atomically(path: Path, data: bytes, *, is_private: bool = False) -> No
 @contextmanager
 def atomically(path: Path, *, is_private: bool = False) -> Iterator[BinaryIO]:
     """A file that becomes `path` at the end of the `with`, or nothing. See `write_atomically`."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    # Not by `mkstemp`: only the system applies the umask without anybody asking for it, which
+    # takes setting it, for all threads.
+    unfinished = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = os.open(unfinished, flags, 0o600 if is_private else 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            if not is_private:  # as mkstemp makes it
-                mask = os.umask(0)
-                os.umask(mask)
-                os.fchmod(descriptor, 0o666 & ~mask)
             yield file
-        os.replace(name, path)  # noqa: PTH105 (mkstemp names files by string)
+        unfinished.replace(path)
     except BaseException:
-        os.unlink(name)  # noqa: PTH108
+        unfinished.unlink(missing_ok=True)
         raise
