@@ -192,6 +192,24 @@ def test_folders_of_a_wheel_stay_inside(tmp_path: Path, folder: str) -> None:
         ours(make_wheel(tmp_path, "bad", {"a": b""}, folders=[folder]))
 
 
+def test_a_folder_in_the_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UndecidedError, match="as a file and as a folder"):
+        ours(make_wheel(tmp_path, "bad", {"a": b""}, folders=["a"]))
+
+
+def test_folders_below_a_link_of_the_environment_go_where_it_leads(tmp_path: Path) -> None:
+    folders = ["bad-1.0.data/data/lib64", "bad-1.0.data/data/lib64/empty"]
+    contents = ours(make_wheel(tmp_path, "bad", {"a": b""}, folders=folders))
+    assert not [path for path in contents if "lib64" in path]
+    assert [path for path in contents if path.endswith("lib/empty")]
+
+
+def test_names_of_a_small_wheel_do_not_become_gigabytes_of_folders(tmp_path: Path) -> None:
+    members = {f"{number}/" + "a/" * 1900 + "x": b"" for number in range(40)}
+    with pytest.raises(UndecidedError, match="too many folders"):
+        ours(make_wheel(tmp_path, "bad", members))
+
+
 def test_a_wheel_of_another_distribution_is_refused(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path, "bad", {"a": b""})
     for name, version in (("other", "1.0"), ("bad", "1.1"), ("bad", "no version")):

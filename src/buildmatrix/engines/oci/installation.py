@@ -36,6 +36,9 @@ _LARGEST: Final = 64 << 20
 #: What Linux takes for the name of a file, and for a path.
 _LONGEST_NAME: Final = 255
 _LONGEST_PATH: Final = 4000
+#: Bytes of the paths of all its folders; those of tensorflow have 0.5 MB. Each one becomes an entry
+#: of a layer, and a directory of 16 MB could name 8 million.
+_MOST_FOLDERS: Final = 16 << 20
 _EXECUTABLE: Final = 0o111
 _SHEBANG = re.compile(rb"#!python[^\n]*\n?")
 #: As uv reads it: the extras count for nothing.
@@ -181,7 +184,10 @@ class InstalledWheel:
             path, is_script = self._place(name)
             if is_script:
                 raise UndecidedError(f"its folder {name[:200]!r} stands among scripts")
-            self._files.setdefault(path, InstalledFile(LayerEntry(path, "folder", 0o755)))
+            path = _linked(f"{path}/")[:-1]
+            if self._is_file(path):
+                raise UndecidedError(f"it holds {name[:200]!r} as a file and as a folder")
+            self._files[path] = InstalledFile(LayerEntry(path, "folder", 0o755))
 
     def _add_launchers(self) -> None:
         name = f"{self._metadata}/entry_points.txt"
@@ -216,15 +222,23 @@ class InstalledWheel:
         self._keep(f"{folder}/RECORD", mode, len(data), lambda: (data,))
 
     def _check_paths(self) -> None:
+        folders: set[str] = set()
+        room = _MOST_FOLDERS
         for path, file in self._files.items():
             parts = path.split("/")
             if max(len(part.encode()) for part in parts) > _LONGEST_NAME or (
                 len(path.encode()) > _LONGEST_PATH
             ):
                 raise UndecidedError(f"the path {path[:100]!r}... is longer than Linux takes")
-            above = ("/".join(parts[:depth]) for depth in range(1, len(parts)))
-            if any(self._is_file(folder) for folder in above):
-                raise UndecidedError(f"{path[:200]!r} lies in a file")
+            above = posixpath.dirname(path)
+            while above and above not in folders:
+                if self._is_file(above):
+                    raise UndecidedError(f"{path[:200]!r} lies in a file")
+                folders.add(above)
+                room -= len(above)
+                if room < 0:
+                    raise UndecidedError("it has too many folders for a wheel")
+                above = posixpath.dirname(above)
             mine = path.removeprefix(f"{ENVIRONMENT}/")
             if file.entry.kind == "file" and _RESERVED.fullmatch(mine):
                 raise UndecidedError(f"it would replace {mine} of the environment")
@@ -243,10 +257,7 @@ class InstalledWheel:
     def _keep(
         self, path: str, mode: int, size: int, content: Callable[[], Iterable[bytes]]
     ) -> None:
-        # `lib64` is a link, and a folder in its place would replace it.
-        link = f"{ENVIRONMENT}/lib64/"
-        if path.startswith(link):
-            path = f"{ENVIRONMENT}/lib/{path.removeprefix(link)}"
+        path = _linked(path)
         self._files[path] = InstalledFile(LayerEntry(path, "file", mode, size), content)
 
     def _note(self, path: str, digest: str, size: str) -> None:
@@ -277,6 +288,12 @@ class InstalledWheel:
         if self._members[name].size > _LARGEST:
             raise UndecidedError(f"its member {name[:200]!r} is larger than {_LARGEST >> 20} MiB")
         return b"".join(self._stream(name))
+
+
+def _linked(path: str) -> str:
+    """`lib64` of an environment is a link, and a folder in its place would replace it."""
+    link = f"{ENVIRONMENT}/lib64/"
+    return f"{ENVIRONMENT}/lib/{path.removeprefix(link)}" if path.startswith(link) else path
 
 
 def _entry_points(data: bytes) -> Iterator[tuple[str, str]]:
