@@ -181,6 +181,9 @@ def test_a_base_without_dpkg_has_no_packages(
         ("deb file:/etc x main", "no web address"),
         ("deb [trusted=yes] http://h/ x main", "without a signature"),
         ("Types: deb\nURIs: ssh://root@h/", "no web address"),
+        ("Types: deb\nURIs: http://h/\nTrusted: yes", "without a signature"),
+        ("deb [trusted=1] http://h/ x main", "without a signature"),
+        ("deb [allow-weak=true] http://h/ x main", "without a signature"),
         ("deb cdrom:[x]/ x main", "no web address"),
         ("deb copy:/x x main", "no web address"),
         ("deb mirror+file:/x x main", "no web address"),
@@ -198,6 +201,48 @@ def test_keys_are_those_of_the_base(tmp_path: Path) -> None:
     text = "deb [signed-by=/usr/share/keyrings/x.gpg] http://h/debian s main\n"
     checked = debian._checked_sources("etc/apt/sources.list", text.encode(), tmp_path)
     assert f"signed-by={tmp_path}/usr/share/keyrings/x.gpg]" in checked
+
+
+def test_settings_of_dpkg_count_in_its_order(tmp_path: Path) -> None:
+    base = make_base(
+        tmp_path / "base",
+        [
+            file("etc/dpkg/dpkg.cfg", "path-include=/a\n"),
+            file("etc/dpkg/dpkg.cfg.d/docker", "path-exclude /a\n"),
+            file("etc/dpkg/dpkg.cfg.d/docker.dpkg-old", "path-exclude=/b\n"),
+        ],
+    )
+    store = notes_store(Cache(None))
+    files = BaseFiles([read_layer(base.layout, layer, store) for layer in base.manifest.layers])
+    assert list(debian._filters(files)) == [("/a", True), ("/a", False)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("diversions", "/usr/bin/tool\n/usr/bin/tool.real\nother\n"),
+        ("statoverride", "root video 4755 /usr/bin/tool\n"),
+    ],
+)
+def test_what_the_administrator_of_a_base_changed_is_not_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str
+) -> None:
+    deb = make_deb(tmp_path, "tool", {"usr/bin/tool": "x"})
+    base = [*DPKG, file(f"var/lib/dpkg/{name}", text)]
+    with pytest.raises(UndecidedError, match="dpkg-divert"):
+        unpacked(tmp_path, monkeypatch, [deb], base=base)
+
+
+@pytest.mark.parametrize("path", ["usr/share/x", "usr/share/x/below"])
+def test_two_packages_with_one_path_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    debs = [
+        make_deb(tmp_path, "tool", {"usr/share/x": "1"}),
+        make_deb(tmp_path, "zool", {path: "2"}),
+    ]
+    with pytest.raises(UndecidedError, match=r"another package bring|of one package"):
+        unpacked(tmp_path, monkeypatch, debs)
 
 
 def test_a_machine_without_apt_says_so_before_anything(

@@ -41,6 +41,12 @@ _LARGEST_CONTROL: Final = 64 << 20
 _ARCHITECTURES: Final = {"linux/amd64": "amd64", "linux/arm64": "arm64"}
 _INSTALLS = re.compile(r"Inst (\S+) (\[[^\]]*\] )?\((\S+) ")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?!$)")
+#: Options of sources.list(5), in both of its forms, with the words that apt takes for yes.
+_UNSIGNED = re.compile(
+    r"\b(trusted|allow-insecure|allow-weak|allow-downgrade-to-insecure)\s*[=:]\s*"
+    r"(yes|true|with|on|enable|[1-9])",
+    re.I,
+)
 #: Lines of maintainer scripts that do nothing.
 _IDLE = re.compile(r"\s*(#.*|set -[eu]+|exit 0|true|:)?\s*")
 _SCRIPTS: Final = ("preinst", "postinst", "config")
@@ -87,6 +93,7 @@ class DebianPackages:
         self._architecture = _ARCHITECTURES[platform]
         self._held = held
         self._excluded = list(_filters(base))
+        self._changed = set(_changed(base))
 
     def files(self, names: Sequence[str]) -> dict[str, InstalledFile]:
         """Path → what a layer holds, for the packages `names` and all that they need."""
@@ -101,7 +108,17 @@ class DebianPackages:
         files: dict[str, InstalledFile] = {}
         for package in packages:
             _check_scripts(package)
-            files |= self._unpacked(package)
+            for path, file in self._unpacked(package).items():
+                if path in files and "folder" not in (file.entry.kind, files[path].entry.kind):
+                    raise UndecidedError(f"{package.name} and another package bring /{path}")
+                if files.setdefault(path, file).entry.kind != file.entry.kind:
+                    raise UndecidedError(f"/{path} is a folder of one package, and no other's")
+        for path in files:
+            above = path.rpartition("/")[0]
+            while above:
+                if above in files and files[above].entry.kind != "folder":
+                    raise UndecidedError(f"/{path} lies in what is no folder of a package")
+                above = above.rpartition("/")[0]
         if packages:
             files |= self._database(status, packages, names)
         return files
@@ -225,6 +242,11 @@ class DebianPackages:
                     raise UndecidedError(f"{package.name} holds {member.name[:200]!r}")
                 if not path or self._is_excluded(path, member.kind):
                     continue
+                if f"/{path}" in self._changed:
+                    raise UndecidedError(
+                        f"{package.name}: the base image says that /{path} goes to another place, "
+                        "or has another owner or mode (dpkg-divert, dpkg-statoverride)"
+                    )
                 if path.startswith("etc/ld.so.conf"):
                     raise UndecidedError(f"{package.name} changes where the loader looks")
                 attributes = member.attributes
@@ -378,7 +400,7 @@ def _checked_sources(path: str, data: bytes, folder: Path) -> str:
         scheme = _SCHEME.match(word)
         if scheme and scheme[1] not in ("http", "https"):
             raise UndecidedError(f"/{path} of the base names {word[:100]!r}, and no web address")
-    if "[" in text and re.search(r"trusted\s*=\s*yes|allow-insecure\s*=\s*yes", text, re.I):
+    if _UNSIGNED.search("\n".join(lines)):
         raise UndecidedError(f"/{path} of the base trusts an archive without a signature")
     keys = r"(?<=[=\s,])/(?=(?:usr/share|etc/apt)/(?:keyrings|trusted\.gpg\.d)/)"
     return re.sub(keys, f"{folder}/", "\n".join(lines) + "\n")
@@ -386,12 +408,31 @@ def _checked_sources(path: str, data: bytes, folder: Path) -> str:
 
 def _filters(base: BaseFiles) -> Iterator[tuple[str, bool]]:
     """`path-exclude` and `path-include` of dpkg: a pattern, and whether it excludes."""
-    names = [path for path in base.entries if path.startswith("etc/dpkg/dpkg.cfg.d/")]
-    for path in ["etc/dpkg/dpkg.cfg", *sorted(names)]:
+    folder = re.compile(r"etc/dpkg/dpkg\.cfg\.d/[A-Za-z0-9_-]+")
+    names = [path for path in base.entries if folder.fullmatch(path)]
+    # As dpkg's lib/dpkg/options.c: other names are no settings, and its own file comes last.
+    for path in [*sorted(names), "etc/dpkg/dpkg.cfg"]:
         for line in (base.read(path) or b"").decode("utf-8", "replace").splitlines():
             match = re.fullmatch(r"\s*path-(exclude|include)[\s=]+(\S+)\s*", line)
             if match:
                 yield match[2], match[1] == "exclude"
+
+
+def _changed(base: BaseFiles) -> Iterator[str]:
+    """Paths that dpkg would not unpack as a package has them: diverted, or with a mode of its own.
+
+    Format: lib/dpkg/db-fsys-divert.c (three lines for each) and db-fsys-override.c.
+    """
+
+    def lines(name: str) -> list[str]:
+        data = base.read(f"var/lib/dpkg/{name}") or b""
+        return data.decode("utf-8", "surrogateescape").splitlines()
+
+    for number, line in enumerate(lines("diversions")):
+        if number % 3 < 2:  # the path, and where it goes; the third line is a package
+            yield line
+    for line in lines("statoverride"):
+        yield line.split(" ", 3)[-1]
 
 
 def _content(data: Slice) -> Callable[[], Iterable[bytes]]:
