@@ -132,6 +132,16 @@ def test_devices_and_paths_that_lead_out_are_no_files(tmp_path: Path) -> None:
     assert files.read("etc/passwd") == bytes(3)
 
 
+@pytest.mark.parametrize("size", [10, (16 << 20) + 1])
+def test_bytes_that_were_not_kept_are_not_taken_for_none(tmp_path: Path, size: int) -> None:
+    place = "etc/passwd" if size > 10 else "srv/passwd"
+    files = base_files(
+        tmp_path, [file(place, bytes(size)), *([link("etc/passwd", "/srv/passwd")] * (size == 10))]
+    )
+    with pytest.raises(UndecidedError, match="/etc/passwd of the base image: it is too large"):
+        files.read("etc/passwd")
+
+
 def test_what_a_layer_says_is_read_once(tmp_path: Path) -> None:
     base = make_base(tmp_path / "base")
     store = notes_store(Cache(tmp_path / "cache"))

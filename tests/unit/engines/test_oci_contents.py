@@ -213,6 +213,28 @@ def test_folders_of_the_base_keep_owner_and_mode(tmp_path: Path) -> None:
     assert found["srv"][0] == "link 777 0:0 /var/srv"
 
 
+def test_links_of_the_base_stay_where_accounts_are_written(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    moved = [
+        replace(item, entry=replace(item.entry, path=item.entry.path.replace("etc/", "conf/", 1)))
+        for item in SYSTEM
+        if item.entry.path != "home"
+    ]
+    world.base = make_base(
+        tmp_path / "other",
+        [*moved, link("etc", "conf"), link("home", "var/home"), folder("var/home")],
+    )
+    with pytest.raises(BuildmatrixError, match=r"/conf/passwd|/etc/passwd"):
+        build(world)  # its bytes were not kept under that name
+    kept = [item for item in SYSTEM if item.entry.path != "home"]
+    world.base = make_base(
+        tmp_path / "third", [*kept, link("home", "var/home"), folder("var/home")]
+    )
+    found = contents(world, build(world))
+    assert found["home"][0] == "link 777 0:0 var/home"
+    assert found["var/home/app"][0].startswith("folder 750 10001:10001")
+
+
 @pytest.mark.parametrize(
     ("layers", "run", "why"),
     [

@@ -272,13 +272,20 @@ class BaseFiles:
         return None if place is None else self.entries.get(place)
 
     def read(self, path: str) -> bytes | None:
-        """The bytes of a file that is kept; None where it is not there."""
+        """The bytes of a file that is kept; None where it is not there.
+
+        Raises UndecidedError for a file whose bytes were not kept: it is too large, or has its
+        bytes under another name.
+        """
         place = self.resolved(path)
         entry = None if place is None else self.entries.get(place)
         if place is None or entry is None or entry.kind != "file":
             return None
-        with self._tree.open(place) as source:
-            return source.read(0, _LARGEST)
+        try:
+            with self._tree.open(place) as source:
+                return source.read(0, _LARGEST)
+        except Unreadable as error:
+            raise UndecidedError(f"/{path} of the base image: {error}") from error
 
     @cached_property
     def interpreters(self) -> dict[str, str]:
@@ -286,7 +293,10 @@ class BaseFiles:
         found = {}
         for path, entry in self.entries.items():
             if entry.kind == "file" and _PYTHON.fullmatch(posixpath.basename(path)):
-                versions = (self.read(path) or b"").decode().split()
+                try:
+                    versions = (self.read(path) or b"").decode().split()
+                except UndecidedError:
+                    continue  # `_version` says so where it is the one that counts
                 if len(versions) == 1:
                     found[path] = versions[0]
         return found
@@ -342,22 +352,25 @@ class BaseFiles:
         return versions.pop()
 
 
-class _Bytes:
-    """A `RandomAccess` over bytes in memory."""
+class _Kept:
+    """A `RandomAccess` over the bytes of a file, where they were kept."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes | None) -> None:
         self._data = data
-        self.size = len(data)
+        #: Not 0 where bytes are missing: nobody asks for those of an empty file.
+        self.size = 1 if data is None else len(data)
         self.bytes_read = 0
 
     def read(self, offset: int, length: int) -> bytes:
+        if self._data is None:
+            raise Unreadable("it is too large, or a link to a file that is not read")
         return self._data[offset : offset + length]
 
 
 def _member(noted: NotedMember) -> TarMember:
     data = None
     if noted.kind == "file":
-        source = _Bytes(noted.content or b"")
+        source = _Kept(noted.content)
         data = Slice(source, 0, source.size)
     attributes = Attributes(noted.mode, noted.user, noted.group)
     name, target = os.fsdecode(noted.name), os.fsdecode(noted.target)

@@ -381,7 +381,8 @@ class _Assembly:
 
     def _inside(self, path: str) -> str:
         """An absolute path: what is relative begins in the working folder."""
-        return posixpath.normpath(posixpath.join("/", self._run.working_dir, path))
+        joined = posixpath.join("/", self._run.working_dir, path)
+        return posixpath.normpath(f"/{joined.lstrip('/')}")  # POSIX keeps two slashes
 
     def _placed(self, path: str) -> str:
         folder, name = posixpath.split(path.rstrip("/"))

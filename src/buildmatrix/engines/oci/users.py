@@ -61,10 +61,11 @@ class Accounts:
             mode = kept.attributes.mode if kept else _MODES.get(name.rstrip("-"), 0o644)
             user = kept.attributes.uid if kept else 0
             group = kept.attributes.gid if kept else 0
-            entry = LayerEntry(f"etc/{name}", "file", mode, len(data), user=user, group=group)
+            place = self._placed(f"etc/{name}")
+            entry = LayerEntry(place, "file", mode, len(data), user=user, group=group)
             files.append(_file(entry, data))
         if files and self._base.entry("etc/.pwd.lock") is None:
-            files.append(_file(LayerEntry("etc/.pwd.lock", "file", 0o600), b""))
+            files.append(_file(LayerEntry(self._placed("etc/.pwd.lock"), "file", 0o600), b""))
         return {file.entry.path: file for file in files}
 
     # useradd --uid U --user-group --create-home --no-log-init NAME
@@ -114,6 +115,7 @@ class Accounts:
     def _make_home(self, home: str, uid: int) -> None:
         if self._base.entry(home) is not None:
             return  # useradd says so, and leaves it as it is
+        home = self._placed(home)
         mode = self._mode("HOME_MODE", 0o777 & ~self._mode("UMASK", 0o022))
         self._homes.append(_file(LayerEntry(home, "folder", mode, user=uid, group=uid)))
         skeleton = self._defaults.get("SKEL", "/etc/skel").strip("/")
@@ -141,6 +143,13 @@ class Accounts:
                     break
 
     # Inside
+
+    def _placed(self, path: str) -> str:
+        """Where programs would make `path`: `/etc` or `/home` of the base may be a link."""
+        place = self._base.placed(path)
+        if not place:
+            raise UndecidedError(f"/{path} leads through what is no folder in the base image")
+        return place
 
     def _name_of(self, uid: int) -> str | None:
         row = self._row("passwd", 2, str(uid))
