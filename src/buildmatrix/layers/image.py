@@ -178,9 +178,11 @@ class LayerReader:
 def _key(configuration: Configuration, layers: Sequence[LayerFacts]) -> str:
     """Names all that an inventory depends on."""
     whole = (
-        [(layer.digest, layer.table and layer.blob) for layer in layers],
+        # A table is a claim: another one of the same layer must not be taken for it.
+        [(layer.digest, layer.table, layer.table and layer.blob) for layer in layers],
         sorted(configuration.environment.items()),
         configuration.digests,
         configuration.instructions,
+        code("layers"),
     )
     return f"image {hashlib.sha256(msgspec.msgpack.encode(whole)).hexdigest()}"

@@ -72,8 +72,16 @@ class _Reader:
     def __init__(self, table: LayerTable, size: int, read: ReadRange) -> None:
         self._table = table
         self._size = size
-        self._read = read
+        self._fetch = read
+        self._left = size
         self.kept = KeptFiles()
+
+    def _read(self, offset: int, length: int) -> bytes:
+        """A part of the layer. Many files can name the same parts: no more is read than it has."""
+        self._left -= max(0, length)
+        if self._left < 0:
+            raise Unreadable("more would be read by its table of contents than it has")
+        return self._fetch(offset, length)
 
     def entries(self) -> list[LayerEntry]:
         """The entries, in the order of the table; the layer is read from its start to its end."""
@@ -192,7 +200,7 @@ class _Parts:
         if index not in self._held:
             part = self._file.parts[index]
             self._left -= part.size
-            if self._left < 0:
+            if self._left < 0 or part.end - part.offset > LARGEST_PART:
                 raise _TooMuch
             packed = b"" if part.is_zeros else self._read(part.offset, part.end - part.offset)
             self._held[index] = unpacked(part, packed, is_zstd=self._is_zstd)

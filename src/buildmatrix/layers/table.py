@@ -17,6 +17,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -33,9 +34,14 @@ _OLDER = "io.containers."
 
 #: Bytes of a table; that of an image of 100,000 files has 50 MB.
 LARGEST_TABLE = 256 << 20
-MOST_ENTRIES = 2_000_000
-#: Bytes of the parts of a file: who writes them uses 4 MiB and less. A larger one is read whole.
+MOST_ENTRIES = 1_000_000
+#: Bytes of a part, packed or not: who writes them uses 4 MiB and less. A layer with a larger one is
+#: read whole.
 LARGEST_PART = 16 << 20
+#: Members of gzip or frames of Zstandard in a part or a table; who writes them makes a few.
+_MOST_MEMBERS = 1000
+#: Bytes that a decompressor gets at once: it copies those behind a member.
+_PIECE = 64 << 10
 
 _STARGZ_NAME = "stargz.index.json"
 _FOOTER = 51
@@ -126,6 +132,9 @@ def read_table(annotations: Mapping[str, str], size: int, read: ReadRange) -> La
         data, end, taken = _stargz(digest, size, read)
     else:
         data, end, taken = _zstd(annotations, size, read)
+    # Before it is decoded: each entry takes more memory than its bytes.
+    if data.count(b"{") > 2 * MOST_ENTRIES:
+        raise Unreadable(f"its table of contents has more than {MOST_ENTRIES} entries")
     try:
         entries = _TABLE.decode(data).entries or []
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
@@ -244,9 +253,11 @@ def _check_parts(file: TableFile) -> None:
 
 def unpacked(part: Part, packed: bytes, *, is_zstd: bool) -> bytes:
     """The bytes of a part, of which `packed` are the bytes of the layer. Raises `Unreadable`."""
+    most = part.inner + part.size
+    if most > LARGEST_PART:
+        raise Unreadable("its table of contents has parts too large to be read alone")
     if part.is_zeros:
         return bytes(part.size)
-    most = part.inner + part.size
     data = (_unzstd if is_zstd else _gunzip)(packed, most)[part.inner : most]
     _check(data, part.digest, "a part of it")
     return data
@@ -259,30 +270,37 @@ def _check(data: bytes, digest: str, what: str) -> None:
 
 def _gunzip(data: bytes, most: int) -> bytes:
     """What gzip members inflate to, `most` bytes at most: a part may be several."""
-    plain = bytearray()
     try:
-        while data and len(plain) < most:
-            member = zlib.decompressobj(wbits=GZIP_WINDOW)
-            plain += member.decompress(data, most - len(plain))
-            data = member.unused_data
+        return _inflated(data, most, lambda: zlib.decompressobj(wbits=GZIP_WINDOW))
     except zlib.error as error:
         raise Unreadable(f"its compressed bytes are damaged: {error}") from error
-    return bytes(plain)
 
 
 def _unzstd(data: bytes, most: int) -> bytes:
     begin = zstd.decompressor()
     if begin is None:
         raise Unreadable(zstd.MISSING)
-    plain = bytearray()
     try:
-        while data and len(plain) < most:
-            frame = begin()
-            piece = frame.decompress(data, most - len(plain))
-            plain += piece
-            data = frame.unused_data if frame.eof else b""
+        return _inflated(data, most, begin)
     except Exception as error:
         if zstd.is_damage(error):
             raise Unreadable(f"its compressed bytes are damaged: {error}") from error
         raise
+
+
+def _inflated(data: bytes, most: int, begin: Callable[[], Any]) -> bytes:
+    """What members that lie behind one another inflate to, `most` bytes at most."""
+    plain = bytearray()
+    place = members = 0
+    while place < len(data) and len(plain) < most:
+        members += 1
+        if members > _MOST_MEMBERS:
+            raise Unreadable(f"its compressed bytes are in more than {_MOST_MEMBERS} members")
+        member = begin()
+        while place < len(data) and len(plain) < most and not member.eof:
+            piece = data[place : place + _PIECE]
+            place += len(piece)
+            plain += member.decompress(piece, most - len(plain))
+        if member.eof:
+            place -= len(member.unused_data)
     return bytes(plain)
