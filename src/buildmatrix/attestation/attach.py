@@ -41,6 +41,8 @@ ENVELOPE = "application/vnd.dsse.envelope.v1+json"
 #: Annotations that cosign reads.
 PREDICATE_TYPE = "dev.sigstore.bundle.predicateType"
 LAYER_PREDICATE_TYPE = "predicateType"
+#: When something was attached, in UTC: `2026-11-22T15:04:26Z`.
+CREATED = "org.opencontainers.image.created"
 _SIGNATURE = "dev.cosignproject.cosign/signature"
 #: Ours: what was attached for a target before makes room for what is attached now.
 _TARGET = "dev.buildmatrix.target"
@@ -97,7 +99,7 @@ def _refer(
         annotations={
             "dev.sigstore.bundle.content": "dsse-envelope",
             PREDICATE_TYPE: claim.predicate_type,
-            "org.opencontainers.image.created": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            CREATED: now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         },
     )
     return registry.push_referrer(image, encode(manifest))

@@ -13,6 +13,7 @@ import msgspec
 
 from buildmatrix.attestation import bundle
 from buildmatrix.attestation.attach import (
+    CREATED,
     ENVELOPE,
     LAYER_PREDICATE_TYPE,
     PREDICATE_TYPE,
@@ -30,7 +31,7 @@ from buildmatrix.registry.reference import Reference
 #: Manifests that are looked at, envelopes of each, and bytes of one and of all. A bill of materials
 #: of an image with a thousand distributions has half a megabyte.
 _MOST = 64
-_MOST_LAYERS = 16
+_MOST_LAYERS = 64
 _LARGEST = 16 << 20
 _LARGEST_TOTAL = 64 << 20
 #: Types of referrers that can hold an envelope. What lists the referrers of a registry without an
@@ -67,13 +68,18 @@ class AttestationReader:
         self._left = _LARGEST_TOTAL
 
     def referrers(self) -> Iterator[AttachedEnvelope]:
-        """Envelopes in manifests that refer to the image, but for those that name another type."""
+        """Envelopes in manifests that refer to the image, but for those that name another type.
+
+        The last that were attached first, as far as they say when: an image of the same digest may
+        be attested each day, and not all are looked at.
+        """
         listed = [
             item
             for item in self._registry.referrers(self._image, self._image.digest)
             if item.annotations.get(PREDICATE_TYPE, self._type) == self._type
             and (item.artifact_type in _TYPES or item.artifact_type.startswith(bundle.FAMILY))
         ]
+        listed.sort(key=lambda item: item.annotations.get(CREATED, ""), reverse=True)
         for item in listed[:_MOST]:
             try:
                 held = self._registry.manifest(self._image.at(item.digest))
@@ -92,11 +98,14 @@ class AttestationReader:
         yield from self._layers(tag.tag, layers_under(self._registry, tag))
 
     def _layers(self, place: str, layers: tuple[Descriptor, ...]) -> Iterator[AttachedEnvelope]:
-        for layer in layers[:_MOST_LAYERS]:
-            if layer.media_type != ENVELOPE and not layer.media_type.startswith(bundle.FAMILY):
-                continue
-            if layer.annotations.get(LAYER_PREDICATE_TYPE, self._type) != self._type:
-                continue
+        envelopes = [
+            layer
+            for layer in layers
+            if (layer.media_type == ENVELOPE or layer.media_type.startswith(bundle.FAMILY))
+            and layer.annotations.get(LAYER_PREDICATE_TYPE, self._type) == self._type
+        ]
+        # Who adds one writes it behind the others.
+        for layer in envelopes[: -_MOST_LAYERS - 1 : -1]:
             try:
                 data = self._data(layer)
                 if layer.media_type == ENVELOPE:
@@ -112,8 +121,8 @@ class AttestationReader:
                 hint = held.verification_material.public_key.hint
                 if held.dsse_envelope is not None:
                     yield AttachedEnvelope(place, held.dsse_envelope, hint)
-        if len(layers) > _MOST_LAYERS:
-            yield _unread(place, f"{len(layers)} envelopes", _MOST_LAYERS)
+        if len(envelopes) > _MOST_LAYERS:
+            yield _unread(place, f"{len(envelopes)} envelopes", _MOST_LAYERS)
 
     def _data(self, layer: Descriptor) -> bytes:
         if layer.size > min(_LARGEST, self._left):

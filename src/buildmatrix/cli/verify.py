@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import date, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
@@ -73,7 +73,8 @@ def command(
     demands = Demands(
         backend,
         tuple(read_public(path) for path in keys),
-        date.today(),
+        # Of the same moment on all machines, as `judged` is.
+        datetime.now(UTC).date(),
         _age(max_age) if max_age is not None else None,
         smoke=not no_smoke,
         platform=wanted,

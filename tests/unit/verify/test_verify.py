@@ -312,6 +312,33 @@ def test_the_newest_verdict_counts(registry: MemoryRegistry) -> None:
     assert refused(registry) == ("gate", "the gate scan failed")
 
 
+def test_the_newest_verdict_counts_behind_more_than_are_read(registry: MemoryRegistry) -> None:
+    """The same image may be attested every day; a registry lists in the order that it likes."""
+    image = registry.image()
+
+    def attest(day: int, held: TargetVerdict) -> None:
+        now = NOW + timedelta(days=day)
+        held = replace(held, judged=now.strftime("%Y-%m-%dT%H:%M:%SZ"))
+        claim = Claim(held.target.id, verdict.PREDICATE_TYPE, verdict.encode(held))
+        attach(registry, image, claim, KEY, now)
+
+    for day in range(70):
+        attest(day, GOOD)
+    attest(70, replace(GOOD, gates={**GOOD.gates, "scan": "failed"}))
+    assert refused(registry) == ("gate", "the gate scan failed")
+
+
+def test_the_verdict_is_found_behind_what_others_attested_under_the_tag(
+    registry: MemoryRegistry,
+) -> None:
+    image = registry.image()
+    for number in range(40):
+        attach(registry, image, Claim(str(number), "https://slsa.dev/v1", b"{}"), KEY, NOW)
+    attached(registry, image=image)
+    registry.listed.clear()
+    assert asked(registry).verified
+
+
 def test_verdicts_for_two_backends_do_not_disturb_each_other(registry: MemoryRegistry) -> None:
     image = attached(registry)
     other = replace(GOOD, judged="2026-11-09T00:00:00Z", target=replace(GOOD.target, backend="cpu"))
