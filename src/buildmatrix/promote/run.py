@@ -9,6 +9,7 @@ from buildmatrix.phrases import count, listing
 from buildmatrix.progress import Progress
 from buildmatrix.promote.tags import Moved, move
 from buildmatrix.registry.client import Registry
+from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.promote.model import Promotion, TagMove
 from buildmatrix.reports.run.model import FailOn, Report, exit_code
 from buildmatrix.reports.run.saved import merge
@@ -58,12 +59,20 @@ def _staged(report: Report) -> list[TagMove]:
             f"{listing(without) or 'what is in these reports'} was not staged, so there is nothing "
             "to promote; build it with `build --stage --format json=REPORT`"
         )
+    for target in report.targets:
+        # A build writes the same digest in both places.
+        if target.staged and target.digest not in (None, target.staged.digest):
+            raise UsageError(
+                f"{target.id} was judged as {target.digest}, and staged as {target.staged.digest}: "
+                "its report was changed; build it again"
+            )
     moves = _moves(report)
     if not moves:
         raise UsageError("no target of these reports has a tag; give it `[tags]`, and build again")
     digests: dict[str, set[str]] = {}
     for item in moves:
-        digests.setdefault(item.reference, set()).add(item.digest)
+        # However it is spelled: `demo:1` is `docker.io/library/demo:1`.
+        digests.setdefault(str(_tag(item)), set()).add(item.digest)
     for reference, several in digests.items():
         if len(several) > 1:
             raise UsageError(
@@ -71,6 +80,17 @@ def _staged(report: Report) -> list[TagMove]:
                 "promote only reports of one run, and give each target tags of its own"
             )
     return moves
+
+
+def _tag(move: TagMove) -> Reference:
+    """The tag that is moved. Raises `UsageError` for what is none."""
+    try:
+        name = Reference.parse(move.reference)
+    except UndecidedError as error:
+        raise UsageError(error.message) from error
+    if name.digest or not name.tag:
+        raise UsageError(f"{name} is no tag of an image")
+    return name
 
 
 def _moves(report: Report) -> list[TagMove]:

@@ -305,3 +305,26 @@ def test_a_registry_that_takes_a_tag_and_forgets_it(
     promotion, code, _ = promoted(registry, reports)
     assert (code, states(promotion)[0]) == (3, "failed")
     assert "its registry took it, and then named nothing" in promotion.problems[0]
+
+
+def test_an_image_that_was_not_the_judged_one_is_not_promoted(registry: MemoryRegistry) -> None:
+    target = replace(staged(registry, "cpu"), digest="sha256:" + 64 * "0")
+    with pytest.raises(UsageError, match="its report was changed"):
+        promoted(registry, [report(target)])
+    assert tags(registry) == {}
+
+
+def test_two_spellings_of_a_tag_are_one_tag(registry: MemoryRegistry) -> None:
+    first, second = (staged(registry, id, "1") for id in ("cpu", "cuda"))
+    assert first.staged and second.staged
+    short = replace(first, staged=replace(first.staged, repository="demo"))
+    long = replace(second, staged=replace(second.staged, repository="docker.io/library/demo"))
+    with pytest.raises(UsageError, match="is the tag of 2 images"):
+        promoted(registry, [report(short), report(long)])
+
+
+@pytest.mark.parametrize("tag", ["1@sha256:" + 64 * "0", "", "a b"])
+def test_what_is_no_tag_is_not_set(registry: MemoryRegistry, tag: str) -> None:
+    with pytest.raises(UsageError, match=r"is no (tag|name)"):
+        promoted(registry, [report(staged(registry, "cpu", tag))])
+    assert tags(registry) == {}
