@@ -26,7 +26,7 @@ from buildmatrix.oci.documents import (
     encode,
 )
 from buildmatrix.oci.layers import LayerEntry, layer_writer, order
-from buildmatrix.oci.layout import Layout as ImageLayout
+from buildmatrix.oci.layout import OciLayout
 
 from .stack import apt
 from .stack.errors import StackError
@@ -65,7 +65,7 @@ def main() -> int:
     folder = Path(sys.argv[1])
     if any(
         entry.annotations.get("org.opencontainers.image.ref.name") == NAMES[0]
-        for entry in ImageLayout(folder).images()
+        for entry in OciLayout(folder).images()
     ):
         return 0
     layout = Layout.of_environment()
@@ -79,7 +79,7 @@ def main() -> int:
             packages = apt.archive((SUITE,), layout).download_with_dependencies(PACKAGES, debs)
             _unpack(packages, root)
             _settle(root)
-            _write(root, ImageLayout(folder))
+            _write(root, OciLayout(folder))
     return 0
 
 
@@ -126,7 +126,7 @@ def _settle(root: Path) -> None:
         shutil.rmtree(root / name, ignore_errors=True)
 
 
-def _write(root: Path, layout: ImageLayout) -> None:
+def _write(root: Path, layout: OciLayout) -> None:
     """Write the image, whose files all belong to root."""
     paths = [
         Path(folder, name).relative_to(root).as_posix()

@@ -9,7 +9,7 @@ from functools import partial
 from buildmatrix.engines.model import BuildJob
 from buildmatrix.errors import BuildError, UndecidedError
 from buildmatrix.oci.documents import INDEXES, Descriptor, index_of
-from buildmatrix.oci.layout import Layout
+from buildmatrix.oci.layout import OciLayout
 from buildmatrix.phrases import size
 from buildmatrix.progress import Progress
 from buildmatrix.registry.client import Registry
@@ -18,7 +18,7 @@ from buildmatrix.registry.reference import Reference
 
 def push_content(
     registry: Registry,
-    layout: Layout,
+    layout: OciLayout,
     image: Descriptor,
     job: BuildJob,
     mounts: Mapping[str, Sequence[str]],
@@ -74,7 +74,7 @@ def explained(job: BuildJob, tag: str | None = None) -> Iterator[None]:
         raise BuildError(f"{name} could not be pushed: {error.message}", log=job.log) from error
 
 
-def _documents(layout: Layout, image: Descriptor) -> Iterator[Descriptor]:
+def _documents(layout: OciLayout, image: Descriptor) -> Iterator[Descriptor]:
     """The manifests of an image, and last what names them; an index names no other index."""
     if image.media_type in INDEXES:
         yield from index_of(layout.document(image), f"{layout.folder}: the image").manifests

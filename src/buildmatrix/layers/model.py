@@ -26,7 +26,7 @@ _BLOCK = 128 << 10
 MOST_KEPT = 160 << 20
 
 
-class LayerEntry(
+class EntryFacts(
     msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False
 ):  # 300,000 of a layer
     """One entry of a layer's archive."""
@@ -68,18 +68,18 @@ class LayerFacts(msgspec.Struct, frozen=True):
     #: Whether nothing but the layer's bytes decided what could be read: a full disk may not.
     is_final: bool = True
 
-    def unpack(self) -> Iterator[LayerEntry]:
+    def unpack(self) -> Iterator[EntryFacts]:
         """The entries in their order."""
         for packed in self.entries:
             yield from _ENTRIES.decode(unpacked(packed))
 
 
 #: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
-_ENTRIES = msgspec.msgpack.Decoder(list[LayerEntry])
+_ENTRIES = msgspec.msgpack.Decoder(list[EntryFacts])
 LAYER_FACTS = msgspec.msgpack.Decoder(LayerFacts)
 
 
-def packed_entries(entries: Iterable[LayerEntry]) -> Iterator[bytes]:
+def packed_entries(entries: Iterable[EntryFacts]) -> Iterator[bytes]:
     """`LayerFacts.entries` of these."""
     ahead = iter(entries)
     while some := list(islice(ahead, _TOGETHER)):

@@ -22,11 +22,11 @@ from buildmatrix.elf.source import BytesSource
 from buildmatrix.inventory.collect import ELF_MAGIC, FileFacts, look, with_contents
 from buildmatrix.inventory.mattering import LEAST, may_hide, may_matter
 from buildmatrix.inventory.own_files import is_read_itself
-from buildmatrix.layers.model import KINDS, KeptFiles, LayerEntry, LayerFacts, packed_entries
+from buildmatrix.layers.model import KINDS, EntryFacts, KeptFiles, LayerFacts, packed_entries
 from buildmatrix.layers.table import (
     LARGEST_PART,
     LayerTable,
-    Part,
+    PackedRange,
     ReadRange,
     TableFile,
     unpacked,
@@ -53,7 +53,7 @@ def read_by_table(table: LayerTable, size: int, blob: str, read: ReadRange) -> L
 
     Raises `Unreadable` where a part is not what the table says, and what `read` raises.
     """
-    reader = _Reader(table, size, read)
+    reader = _RangeReader(table, size, read)
     entries = reader.entries()
     kept = reader.kept
     kept.finish()
@@ -68,7 +68,7 @@ def read_by_table(table: LayerTable, size: int, blob: str, read: ReadRange) -> L
     )
 
 
-class _Reader:
+class _RangeReader:
     def __init__(self, table: LayerTable, size: int, read: ReadRange) -> None:
         self._table = table
         self._size = size
@@ -83,10 +83,10 @@ class _Reader:
             raise Unreadable("more would be read by its table of contents than it has")
         return self._fetch(offset, length)
 
-    def entries(self) -> list[LayerEntry]:
+    def entries(self) -> list[EntryFacts]:
         """The entries, in the order of the table; the layer is read from its start to its end."""
         files = self._table.files
-        facts: dict[int, LayerEntry] = {}
+        facts: dict[int, EntryFacts] = {}
         wanted = {
             index: parts for index, file in enumerate(files) if (parts := self._first_parts(file))
         }
@@ -94,8 +94,8 @@ class _Reader:
             facts[index] = self._looked_at(files[index], head)
         return [facts.get(index) or self._entry(file) for index, file in enumerate(files)]
 
-    def _entry(self, file: TableFile) -> LayerEntry:
-        return LayerEntry(
+    def _entry(self, file: TableFile) -> EntryFacts:
+        return EntryFacts(
             KINDS.index(file.kind),
             os.fsencode(file.name),
             os.fsencode(file.target),
@@ -103,7 +103,7 @@ class _Reader:
             sha256=file.sha256,
         )
 
-    def _first_parts(self, file: TableFile) -> Sequence[Part]:
+    def _first_parts(self, file: TableFile) -> Sequence[PackedRange]:
         """What is read of a file in any case."""
         if file.kind != "file" or not file.parts:
             return ()
@@ -114,7 +114,7 @@ class _Reader:
             return ()
         return file.parts if matters and file.size <= _SMALL else file.parts[:1]
 
-    def _fetched(self, wanted: dict[int, Sequence[Part]]) -> Iterator[tuple[int, bytes]]:
+    def _fetched(self, wanted: dict[int, Sequence[PackedRange]]) -> Iterator[tuple[int, bytes]]:
         """Each file with the bytes of its wanted parts, by the order in the layer."""
         order = sorted(wanted, key=lambda index: wanted[index][0].offset)
         window = _Window(
@@ -127,7 +127,7 @@ class _Reader:
             ]
             yield index, b"".join(pieces)
 
-    def _looked_at(self, file: TableFile, head: bytes) -> LayerEntry:
+    def _looked_at(self, file: TableFile, head: bytes) -> EntryFacts:
         entry = self._entry(file)
         place = None
         if len(head) == file.size:
@@ -210,7 +210,7 @@ class _Parts:
 class _Window:
     """Ranges of the layer that hold the parts that are asked for, in their order."""
 
-    def __init__(self, read: ReadRange, size: int, parts: Sequence[Part]) -> None:
+    def __init__(self, read: ReadRange, size: int, parts: Sequence[PackedRange]) -> None:
         self._read = read
         self._ranges: list[tuple[int, int]] = []
         for part in sorted(parts, key=lambda part: part.offset):
@@ -228,7 +228,7 @@ class _Window:
             raise Unreadable("most of it would be read by its table of contents")
         self._held: OrderedDict[int, bytes] = OrderedDict()
 
-    def bytes_of(self, part: Part) -> bytes:
+    def bytes_of(self, part: PackedRange) -> bytes:
         """The packed bytes of a part."""
         if part.is_zeros:
             return b""

@@ -25,7 +25,7 @@ from buildmatrix.inventory.nested import (
 )
 from buildmatrix.inventory.own_files import is_read_itself
 from buildmatrix.layers.ahead import Ahead
-from buildmatrix.layers.model import KINDS, KeptFiles, LayerEntry, LayerFacts, packed_entries
+from buildmatrix.layers.model import KINDS, EntryFacts, KeptFiles, LayerFacts, packed_entries
 from buildmatrix.trees.archive import (
     CHUNK,
     Slice,
@@ -67,7 +67,7 @@ def read_layer(
     algorithm = digest.partition(":")[0] or "sha256"
     incoming = _Passing(chunks, algorithm)
     plain = _Passing(inflated(Slice(ForwardSource(incoming), 0, size)), "sha256")
-    reader = _Reader(plain, also, names_only)
+    reader = _LayerReader(plain, also, names_only)
     ahead = Ahead(plain)
     entries = reader.entries(members(Slice(ForwardSource(ahead), 0, ENDLESS)))
     try:
@@ -134,7 +134,7 @@ class _Passing:
             raise self._failure
 
 
-class _Reader:
+class _LayerReader:
     """Looks at one entry after the other."""
 
     def __init__(self, passing: _Passing, also: Collection[int], names_only: bool) -> None:
@@ -147,10 +147,10 @@ class _Reader:
         self._opened = 0
         self._streamed = 0
 
-    def entries(self, found: Iterable[TarMember]) -> Iterator[LayerEntry]:
+    def entries(self, found: Iterable[TarMember]) -> Iterator[EntryFacts]:
         """What is known of each entry."""
         for self.count, member in enumerate(found, 1):
-            entry = LayerEntry(
+            entry = EntryFacts(
                 KINDS.index(member.kind),
                 # A NUL in a name would be a lie: tar's own names end at one.
                 os.fsencode(member.name),
@@ -162,7 +162,7 @@ class _Reader:
                 entry = self._file(entry, member.name, member.data)
             yield entry
 
-    def _file(self, entry: LayerEntry, name: str, data: Slice) -> LayerEntry:
+    def _file(self, entry: EntryFacts, name: str, data: Slice) -> EntryFacts:
         stream = _HashedFile(data)
         is_asked_for = self.count - 1 in self._also and data.size <= LARGEST_ASKED_FOR
         is_kept = is_asked_for or (not self.kept.is_full and is_read_itself(name, data.size))

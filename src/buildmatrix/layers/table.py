@@ -79,7 +79,7 @@ _TABLE = msgspec.json.Decoder(_Table)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PackedRange:
     """Bytes of one file, and where in the layer they are packed."""
 
     start: int
@@ -101,7 +101,7 @@ class TableFile:
     target: str = ""
     size: int = 0
     sha256: bytes = b""
-    parts: list[Part] = field(default_factory=list)
+    parts: list[PackedRange] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ def _files(entries: Iterable[_Entry], end: int) -> Iterator[TableFile]:
         digest = entry.chunk_digest or (entry.digest if length == file.size else "")
         is_zeros = entry.chunk_type == "zeros"
         file.parts.append(
-            Part(
+            PackedRange(
                 entry.chunk_offset, length, entry.offset, stop, entry.inner_offset, digest, is_zeros
             )
         )
@@ -251,7 +251,7 @@ def _check_parts(file: TableFile) -> None:
         raise Unreadable(f"its table of contents contradicts itself about {file.name!r}")
 
 
-def unpacked(part: Part, packed: bytes, *, is_zstd: bool) -> bytes:
+def unpacked(part: PackedRange, packed: bytes, *, is_zstd: bool) -> bytes:
     """The bytes of a part, of which `packed` are the bytes of the layer. Raises `Unreadable`."""
     most = part.inner + part.size
     if most > LARGEST_PART:

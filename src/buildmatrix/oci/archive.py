@@ -16,14 +16,14 @@ import msgspec
 
 from buildmatrix.oci.documents import INDEX, Descriptor, ImageIndex, encode
 from buildmatrix.oci.layers import TIME
-from buildmatrix.oci.layout import LAYOUT_FILE, REF_NAME, Layout
+from buildmatrix.oci.layout import LAYOUT_FILE, REF_NAME, OciLayout
 
 #: Annotation with the full name of an image, where `REF_NAME` has the tag.
 _IMAGE_NAME: Final = "io.containerd.image.name"
 
 
 def write_archive(
-    layout: Layout, image: Descriptor, references: Sequence[str], file: BinaryIO
+    layout: OciLayout, image: Descriptor, references: Sequence[str], file: BinaryIO
 ) -> None:
     """Write `image` to `file` under its names `references`.
 
@@ -35,7 +35,7 @@ def write_archive(
         file.write(chunk)
 
 
-def archive(layout: Layout, image: Descriptor, references: Sequence[str]) -> Iterator[bytes]:
+def archive(layout: OciLayout, image: Descriptor, references: Sequence[str]) -> Iterator[bytes]:
     """The bytes of the archive, as they are made; see `write_archive`."""
     manifest = layout.manifest(image)
     entries = tuple(_named(image, reference) for reference in references) or (image,)

@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from buildmatrix.oci.compression import BlockWriter, Compression
 from buildmatrix.oci.documents import LAYER_GZIP, LAYER_ZSTD, Descriptor
-from buildmatrix.oci.layout import BlobWriter, Layout
+from buildmatrix.oci.layout import BlobWriter, OciLayout
 
 #: The time of every file: 1980-01-01, the first that a ZIP archive of it could hold.
 TIME: Final = 315532800
@@ -50,7 +50,7 @@ def order(path: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class StoredLayer:
     """A layer in a layout."""
 
     descriptor: Descriptor
@@ -59,7 +59,7 @@ class Layer:
 
 
 @contextmanager
-def layer_writer(layout: Layout, kind: Compression, pool: Executor) -> Iterator[LayerWriter]:
+def layer_writer(layout: OciLayout, kind: Compression, pool: Executor) -> Iterator[LayerWriter]:
     """A new layer in `layout`, whose blocks `pool` compresses; `layer` says afterwards what it is.
 
     Nothing is stored where the `with` statement is left by an exception. Raises OSError.
@@ -86,12 +86,12 @@ class LayerWriter:
         self._last: list[str] = []
 
     @property
-    def layer(self) -> Layer:
+    def layer(self) -> StoredLayer:
         """What was written, once it is finished."""
         descriptor = Descriptor(
             media_type=self._media_type, digest=self._blob.digest, size=self._blob.size
         )
-        return Layer(descriptor, f"sha256:{self._hasher.hexdigest()}")
+        return StoredLayer(descriptor, f"sha256:{self._hasher.hexdigest()}")
 
     def add(self, entry: LayerEntry, content: Iterable[bytes] = ()) -> None:
         """Append an entry, which must come behind the last one in `order`.

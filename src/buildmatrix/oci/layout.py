@@ -46,7 +46,7 @@ _DIGEST = re.compile(r"(sha256|sha512):([0-9a-f]{64}|[0-9a-f]{128})")
 
 
 class BlobWriter:
-    """A blob on its way into a layout; made by `Layout.writer`."""
+    """A blob on its way into a layout; made by `OciLayout.writer`."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -66,7 +66,7 @@ class BlobWriter:
         return f"sha256:{self._hasher.hexdigest()}"
 
 
-class Layout:
+class OciLayout:
     """The layout in `folder`, which is made when something is written. For all threads at once.
 
     Raises OSError where the disk does not do.
@@ -158,7 +158,7 @@ class Layout:
             for chunk in checked(iter(chunks), descriptor, "its source"):
                 blob.write(chunk)
 
-    def adopt(self, other: Layout, image: Descriptor) -> None:
+    def adopt(self, other: OciLayout, image: Descriptor) -> None:
         """Bring all blobs of an image of `other` here: as hard links where the disk is the same.
 
         Name it with `publish` afterwards. Raises UndecidedError for blobs that `other` lacks.

@@ -28,7 +28,7 @@ from buildmatrix.oci.documents import (
     encode,
 )
 from buildmatrix.oci.layers import LayerEntry, layer_writer, order
-from buildmatrix.oci.layout import Layout
+from buildmatrix.oci.layout import OciLayout
 from buildmatrix.spec.load import load_spec
 from buildmatrix.spec.model import Spec
 from buildmatrix.store.cache import Cache
@@ -98,7 +98,7 @@ SYSTEM = (
 class Base:
     """A `BaseImage` in a layout."""
 
-    layout: Layout
+    layout: OciLayout
     reference: str
     descriptor: Descriptor
     manifest: Manifest
@@ -117,7 +117,7 @@ def make_base(
     run: Execution | None = None,
     architecture: str = "amd64",
 ) -> Base:
-    layout = Layout(place)
+    layout = OciLayout(place)
     made = []
     with ThreadPoolExecutor(1) as pool:
         for files in layers or (SYSTEM,):
@@ -196,7 +196,7 @@ def write_lock(root: Path, target: str = TARGET) -> None:
     (root / "locks" / f"pylock.{target}.toml").write_text(text)
 
 
-def files_of(layout: Layout, layer: Descriptor) -> dict[str, tuple[tarfile.TarInfo, bytes]]:
+def files_of(layout: OciLayout, layer: Descriptor) -> dict[str, tuple[tarfile.TarInfo, bytes]]:
     """The entries of a layer, by the standard library."""
     with layout.blob(layer) as chunks:
         data = gzip.decompress(b"".join(chunks))

@@ -13,7 +13,7 @@ from oci_world import SYSTEM, LayerFile, file, folder, link, make_base
 from buildmatrix.engines.oci.base_files import BaseFiles, notes_store, read_layer
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.documents import LAYER_GZIP, Descriptor
-from buildmatrix.oci.layout import Layout
+from buildmatrix.oci.layout import OciLayout
 from buildmatrix.store.cache import Cache
 
 
@@ -23,7 +23,7 @@ def base_files(tmp_path: Path, *layers: list[LayerFile] | tuple[LayerFile, ...])
     return BaseFiles([read_layer(base.layout, layer, store) for layer in base.manifest.layers])
 
 
-def stored(layout: Layout, data: bytes) -> Descriptor:
+def stored(layout: OciLayout, data: bytes) -> Descriptor:
     return layout.put(data, LAYER_GZIP)
 
 
@@ -100,7 +100,7 @@ def test_a_small_python_is_what_its_library_is(tmp_path: Path) -> None:
 )
 def test_a_layer_that_lies_is_refused(tmp_path: Path, damage: str, packed: object) -> None:
     assert callable(packed)
-    layout = Layout(tmp_path)
+    layout = OciLayout(tmp_path)
     member = tarfile.TarInfo("etc/passwd")
     member.size = 100_000
     data = archive(member)
@@ -122,7 +122,7 @@ def test_a_layer_that_lies_is_refused(tmp_path: Path, damage: str, packed: objec
 
 
 def test_devices_and_paths_that_lead_out_are_no_files(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
+    layout = OciLayout(tmp_path)
     device, outside, passwd = map(tarfile.TarInfo, ("dev/x", "../etc/passwd", "./etc/passwd"))
     device.type = tarfile.CHRTYPE
     outside.size = passwd.size = 3

@@ -38,7 +38,7 @@ from buildmatrix.errors import (
     UsageError,
 )
 from buildmatrix.http.patience import Patience
-from buildmatrix.oci.layout import Layout
+from buildmatrix.oci.layout import OciLayout
 from buildmatrix.progress import Silent
 from buildmatrix.registry.client import Registry
 from buildmatrix.store.cache import Cache
@@ -96,7 +96,7 @@ def build(world: World, engine: OciEngine | None = None) -> BuildOutcome:
     return (engine or engine_of(world)).build(job_of(world), around(world), Silent())
 
 
-def check_whole(layout: Layout) -> list[str]:
+def check_whole(layout: OciLayout) -> list[str]:
     """All blobs have the bytes of their names, and all images all of their blobs; the digests."""
     for path in layout.folder.glob("blobs/sha256/*"):
         if not path.name.startswith("."):
@@ -157,7 +157,7 @@ def test_a_new_image_takes_the_names_and_the_room_of_the_last_one(world: World) 
         **dict.fromkeys(tags, first.digest),
     }
     engine.release(STAGED, tags)
-    layout = Layout(world.root / ".buildmatrix/state/images")
+    layout = OciLayout(world.root / ".buildmatrix/state/images")
     assert check_whole(layout) == [second.digest]
     manifest = layout.manifest(layout.images()[0])
     blobs = {path.name for path in layout.folder.glob("blobs/sha256/*")}
@@ -178,7 +178,7 @@ def test_an_equal_image_that_is_built_again_keeps_its_tags(world: World) -> None
 def test_an_image_that_lost_a_blob_is_not_here(world: World) -> None:
     engine = engine_of(world)
     build(world, engine)
-    layout = Layout(world.root / ".buildmatrix/state/images")
+    layout = OciLayout(world.root / ".buildmatrix/state/images")
     layout.path(layout.manifest(layout.images()[0]).layers[-1].digest).unlink()
 
     assert engine.present([STAGED]) == {}
@@ -318,7 +318,7 @@ def test_a_registry_that_goes_away_ends_the_build_and_the_next_one_goes_on(
 
     with pytest.raises(UndecidedError, match="503"):
         engine.build(job_of(world), mirror, Silent())
-    assert check_whole(Layout(world.root / ".buildmatrix/state/images")) == []
+    assert check_whole(OciLayout(world.root / ".buildmatrix/state/images")) == []
     assert "503" in job_of(world).log.read_text()
     assert engine.build(job_of(world), mirror, Silent()).digest
     engine.close()
@@ -421,7 +421,7 @@ def test_a_build_that_is_cancelled_ends_and_goes_on_later(world: World) -> None:
 
     with pytest.raises(Interrupted):
         engine.build(job_of(world), around(world), Cancelling())
-    assert check_whole(Layout(world.root / ".buildmatrix/state/images")) == []
+    assert check_whole(OciLayout(world.root / ".buildmatrix/state/images")) == []
     assert engine_of(world).present([build(world).digest]) != {}
 
 
@@ -437,7 +437,7 @@ def test_two_builds_in_one_cache_at_once_make_the_same_image(world: World) -> No
         digests = set(pool.map(run, ("a", "b")))
     assert len(digests) == 1
     for state in ("a", "b"):
-        assert check_whole(Layout(world.root / ".buildmatrix" / state / "images")) == [*digests]
+        assert check_whole(OciLayout(world.root / ".buildmatrix" / state / "images")) == [*digests]
 
 
 def steps_until(action: Callable[[], object], kill_at: int | None) -> int:
@@ -497,7 +497,7 @@ def test_a_build_that_is_killed_leaves_no_half_image_and_the_next_one_goes_on(
         state = store = f"k{number // 5}"
         kills += killed(lambda state=state, store=store: whole(state, store), moment)
         for layout in (
-            Layout(world.root / ".buildmatrix" / state / "images"),
+            OciLayout(world.root / ".buildmatrix" / state / "images"),
             world.store(store).layout,
         ):
             assert set(check_whole(layout)) <= set(expected.values())
@@ -554,7 +554,7 @@ def test_a_full_disk_fails_the_build_and_the_next_one_goes_on(
             build(world)
         for layout in (
             world.store().layout,
-            Layout(world.root / ".buildmatrix/state/images"),
+            OciLayout(world.root / ".buildmatrix/state/images"),
         ):
             assert check_whole(layout) == []
         subprocess.run(["mount", "-o", "remount,size=50m", place], check=True)

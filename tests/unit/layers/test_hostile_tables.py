@@ -18,7 +18,7 @@ from test_tables_of_contents import ENTRIES, LARGE, read, with_table
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.layers import table
 from buildmatrix.layers.image import LayerBlob, LayerReader
-from buildmatrix.layers.table import LARGEST_PART, Part, unpacked
+from buildmatrix.layers.table import LARGEST_PART, PackedRange, unpacked
 from buildmatrix.store.cache import Cache
 from buildmatrix.store.facts import FactCache
 from buildmatrix.trees.base import Unreadable
@@ -46,7 +46,7 @@ def test_what_one_table_says_of_a_layer_is_not_found_by_another_one(tmp_path: Pa
 def test_a_part_that_inflates_to_too_much_is_not_inflated(is_zstd: bool) -> None:
     data = bytes(4 * LARGEST_PART)
     packed = zstandard(data) if is_zstd else gzip.compress(data)
-    part = Part(0, len(data), 0, len(packed), 0, digest_of(data))
+    part = PackedRange(0, len(data), 0, len(packed), 0, digest_of(data))
     tracemalloc.start()
     try:
         with pytest.raises(Unreadable, match="too large"):
@@ -74,7 +74,7 @@ def test_zeros_of_any_number_take_no_memory() -> None:
 @pytest.mark.parametrize("is_zstd", [False, True], ids=["gzip", "zstd"])
 def test_members_that_hold_nothing_end(is_zstd: bool) -> None:
     empty = zstandard(b"") if is_zstd else gzip.compress(b"", mtime=0)
-    part = Part(0, 5, 0, 0, 0, digest_of(b"bytes"))
+    part = PackedRange(0, 5, 0, 0, 0, digest_of(b"bytes"))
     with pytest.raises(Unreadable, match="more than 1000 members"):
         unpacked(part, empty * 2000, is_zstd=is_zstd)
     last = zstandard(b"bytes") if is_zstd else gzip.compress(b"bytes")

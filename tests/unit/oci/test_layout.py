@@ -23,10 +23,10 @@ from buildmatrix.oci.documents import (
     RootFileSystem,
     encode,
 )
-from buildmatrix.oci.layout import REF_NAME, Layout, checked
+from buildmatrix.oci.layout import REF_NAME, OciLayout, checked
 
 
-def image_in(layout: Layout, content: bytes = b"layer") -> Descriptor:
+def image_in(layout: OciLayout, content: bytes = b"layer") -> Descriptor:
     layer = layout.put(content, LAYER)
     configuration = ImageConfiguration(
         architecture="amd64", os="linux", rootfs=RootFileSystem(diff_ids=(layer.digest,))
@@ -41,7 +41,7 @@ def files(folder: Path) -> set[str]:
 
 
 def test_an_image_is_named_when_all_of_it_is_there(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
+    layout = OciLayout(tmp_path)
     image = image_in(layout)
     assert layout.images() == () and not (tmp_path / "index.json").exists()
     layout.publish(image, ["one", "two"])
@@ -50,7 +50,7 @@ def test_an_image_is_named_when_all_of_it_is_there(tmp_path: Path) -> None:
 
 
 def test_a_name_moves_from_one_image_to_the_next(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
+    layout = OciLayout(tmp_path)
     first, second = image_in(layout), image_in(layout, b"other")
     layout.publish(first, ["latest", "1"])
     layout.publish(second, ["latest"])
@@ -63,7 +63,7 @@ def test_a_name_moves_from_one_image_to_the_next(tmp_path: Path) -> None:
 
 
 def test_a_blob_that_is_not_finished_has_no_name(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
+    layout = OciLayout(tmp_path)
     with pytest.raises(KeyboardInterrupt), layout.writer() as blob:
         blob.write(b"half")
         raise KeyboardInterrupt
@@ -71,7 +71,7 @@ def test_a_blob_that_is_not_finished_has_no_name(tmp_path: Path) -> None:
 
 
 def test_bytes_of_another_digest_are_not_taken(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
+    layout = OciLayout(tmp_path)
     digest = f"sha256:{hashlib.sha256(b'right').hexdigest()}"
     descriptor = Descriptor(media_type=LAYER, digest=digest, size=5)
     for chunks, why in (
@@ -88,7 +88,7 @@ def test_bytes_of_another_digest_are_not_taken(tmp_path: Path) -> None:
 
 
 def test_a_damaged_blob_is_noticed_when_it_is_read(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
+    layout = OciLayout(tmp_path)
     blob = layout.put(b"right", LAYER)
     layout.path(blob.digest).write_bytes(b"wrong")
     with pytest.raises(UndecidedError, match="is damaged"):
@@ -107,22 +107,22 @@ def test_a_damaged_blob_is_noticed_when_it_is_read(tmp_path: Path) -> None:
 )
 def test_no_path_is_made_of_what_is_no_digest(tmp_path: Path, digest: str) -> None:
     with pytest.raises(UndecidedError, match="no digest"):
-        Layout(tmp_path).path(digest)
+        OciLayout(tmp_path).path(digest)
 
 
 def test_an_image_comes_over_with_all_of_its_blobs(tmp_path: Path) -> None:
-    source, target = Layout(tmp_path / "a"), Layout(tmp_path / "b")
+    source, target = OciLayout(tmp_path / "a"), OciLayout(tmp_path / "b")
     image = image_in(source)
     target.adopt(source, image)
     target.publish(image, ["x"])
     assert {name for name in files(target.folder) if "blobs" in name} == files(source.folder)
     source.path(image.digest).unlink()
     with pytest.raises(UndecidedError, match="has no blob"):
-        Layout(tmp_path / "c").adopt(source, image)
+        OciLayout(tmp_path / "c").adopt(source, image)
 
 
 def test_what_nobody_used_for_long_makes_room(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
+    layout = OciLayout(tmp_path)
     old, older, new = (layout.put(bytes([n]) * 100, LAYER) for n in range(3))
     now = time.time()
     for blob, days in ((old, 2), (older, 3)):
@@ -138,7 +138,7 @@ def test_an_archive_of_an_image_is_the_same_every_time(tmp_path: Path) -> None:
     names = ["registry.example.com/acme/app:1", "app:latest"]
     archives = []
     for number in range(2):
-        layout = Layout(tmp_path / str(number))
+        layout = OciLayout(tmp_path / str(number))
         with (tmp_path / f"{number}.tar").open("wb") as file:
             write_archive(layout, image_in(layout), names, file)
         archives.append((tmp_path / f"{number}.tar").read_bytes())
@@ -154,7 +154,7 @@ def test_an_archive_of_an_image_is_the_same_every_time(tmp_path: Path) -> None:
 
 
 def test_a_damaged_blob_gets_into_no_archive(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
+    layout = OciLayout(tmp_path)
     image = image_in(layout)
     layer = layout.manifest(image).layers[0]
     layout.path(layer.digest).write_bytes(b"lAyer")
@@ -167,7 +167,7 @@ def test_several_runs_name_images_at_once(tmp_path: Path) -> None:
         "import sys; from pathlib import Path\n"
         "sys.path.insert(0, sys.argv[2])\n"
         "from test_layout import *\n"
-        "layout = Layout(Path(sys.argv[1]))\n"
+        "layout = OciLayout(Path(sys.argv[1]))\n"
         "for n in range(20):\n"
         "    image = image_in(layout, f'{sys.argv[3]} {n}'.encode())\n"
         "    layout.publish(image, [f'{sys.argv[3]}-{n}'])\n"
@@ -177,7 +177,7 @@ def test_several_runs_name_images_at_once(tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, "-c", script, tmp_path, folder, name]) for name in "abc"
     ]
     assert [run.wait() for run in runs] == [0, 0, 0]
-    assert len(Layout(tmp_path).images()) == 60
+    assert len(OciLayout(tmp_path).images()) == 60
 
 
 def test_what_is_checked_comes_as_it_is() -> None:

@@ -14,8 +14,8 @@ import pytest
 import zstandard
 
 from buildmatrix.oci.compression import Compression, settings
-from buildmatrix.oci.layers import Layer, LayerEntry, layer_writer
-from buildmatrix.oci.layout import Layout
+from buildmatrix.oci.layers import LayerEntry, StoredLayer, layer_writer
+from buildmatrix.oci.layout import OciLayout
 
 ENTRIES: list[tuple[LayerEntry, bytes]] = [
     (LayerEntry("a", "folder", 0o700, user=10001, group=44), b""),
@@ -28,8 +28,8 @@ ENTRIES: list[tuple[LayerEntry, bytes]] = [
 ]
 
 
-def made(folder: Path, kind: Compression = "gzip", workers: int = 2) -> Layer:
-    layout = Layout(folder)
+def made(folder: Path, kind: Compression = "gzip", workers: int = 2) -> StoredLayer:
+    layout = OciLayout(folder)
     with ThreadPoolExecutor(workers) as pool:
         with layer_writer(layout, kind, pool) as writer:
             for entry, data in ENTRIES:
@@ -39,8 +39,8 @@ def made(folder: Path, kind: Compression = "gzip", workers: int = 2) -> Layer:
         return writer.layer
 
 
-def unpacked(folder: Path, layer: Layer) -> bytes:
-    data = Layout(folder).path(layer.descriptor.digest).read_bytes()
+def unpacked(folder: Path, layer: StoredLayer) -> bytes:
+    data = OciLayout(folder).path(layer.descriptor.digest).read_bytes()
     if layer.descriptor.media_type.endswith("gzip"):
         return gzip.decompress(data)
     reader = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True)
@@ -68,7 +68,7 @@ def test_a_layer_holds_what_was_added(tmp_path: Path, kind: Compression) -> None
 
 
 def test_plain_names_need_no_extended_headers(tmp_path: Path) -> None:
-    with ThreadPoolExecutor(1) as pool, layer_writer(Layout(tmp_path), "gzip", pool) as writer:
+    with ThreadPoolExecutor(1) as pool, layer_writer(OciLayout(tmp_path), "gzip", pool) as writer:
         writer.add(LayerEntry("opt/venv/" + "n" * 80 + "/" + "m" * 90, size=1), [b"x"])
     assert b"PaxHeader" not in unpacked(tmp_path, writer.layer)
 
@@ -127,7 +127,7 @@ def test_a_path_that_leads_elsewhere_is_refused(tmp_path: Path, path: str) -> No
     with (
         ThreadPoolExecutor(1) as pool,
         pytest.raises(ValueError, match="cannot be added"),
-        layer_writer(Layout(tmp_path), "gzip", pool) as writer,
+        layer_writer(OciLayout(tmp_path), "gzip", pool) as writer,
     ):
         writer.add(LayerEntry(path))
     assert not any(file.is_file() for file in tmp_path.rglob("*"))
@@ -138,7 +138,7 @@ def test_entries_come_once_and_in_order(tmp_path: Path) -> None:
         with (
             ThreadPoolExecutor(1) as pool,
             pytest.raises(ValueError, match="cannot be added"),
-            layer_writer(Layout(tmp_path), "gzip", pool) as writer,
+            layer_writer(OciLayout(tmp_path), "gzip", pool) as writer,
         ):
             for path in paths:
                 writer.add(LayerEntry(path))
@@ -149,7 +149,7 @@ def test_nothing_lies_in_what_is_no_folder(tmp_path: Path, kind: str) -> None:
     with (
         ThreadPoolExecutor(1) as pool,
         pytest.raises(ValueError, match="no folder"),
-        layer_writer(Layout(tmp_path), "gzip", pool) as writer,
+        layer_writer(OciLayout(tmp_path), "gzip", pool) as writer,
     ):
         writer.add(LayerEntry("lib", kind, target="usr/lib"))
         writer.add(LayerEntry("lib/x"))
@@ -160,7 +160,7 @@ def test_content_of_another_size_leaves_no_layer(tmp_path: Path, content: bytes)
     with (
         ThreadPoolExecutor(1) as pool,
         pytest.raises(ValueError, match="in place of 1"),
-        layer_writer(Layout(tmp_path), "gzip", pool) as writer,
+        layer_writer(OciLayout(tmp_path), "gzip", pool) as writer,
     ):
         writer.add(LayerEntry("a", size=1), [content])
     assert not any(file.is_file() for file in tmp_path.rglob("*"))

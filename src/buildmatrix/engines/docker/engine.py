@@ -40,7 +40,7 @@ from buildmatrix.errors import (
     UndecidedError,
     UsageError,
 )
-from buildmatrix.oci.layout import Layout
+from buildmatrix.oci.layout import OciLayout
 from buildmatrix.progress import Progress, Silent
 from buildmatrix.scratch import scratch
 
@@ -249,7 +249,7 @@ class DockerEngine:
                     progress.step(job.id, "push: exporting")
                     output = bake.attributes(type="oci", dest=folder, tar="false")
                     self._export(job, surroundings, progress, output)
-                    layout = Layout(folder)
+                    layout = OciLayout(folder)
                     images = layout.images()
                     if len(images) != 1:
                         raise UndecidedError(

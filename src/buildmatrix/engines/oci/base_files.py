@@ -19,7 +19,7 @@ import msgspec
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.documents import Descriptor
 from buildmatrix.oci.layers import LayerEntry
-from buildmatrix.oci.layout import Layout
+from buildmatrix.oci.layout import OciLayout
 from buildmatrix.store.cache import DAY, Cache, Store, code
 from buildmatrix.trees import zstd
 from buildmatrix.trees.archive import (
@@ -118,7 +118,7 @@ def notes_store(cache: Cache) -> Store:
     return cache.store("base-layers", version, limit=1 << 30, age=90 * DAY, by_use=True)
 
 
-def read_layer(layout: Layout, descriptor: Descriptor, store: Store) -> LayerNotes:
+def read_layer(layout: OciLayout, descriptor: Descriptor, store: Store) -> LayerNotes:
     """The notes of a layer whose blob is in `layout`. Raises UndecidedError."""
     notes = store.load(descriptor.digest, _NOTES)
     if notes is not None:

@@ -22,7 +22,7 @@ from buildmatrix.oci.documents import (
     index_of,
     manifest_of,
 )
-from buildmatrix.oci.layout import REF_NAME, Layout, checked
+from buildmatrix.oci.layout import REF_NAME, OciLayout, checked
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 from buildmatrix.trees.archive import CHUNK, OpenFile, Slice, members
@@ -113,7 +113,7 @@ def _chosen(name: str, entry: Descriptor, blob: Blob, platform: Platform, where:
 
 def _in_layout(folder: Path, name: str) -> tuple[Descriptor, Blob]:
     """The image of a layout that has `name`."""
-    layout = Layout(folder)
+    layout = OciLayout(folder)
     return _named(layout.images(), name, f"{LAYOUT}{folder}"), layout.blob
 
 

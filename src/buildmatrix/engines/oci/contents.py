@@ -17,7 +17,7 @@ from buildmatrix.engines.disk import writing
 from buildmatrix.engines.oci.base_files import DEFAULT_PATH, BaseFiles, LayerNotes, read_layer
 from buildmatrix.engines.oci.context import Context, copied
 from buildmatrix.engines.oci.debian import DebianPackages, missing_programs
-from buildmatrix.engines.oci.dockerfile import Instruction, Word
+from buildmatrix.engines.oci.dockerfile import DockerfileInstruction, Word
 from buildmatrix.engines.oci.installation import InstalledFile
 from buildmatrix.engines.oci.libraries import Libraries
 from buildmatrix.engines.oci.model import (
@@ -33,10 +33,10 @@ from buildmatrix.engines.oci.recipe import (
     Declaration,
     Environment,
     Labels,
-    Packages,
     Recipe,
     RunAs,
     Step,
+    SystemPackages,
     Variables,
     WorkFolder,
     recipe,
@@ -64,7 +64,7 @@ from buildmatrix.oci.documents import (
     RootFileSystem,
     encode,
 )
-from buildmatrix.oci.layers import TIME, Layer, LayerEntry, layer_writer, order
+from buildmatrix.oci.layers import TIME, LayerEntry, StoredLayer, layer_writer, order
 from buildmatrix.progress import Progress
 from buildmatrix.render.dockerfile import dockerignore
 from buildmatrix.render.ignore import Ignored
@@ -96,7 +96,7 @@ def refusals(spec: Spec, target: Target, lock: Lock) -> list[Problem]:
 def _refusals(spec: Spec, target: Target, lock: Lock, steps: Recipe) -> list[Problem]:
     problems = list(steps.problems)
     for step in steps.steps:
-        if isinstance(step, Packages) and step.names and (missing := missing_programs()):
+        if isinstance(step, SystemPackages) and step.names and (missing := missing_programs()):
             problems.append(
                 Problem(
                     f"{target.id}: Debian packages ({', '.join(step.names)}) are resolved by apt, "
@@ -159,7 +159,7 @@ class _Place:
     """Where a layer comes from."""
 
     kind: LayerKind
-    at: Instruction
+    at: DockerfileInstruction
     origin: str = ""
 
 
@@ -247,7 +247,7 @@ class _Assembly:
             self._add_copy(step)
         elif isinstance(step, WorkFolder):
             self._enter(step)
-        elif isinstance(step, Packages):
+        elif isinstance(step, SystemPackages):
             self._check_python()
             if step.names:
                 self._add_packages(step)
@@ -274,7 +274,7 @@ class _Assembly:
             kind: LayerKind = "distribution" if library.origin else "environment"
             self._put(library.layer, _Place(kind, step.at, library.origin))
 
-    def _add_packages(self, step: Packages) -> None:
+    def _add_packages(self, step: SystemPackages) -> None:
         """As Docker's own cache: what was installed on this base before is installed again."""
         below = " ".join(layer.diff_id for layer in self._layers)
         key = f"packages {self._target.platform} {step.names} {below} {self._made_by}"
@@ -432,7 +432,7 @@ class _Assembly:
         owner = known.attributes
         return LayerEntry(path, "folder", owner.mode, user=owner.uid, group=owner.gid)
 
-    def _written(self, files: Sequence[InstalledFile]) -> Layer:
+    def _written(self, files: Sequence[InstalledFile]) -> StoredLayer:
         with (
             self._store.making,
             layer_writer(self._store.layout, self._compression, self._store.pool) as writer,
@@ -441,13 +441,13 @@ class _Assembly:
                 writer.add(file.entry, file.content())
         return writer.layer
 
-    def _put(self, layer: Layer, place: _Place) -> None:
+    def _put(self, layer: StoredLayer, place: _Place) -> None:
         self._layers.append(
             BuiltLayer(layer.descriptor, layer.diff_id, place.kind, place.origin, place.at.line)
         )
         self._note(place.at, place.origin)
 
-    def _note(self, at: Instruction, origin: str = "", *, is_empty: bool = False) -> None:
+    def _note(self, at: DockerfileInstruction, origin: str = "", *, is_empty: bool = False) -> None:
         """A step of the history, as BuildKit words it."""
         command = f"/bin/sh -c {at.text}" if at.keyword == "RUN" else at.text
         text = f"{at.keyword} {command}"

@@ -19,12 +19,12 @@ _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_
 _NAME = re.compile(r"[^\s=\"'\\$]+")
 
 
-class Unreadable(ValueError):
+class DockerfileError(ValueError):
     """Something that another frontend, or a shell, would have to read; the text says what."""
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
+class DockerfileInstruction:
     """One instruction of a Dockerfile."""
 
     #: Where it begins.
@@ -49,20 +49,20 @@ class Instruction:
 class Stage:
     """What stands between one FROM and the next."""
 
-    begin: Instruction
+    begin: DockerfileInstruction
     base: str
     name: str
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[DockerfileInstruction, ...]
 
 
-def instructions(text: str) -> Iterator[Instruction]:
-    """The instructions; comments and empty lines inside of one vanish. Raises `Unreadable`."""
+def instructions(text: str) -> Iterator[DockerfileInstruction]:
+    """The instructions; comments and empty lines inside of one vanish. Raises `DockerfileError`."""
     begun, first, pending = 0, "", ""
     is_top = True
     for number, line in enumerate(text.split("\n"), 1):
         stripped = line.strip()
         if is_top and _DIRECTIVE.match(stripped):
-            raise Unreadable(f"line {number}: `{stripped[:60]}` asks for another reader of it")
+            raise DockerfileError(f"line {number}: `{stripped[:60]}` asks for another reader of it")
         is_top = is_top and stripped.startswith("#")
         if not stripped or stripped.startswith("#"):
             continue
@@ -77,7 +77,7 @@ def instructions(text: str) -> Iterator[Instruction]:
         yield _instruction(begun, first, pending)
 
 
-def _instruction(line: int, first: str, text: str) -> Instruction:
+def _instruction(line: int, first: str, text: str) -> DockerfileInstruction:
     keyword, _, rest = text.strip().partition(" ")
     rest = rest.lstrip()
     flags = []
@@ -85,14 +85,14 @@ def _instruction(line: int, first: str, text: str) -> Instruction:
         flags.append(match[0].strip())
         rest = rest[match.end() :]
     if keyword.upper() in ("RUN", "COPY", "ADD") and _HEREDOC.search(rest):
-        raise Unreadable(f"line {line}: a heredoc")
-    return Instruction(line, keyword.upper(), tuple(flags), rest, first)
+        raise DockerfileError(f"line {line}: a heredoc")
+    return DockerfileInstruction(line, keyword.upper(), tuple(flags), rest, first)
 
 
-def stages(text: str) -> tuple[tuple[Instruction, ...], tuple[Stage, ...]]:
-    """What stands above the first FROM, and the stages. Raises `Unreadable`."""
-    above: list[Instruction] = []
-    found: list[tuple[Instruction, list[Instruction]]] = []
+def stages(text: str) -> tuple[tuple[DockerfileInstruction, ...], tuple[Stage, ...]]:
+    """What stands above the first FROM, and the stages. Raises `DockerfileError`."""
+    above: list[DockerfileInstruction] = []
+    found: list[tuple[DockerfileInstruction, list[DockerfileInstruction]]] = []
     for instruction in instructions(text):
         if instruction.keyword == "FROM":
             found.append((instruction, []))
@@ -103,12 +103,12 @@ def stages(text: str) -> tuple[tuple[Instruction, ...], tuple[Stage, ...]]:
     return tuple(above), tuple(_stage(begin, tuple(inside)) for begin, inside in found)
 
 
-def _stage(begin: Instruction, inside: tuple[Instruction, ...]) -> Stage:
+def _stage(begin: DockerfileInstruction, inside: tuple[DockerfileInstruction, ...]) -> Stage:
     words = begin.text.split()
     if len(words) == 3 and words[1].upper() == "AS":
         return Stage(begin, words[0], words[2].lower(), inside)
     if len(words) != 1:
-        raise Unreadable(f"line {begin.line}: `{begin.shown}` names no stage")
+        raise DockerfileError(f"line {begin.line}: `{begin.shown}` names no stage")
     return Stage(begin, words[0], "", inside)
 
 
@@ -128,7 +128,7 @@ class Word:
 
 
 def word(text: str) -> Word:
-    """One word with its quotes, escapes and variables. Raises `Unreadable`."""
+    """One word with its quotes, escapes and variables. Raises `DockerfileError`."""
     parts: list[tuple[str, bool]] = []
     quote = ""
     at = 0
@@ -136,7 +136,7 @@ def word(text: str) -> Word:
         char = text[at]
         if char == "\\" and quote != "'":
             if at + 1 == len(text):
-                raise Unreadable("a backslash at the end")
+                raise DockerfileError("a backslash at the end")
             escaped = text[at + 1]
             # In double quotes it only escapes what would have a meaning there.
             keeps = quote == '"' and escaped not in '"$\\'
@@ -151,19 +151,19 @@ def word(text: str) -> Word:
         elif char == "$" and quote != "'":
             match = _VARIABLE.match(text, at)
             if match is None:
-                raise Unreadable(f"`{text[at : at + 20]}` is more than a variable")
+                raise DockerfileError(f"`{text[at : at + 20]}` is more than a variable")
             parts.append((match[1] or match[2], True))
             at = match.end()
         else:
             parts.append((char, False))
             at += 1
     if quote:
-        raise Unreadable("a quote that does not end")
+        raise DockerfileError("a quote that does not end")
     return Word(tuple(parts))
 
 
 def words(text: str) -> list[str]:
-    """The words of `text`, each with its quotes. Raises `Unreadable`."""
+    """The words of `text`, each with its quotes. Raises `DockerfileError`."""
     found: list[str] = []
     current, quote, is_escaped = "", "", False
     for char in text:
@@ -182,19 +182,19 @@ def words(text: str) -> list[str]:
             continue
         current += char
     if quote:
-        raise Unreadable("a quote that does not end")
+        raise DockerfileError("a quote that does not end")
     return [*found, current] if current else found
 
 
 def pairs(text: str) -> tuple[tuple[str, Word], ...]:
-    """The `NAME=VALUE` pairs of ENV and LABEL. Raises `Unreadable`."""
+    """The `NAME=VALUE` pairs of ENV and LABEL. Raises `DockerfileError`."""
     found = []
     for item in words(text):
         name, is_pair, value = item.partition("=")
         if len(name) > 1 and name[0] == name[-1] and name[0] in "\"'":
             name = name[1:-1]
         if not is_pair or _NAME.fullmatch(name) is None:
-            raise Unreadable("what is no NAME=VALUE")
+            raise DockerfileError("what is no NAME=VALUE")
         found.append((name, word(value)))
     return tuple(found)
 

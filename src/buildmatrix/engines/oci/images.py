@@ -14,7 +14,7 @@ from pathlib import Path
 from buildmatrix.engines.disk import writing
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.documents import Descriptor, ImageConfiguration, Manifest, configuration_of
-from buildmatrix.oci.layout import REF_NAME, Layout
+from buildmatrix.oci.layout import REF_NAME, OciLayout
 from buildmatrix.trees.archive import OpenFile, Slice, Spool
 from buildmatrix.trees.archive_layers import LayeredTree
 
@@ -23,7 +23,7 @@ class Images:
     """Images by name or digest, in the layout `folder`. For all threads at once."""
 
     def __init__(self, folder: Path) -> None:
-        self.layout = Layout(folder)
+        self.layout = OciLayout(folder)
         self._lock = threading.Lock()
 
     def find(self, reference: str) -> Descriptor | None:
@@ -66,7 +66,7 @@ class Images:
         data = self.layout.document(self.manifest(image).config)
         return configuration_of(data, f"{self.layout.folder}: {image.digest}")
 
-    def add(self, source: Layout, image: Descriptor, name: str) -> None:
+    def add(self, source: OciLayout, image: Descriptor, name: str) -> None:
         """Bring an image of `source` here, under one more name. Raises what writing raises."""
         with self._lock, writing(self.layout.folder):
             self.layout.adopt(source, image)

@@ -22,7 +22,7 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.locks.choose import choose
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.oci.compression import Compression
-from buildmatrix.oci.layers import Layer, LayerEntry, layer_writer, order
+from buildmatrix.oci.layers import LayerEntry, StoredLayer, layer_writer, order
 from buildmatrix.progress import Progress
 from buildmatrix.spec.model import Target
 from buildmatrix.threads import side_by_side
@@ -56,7 +56,7 @@ class ChosenWheel:
 class LibraryLayer:
     """A layer of the environment, and which distribution it has; empty for the rest."""
 
-    layer: Layer
+    layer: StoredLayer
     origin: str
 
 
@@ -100,7 +100,7 @@ class Libraries:
             wanted += light
         self._fetched, self._total = 0, len(wanted)
 
-        def work(item: ChosenWheel) -> Layer | None:
+        def work(item: ChosenWheel) -> StoredLayer | None:
             path = self._fetch(item)
             return self._heavy_layer(item, path) if item in heavy else None
 
@@ -160,7 +160,7 @@ class Libraries:
         self._progress.step(self._target.id, text)
         return path
 
-    def _heavy_layer(self, item: ChosenWheel, path: Path) -> Layer:
+    def _heavy_layer(self, item: ChosenWheel, path: Path) -> StoredLayer:
         key = self._key(item)
         with self._store.once(key):
             layer = self._store.layer(key)
@@ -174,7 +174,7 @@ class Libraries:
 
     def _rest_layer(
         self, light: Sequence[ChosenWheel], python: BasePython, base: BaseFiles
-    ) -> Layer:
+    ) -> StoredLayer:
         with self._store.making, ExitStack() as held:
             files: dict[str, InstalledFile] = {}
             owners: dict[str, str] = {}
@@ -203,8 +203,8 @@ class Libraries:
 
         return _named(item.wheel.filename, read)
 
-    def _written(self, origin: str, files: Iterable[InstalledFile]) -> Layer:
-        def write() -> Layer:
+    def _written(self, origin: str, files: Iterable[InstalledFile]) -> StoredLayer:
+        def write() -> StoredLayer:
             layout = self._store.layout
             with (
                 writing(layout.folder),

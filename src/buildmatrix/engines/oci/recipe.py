@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from buildmatrix.engines.oci.dockerfile import (
-    Instruction,
+    DockerfileError,
+    DockerfileInstruction,
     Stage,
-    Unreadable,
     Word,
     array,
     instructions,
@@ -38,25 +38,25 @@ _OF_BUILD = re.compile(r"UV_.*|PIP_.*|PYTHON.*|PATH|HOME|VIRTUAL_ENV|LD_.*|SSL_.
 
 
 @dataclass(frozen=True, slots=True)
-class Packages:
+class SystemPackages:
     """Debian packages of the final image, and its Python where the base has none."""
 
     names: tuple[str, ...]
-    at: Instruction
+    at: DockerfileInstruction
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
     """The target's user."""
 
-    at: Instruction
+    at: DockerfileInstruction
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
     """The virtual environment."""
 
-    at: Instruction
+    at: DockerfileInstruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Copy:
 
     source: str
     destination: Word
-    at: Instruction
+    at: DockerfileInstruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class WorkFolder:
     """Where commands start; it is made where it is missing."""
 
     path: Word
-    at: Instruction
+    at: DockerfileInstruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Variables:
     """Environment variables."""
 
     values: tuple[tuple[str, Word], ...]
-    at: Instruction
+    at: DockerfileInstruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Labels:
     """Labels."""
 
     values: tuple[tuple[str, Word], ...]
-    at: Instruction
+    at: DockerfileInstruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class RunAs:
     """The user that commands run as."""
 
     user: Word
-    at: Instruction
+    at: DockerfileInstruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Command:
 
     is_entrypoint: bool
     words: tuple[str, ...] | str
-    at: Instruction
+    at: DockerfileInstruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +114,12 @@ class Declaration:
     """EXPOSE, VOLUME or STOPSIGNAL: what an image says of itself, and nothing more."""
 
     words: tuple[Word, ...]
-    at: Instruction
+    at: DockerfileInstruction
 
 
 Step = (
-    Packages | Account | Environment | Copy | WorkFolder | Variables | Labels | RunAs | Command
-    | Declaration
+    SystemPackages | Account | Environment | Copy | WorkFolder | Variables | Labels | RunAs
+    | Command | Declaration
 )  # fmt: skip
 
 
@@ -141,7 +141,7 @@ def recipe(spec: Spec, target: Target, lock: Lock) -> Recipe:
         for name, call in _CALLS.items()
     }
     is_compiled = any(package.source_only for package in lock.packages)
-    return _Reader(spec, target, text, macros, is_compiled).recipe()
+    return _RecipeReader(spec, target, text, macros, is_compiled).recipe()
 
 
 _MACROS: Final = '{% import "_macros.j2" as pieces %}'
@@ -153,12 +153,12 @@ _CALLS: Final = {
 }
 
 
-def _run_of(text: str) -> Instruction:
+def _run_of(text: str) -> DockerfileInstruction:
     (instruction,) = instructions(text)
     return instruction
 
 
-class _Reader:
+class _RecipeReader:
     """Reads one Dockerfile; `problems` is what it cannot do."""
 
     def __init__(
@@ -166,7 +166,7 @@ class _Reader:
         spec: Spec,
         target: Target,
         text: str,
-        macros: dict[str, Instruction],
+        macros: dict[str, DockerfileInstruction],
         is_compiled: bool,
     ) -> None:
         self._spec = spec
@@ -182,7 +182,7 @@ class _Reader:
     def recipe(self) -> Recipe:
         try:
             above, read = stages(self._text)
-        except Unreadable as error:
+        except DockerfileError as error:
             self._problem(None, f"its Dockerfile cannot be built without a builder: {error}")
             return Recipe((), tuple(self._problems))
         for instruction in above:
@@ -224,11 +224,11 @@ class _Reader:
         if not is_made:
             self._problem(stage.begin, "its stage `build` does not install the lock as ours do")
 
-    def _check_variables(self, instruction: Instruction) -> None:
+    def _check_variables(self, instruction: DockerfileInstruction) -> None:
         """Nothing runs here that would read them, unless they are for the installer itself."""
         try:
             names = [name for name, _ in pairs(instruction.text)]
-        except Unreadable as error:
+        except DockerfileError as error:
             self._refuse(instruction, f"it has {error}")
             return
         for name in names:
@@ -238,7 +238,7 @@ class _Reader:
     def _final(self, stage: Stage) -> None:
         if stage.base != f"${{MIRROR}}{self._target.base.final}" or stage.begin.flags:
             self._refuse(stage.begin, "the last stage begins with another image than `base` names")
-        known: dict[str, Callable[[Instruction], Step | None]] = {
+        known: dict[str, Callable[[DockerfileInstruction], Step | None]] = {
             "RUN": self._run,
             "COPY": self._copy,
             "WORKDIR": lambda at: WorkFolder(word(at.text), at),
@@ -258,15 +258,15 @@ class _Reader:
                 continue
             try:
                 if instruction.flags and instruction.keyword not in ("RUN", "COPY"):
-                    raise Unreadable("flags")
+                    raise DockerfileError("flags")
                 step = read(instruction)
-            except Unreadable as error:
+            except DockerfileError as error:
                 self._refuse(instruction, f"it has {error}")
             else:
                 if step is not None:
                     self._steps.append(step)
 
-    def _run(self, instruction: Instruction) -> Step | None:
+    def _run(self, instruction: DockerfileInstruction) -> Step | None:
         if self._is(instruction, "account"):
             return Account(instruction)
         if self._is(instruction, "check"):
@@ -275,51 +275,51 @@ class _Reader:
         if names is None:
             self._refuse(instruction)
             return None
-        return Packages(tuple(names[1].split()), instruction)
+        return SystemPackages(tuple(names[1].split()), instruction)
 
-    def _copy(self, instruction: Instruction) -> Step | None:
+    def _copy(self, instruction: DockerfileInstruction) -> Step | None:
         paths = array(instruction.text)
         paths = words(instruction.text) if paths is None else paths
         if instruction.flags == ("--from=build",) and paths == ["/opt/venv", "/opt/venv"]:
             return Environment(instruction)
         if instruction.flags:
-            raise Unreadable(f"the flag {instruction.flags[0]}")
+            raise DockerfileError(f"the flag {instruction.flags[0]}")
         if len(paths) != 2:
-            raise Unreadable("more than one source")
+            raise DockerfileError("more than one source")
         source = word(paths[0])
         if any(is_name for _, is_name in source.parts):
-            raise Unreadable("a variable in its source")
+            raise DockerfileError("a variable in its source")
         # The one wildcard that our filter writes: a bracket that means itself.
         path = source.value({}).replace("[[]", "\0")
         if re.search(r"[*?\[\\]", path):
-            raise Unreadable("a wildcard")
+            raise DockerfileError("a wildcard")
         return Copy(path.replace("\0", "["), word(paths[1]), instruction)
 
-    def _command(self, instruction: Instruction) -> Step:
+    def _command(self, instruction: DockerfileInstruction) -> Step:
         listed = array(instruction.text)
         is_entrypoint = instruction.keyword == "ENTRYPOINT"
         return Command(
             is_entrypoint, instruction.text if listed is None else tuple(listed), instruction
         )
 
-    def _declaration(self, instruction: Instruction) -> Step:
+    def _declaration(self, instruction: DockerfileInstruction) -> Step:
         listed = array(instruction.text)
         texts = words(instruction.text) if listed is None else listed
         return Declaration(tuple(map(word, texts)), instruction)
 
-    def _is(self, instruction: Instruction, macro: str) -> bool:
+    def _is(self, instruction: DockerfileInstruction, macro: str) -> bool:
         expected = self._macros[macro]
         return (instruction.flags, instruction.text) == (expected.flags, expected.text)
 
     # What cannot be done
 
-    def _refuse(self, instruction: Instruction, why: str = "") -> None:
+    def _refuse(self, instruction: DockerfileInstruction, why: str = "") -> None:
         reason = f": {why}" if why else ""
         self._problem(
             instruction, f"`{instruction.shown}` cannot be done without a builder{reason}"
         )
 
-    def _problem(self, instruction: Instruction | None, message: str) -> None:
+    def _problem(self, instruction: DockerfileInstruction | None, message: str) -> None:
         file, line = self._place(instruction)
         self._problems.append(
             Problem(
@@ -330,7 +330,7 @@ class _Reader:
             )
         )
 
-    def _place(self, instruction: Instruction | None) -> tuple[str, int | None]:
+    def _place(self, instruction: DockerfileInstruction | None) -> tuple[str, int | None]:
         """Where a user wrote it: in the template, where its first line stands there once."""
         path = self._spec.root / self._target.template
         is_ours = (builtin_templates() / self._target.template).is_file()

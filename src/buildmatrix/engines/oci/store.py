@@ -16,8 +16,8 @@ import msgspec
 from buildmatrix.engines.oci.base_files import notes_store
 from buildmatrix.engines.oci.wheels import WheelStore
 from buildmatrix.oci.compression import Compression, settings
-from buildmatrix.oci.layers import Layer
-from buildmatrix.oci.layout import Layout
+from buildmatrix.oci.layers import StoredLayer
+from buildmatrix.oci.layout import OciLayout
 from buildmatrix.store.cache import DAY, Cache, code
 from buildmatrix.trees.base import Closing
 
@@ -26,7 +26,7 @@ _MOST: Final = 50 << 30
 #: Seconds after which what nobody used goes.
 _AGE: Final = 30 * DAY
 
-_LAYER: Final = msgspec.msgpack.Decoder(Layer)
+_LAYER: Final = msgspec.msgpack.Decoder(StoredLayer)
 
 
 class ImageStore(Closing):
@@ -37,7 +37,7 @@ class ImageStore(Closing):
     """
 
     def __init__(self, folder: Path, cache: Cache, *, offline: bool = False) -> None:
-        self.layout = Layout(folder / "layout")
+        self.layout = OciLayout(folder / "layout")
         self.wheels = WheelStore(folder / "wheels", offline=offline)
         #: What is known of layers of base images.
         self.notes = notes_store(cache)
@@ -56,12 +56,12 @@ class ImageStore(Closing):
             self.layout.prune(_MOST, _AGE)
             self.wheels.prune(_MOST, _AGE)
 
-    def layer(self, key: str) -> Layer | None:
+    def layer(self, key: str) -> StoredLayer | None:
         """The layer that was kept under `key`, if all of its bytes are still there."""
         layer = self._layers.load(key, _LAYER)
         return layer if layer is not None and self.layout.has(layer.descriptor) else None
 
-    def keep(self, key: str, layer: Layer) -> None:
+    def keep(self, key: str, layer: StoredLayer) -> None:
         """Remember what a layer was made of; `key` names all that its bytes depend on."""
         self._layers.save(key, layer)
 

@@ -87,7 +87,7 @@ class WheelStore(Closing):
         return self.path(wheel)
 
     def prune(self, limit: int, age: float) -> None:
-        """Remove wheels, the longest unused first, and what killed runs left; see `Layout.prune`.
+        """Remove wheels, the longest unused first, and what killed runs left: `OciLayout.prune`.
 
         Raises OSError.
         """
