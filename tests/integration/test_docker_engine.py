@@ -199,15 +199,6 @@ def test_progress_shows_steps_and_what_they_print(project: Project) -> None:
     assert any(shown.endswith(step) for shown in progress.seen)
 
 
-def test_an_image_that_was_built_elsewhere_is_scanned(project: Project, tmp_path: Path) -> None:
-    job = project.job("a", "RUN true")
-    engine = DockerEngine()
-    engine.build(job, HERE, Silent())
-    path = engine.scan(job.tags[0], tmp_path / "out", PYTHON, HERE)
-
-    assert store.read(path).stats.binaries > 100
-
-
 def test_facts_of_an_image(project: Project) -> None:
     job = project.job("a", "ENV X=1\nLABEL org.example.k=v\nUSER 10001")
     engine = DockerEngine()

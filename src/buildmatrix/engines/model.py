@@ -211,8 +211,5 @@ class Engine(Protocol):
     def runner(self, reference: str) -> AbstractContextManager[Run]:
         """Runs commands in an image, each in a container without network, devices or mounts."""
 
-    def scan(self, reference: str, output: Path, scanner: str, surroundings: Surroundings) -> Path:
-        """Read the root file system of an existing image; the path of `inventory.json`."""
-
     def export(self, reference: str) -> AbstractContextManager[Iterator[bytes]]:
         """The bytes of `docker save` for an existing image, as they come; nothing is stored."""

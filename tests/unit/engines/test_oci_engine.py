@@ -198,14 +198,6 @@ def test_an_export_is_read_as_the_same_image(world: World, tmp_path: Path) -> No
         assert "opt/venv/bin/python" in {item.path for item in image.tree().walk()}
 
 
-def test_a_scan_reads_the_image_and_takes_no_scanner(world: World, tmp_path: Path) -> None:
-    engine = engine_of(world)
-    outcome = build(world, engine)
-    again = inventories.read(engine.scan(STAGED, tmp_path, "none", Surroundings()))
-
-    assert replace(again, stats=None) == replace(inventories.read(outcome.inventory), stats=None)
-
-
 def test_what_runs_nowhere_here_says_why(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_of(world)
     build(world, engine)

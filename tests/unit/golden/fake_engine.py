@@ -42,7 +42,6 @@ from buildmatrix.errors import (
     BuildmatrixError,
     ComponentError,
     Interrupted,
-    UndecidedError,
 )
 from buildmatrix.progress import Progress
 from buildmatrix.registry.reference import Reference
@@ -179,9 +178,6 @@ class FakeEngine:
         code = self._settings.get("smoke", {}).get(root.name, 0)
         output = "ModuleNotFoundError: No module named 'inferno'\n" * bool(code)
         yield lambda _command, _timeout_s: RunResult(code, output, False)
-
-    def scan(self, reference: str, output: Path, scanner: str, surroundings: Surroundings) -> Path:
-        raise UndecidedError(f"the fake engine scans no {reference}")
 
     @contextmanager
     def export(self, reference: str) -> Iterator[Iterator[bytes]]:

@@ -33,7 +33,6 @@ from buildmatrix.engines.model import (
 )
 from buildmatrix.engines.process import Processes
 from buildmatrix.errors import (
-    BuildError,
     BuildmatrixError,
     ComponentError,
     Interrupted,
@@ -41,7 +40,7 @@ from buildmatrix.errors import (
     UsageError,
 )
 from buildmatrix.oci.layout import OciLayout
-from buildmatrix.progress import Progress, Silent
+from buildmatrix.progress import Progress
 from buildmatrix.scratch import scratch
 
 #: The first release whose bake has `--allow=fs.read` and `fs.write` (November 2024).
@@ -351,45 +350,6 @@ class DockerEngine:
             timeout_s,
             lambda: self._processes.cancelled,
         )
-
-    def scan(self, reference: str, output: Path, scanner: str, surroundings: Surroundings) -> Path:
-        """Read an existing image where its layers are; see `Engine.scan`."""
-        from buildmatrix.inventory.archive import scanner_archive
-        from buildmatrix.render.environment import make_environment, render
-        from buildmatrix.render.generate import SCAN_TEMPLATE
-
-        context, target = output / "context", "scan"
-        inventory = output / INVENTORY
-        job = BuildJob(
-            id=reference,
-            bake_file=context / "docker-bake.json",
-            image_target="",
-            scan_target=target,
-            context=output,
-            tags=(),
-            log=output / "scan.log",
-            scan_output=output,
-        )
-        with writing(output):
-            context.mkdir(parents=True, exist_ok=True)
-            inventory.unlink(missing_ok=True)
-            (context / "scan.pyz").write_bytes(scanner_archive())
-            tools = {"tools": {"scanner": scanner}}
-            dockerfile = render(make_environment(output), SCAN_TEMPLATE, tools, subject="scan")
-            (context / "Dockerfile").write_text(dockerfile, encoding="utf-8")
-            rootfs = {"rootfs": f"docker-image://{reference}"}
-            targets = {target: {"context": str(context.absolute()), "contexts": rootfs}}
-            bake.write_overlay(job.bake_file, targets)
-        try:
-            overlay = bake.scan_overlay(job, surroundings)
-            self._bake(job, surroundings, Silent(), overlay, fresh=True)
-        except BuildError as error:
-            raise UndecidedError(
-                f"{reference} cannot be scanned: {error.message}", log=error.log
-            ) from error
-        if not inventory.is_file():
-            raise UndecidedError(f"the scanner left no {INVENTORY} for {reference}", log=job.log)
-        return inventory
 
     def export(self, reference: str) -> AbstractContextManager[Iterator[bytes]]:
         """An existing image as an archive; see `Engine.export`."""

@@ -296,18 +296,6 @@ class OciEngine:
 
             yield run
 
-    def scan(
-        self,
-        reference: str,
-        output: Path,
-        scanner: str,  # noqa: ARG002 - Docker's
-        surroundings: Surroundings,  # noqa: ARG002 - Docker's
-    ) -> Path:
-        """Read the layers here, without a scanner's image; see `Engine.scan`."""
-        inventory = self._inventory(self._images.get(reference))
-        inventories.write(output / INVENTORY, inventory)
-        return output / INVENTORY
-
     def export(self, reference: str) -> AbstractContextManager[Iterator[bytes]]:
         """See `Engine.export`."""
         return self._exported(reference)
