@@ -268,8 +268,12 @@ class OciLayout:
     def _replace(self, name: str, data: bytes) -> None:
         path = self.folder / name
         unfinished = path.with_name(f"{_UNFINISHED}{secrets.token_hex(16)}")
-        unfinished.write_bytes(data)
-        unfinished.replace(path)
+        try:
+            unfinished.write_bytes(data)
+            unfinished.replace(path)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
+import msgspec
 import pytest
 from loopback import answering
 from oci_world import SPEC, World, make_base, make_world
@@ -38,6 +39,7 @@ from buildmatrix.errors import (
     UsageError,
 )
 from buildmatrix.http.patience import Patience
+from buildmatrix.oci.documents import LARGEST_DOCUMENT, MANIFEST, encode
 from buildmatrix.oci.layout import OciLayout
 from buildmatrix.progress import Silent
 from buildmatrix.registry.client import Registry
@@ -282,6 +284,15 @@ def test_a_damaged_archive_is_undecided(world: World, tmp_path: Path) -> None:
     path.write_bytes(data[:2000])
     with pytest.raises(UndecidedError, match="cannot be read"):
         Bases(Registry(), f"tar:{path}").take(BASE, "linux/amd64")
+
+
+def test_documents_of_a_base_are_no_larger_than_documents(world: World) -> None:
+    layout = world.base.layout
+    claimed = msgspec.structs.replace(world.base.manifest.config, size=LARGEST_DOCUMENT + 1)
+    manifest = msgspec.structs.replace(world.base.manifest, config=claimed)
+    layout.publish(layout.put(encode(manifest), MANIFEST), [BASE])
+    with pytest.raises(UndecidedError, match="too large for a document"):
+        Bases(Registry(), f"oci:{layout.folder}").take(BASE, "linux/amd64")
 
 
 def test_a_base_comes_from_a_registry(world: World, server: RegistryServer) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -178,6 +179,26 @@ def test_several_runs_name_images_at_once(tmp_path: Path) -> None:
     ]
     assert [run.wait() for run in runs] == [0, 0, 0]
     assert len(OciLayout(tmp_path).images()) == 60
+
+
+def test_an_index_that_cannot_be_written_leaves_the_old_one_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = OciLayout(tmp_path)
+    layout.publish(image_in(layout), ["1"])
+    second = image_in(layout, b"other")
+    before, index = files(tmp_path), (tmp_path / "index.json").read_bytes()
+    write = Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        write(path, data[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+        patch.setattr(Path, "write_bytes", full)
+        layout.publish(second, ["1"])
+    assert files(tmp_path) == before
+    assert (tmp_path / "index.json").read_bytes() == index
 
 
 def test_what_is_checked_comes_as_it_is() -> None:

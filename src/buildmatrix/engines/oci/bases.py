@@ -95,20 +95,25 @@ class Bases:
 def _chosen(name: str, entry: Descriptor, blob: Blob, platform: Platform, where: str) -> BaseImage:
     """The image of `platform` that `entry`, a manifest or an index, comes to."""
     if entry.media_type in INDEXES:
-        with blob(entry) as chunks:
-            index = index_of(b"".join(chunks), where)
+        index = index_of(_document(entry, blob, where), where)
         images = index.of(platform)
         if not images:
             there = ", ".join(sorted(str(image.platform) for image in index.images()))
             raise UndecidedError(f"{where} has no image for {platform}, only for {there or 'none'}")
         entry = images[0]
-    with blob(entry) as chunks:
-        manifest = manifest_of(b"".join(chunks), where)
-    with blob(manifest.config) as chunks:
-        configuration = configuration_of(b"".join(chunks), where)
+    manifest = manifest_of(_document(entry, blob, where), where)
+    configuration = configuration_of(_document(manifest.config, blob, where), where)
     if not platform.runs(configuration.platform):
         raise UndecidedError(f"{where} is an image for {configuration.platform}, not {platform}")
     return _Base(name, entry, manifest, configuration, blob)
+
+
+def _document(descriptor: Descriptor, blob: Blob, where: str) -> bytes:
+    """A small blob, which is checked by who gives it. Its size is a claim of the image."""
+    if descriptor.size > LARGEST_DOCUMENT:
+        raise UndecidedError(f"{where}: {descriptor.digest} is too large for a document")
+    with blob(descriptor) as chunks:
+        return b"".join(chunks)
 
 
 def _in_layout(folder: Path, name: str) -> tuple[Descriptor, Blob]:
