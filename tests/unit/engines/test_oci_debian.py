@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from oci_world import SPEC, SYSTEM, LayerFile, file, files_of, link, make_base, make_world
 
-from buildmatrix.engines.oci import contents, debian
+from buildmatrix.engines.oci import apt, contents, debian
 from buildmatrix.engines.oci.base_files import BaseFiles, notes_store, read_layer
 from buildmatrix.engines.oci.debian import DebianPackages
 from buildmatrix.errors import SpecError, UndecidedError
@@ -81,7 +81,7 @@ def unpacked(
     store = notes_store(Cache(None))
     files = BaseFiles([read_layer(image.layout, layer, store) for layer in image.manifest.layers])
     found = {deb.stem for deb in debs}, list(debs)
-    monkeypatch.setattr(DebianPackages, "_fetched", lambda *_: found)
+    monkeypatch.setattr(apt, "fetched", lambda *_: found)
     with ExitStack() as held:
         made = DebianPackages(files, "linux/amd64", held).files(names)
         return {
@@ -193,13 +193,13 @@ def test_sources_of_the_base_reach_nothing_of_this_machine(
     tmp_path: Path, line: str, why: str
 ) -> None:
     with pytest.raises(UndecidedError) as error:
-        debian._checked_sources("etc/apt/sources.list", line.encode(), tmp_path)
+        apt._checked_sources("etc/apt/sources.list", line.encode(), tmp_path)
     assert why in error.value.message
 
 
 def test_keys_are_those_of_the_base(tmp_path: Path) -> None:
     text = "deb [signed-by=/usr/share/keyrings/x.gpg] http://h/debian s main\n"
-    checked = debian._checked_sources("etc/apt/sources.list", text.encode(), tmp_path)
+    checked = apt._checked_sources("etc/apt/sources.list", text.encode(), tmp_path)
     assert f"signed-by={tmp_path}/usr/share/keyrings/x.gpg]" in checked
 
 
@@ -267,7 +267,7 @@ def test_a_target_with_packages_is_built_once(
         asked.append(1)
         return {"tool"}, [make_deb(tmp_path, "tool", {"srv/tool/x": "x"})]
 
-    monkeypatch.setattr(DebianPackages, "_fetched", fetched)
+    monkeypatch.setattr(apt, "fetched", fetched)
     images = []
     for _ in range(2):
         with world.store() as store:
@@ -286,7 +286,7 @@ def test_a_package_that_must_not_be_unpacked_fails_the_target(
     world = make_world(tmp_path, SPEC + 'system-packages = ["tool"]\n')
     world.base = make_base(tmp_path / "debian", DPKG)
     deb = make_deb(tmp_path, "tool", {"a": ""}, {"postinst": "#!/bin/sh\nldconfig\n"})
-    monkeypatch.setattr(DebianPackages, "_fetched", lambda *_: ({"tool"}, [deb]))
+    monkeypatch.setattr(apt, "fetched", lambda *_: ({"tool"}, [deb]))
     with world.store() as store, pytest.raises(SpecError, match="the package tool runs a script"):
         contents.assemble(
             world.spec, world.spec.targets[0], world.lock(), world.base, store, Silent()

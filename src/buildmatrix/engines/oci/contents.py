@@ -14,9 +14,10 @@ from typing import Final
 import msgspec
 
 from buildmatrix.engines.disk import writing
+from buildmatrix.engines.oci.apt import missing_programs
 from buildmatrix.engines.oci.base_files import DEFAULT_PATH, BaseFiles, LayerNotes, read_layer
 from buildmatrix.engines.oci.context import Context, copied
-from buildmatrix.engines.oci.debian import DebianPackages, missing_programs
+from buildmatrix.engines.oci.debian import DebianPackages
 from buildmatrix.engines.oci.dockerfile import DockerfileInstruction, Word
 from buildmatrix.engines.oci.installation import InstalledFile
 from buildmatrix.engines.oci.libraries import Libraries

@@ -1,10 +1,10 @@
 """Debian packages of an image, resolved by apt and unpacked without being run.
 
-apt reads the package lists, keys and state of the base in folders of its own, and decides what is
-installed. dpkg-deb opens the packages. What a package would run decides whether it can be unpacked
-here at all: the loader's cache (`ldconfig`) is the one thing that is left undone.
+apt decides what is installed (`engines.oci.apt`), and dpkg-deb opens the packages. What a package
+would run decides whether it can be unpacked here at all: the loader's cache (`ldconfig`) is the one
+thing that is left undone.
 
-Formats: deb(5), deb-control(5), deb-triggers(5), dpkg(1) (`path-exclude`), sources.list(5).
+Formats: deb(5), deb-control(5), deb-triggers(5), dpkg(1) (`path-exclude`).
 Source: dpkg 1.21, lib/dpkg/{parse,fields,dbmodify}.c, for the order of fields in `status`.
 """
 
@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
-import os
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from buildmatrix.engines.oci import apt
 from buildmatrix.engines.oci.base_files import BaseFiles
 from buildmatrix.engines.oci.installation import InstalledFile
 from buildmatrix.errors import UndecidedError
@@ -31,22 +30,10 @@ from buildmatrix.scratch import scratch
 from buildmatrix.trees.archive import CHUNK, OpenFile, Slice, members, plain
 from buildmatrix.trees.base import Unreadable
 
-#: What has to be on this machine.
-PROGRAMS: Final = ("apt-get", "apt-config", "dpkg-deb")
-#: Seconds that apt may take for one command.
-_PATIENCE: Final = 600.0
 #: Bytes of all files of one package; the largest of Debian unpack to 2 GB.
 _LARGEST: Final = 8 << 30
 _LARGEST_CONTROL: Final = 64 << 20
 _ARCHITECTURES: Final = {"linux/amd64": "amd64", "linux/arm64": "arm64"}
-_INSTALLS = re.compile(r"Inst (\S+) (\[[^\]]*\] )?\((\S+) ")
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?!$)")
-#: Options of sources.list(5), in both of its forms, with the words that apt takes for yes.
-_UNSIGNED = re.compile(
-    r"\b(trusted|allow-insecure|allow-weak|allow-downgrade-to-insecure)\s*[=:]\s*"
-    r"(yes|true|with|on|enable|[1-9])",
-    re.I,
-)
 #: Lines of maintainer scripts that do nothing.
 _IDLE = re.compile(r"\s*(#.*|set -[eu]+|exit 0|true|:)?\s*")
 _SCRIPTS: Final = ("preinst", "postinst", "config")
@@ -101,7 +88,7 @@ class DebianPackages:
         if status is None:
             raise UndecidedError("the base image has no dpkg, and so no Debian packages")
         folder = self._held.enter_context(scratch("packages"))
-        wanted, debs = self._fetched(folder, status, names)
+        wanted, debs = apt.fetched(self._base, self._architecture, names, status, folder)
         packages = [self._opened(folder, deb) for deb in sorted(debs)]
         if {package.name for package in packages} != wanted:
             raise UndecidedError("apt fetched other packages than it had resolved; try again")
@@ -122,82 +109,6 @@ class DebianPackages:
         if packages:
             files |= self._database(status, packages, names)
         return files
-
-    # apt
-
-    def _fetched(
-        self, folder: Path, status: bytes, names: Sequence[str]
-    ) -> tuple[set[str], list[Path]]:
-        """Names of the packages that are missing, and their files."""
-        configuration = self._configure(folder, status)
-
-        def apt(*arguments: str) -> str:
-            return _output(["apt-get", *arguments], {"APT_CONFIG": str(configuration)})
-
-        apt("update")
-        install = ["install", "--yes", "--no-install-recommends"]
-        plan = apt(*install, "--simulate", *names)
-        for line in plan.splitlines():
-            if line.startswith("Remv "):
-                raise UndecidedError(f"{line.split()[1]} of the base would have to be removed")
-        found = _INSTALLS.findall(plan)
-        for name, before, _ in found:
-            if before:
-                raise UndecidedError(f"{name} of the base would have to be replaced by another one")
-        if not found:
-            return set(), []
-        apt(*install, "--download-only", *names)
-        debs = list((folder / "cache" / "archives").glob("*.deb"))
-        return {name.partition(":")[0] for name, *_ in found}, debs
-
-    def _configure(self, folder: Path, status: bytes) -> Path:
-        """The base's sources, keys and state, in folders that apt may write to."""
-        for name in ("state/lists/partial", "cache/archives/partial", "etc"):
-            (folder / name).mkdir(parents=True)
-        (folder / "status").write_bytes(status)
-        sources = 0
-        for path, entry in self._base.entries.items():
-            top = next(
-                (top for top in ("etc/apt/", "usr/share/keyrings/") if path.startswith(top)), ""
-            )
-            # Settings of the base may name programs, which would run on this machine.
-            if (
-                entry.kind != "file"
-                or not top
-                or path.startswith(("etc/apt/apt.conf", "etc/apt/auth"))
-            ):
-                continue
-            data = self._base.read(path) or b""
-            if path.endswith((".list", ".sources")):
-                data = _checked_sources(path, data, folder).encode()
-                sources += 1
-            place = folder / path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(data)
-        if not sources:
-            raise UndecidedError("the base image names no archive of packages in /etc/apt")
-        settings = {
-            "Dir::State": folder / "state",
-            "Dir::State::status": folder / "status",
-            "Dir::Cache": folder / "cache",
-            "Dir::Etc": folder / "etc" / "apt",
-            "Dir::Log": folder,
-            "APT::Architecture": self._architecture,
-            "APT::Architectures": self._architecture,
-            "APT::Sandbox::User": "root",
-            "APT::Update::Error-Mode": "any",
-            "APT::Get::Assume-Yes": "true",
-            "Acquire::Languages": "none",
-            "Acquire::Retries": "3",
-            "Debug::NoLocking": "true",
-        }
-        lines = [f'{key} "{value}";\n' for key, value in settings.items()]
-        # How this machine reaches servers is its own: proxies and certificates.
-        for line in _output(["apt-config", "dump"], {}).splitlines():
-            if line.startswith(("Acquire::http::", "Acquire::https::")) and line.endswith(";"):
-                lines.append(f"{line}\n")
-        (folder / "apt.conf").write_text("".join(lines))
-        return folder / "apt.conf"
 
     # Packages
 
@@ -389,23 +300,6 @@ def _stanza(text: str) -> dict[str, str]:
     return fields
 
 
-def _checked_sources(path: str, data: bytes, folder: Path) -> str:
-    """A list of archives whose keys are those in `folder`. Raises UndecidedError.
-
-    apt has methods that read files and run programs of this machine.
-    """
-    text = data.decode("utf-8", "replace")
-    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
-    for word in " ".join(lines).split():
-        scheme = _SCHEME.match(word)
-        if scheme and scheme[1] not in ("http", "https"):
-            raise UndecidedError(f"/{path} of the base names {word[:100]!r}, and no web address")
-    if _UNSIGNED.search("\n".join(lines)):
-        raise UndecidedError(f"/{path} of the base trusts an archive without a signature")
-    keys = r"(?<=[=\s,])/(?=(?:usr/share|etc/apt)/(?:keyrings|trusted\.gpg\.d)/)"
-    return re.sub(keys, f"{folder}/", "\n".join(lines) + "\n")
-
-
 def _filters(base: BaseFiles) -> Iterator[tuple[str, bool]]:
     """`path-exclude` and `path-include` of dpkg: a pattern, and whether it excludes."""
     folder = re.compile(r"etc/dpkg/dpkg\.cfg\.d/[A-Za-z0-9_-]+")
@@ -441,24 +335,3 @@ def _content(data: Slice) -> Callable[[], Iterable[bytes]]:
 
 def _written(path: str, data: bytes, mode: int = 0o644) -> dict[str, InstalledFile]:
     return {path: InstalledFile(LayerEntry(path, "file", mode, len(data)), lambda: (data,))}
-
-
-def _output(command: Sequence[str], settings: Mapping[str, str]) -> str:
-    environment = {**os.environ, **settings, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
-    try:
-        run = subprocess.run(
-            command, check=False, env=environment, capture_output=True, text=True, errors="replace",
-            timeout=_PATIENCE, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError) as error:
-        raise UndecidedError(f"{command[0]} {command[1]} cannot be run: {error}") from error
-    if run.returncode:
-        lines = [line[3:] for line in run.stderr.splitlines() if line.startswith("E: ")]
-        why = "; ".join(lines) or run.stderr.strip()[-300:] or f"exit code {run.returncode}"
-        raise UndecidedError(f"{command[0]} {command[1]} failed: {why}")
-    return run.stdout
-
-
-def missing_programs() -> list[str]:
-    """Those of `PROGRAMS` that this machine has not."""
-    return [name for name in PROGRAMS if shutil.which(name) is None]
