@@ -33,14 +33,16 @@ def verify(registry: Registry, source: str, reference: Reference, demands: Deman
             kinds = listing(str(item.platform) for item in index.images())
     sifted = _sifted(registry, image, demands)
     proof, refusals = _weighed(sifted, demands)
-    if kinds and not sifted.signed:
+    if kinds:
+        # Even where somebody signed a verdict about their index: the others were never scanned, and
+        # each engine takes that of its own platform.
         refusals = [
             Refusal(
                 "multi-platform",
                 f"the name is that of several images ({kinds}), and a verdict is about one: name "
                 "one with --platform, or by its digest",
             ),
-            *sifted.refusals,
+            *(refusals if sifted.signed else sifted.refusals),
         ]
     return Verification(
         source=source,

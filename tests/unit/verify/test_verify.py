@@ -27,7 +27,15 @@ from buildmatrix.attestation.verdict import (
     TargetVerdict,
 )
 from buildmatrix.errors import UndecidedError
-from buildmatrix.oci.documents import INDEX, Descriptor, ImageIndex, Platform, encode, manifest_of
+from buildmatrix.oci.documents import (
+    INDEX,
+    Descriptor,
+    ImageIndex,
+    Platform,
+    encode,
+    index_of,
+    manifest_of,
+)
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports import schemas
 from buildmatrix.reports.json_form import render as as_json
@@ -430,8 +438,22 @@ def test_a_multi_platform_index_has_to_be_told_apart(registry: MemoryRegistry) -
         asked(registry, on("linux/s390x"))
 
 
-def test_an_index_with_a_verdict_of_its_own_is_one_image(registry: MemoryRegistry) -> None:
+def test_a_verdict_about_an_index_says_nothing_of_several_images(registry: MemoryRegistry) -> None:
+    """Nobody scanned that for arm64, and a node of arm64 would run it."""
     several(registry)
+    attached(registry, image=IMAGE.at(registry.resolve(IMAGE).digest))
+    assert refused(registry)[0] == "multi-platform"
+
+
+def test_a_verdict_about_an_index_of_one_image_is_about_the_image(registry: MemoryRegistry) -> None:
+    """BuildKit makes such an index, with its own attestation beside the image."""
+    several(registry)
+    index = index_of(registry.manifest(IMAGE).data, "it")
+    first, second = index.manifests
+    unknown = Platform(os="unknown", architecture="unknown")
+    second = msgspec.structs.replace(second, platform=unknown)
+    index = msgspec.structs.replace(index, manifests=(first, second))
+    registry.push_manifest(IMAGE, encode(index), INDEX)
     attached(registry, image=IMAGE.at(registry.resolve(IMAGE).digest))
     assert asked(registry).verified
 
