@@ -47,12 +47,8 @@ def inventory_of(
     that it is given. Raises `Unreadable` where the configuration is that of other layers, and what
     `again` raises.
     """
-    for number, (layer, digest) in enumerate(zip(layers, configuration.digests, strict=True), 1):
-        if digest and layer.digest and digest != layer.digest:
-            raise Unreadable(
-                f"layer {number} of {len(layers)} is another one than the configuration says, "
-                f"{layer.digest}: no engine runs such an image"
-            )
+    for number, layer in enumerate(layers):
+        _check(configuration, number, layer)
     layers = list(layers)
     asked_for: dict[int, frozenset[int]] = {}
     for _ in range(_AGAIN):
@@ -64,7 +60,18 @@ def inventory_of(
         for number, entries in missing.items():
             asked_for[number] = asked_for.get(number, frozenset()) | entries
             layers[number] = again(number, asked_for[number])
+            _check(configuration, number, layers[number])
     return inventory
+
+
+def _check(configuration: Configuration, number: int, layer: LayerFacts) -> None:
+    """Raises `Unreadable` for another layer than the configuration says."""
+    digest = configuration.digests[number]
+    if digest and layer.digest and digest != layer.digest:
+        raise Unreadable(
+            f"layer {number + 1} of {len(configuration.digests)} is another one than the "
+            f"configuration says, {layer.digest}: no engine runs such an image"
+        )
 
 
 def _collected(

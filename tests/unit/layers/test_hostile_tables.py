@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from layer_archives import configuration
+from layer_archives import configuration, link
 from tables_of_contents import digest_of, stargz, zstandard, zstd_chunked
 from test_merged_layers import SITE
 from test_tables_of_contents import ENTRIES, LARGE, read, with_table
@@ -104,3 +104,14 @@ def test_entries_are_counted_before_they_are_decoded(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(table, "_TABLE", None)
     _, reader, notes = read(with_table(*stargz(ENTRIES, 64 << 10)).blobs)
     assert reader.believed == [] and "more than 4 entries" in notes[0]
+
+
+def test_a_layer_that_is_read_after_all_is_held_against_the_configuration() -> None:
+    """A table names no digest of the whole; where a link has the layer read again, it is there."""
+    folders = ("usr/share/loader", b"/opt/one\n")
+    entries = [*ENTRIES, folders, link("etc/ld.so.conf", "/usr/share/loader")]
+    blobs = with_table(*stargz(entries, 64 << 10))
+    reader = LayerReader(Cache(None), tables=True)
+    with pytest.raises(Unreadable, match="another one than the configuration says"):
+        reader.inventory(configuration(1, "sha256:" + 64 * "0"), blobs.blobs, None)
+    assert (len(reader.believed), blobs.opened) == (1, [1])
