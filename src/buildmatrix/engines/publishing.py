@@ -54,14 +54,14 @@ def push_content(
 
 def repositories(jobs: Sequence[BuildJob]) -> Mapping[str, list[str]]:
     """Host → repositories that targets are pushed to: another one may have a layer already."""
-    found: dict[str, list[str]] = {}
+    by_host: dict[str, list[str]] = {}
     for job in jobs:
         for tag in job.tags:
             reference = Reference.parse(tag)
-            known = found.setdefault(reference.host, [])
-            if reference.repository not in known:
-                known.append(reference.repository)
-    return found
+            names = by_host.setdefault(reference.host, [])
+            if reference.repository not in names:
+                names.append(reference.repository)
+    return by_host
 
 
 @contextmanager

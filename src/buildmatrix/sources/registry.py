@@ -123,11 +123,11 @@ def _find(registry: Registry, reference: Reference, options: ReadingOptions) -> 
     from buildmatrix.oci import documents
 
     pinned = reference.at(registry.resolve(reference).digest)
-    found = registry.manifest(pinned)
-    if documents.media_type_of(found.data, str(pinned)) in documents.INDEXES:
-        pinned = pinned.at(_chosen(documents.index_of(found.data, str(pinned)), pinned, options))
-        found = registry.manifest(pinned)
-    manifest = documents.manifest_of(found.data, str(pinned))
+    document = registry.manifest(pinned)
+    if documents.media_type_of(document.data, str(pinned)) in documents.INDEXES:
+        pinned = pinned.at(_chosen(documents.index_of(document.data, str(pinned)), pinned, options))
+        document = registry.manifest(pinned)
+    manifest = documents.manifest_of(document.data, str(pinned))
     unknown = [layer for layer in manifest.layers if layer.media_type not in documents.LAYERS]
     if unknown or manifest.config.media_type not in documents.CONFIGURATIONS:
         kind = unknown[0].media_type if unknown else manifest.config.media_type
@@ -142,7 +142,7 @@ def _find(registry: Registry, reference: Reference, options: ReadingOptions) -> 
         raise UndecidedError(
             f"{pinned} has no image for {wanted}: it is for {platform_of_image} alone"
         )
-    return _Image(pinned, manifest, configuration_of(found.data, manifest.config.digest, data))
+    return _Image(pinned, manifest, configuration_of(document.data, manifest.config.digest, data))
 
 
 def _wanted(options: ReadingOptions) -> Platform:

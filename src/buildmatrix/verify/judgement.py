@@ -65,12 +65,12 @@ def sift(envelopes: Iterable[AttachedEnvelope], digest: str, keys: Sequence[Publ
     sifted = Sifted()
     for item in envelopes:
         try:
-            found = _signed(item, digest, keys)
+            signed = _signed(item, digest, keys)
         except _RefusedError as refused:
             sifted.refusals.append(Refusal(refused.reason, str(refused)))
             continue
-        if found is not None:
-            sifted.signed.append(found)
+        if signed is not None:
+            sifted.signed.append(signed)
     return sifted
 
 
@@ -121,7 +121,7 @@ def _signed(item: AttachedEnvelope, digest: str, keys: Sequence[PublicKey]) -> S
         raise _RefusedError("stripped", f"{name} has lost its signature")
     key = envelope.signer(keys)
     if key is None:
-        if item.hint in {known.hint for known in keys}:
+        if item.hint in {trusted.hint for trusted in keys}:
             raise _RefusedError(
                 "changed", f"{name} is not what was signed: it was changed after it was signed"
             )
