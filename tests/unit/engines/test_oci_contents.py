@@ -27,8 +27,9 @@ from oci_world import (
 )
 from wheel_cases import make_wheel
 
-from buildmatrix.engines.oci.contents import assemble, refusals
+from buildmatrix.engines.oci.contents import assemble
 from buildmatrix.engines.oci.model import BuiltImage
+from buildmatrix.engines.oci.refusals import refusals
 from buildmatrix.errors import BuildmatrixError, SpecError, UndecidedError
 from buildmatrix.oci.documents import Execution
 from buildmatrix.progress import Silent

@@ -13,6 +13,7 @@ from oci_world import SPEC, SYSTEM, LayerFile, file, files_of, link, make_base, 
 from buildmatrix.engines.oci import apt, contents, debian
 from buildmatrix.engines.oci.base_files import BaseFiles, notes_store, read_layer
 from buildmatrix.engines.oci.debian import DebianPackages
+from buildmatrix.engines.oci.refusals import refusals
 from buildmatrix.errors import SpecError, UndecidedError
 from buildmatrix.progress import Silent
 from buildmatrix.store.cache import Cache
@@ -250,9 +251,9 @@ def test_a_machine_without_apt_says_so_before_anything(
 ) -> None:
     world = make_world(tmp_path, SPEC + 'system-packages = ["libze1"]\n')
     (target,) = world.spec.targets
-    assert contents.refusals(world.spec, target, world.lock()) == []
+    assert refusals(world.spec, target, world.lock()) == []
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    (problem,) = contents.refusals(world.spec, target, world.lock())
+    (problem,) = refusals(world.spec, target, world.lock())
     assert "libze1" in problem.message and "no apt-get" in problem.message and problem.line
 
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
 from buildmatrix.engines.disk import writing
-from buildmatrix.engines.oci.apt import missing_programs
 from buildmatrix.engines.oci.base_files import DEFAULT_PATH, BaseFiles, LayerNotes, read_layer
 from buildmatrix.engines.oci.context import Context, copied
 from buildmatrix.engines.oci.debian import DebianPackages
-from buildmatrix.engines.oci.dockerfile import DockerfileInstruction, Word
+from buildmatrix.engines.oci.dockerfile import DockerfileInstruction
+from buildmatrix.engines.oci.execution import commanded, created, declared
 from buildmatrix.engines.oci.installation import InstalledFile
 from buildmatrix.engines.oci.libraries import Libraries
 from buildmatrix.engines.oci.model import (
@@ -34,7 +32,6 @@ from buildmatrix.engines.oci.recipe import (
     Declaration,
     Environment,
     Labels,
-    Recipe,
     RunAs,
     Step,
     SystemPackages,
@@ -42,10 +39,10 @@ from buildmatrix.engines.oci.recipe import (
     WorkFolder,
     recipe,
 )
+from buildmatrix.engines.oci.refusals import WITH_DOCKER, refusals_of
 from buildmatrix.engines.oci.store import ImageStore, made_by
 from buildmatrix.engines.oci.users import Accounts
 from buildmatrix.errors import Problem, SpecError, UndecidedError
-from buildmatrix.locks.choose import refusal
 from buildmatrix.locks.model import Lock
 from buildmatrix.oci.compression import Compression
 from buildmatrix.oci.documents import (
@@ -58,14 +55,13 @@ from buildmatrix.oci.documents import (
     LAYER_ZSTD,
     MANIFEST,
     Descriptor,
-    Execution,
     HistoryStep,
     Manifest,
     Platform,
     RootFileSystem,
     encode,
 )
-from buildmatrix.oci.layers import TIME, LayerEntry, StoredLayer, layer_writer, order
+from buildmatrix.oci.layers import LayerEntry, StoredLayer, layer_writer, order
 from buildmatrix.progress import Progress
 from buildmatrix.render.dockerfile import dockerignore
 from buildmatrix.render.ignore import Ignored
@@ -81,46 +77,6 @@ _OCI_TYPES: Final = {
     DOCKER_LAYER_GZIP: LAYER_GZIP,
     DOCKER_LAYER_ZSTD: LAYER_ZSTD,
 }
-_WITH_DOCKER: Final = "build with `--engine docker`"
-
-
-def refusals(spec: Spec, target: Target, lock: Lock) -> list[Problem]:
-    """Why this engine cannot build `target`, each with its place and the way out; none if it can.
-
-    Costs nothing: nothing is fetched, and no base is looked at. What only the base shows (it has
-    no Python of that version) is raised by `assemble`, before any wheel is fetched.
-    Raises `SpecError` for a template that cannot be rendered.
-    """
-    return _refusals(spec, target, lock, recipe(spec, target, lock))
-
-
-def _refusals(spec: Spec, target: Target, lock: Lock, steps: Recipe) -> list[Problem]:
-    problems = list(steps.problems)
-    for step in steps.steps:
-        if isinstance(step, SystemPackages) and step.names and (missing := missing_programs()):
-            problems.append(
-                Problem(
-                    f"{target.id}: Debian packages ({', '.join(step.names)}) are resolved by apt, "
-                    f"and this machine has no {missing[0]}",
-                    f"{spec.output}/{target.id}/Dockerfile",
-                    step.at.line,
-                    hint=f"take a base that has them, install apt and dpkg, or {_WITH_DOCKER}",
-                )
-            )
-    for package in lock.packages:
-        why = refusal(package, target)
-        if why is not None:
-            file, _, line = package.place.rpartition(":")
-            problems.append(
-                Problem(
-                    f"{target.id}: {package.name} {package.version} cannot be installed without "
-                    f"building it: {why}",
-                    file or target.lock,
-                    int(line) if line.isdecimal() else None,
-                    hint=f"put a wheel of it on an index, or {_WITH_DOCKER}",
-                )
-            )
-    return problems
 
 
 def assemble(
@@ -144,7 +100,7 @@ def assemble(
         BuildError: the disk is full, or cannot be written.
     """
     steps = recipe(spec, target, lock)
-    problems = _refusals(spec, target, lock, steps)
+    problems = refusals_of(spec, target, lock, steps)
     if problems:
         raise SpecError(problems)
     assembly = _Assembly(spec, target, lock, base, store, progress, compression)
@@ -351,32 +307,12 @@ class _Assembly:
         elif isinstance(step, RunAs):
             self._run = replace(self._run, user=step.user.value(self._variables))
         elif isinstance(step, Command):
-            self._run = self._commanded(step)
+            self._run = commanded(self._run, step, is_command_ours=self._is_command_ours)
+            self._is_command_ours |= not step.is_entrypoint
         else:
-            self._run = self._declared(step.at.keyword, step.words)
+            values = [word.value(self._variables) for word in step.words]
+            self._run = declared(self._run, step.at.keyword, values)
         self._note(step.at, is_empty=True)
-
-    def _commanded(self, step: Command) -> Execution:
-        shell = self._run.shell or ("/bin/sh", "-c")
-        command = (*shell, step.words) if isinstance(step.words, str) else step.words
-        if not step.is_entrypoint:
-            self._is_command_ours = True
-            return msgspec.structs.replace(self._run, cmd=command)
-        # As BuildKit: the base's CMD was written for the base's ENTRYPOINT.
-        cmd = self._run.cmd if self._is_command_ours else ()
-        return msgspec.structs.replace(self._run, entrypoint=command, cmd=cmd)
-
-    def _declared(self, keyword: str, words: Sequence[Word]) -> Execution:
-        values = [word.value(self._variables) for word in words]
-        run = self._run
-        if keyword == "STOPSIGNAL":
-            return msgspec.structs.replace(run, stop_signal=" ".join(values))
-        if keyword == "VOLUME":
-            volumes = {**run.volumes, **{value: {} for value in values}}
-            return msgspec.structs.replace(run, volumes=volumes)
-        exposed = dict(run.exposed_ports)
-        exposed.update((value if "/" in value else f"{value}/tcp", {}) for value in values)
-        return msgspec.structs.replace(run, exposed_ports=exposed)
 
     # Layers
 
@@ -455,7 +391,7 @@ class _Assembly:
         if at.keyword in ("RUN", "COPY"):
             text += f" # {_COMMENT}" + f" {origin}" * bool(origin)
         self._history.append(
-            HistoryStep(created=_created(), created_by=text, comment=_COMMENT, empty_layer=is_empty)
+            HistoryStep(created=created(), created_by=text, comment=_COMMENT, empty_layer=is_empty)
         )
 
     # The image
@@ -473,7 +409,7 @@ class _Assembly:
             ),
             rootfs=RootFileSystem(diff_ids=tuple(layer.diff_id for layer in self._layers)),
             history=tuple(self._history),
-            created=_created(),
+            created=created(),
             author="",
         )
         manifest = Manifest(
@@ -497,15 +433,5 @@ class _Assembly:
         }
 
     def _problem(self, message: str, hint: str = "") -> SpecError:
-        way = f"{hint}, or {_WITH_DOCKER}" if hint else _WITH_DOCKER
+        way = f"{hint}, or {WITH_DOCKER}" if hint else WITH_DOCKER
         return SpecError([Problem(f"{self._target.id}: {message}", str(self._spec.path), hint=way)])
-
-
-def _created() -> str:
-    """When an image was made: not now, so that it is the same tomorrow.
-
-    Source: https://reproducible-builds.org/specs/source-date-epoch/.
-    """
-    said = os.environ.get("SOURCE_DATE_EPOCH", "")
-    seconds = int(said) if said.isdecimal() and len(said) < 12 else TIME
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -140,7 +140,7 @@ class OciEngine:
         errors: dict[str, BuildmatrixError] = {}
         if not jobs:
             return errors
-        from buildmatrix.engines.oci.contents import refusals
+        from buildmatrix.engines.oci.refusals import refusals
 
         for job in jobs:
             made_of = _ingredients(job)

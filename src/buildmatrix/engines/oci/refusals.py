@@ -1,0 +1,55 @@
+"""What the engine `oci` cannot build, said before anything is fetched."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from buildmatrix.engines.oci.apt import missing_programs
+from buildmatrix.engines.oci.recipe import Recipe, SystemPackages, recipe
+from buildmatrix.errors import Problem
+from buildmatrix.locks.choose import refusal
+from buildmatrix.locks.model import Lock
+from buildmatrix.spec.model import Spec, Target
+
+#: The way out that there always is.
+WITH_DOCKER: Final = "build with `--engine docker`"
+
+
+def refusals(spec: Spec, target: Target, lock: Lock) -> list[Problem]:
+    """Why this engine cannot build `target`, each with its place and the way out; none if it can.
+
+    Costs nothing: nothing is fetched, and no base is looked at. What only the base shows (it has
+    no Python of that version) is raised by `assemble`, before any wheel is fetched.
+    Raises `SpecError` for a template that cannot be rendered.
+    """
+    return refusals_of(spec, target, lock, recipe(spec, target, lock))
+
+
+def refusals_of(spec: Spec, target: Target, lock: Lock, steps: Recipe) -> list[Problem]:
+    """The same, for the recipe that was made of the three."""
+    problems = list(steps.problems)
+    for step in steps.steps:
+        if isinstance(step, SystemPackages) and step.names and (missing := missing_programs()):
+            problems.append(
+                Problem(
+                    f"{target.id}: Debian packages ({', '.join(step.names)}) are resolved by apt, "
+                    f"and this machine has no {missing[0]}",
+                    f"{spec.output}/{target.id}/Dockerfile",
+                    step.at.line,
+                    hint=f"take a base that has them, install apt and dpkg, or {WITH_DOCKER}",
+                )
+            )
+    for package in lock.packages:
+        why = refusal(package, target)
+        if why is not None:
+            file, _, line = package.place.rpartition(":")
+            problems.append(
+                Problem(
+                    f"{target.id}: {package.name} {package.version} cannot be installed without "
+                    f"building it: {why}",
+                    file or target.lock,
+                    int(line) if line.isdecimal() else None,
+                    hint=f"put a wheel of it on an index, or {WITH_DOCKER}",
+                )
+            )
+    return problems
