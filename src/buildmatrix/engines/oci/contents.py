@@ -354,19 +354,19 @@ class _Assembly:
 
     def _with_folders(self, files: Mapping[str, InstalledFile]) -> list[InstalledFile]:
         """`files` with the folders above them, in the order of a layer."""
-        found = dict(files)
+        complete = dict(files)
         for path in files:
             while path := posixpath.dirname(path):
-                if path not in found:
-                    found[path] = InstalledFile(self._folder(path))
-        return [found[path] for path in sorted(found, key=order)]
+                if path not in complete:
+                    complete[path] = InstalledFile(self._folder(path))
+        return [complete[path] for path in sorted(complete, key=order)]
 
     def _folder(self, path: str) -> LayerEntry:
         """A folder above a file, as it is: a layer that holds a file says what its folders are."""
-        known = self._files.entries.get(path)
-        if known is None:
+        there = self._files.entries.get(path)
+        if there is None:
             return LayerEntry(path, "folder", 0o755)
-        owner = known.attributes
+        owner = there.attributes
         return LayerEntry(path, "folder", owner.mode, user=owner.uid, group=owner.gid)
 
     def _written(self, files: Sequence[InstalledFile]) -> StoredLayer:

@@ -94,8 +94,8 @@ class Libraries:
         light = [item for item in chosen if item not in heavy]
         rest_key = self._rest_key(light, python, base)
         rest = self._store.layer(rest_key)
-        found = {item.origin: self._store.layer(self._key(item)) for item in heavy}
-        wanted = [item for item in heavy if found[item.origin] is None]
+        layers = {item.origin: self._store.layer(self._key(item)) for item in heavy}
+        wanted = [item for item in heavy if layers[item.origin] is None]
         if rest is None:
             wanted += light
         self._fetched, self._total = 0, len(wanted)
@@ -107,7 +107,7 @@ class Libraries:
         # The largest first: the others fill the gaps.
         wanted.sort(key=lambda item: (-self._size(item), item.origin))
         made = side_by_side(work, wanted, _FETCHES, "wheel")
-        found.update(
+        layers.update(
             {item.origin: layer for item, layer in zip(wanted, made, strict=True) if layer}
         )
         if rest is None:
@@ -118,7 +118,7 @@ class Libraries:
                     rest = self._rest_layer(light, python, base)
                     self._store.keep(rest_key, rest)
         result = [
-            LibraryLayer(layer, origin) for origin, layer in found.items() if layer is not None
+            LibraryLayer(layer, origin) for origin, layer in layers.items() if layer is not None
         ]
         return [*result, LibraryLayer(rest, "")]
 
@@ -229,19 +229,19 @@ def _named(name: str, work: Callable[[], T]) -> T:
 
 def _opt(base: BaseFiles) -> LayerEntry:
     """The folder above the environment, as the base has it."""
-    found = base.entries.get("opt")
-    if base.resolved(ENVIRONMENT) is not None or (found is not None and found.kind != "folder"):
+    folder = base.entries.get("opt")
+    if base.resolved(ENVIRONMENT) is not None or (folder is not None and folder.kind != "folder"):
         raise UndecidedError(
             f"the base image has /{ENVIRONMENT} already, or its /opt is no folder; take another one"
         )
-    if found is None:
+    if folder is None:
         return LayerEntry("opt", "folder", 0o755)
     return LayerEntry(
         "opt",
         "folder",
-        found.attributes.mode,
-        user=found.attributes.uid,
-        group=found.attributes.gid,
+        folder.attributes.mode,
+        user=folder.attributes.uid,
+        group=folder.attributes.gid,
     )
 
 

@@ -188,13 +188,13 @@ class Accounts:
 
 
 def _settings(data: bytes | None, separator: str) -> Mapping[str, str]:
-    found = {}
+    settings = {}
     for line in (data or b"").decode("utf-8", "replace").splitlines():
         line = line.partition("#")[0].strip()
         parts = re.split(separator, line, maxsplit=1)
         if len(parts) == 2:
-            found[parts[0].strip()] = parts[1].strip().strip('"')
-    return found
+            settings[parts[0].strip()] = parts[1].strip().strip('"')
+    return settings
 
 
 def _file(entry: LayerEntry, data: bytes = b"") -> InstalledFile:
