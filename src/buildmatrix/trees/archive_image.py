@@ -180,12 +180,19 @@ def image_in(blobs: Mapping[str, Slice], is_wanted: IsWanted | None = None) -> I
             raise Unreadable(
                 f"it holds no image of that platform: {platforms or 'nothing complete'}"
             )
-    distinct = {image.layers: image for image in images}
+    distinct = {_content(image): image for image in images}
     if len(distinct) != 1:
-        names = "; ".join(_title(image) for image in distinct.values())
+        names = "; ".join(map(_title, distinct.values()))
         content = f"{len(distinct)} images ({names})" if distinct else "no complete image"
         raise Unreadable(f"it holds {content}; save exactly one image, of one platform")
     return next(iter(distinct.values()))
+
+
+def _content(image: ImageBlobs) -> tuple[object, ...]:
+    """All but its names: images of the same layers load others where their variables differ."""
+    said = image.configuration
+    variables, labels = (tuple(sorted(item.items())) for item in (said.environment, said.labels))
+    return image.layers, variables, labels, said.digests, said.instructions
 
 
 def _title(image: ImageBlobs) -> str:

@@ -365,6 +365,18 @@ def test_several_images_are_named_and_refused(tmp_path: Path) -> None:
         SavedImage(path)
 
 
+def test_two_images_of_the_same_layers_are_two_where_their_variables_differ(tmp_path: Path) -> None:
+    layer = tar([("a", b"")])
+    one = oci([layer], {"Env": ["LD_LIBRARY_PATH=/opt/cuda"]}, name="one:1")
+    other = oci([layer], {"Env": ["LD_LIBRARY_PATH=/opt/rocm"]}, name="two:1")
+    index = {
+        "manifests": [json.loads(files["index.json"])["manifests"][0] for files in (one, other)]
+    }
+    path = saved(tmp_path, {**one, **other, "index.json": json.dumps(index).encode()})
+    with pytest.raises(Unreadable, match=r"2 images \(one:1; two:1\)"):
+        SavedImage(path)
+
+
 def test_of_an_index_of_platforms_the_saved_one_is_taken(tmp_path: Path) -> None:
     files = oci([tar([("a", b"1")])])
     (here,) = json.loads(files["index.json"])["manifests"]
