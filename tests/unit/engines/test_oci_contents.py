@@ -237,6 +237,27 @@ def test_links_of_the_base_stay_where_accounts_are_written(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("user", "owner"),
+    [("", "0:0"), ("root", "0:0"), ("1000", "1000:1000"), ("1000:44", "1000:44"), ("x", None)],
+)
+def test_a_working_folder_belongs_to_the_user_of_the_moment(
+    tmp_path: Path, user: str, owner: str | None
+) -> None:
+    world = with_template(
+        tmp_path,
+        "{% block app %}\n{{ super() -}}\n"
+        + f"USER {user or 'root'}\nWORKDIR /new/below\n"
+        + "{% endblock %}",
+    )
+    if owner is None:
+        with pytest.raises(SpecError, match="whose number"):
+            build(world)
+        return
+    found = contents(world, build(world))
+    assert found["new"][0] == found["new/below"][0] == f"folder 755 {owner}"
+
+
+@pytest.mark.parametrize(
     ("layers", "run", "why"),
     [
         ([file("etc/passwd", "")], None, "has no python3.11 on its PATH"),

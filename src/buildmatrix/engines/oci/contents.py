@@ -292,10 +292,29 @@ class _Assembly:
         folder = self._inside(step.path.value(self._variables))
         self._run = msgspec.structs.replace(self._run, working_dir=folder)
         if self._files.entry(folder) is None:
+            user, group = self._owner()
             path = self._placed(folder)
-            self._add([InstalledFile(LayerEntry(path, "folder", 0o755))], _Place("folder", step.at))
+            made = []
+            while path and path not in self._files.entries:
+                entry = LayerEntry(path, "folder", 0o755, user=user, group=group)
+                made.append(InstalledFile(entry))
+                path = posixpath.dirname(path)
+            self._add(made, _Place("folder", step.at))
         else:
             self._note(step.at, is_empty=True)
+
+    def _owner(self) -> tuple[int, int]:
+        """Whose a new working folder is: of the last USER, also of the base's, as with BuildKit."""
+        name, _, group = self._run.user.partition(":")
+        if name == self._target.user.name:
+            name = str(self._target.user.uid)
+        user, group = ("0" if part in ("", "root") else part for part in (name, group or name))
+        if not user.isdecimal() or not group.isdecimal():
+            raise self._problem(
+                f"its working folder would be made for the user {self._run.user}, whose number "
+                "only the base knows"
+            )
+        return int(user), int(group)
 
     def _configure(self, step: Variables | Labels | RunAs | Command | Declaration) -> None:
         replace = msgspec.structs.replace
