@@ -28,10 +28,10 @@ def bound(pid: int, *, memory: int, file: int | None = None) -> None:
         return
     # It may have ended already.
     with suppress(ProcessLookupError):
-        for what, limit in limits:
-            hard = resource.prlimit(pid, what)[1]
+        for resource_kind, limit in limits:
+            hard = resource.prlimit(pid, resource_kind)[1]
             wanted = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-            resource.prlimit(pid, what, (wanted, wanted))
+            resource.prlimit(pid, resource_kind, (wanted, wanted))
 
 
 def run(

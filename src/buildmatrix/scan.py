@@ -43,8 +43,8 @@ def scan(
     )
     judge = Judge(spec, fail_on, today, baseline)
     if chosen not in judge.backends:
-        known = ", ".join(sorted(judge.backends))
-        raise UsageError(f"there is no backend {chosen!r}; the catalogue knows {known}")
+        backends = ", ".join(sorted(judge.backends))
+        raise UsageError(f"there is no backend {chosen!r}; the catalogue knows {backends}")
     findings, verdicts = judge.image(target, facts.inventory, None)
     result = TargetResult(
         id=target.id,

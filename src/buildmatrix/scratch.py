@@ -61,9 +61,9 @@ def _remove_if_left(path: str) -> None:
     """Remove the folder `path` if it is ours, was not made just now, and nobody holds it."""
     held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        found = os.fstat(held)
-        is_ours = found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077
-        if is_ours and abs(time.time() - found.st_ctime) > _FRESH:
+        status = os.fstat(held)
+        is_ours = status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077
+        if is_ours and abs(time.time() - status.st_ctime) > _FRESH:
             # Whoever works in it holds this; the system lets go of it when a process ends.
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The files of an image have its rights; what is opened is listed after it.

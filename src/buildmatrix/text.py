@@ -122,11 +122,11 @@ def guarded(text: str, escape: Escape = visible, *, styled: bool = False) -> str
     Lines stay as they are. `styled` lets the styles of `reports.terminal` pass.
     """
 
-    def safe(found: re.Match[str]) -> str:
-        if styled and found["style"]:
-            return found[0]
-        margin = found["margin"] or ""
-        return margin + escape(found[0][len(margin) :])
+    def safe(match: re.Match[str]) -> str:
+        if styled and match["style"]:
+            return match[0]
+        margin = match["margin"] or ""
+        return margin + escape(match[0][len(margin) :])
 
     return (_STYLED if styled else _PLAIN).sub(safe, text)
 
@@ -152,14 +152,14 @@ def shown(text: str) -> str:
     if "@" in text:
         text = _SHOWN.sub(_without_login, text)
         text = _SHOWN.sub(_without_late_login, text)
-        text = _BARE_LOGIN.sub(lambda found: found["kind"] or "", text)
+        text = _BARE_LOGIN.sub(lambda match: match["kind"] or "", text)
     if "?" in text or "#" in text:
         text = _WORD.sub(_without_values, text)
     return text
 
 
-def _without_login(found: re.Match[str]) -> str:
-    scheme, rest = found["scheme"], found["rest"]
+def _without_login(match: re.Match[str]) -> str:
+    scheme, rest = match["scheme"], match["rest"]
     authority, slash, path = rest.partition("/")
     _, colon, password = authority.partition(":")
     if "@" in authority and (scheme.endswith("//") or colon):
@@ -169,22 +169,22 @@ def _without_login(found: re.Match[str]) -> str:
         # No port looks so: it is the begin of a password with a raw slash in it.
         login, _, behind = rest.rpartition("@")
     else:
-        return found[0]
+        return match[0]
     if _DIGEST.match(behind):
-        return found[0]
+        return match[0]
     is_shell = scheme.lower().endswith(("ssh://", "git://"))
     name = login.partition(":")[0]
     return scheme + (f"{name}@" if is_shell and re.fullmatch(r"[\w.-]+", name) else "") + behind
 
 
-def _without_late_login(found: re.Match[str]) -> str:
+def _without_late_login(match: re.Match[str]) -> str:
     """`http://user:12/34@host/`: what looks like a port is the begin of a password."""
-    return found["scheme"] + _AFTER_PORT.sub("", found["rest"])
+    return match["scheme"] + _AFTER_PORT.sub("", match["rest"])
 
 
-def _without_values(found: re.Match[str]) -> str:
+def _without_values(match: re.Match[str]) -> str:
     """One word without the values of its query and, where it is an address, of its fragment."""
-    word = found[0]
+    word = match[0]
     begin = word.find("//")
     at = re.compile(r"[?#]" if begin >= 0 else r"\?").search(word, max(begin, 0))
     if at is None:

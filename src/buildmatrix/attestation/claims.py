@@ -33,9 +33,9 @@ def claims(
     `lock` is the digest of the target's lock. Raises OSError for a data file of the specification
     that cannot be read again.
     """
-    said = verdict.verdict(spec, target, lock, report, now, fail_on=fail_on, strict=strict)
+    statement = verdict.verdict(spec, target, lock, report, now, fail_on=fail_on, strict=strict)
     held = replace(whole(verdict.of_target(report, target.id)), subject=str(image))
     return (
-        Claim(target.id, verdict.PREDICATE_TYPE, verdict.encode(said)),
+        Claim(target.id, verdict.PREDICATE_TYPE, verdict.encode(statement)),
         Claim(target.id, CYCLONEDX, cyclonedx.render(held).encode("utf-8", "backslashreplace")),
     )

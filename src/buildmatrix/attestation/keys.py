@@ -184,14 +184,14 @@ def _pem(path: Path) -> tuple[str, bytes]:
             data = file.read(_LARGEST_FILE + 1)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
-    found = _PEM.search(data) if len(data) <= _LARGEST_FILE else None
+    block = _PEM.search(data) if len(data) <= _LARGEST_FILE else None
     try:
-        body = base64.b64decode(b"".join(found["body"].split()), validate=True) if found else b""
+        body = base64.b64decode(b"".join(block["body"].split()), validate=True) if block else b""
     except ValueError:
-        found = None
-    if found is None:
+        block = None
+    if block is None:
         raise UsageError(f"{path} is no key in PEM, as `cosign generate-key-pair` writes it")
-    return found["label"].decode(), body
+    return block["label"].decode(), body
 
 
 def _decrypted(path: Path, data: bytes, password: str) -> bytes:

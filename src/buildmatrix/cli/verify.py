@@ -19,10 +19,10 @@ _HOURS = {"h": 1, "d": 24, "w": 7 * 24}
 
 def _age(text: str) -> timedelta:
     """`30d`, `4w`, `720h`. Raises `UsageError`."""
-    found = re.fullmatch(r"([0-9]{1,5})([hdw])", text, re.ASCII)
-    if found is None:
+    match = re.fullmatch(r"([0-9]{1,5})([hdw])", text, re.ASCII)
+    if match is None:
         raise UsageError(f"--max-age {text}: write a duration such as 30d, 4w or 720h")
-    return timedelta(hours=int(found[1]) * _HOURS[found[2]])
+    return timedelta(hours=int(match[1]) * _HOURS[match[2]])
 
 
 @click.command("verify", short_help="Check the proof that an image in a registry has with it.")

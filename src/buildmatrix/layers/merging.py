@@ -113,13 +113,13 @@ class _Wanted:
 
     def entries(self) -> dict[int, frozenset[int]]:
         """Index of a layer → indexes of its entries."""
-        found: dict[int, set[int]] = {}
+        wanted: dict[int, set[int]] = {}
         at = self._marks.find(b"\1")
         while at >= 0:
             layer = next(n for n, start in enumerate(self._starts) if start > at) - 1
-            found.setdefault(layer, set()).add(at - self._starts[layer])
+            wanted.setdefault(layer, set()).add(at - self._starts[layer])
             at = self._marks.find(b"\1", at + 1)
-        return {layer: frozenset(entries) for layer, entries in found.items()}
+        return {layer: frozenset(entries) for layer, entries in wanted.items()}
 
 
 class _LayerFile:
@@ -201,11 +201,11 @@ class _Memory:
 
     def recall(self, file: File) -> FileFacts | None:
         """See `FactMemory.recall`. A link may have a name that says something else."""
-        known = self._tree.file(file.path)
-        name = plain(known.name) or ""
-        if name == file.path or _meaning(name, known.facts) == _meaning(file.path, known.facts):
-            self.recalled += known.layer not in self._fresh
-            return known.facts
+        stored = self._tree.file(file.path)
+        name = plain(stored.name) or ""
+        if name == file.path or _meaning(name, stored.facts) == _meaning(file.path, stored.facts):
+            self.recalled += stored.layer not in self._fresh
+            return stored.facts
         return None
 
     def keep(self, file: File, facts: FileFacts) -> None:

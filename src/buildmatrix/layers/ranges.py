@@ -153,20 +153,20 @@ class _RangeReader:
             tables = read_elf(parts, file.size, deep=False)
             reader = HeadReader(BytesSource(head), file.size)
             reader.read_to(len(head))
-            found = reader.head()
+            head_facts = reader.head()
         except Malformed as error:
             return FileFacts(unread=error.reason)
         except _TooMuch:
             return FileFacts(closed="bytes")
-        if tables is None or found is None:
+        if tables is None or head_facts is None:
             return _NOTHING
         elf = replace(
-            found.elf if not tables.dynamic_read else tables,
-            device_code=found.elf.device_code,
-            literals=found.elf.literals,
-            marks=found.elf.marks,
-            read=found.elf.read,
-            unread_data=found.elf.unread_data,
+            head_facts.elf if not tables.dynamic_read else tables,
+            device_code=head_facts.elf.device_code,
+            literals=head_facts.elf.literals,
+            marks=head_facts.elf.marks,
+            read=head_facts.elf.read,
+            unread_data=head_facts.elf.unread_data,
         )
         return FileFacts(elf=elf)
 

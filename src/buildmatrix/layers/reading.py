@@ -147,9 +147,9 @@ class _LayerReader:
         self._opened = 0
         self._streamed = 0
 
-    def entries(self, found: Iterable[TarMember]) -> Iterator[EntryFacts]:
+    def entries(self, members: Iterable[TarMember]) -> Iterator[EntryFacts]:
         """What is known of each entry."""
-        for self.count, member in enumerate(found, 1):
+        for self.count, member in enumerate(members, 1):
             entry = EntryFacts(
                 KINDS.index(member.kind),
                 # A NUL in a name would be a lie: tar's own names end at one.
@@ -212,9 +212,9 @@ class _LayerReader:
         else:
             self._opened += 1
             self._streamed += cost
-            known = with_contents(facts, source, name, size).contents
-            assert known is not None
-            contents = known
+            opened = with_contents(facts, source, name, size).contents
+            assert opened is not None
+            contents = opened
         return replace(facts, contents=replace(contents, waiting=format, is_ahead=True))
 
 

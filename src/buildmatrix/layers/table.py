@@ -263,9 +263,9 @@ def unpacked(part: PackedRange, packed: bytes, *, is_zstd: bool) -> bytes:
     return data
 
 
-def _check(data: bytes, digest: str, what: str) -> None:
+def _check(data: bytes, digest: str, subject: str) -> None:
     if f"sha256:{hashlib.sha256(data).hexdigest()}" != digest:
-        raise Unreadable(f"{what} has another digest than is said of it")
+        raise Unreadable(f"{subject} has another digest than is said of it")
 
 
 def _gunzip(data: bytes, most: int) -> bytes:

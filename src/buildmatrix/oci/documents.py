@@ -244,9 +244,9 @@ def media_type_of(data: bytes, where: str) -> str:
     document = _parsed(data, where)
     if not isinstance(document, dict):
         return ""
-    said = document.get("mediaType")
-    if isinstance(said, str):
-        return said
+    media_type = document.get("mediaType")
+    if isinstance(media_type, str):
+        return media_type
     return INDEX if "manifests" in document else MANIFEST if "layers" in document else ""
 
 

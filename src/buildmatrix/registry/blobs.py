@@ -115,9 +115,9 @@ def _check_range(
     reference: Reference, wanted: str, answer: HttpAnswer, first: int, last: int, size: int
 ) -> None:
     """A server may answer a range with another one (RFC 9110, 15.3.7)."""
-    said = _CONTENT_RANGE.fullmatch(answer.headers.get("content-range", ""))
-    wrong = said is None or (int(said[1]), int(said[2])) != (first, last)
-    if said is None or wrong or said[3] not in ("*", str(size)):
+    content_range = _CONTENT_RANGE.fullmatch(answer.headers.get("content-range", ""))
+    wrong = content_range is None or (int(content_range[1]), int(content_range[2])) != (first, last)
+    if content_range is None or wrong or content_range[3] not in ("*", str(size)):
         raise RequestError(
             f"{reference.name}: bytes {first} to {last} of {size} of {wanted} were asked for, and "
             "the registry answers with others"

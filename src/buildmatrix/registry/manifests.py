@@ -102,11 +102,11 @@ class Manifests:
                 body_length=len(data),
                 changes=True,
             ) as answer:
-                said = answer.headers.get("docker-content-digest", digest)
-                if said != digest and said.partition(":")[0] == algorithm:
+                claimed = answer.headers.get("docker-content-digest", digest)
+                if claimed != digest and claimed.partition(":")[0] == algorithm:
                     raise RequestError(
                         f"{reference.name}: the registry took the manifest {version} as "
-                        f"{printable(said)[:100]}, and its digest is {digest}"
+                        f"{printable(claimed)[:100]}, and its digest is {digest}"
                     )
                 return answer.headers.get("oci-subject", "")
 
@@ -116,15 +116,15 @@ class Manifests:
 
 def _digest(reference: Reference, data: bytes, answer: HttpAnswer) -> str:
     """The digest that was asked for, or that the registry says; the bytes have it."""
-    said = answer.headers.get("docker-content-digest", "")
-    algorithm = (reference.digest or said).partition(":")[0]
+    claimed = answer.headers.get("docker-content-digest", "")
+    algorithm = (reference.digest or claimed).partition(":")[0]
     digest = digest_of(data, algorithm if algorithm == "sha512" else "sha256")
     wanted = f"{reference.name}: the manifest {reference.version}"
     if reference.digest and digest != reference.digest:
         raise RequestError(f"{wanted} is not what its digest says: its bytes have {digest}")
-    if said and said.partition(":")[0] == digest.partition(":")[0] and said != digest:
+    if claimed and claimed.partition(":")[0] == digest.partition(":")[0] and claimed != digest:
         raise RequestError(
-            f"{wanted} is damaged: the registry says {printable(said)[:100]}, its bytes have "
+            f"{wanted} is damaged: the registry says {printable(claimed)[:100]}, its bytes have "
             f"{digest}"
         )
     return digest

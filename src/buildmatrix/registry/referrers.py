@@ -83,8 +83,8 @@ class Referrers:
                 if entries:
                     raise self._failure(reference, "lists them in part only")
                 return None
-            found, following = page
-            entries += found
+            descriptors, following = page
+            entries += descriptors
             if following is None:
                 return entries
             if len(entries) > _MOST_REFERRERS:

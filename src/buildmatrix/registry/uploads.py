@@ -156,9 +156,9 @@ class _Upload:
     def _put(self) -> None:
         """Say which blob it is, with all of its bytes where none were sent before."""
         with self._ask("PUT", self._offset, self._descriptor.size, (201, 204)) as answer:
-            said = answer.headers.get("docker-content-digest", self._descriptor.digest)
+            claimed = answer.headers.get("docker-content-digest", self._descriptor.digest)
         algorithm = self._descriptor.digest.partition(":")[0]
-        if said != self._descriptor.digest and said.startswith(f"{algorithm}:"):
+        if claimed != self._descriptor.digest and claimed.startswith(f"{algorithm}:"):
             raise self._failure("took it under another digest")
 
     def _ask(
@@ -256,10 +256,10 @@ class _Upload:
 
 def _received(answer: HttpAnswer, otherwise: int) -> int:
     """Bytes that the registry has; `0-0` is what some say of none."""
-    said = _RANGE.fullmatch(answer.headers.get("range", "").strip())
-    if said is None:
+    match = _RANGE.fullmatch(answer.headers.get("range", "").strip())
+    if match is None:
         return otherwise
-    return int(said[1]) + 1 if int(said[1]) else 0
+    return int(match[1]) + 1 if int(match[1]) else 0
 
 
 def _skip(file: BinaryIO, count: int) -> None:

@@ -190,9 +190,11 @@ def image_in(blobs: Mapping[str, Slice], is_wanted: IsWanted | None = None) -> I
 
 def _content(image: ImageBlobs) -> tuple[object, ...]:
     """All but its names: images of the same layers load others where their variables differ."""
-    said = image.configuration
-    variables, labels = (tuple(sorted(item.items())) for item in (said.environment, said.labels))
-    return image.layers, variables, labels, said.digests, said.instructions
+    configuration = image.configuration
+    variables, labels = (
+        tuple(sorted(item.items())) for item in (configuration.environment, configuration.labels)
+    )
+    return image.layers, variables, labels, configuration.digests, configuration.instructions
 
 
 def _title(image: ImageBlobs) -> str:

@@ -140,13 +140,13 @@ def read_layer(layout: OciLayout, descriptor: Descriptor, store: Store) -> Layer
 def _read(file: Readable, compressed: int) -> LayerNotes:
     hasher = hashlib.sha256()
     source = ForwardSource(_inflated(file, compressed, hasher))
-    found: list[NotedMember] = []
+    notes: list[NotedMember] = []
     room = _MOST
     for member in members(Slice(source, 0, ENDLESS)):
         content = _content(member, room)
         room -= len(content or b"")
         attributes = member.attributes or Attributes(0o644)
-        found.append(
+        notes.append(
             NotedMember(
                 os.fsencode(member.name),
                 member.kind,
@@ -159,7 +159,7 @@ def _read(file: Readable, compressed: int) -> LayerNotes:
         )
     while source.read(source.bytes_read, CHUNK):
         pass  # what follows the end mark belongs to the digest
-    return LayerNotes(f"sha256:{hasher.hexdigest()}", found)
+    return LayerNotes(f"sha256:{hasher.hexdigest()}", notes)
 
 
 def _inflated(file: Readable, compressed: int, hasher: hashlib._Hash) -> Iterator[bytes]:
@@ -234,17 +234,17 @@ class BaseFiles:
         None for links in a circle, and for a path through a file.
         """
         ahead = list(reversed(path.split("/")))
-        found: list[str] = []
+        resolved: list[str] = []
         links = 0
         while ahead:
             part = ahead.pop()
             if part in ("", "."):
                 continue
             if part == "..":
-                del found[-1:]
+                del resolved[-1:]
                 continue
-            found.append(part)
-            entry = self.entries.get("/".join(found))
+            resolved.append(part)
+            entry = self.entries.get("/".join(resolved))
             if entry is None or entry.kind == "folder":
                 continue
             if entry.kind == "file":
@@ -254,11 +254,11 @@ class BaseFiles:
             links += 1
             if links > MOST_LINKS:
                 return None
-            found.pop()
+            resolved.pop()
             if entry.target.startswith("/"):
-                found.clear()
+                resolved.clear()
             ahead += reversed(entry.target.split("/"))
-        return "/".join(found)
+        return "/".join(resolved)
 
     def add(self, entry: LayerEntry) -> None:
         """Know a file that a layer on top of the base has."""
@@ -290,7 +290,7 @@ class BaseFiles:
     @cached_property
     def interpreters(self) -> dict[str, str]:
         """Real path of an interpreter, or of its library → the one version that it names."""
-        found = {}
+        newest = {}
         for path, entry in self.entries.items():
             if entry.kind == "file" and _PYTHON.fullmatch(posixpath.basename(path)):
                 try:
@@ -298,8 +298,8 @@ class BaseFiles:
                 except UndecidedError:
                     continue  # `_version` says so where it is the one that counts
                 if len(versions) == 1:
-                    found[path] = versions[0]
-        return found
+                    newest[path] = versions[0]
+        return newest
 
     def python(self, minor: str, path: str) -> BasePython | None:
         """The Python `minor` (`3.11`) on the search path `path`; None where it has none.

@@ -61,14 +61,14 @@ class Context:
         except (OSError, ValueError, RuntimeError):
             raise self._missing(source, subject) from None
         try:
-            found = list(self._below(path if path != "." else "", "", real))
+            entries = list(self._below(path if path != "." else "", "", real))
         except OSError as error:
             raise UndecidedError(
                 f"{subject}: {error.filename or source} cannot be read: {reason(error)}"
             ) from error
-        if not found:
+        if not entries:
             raise self._missing(source, subject)
-        return found
+        return entries
 
     def _missing(self, source: str, subject: str) -> SpecError:
         message = f"{subject}: `{source}` of `copy` is not there, or `.dockerignore` leaves it out"

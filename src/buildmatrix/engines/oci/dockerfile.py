@@ -92,15 +92,15 @@ def _instruction(line: int, first: str, text: str) -> DockerfileInstruction:
 def stages(text: str) -> tuple[tuple[DockerfileInstruction, ...], tuple[Stage, ...]]:
     """What stands above the first FROM, and the stages. Raises `DockerfileError`."""
     above: list[DockerfileInstruction] = []
-    found: list[tuple[DockerfileInstruction, list[DockerfileInstruction]]] = []
+    stages: list[tuple[DockerfileInstruction, list[DockerfileInstruction]]] = []
     for instruction in instructions(text):
         if instruction.keyword == "FROM":
-            found.append((instruction, []))
-        elif found:
-            found[-1][1].append(instruction)
+            stages.append((instruction, []))
+        elif stages:
+            stages[-1][1].append(instruction)
         else:
             above.append(instruction)
-    return tuple(above), tuple(_stage(begin, tuple(inside)) for begin, inside in found)
+    return tuple(above), tuple(_stage(begin, tuple(inside)) for begin, inside in stages)
 
 
 def _stage(begin: DockerfileInstruction, inside: tuple[DockerfileInstruction, ...]) -> Stage:
@@ -164,7 +164,7 @@ def word(text: str) -> Word:
 
 def words(text: str) -> list[str]:
     """The words of `text`, each with its quotes. Raises `DockerfileError`."""
-    found: list[str] = []
+    words: list[str] = []
     current, quote, is_escaped = "", "", False
     for char in text:
         if is_escaped:
@@ -177,26 +177,26 @@ def words(text: str) -> list[str]:
             quote = char
         elif char.isspace():
             if current:
-                found.append(current)
+                words.append(current)
             current = ""
             continue
         current += char
     if quote:
         raise DockerfileError("a quote that does not end")
-    return [*found, current] if current else found
+    return [*words, current] if current else words
 
 
 def pairs(text: str) -> tuple[tuple[str, Word], ...]:
     """The `NAME=VALUE` pairs of ENV and LABEL. Raises `DockerfileError`."""
-    found = []
+    pairs = []
     for item in words(text):
         name, is_pair, value = item.partition("=")
         if len(name) > 1 and name[0] == name[-1] and name[0] in "\"'":
             name = name[1:-1]
         if not is_pair or _NAME.fullmatch(name) is None:
             raise DockerfileError("what is no NAME=VALUE")
-        found.append((name, word(value)))
-    return tuple(found)
+        pairs.append((name, word(value)))
+    return tuple(pairs)
 
 
 def array(text: str) -> list[str] | None:

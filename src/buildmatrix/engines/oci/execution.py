@@ -41,6 +41,6 @@ def created() -> str:
 
     Source: https://reproducible-builds.org/specs/source-date-epoch/.
     """
-    said = os.environ.get("SOURCE_DATE_EPOCH", "")
-    seconds = int(said) if said.isdecimal() and len(said) < 12 else TIME
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    seconds = int(epoch) if epoch.isdecimal() and len(epoch) < 12 else TIME
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -238,7 +238,7 @@ class _RecipeReader:
     def _final(self, stage: Stage) -> None:
         if stage.base != f"${{MIRROR}}{self._target.base.final}" or stage.begin.flags:
             self._refuse(stage.begin, "the last stage begins with another image than `base` names")
-        known: dict[str, Callable[[DockerfileInstruction], Step | None]] = {
+        readers: dict[str, Callable[[DockerfileInstruction], Step | None]] = {
             "RUN": self._run,
             "COPY": self._copy,
             "WORKDIR": lambda at: WorkFolder(word(at.text), at),
@@ -252,7 +252,7 @@ class _RecipeReader:
             "STOPSIGNAL": self._declaration,
         }
         for instruction in stage.instructions:
-            read = known.get(instruction.keyword)
+            read = readers.get(instruction.keyword)
             if read is None:
                 self._refuse(instruction)
                 continue
@@ -347,5 +347,5 @@ def _only_line(path: Path, text: str) -> int | None:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         return None
-    found = [number for number, line in enumerate(lines, 1) if line.strip() == text.strip()]
-    return found[0] if len(found) == 1 else None
+    numbers = [number for number, line in enumerate(lines, 1) if line.strip() == text.strip()]
+    return numbers[0] if len(numbers) == 1 else None
