@@ -13,12 +13,17 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import IO, Literal
+from tarfile import InvalidHeaderError, TarFile  # type: ignore[attr-defined]  # typeshed lacks it
+from typing import IO, TYPE_CHECKING, Literal
 
 from buildmatrix.trees import zstd
 from buildmatrix.trees.base import RandomAccess, Readable, Unreadable
 from buildmatrix.trees.forward import Gunzip
 from buildmatrix.trees.unpacking import zstandard
+
+if TYPE_CHECKING:
+    # The scanner runs on Python 3.10, too.
+    from typing import Self
 
 #: Bytes that one read of the archive's structure may ask for: longer names and pax headers are
 #: lies.
@@ -108,6 +113,18 @@ class TarMember:
     attributes: Attributes | None = None
 
 
+class _Header(tarfile.TarInfo):
+    """A header that is an error where it is broken; tarfile takes such a header for the end."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile: TarFile) -> Self:
+        """See `tarfile.TarInfo`. Raises `Unreadable`."""
+        try:
+            return super().fromtarfile(tarfile)
+        except InvalidHeaderError as error:
+            raise Unreadable(f"no readable tar archive: {error}") from error
+
+
 def members(archive: Slice) -> Iterator[TarMember]:
     """The entries of the uncompressed tar archive in `archive`, in order.
 
@@ -115,7 +132,10 @@ def members(archive: Slice) -> Iterator[TarMember]:
     """
     try:
         with tarfile.TarFile(
-            fileobj=Stream(archive, LARGEST_HEADER), encoding="utf-8", errors="surrogateescape"
+            fileobj=Stream(archive, LARGEST_HEADER),
+            encoding="utf-8",
+            errors="surrogateescape",
+            tarinfo=_Header,
         ) as tar:
             count = 0
             while (info := tar.next()) is not None:
@@ -145,6 +165,8 @@ def _check_end(archive: Slice, offset: int) -> None:
 
 
 def _member(info: tarfile.TarInfo, archive: Slice) -> TarMember:
+    if info.size < 0:  # A header of pax may say so, and tarfile reads on in the entry itself.
+        raise Unreadable("the archive is broken: an entry has less than no bytes")
     attributes = _attributes(info.mode & 0o7777, info.uid, info.gid)
     if info.issym():
         return TarMember(info.name, "symlink", None, info.linkname, attributes)
