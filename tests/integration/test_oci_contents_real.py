@@ -63,7 +63,7 @@ def built(
     (wanted,) = [item for item in spec.targets if item.id == target]
     place = project.parent / store
     with Registry() as registry, ImageStore(place / "images", Cache(place / "cache")) as images:
-        bases = Bases(lambda: registry, os.environ.get("BUILDMATRIX_MIRROR", ""))
+        bases = Bases(registry, os.environ.get("BUILDMATRIX_MIRROR", ""))
         base = bases.take(wanted.base.final, wanted.platform)
         lock = read_lock(project / wanted.lock)
         yield images, assemble(spec, wanted, lock, base, images, Silent())
