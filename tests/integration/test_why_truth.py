@@ -52,7 +52,7 @@ class Search:
     #: As in `reports.why.graph.Edge.rule`; what is inherited is told by `by`.
     rule: str
     by: str | None
-    found: str
+    path: str
 
 
 def searches(root: Root, library_path: str = "") -> dict[str, Search]:
