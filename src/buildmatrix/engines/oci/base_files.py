@@ -21,22 +21,19 @@ from buildmatrix.oci.documents import Descriptor
 from buildmatrix.oci.layers import LayerEntry
 from buildmatrix.oci.layout import OciLayout
 from buildmatrix.store.cache import DAY, Cache, Store, code
-from buildmatrix.trees import zstd
 from buildmatrix.trees.archive import (
     CHUNK,
-    GZIP,
-    MOST_INFLATION,
-    SMALL_BLOB_ALLOWANCE,
     Attributes,
+    OpenFile,
     Slice,
     TarMember,
+    inflated,
     members,
     plain,
 )
 from buildmatrix.trees.archive_layers import MOST_LINKS, LayeredTree, MergedEntry
-from buildmatrix.trees.base import Readable, Unreadable
-from buildmatrix.trees.forward import ENDLESS, ForwardSource, Gunzip
-from buildmatrix.trees.unpacking import zstandard
+from buildmatrix.trees.base import Unreadable
+from buildmatrix.trees.forward import ENDLESS, ForwardSource
 
 #: Files whose bytes are kept, and folders of such.
 _KEPT: Final = frozenset(
@@ -125,21 +122,16 @@ def read_layer(layout: OciLayout, descriptor: Descriptor, store: Store) -> Layer
         return notes
     try:
         with layout.open(descriptor) as file:
-            notes = _read(file, descriptor.size)
-    except (Unreadable, EOFError, ValueError) as error:
+            notes = _read(Slice(OpenFile(file.fileno()), 0, descriptor.size))
+    except Unreadable as error:
         raise UndecidedError(f"the layer {descriptor.digest} cannot be read: {error}") from error
-    except Exception as error:
-        # Each library for Zstandard, and zlib, has an error of its own for damaged bytes.
-        if not zstd.is_damage(error) and type(error).__module__ != "zlib":
-            raise
-        raise UndecidedError(f"the layer {descriptor.digest} is damaged: {error}") from error
     store.save(descriptor.digest, notes)
     return notes
 
 
-def _read(file: Readable, compressed: int) -> LayerNotes:
+def _read(blob: Slice) -> LayerNotes:
     hasher = hashlib.sha256()
-    source = ForwardSource(_inflated(file, compressed, hasher))
+    source = ForwardSource(_hashed(inflated(blob), hasher))
     notes: list[NotedMember] = []
     room = _MOST
     for member in members(Slice(source, 0, ENDLESS)):
@@ -162,35 +154,10 @@ def _read(file: Readable, compressed: int) -> LayerNotes:
     return LayerNotes(f"sha256:{hasher.hexdigest()}", notes)
 
 
-def _inflated(file: Readable, compressed: int, hasher: hashlib._Hash) -> Iterator[bytes]:
-    head = file.read(4)
-    whole = _Joined(head, file)
-    reader: Readable = whole
-    if head.startswith(GZIP):
-        reader = Gunzip(whole)
-    elif head.startswith(zstd.MAGIC):
-        reader = zstandard(whole)
-    room = SMALL_BLOB_ALLOWANCE + MOST_INFLATION * compressed
-    while chunk := reader.read(CHUNK):
-        room -= len(chunk)
-        if room < 0:
-            raise Unreadable(f"it inflates to more than {MOST_INFLATION} times its size: a bomb")
+def _hashed(chunks: Iterator[bytes], hasher: hashlib._Hash) -> Iterator[bytes]:
+    for chunk in chunks:
         hasher.update(chunk)
         yield chunk
-
-
-class _Joined:
-    """A file whose first bytes were read already."""
-
-    def __init__(self, head: bytes, file: Readable) -> None:
-        self._head = head
-        self._file = file
-
-    def read(self, length: int) -> bytes:
-        if self._head:
-            head, self._head = self._head[:length], self._head[length:]
-            return head
-        return self._file.read(length)
 
 
 def _content(member: TarMember, room: int) -> bytes | None:
