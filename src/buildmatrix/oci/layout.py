@@ -31,6 +31,7 @@ from buildmatrix.oci.documents import (
     index_of,
     manifest_of,
 )
+from buildmatrix.oci.last_use import make_room, note_use
 
 #: Annotation with the name of an image in an index: a tag, or all of a reference.
 REF_NAME: Final = "org.opencontainers.image.ref.name"
@@ -39,8 +40,6 @@ LAYOUT_FILE: Final = b'{"imageLayoutVersion":"1.0.0"}'
 _UNFINISHED: Final = ".unfinished."
 #: Seconds after which an unfinished file belongs to a run that was killed.
 _ABANDONED: Final = 86400.0
-#: Seconds for which a blob that was used counts as just used.
-_USED: Final = 3600.0
 _CHUNK: Final = 1 << 20
 _DIGEST = re.compile(r"(sha256|sha512):([0-9a-f]{64}|[0-9a-f]{128})")
 
@@ -87,13 +86,11 @@ class OciLayout:
         path = self.path(descriptor.digest)
         try:
             status = path.stat()
-            if status.st_size != descriptor.size:
-                return False
-            if time.time() - status.st_mtime > _USED:
-                with suppress(OSError):  # a layout that is read-only still serves
-                    os.utime(path)
         except FileNotFoundError:
             return False
+        if status.st_size != descriptor.size:
+            return False
+        note_use(path, status)
         return True
 
     def open(self, descriptor: Descriptor) -> BinaryIO:
@@ -228,17 +225,9 @@ class OciLayout:
     # Room
 
     def prune(self, limit: int, age: float) -> int:
-        """Remove blobs, the longest unused first; the bytes that were freed.
-
-        Args:
-            limit: bytes that may stay.
-            age: seconds after which an unused blob goes in any case.
-
-        What was used within the last hour stays, since a run may be at work with it.
-        """
+        """Remove blobs by `make_room`, and what killed runs left; the bytes that were freed."""
         now = time.time()
         blobs: list[tuple[float, int, str]] = []
-        freed = 0
         for folder in (self.folder / "blobs").glob("sha*"):
             with os.scandir(folder) as entries:
                 for entry in entries:
@@ -249,14 +238,7 @@ class OciLayout:
                                 Path(entry.path).unlink()
                         else:
                             blobs.append((status.st_mtime, status.st_size, entry.path))
-        excess = sum(size for _, size, _ in blobs) - limit
-        for used, size, path in sorted(blobs):
-            if now - used <= 2 * _USED or (excess <= 0 and now - used <= age):
-                break
-            Path(path).unlink(missing_ok=True)
-            excess -= size
-            freed += size
-        return freed
+        return make_room(blobs, limit, age)
 
     # Inside
 

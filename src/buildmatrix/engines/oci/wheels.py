@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,12 +15,11 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.index.client import Client
 from buildmatrix.index.wheels import local_path
 from buildmatrix.locks.model import Lock, Wheel
+from buildmatrix.oci.last_use import make_room, note_use
 from buildmatrix.trees.base import Closing, reason
 
 _CHUNK: Final = 1 << 20
 _UNFINISHED: Final = ".part"
-#: Seconds for which a wheel that was used counts as just used.
-_USED: Final = 3600.0
 
 
 class WheelStore(Closing):
@@ -45,13 +43,12 @@ class WheelStore(Closing):
 
     def has(self, wheel: Wheel) -> bool:
         """Whether it need not be fetched; it counts as used then."""
+        path = self.path(wheel)
         try:
-            used = self.path(wheel).stat().st_mtime
+            status = path.stat()
         except FileNotFoundError:
             return False
-        if time.time() - used > _USED:
-            with suppress(OSError):
-                os.utime(self.path(wheel))
+        note_use(path, status)
         return True
 
     def fetch(self, wheel: Wheel, lock: Lock) -> Path:
@@ -87,11 +84,7 @@ class WheelStore(Closing):
         return self.path(wheel)
 
     def prune(self, limit: int, age: float) -> None:
-        """Remove wheels, the longest unused first, and what killed runs left: `OciLayout.prune`.
-
-        Raises OSError.
-        """
-        now = time.time()
+        """Remove wheels by `make_room`, and what killed runs left. Raises OSError."""
         wheels: list[tuple[float, int, str]] = []
         if not self.folder.is_dir():
             return
@@ -100,12 +93,7 @@ class WheelStore(Closing):
                 with suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
                     wheels.append((status.st_mtime, status.st_size, entry.path))
-        excess = sum(size for _, size, _ in wheels) - limit
-        for used, size, path in sorted(wheels):
-            if now - used <= 2 * _USED or (excess <= 0 and now - used <= age):
-                break
-            Path(path).unlink(missing_ok=True)
-            excess -= size
+        make_room(wheels, limit, age)
 
     def _fill(self, wheel: Wheel, lock: Lock, file: BinaryIO) -> str:
         """Append what is missing; the hash of the whole."""
