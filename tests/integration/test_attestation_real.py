@@ -22,6 +22,7 @@ import pytest
 import yaml
 from conftest import ROOT, Buildmatrix, stack_program
 from debian_registry import DebianRegistry, debian_registry
+from verdict_cases import ALL, GOOD
 
 from buildmatrix.attestation import verdict
 from buildmatrix.attestation.attach import Claim, attach, tag_of
@@ -29,9 +30,7 @@ from buildmatrix.attestation.claims import CYCLONEDX
 from buildmatrix.attestation.keys import read_private, read_public
 from buildmatrix.attestation.verdict import (
     FindingCounts,
-    JudgedBy,
     JudgedFinding,
-    JudgedTarget,
     TargetVerdict,
 )
 from buildmatrix.errors import UndecidedError
@@ -49,30 +48,13 @@ from buildmatrix.oci.documents import (
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.json_form import render
-from buildmatrix.reports.run.model import ReportTool, assemble
+from buildmatrix.reports.run.model import assemble
 from buildmatrix.reports.verify.model import Verification
 from buildmatrix.rules.model import Acceptance, StagedImage, TargetResult
 from buildmatrix.verify.judgement import Demands
 from buildmatrix.verify.run import verify
 
 PASSWORD = "correct horse"
-ALL = ("lock", "build", "scan", "smoke")
-GOOD = TargetVerdict(
-    tool=ReportTool(version="0.1", catalogue="2026-11-01"),
-    judged="2026-11-02T03:04:05Z",
-    target=JudgedTarget(
-        id="rocm6.4-py311-server",
-        backend="rocm",
-        runtime="6.4",
-        python="3.11",
-        variant="server",
-        platform="linux/amd64",
-    ),
-    lock="sha256:10c4",
-    gates=dict.fromkeys(ALL, "passed"),
-    required=ALL,
-    rules=JudgedBy(codes=("BM301",), sources="0", fail_on="error", strict=False),
-)
 #: cosign's own option for registries with, and without, what OCI calls referrers.
 FORMS = {"bundle": "--new-bundle-format=true", "tag": "--new-bundle-format=false"}
 

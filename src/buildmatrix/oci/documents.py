@@ -168,6 +168,12 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     on_build: tuple[str, ...] = ()
     shell: tuple[str, ...] = ()
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """`env` by name; of a name that comes twice the last counts."""
+        variables = (text.partition("=") for text in self.env)
+        return {name: value for name, _, value in variables}
+
 
 class RootFileSystem(msgspec.Struct, frozen=True, kw_only=True):
     """The layers of an image by the digests of their uncompressed bytes, the lowest first."""

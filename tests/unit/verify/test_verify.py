@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from memory_registry import IMAGE, MemoryRegistry, digest_of
+from verdict_cases import ALL, GOOD
 
 from buildmatrix.attestation import bundle, statement, verdict
 from buildmatrix.attestation.attach import Claim, attach, tag_of
@@ -21,9 +22,7 @@ from buildmatrix.attestation.fetch import AttachedEnvelope
 from buildmatrix.attestation.keys import read_private
 from buildmatrix.attestation.verdict import (
     FindingCounts,
-    JudgedBy,
     JudgedFinding,
-    JudgedTarget,
     TargetVerdict,
 )
 from buildmatrix.errors import UndecidedError
@@ -39,7 +38,6 @@ from buildmatrix.oci.documents import (
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports import schemas
 from buildmatrix.reports.json_form import render as as_json
-from buildmatrix.reports.run.model import ReportTool
 from buildmatrix.reports.verify.model import Verification
 from buildmatrix.reports.verify.table import render
 from buildmatrix.rules.model import Acceptance
@@ -52,23 +50,6 @@ OTHER = read_private(VECTORS / "ed25519.key", "secret")
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 TODAY = date(2026, 11, 22)
 DEMANDS = Demands("rocm", (KEY.public,), TODAY)
-ALL = ("lock", "build", "scan", "smoke")
-GOOD = TargetVerdict(
-    tool=ReportTool(version="0.1", catalogue="2026-11-01"),
-    judged="2026-11-02T03:04:05Z",
-    target=JudgedTarget(
-        id="rocm6.4-py311-server",
-        backend="rocm",
-        runtime="6.4",
-        python="3.11",
-        variant="server",
-        platform="linux/amd64",
-    ),
-    lock="sha256:10c4",
-    gates=dict.fromkeys(ALL, "passed"),
-    required=ALL,
-    rules=JudgedBy(codes=("BM301",), sources="0", fail_on="error", strict=False),
-)
 
 
 def accepted(expires: str | None) -> TargetVerdict:

@@ -142,9 +142,7 @@ class _Assembly:
         self._compression = compression
         self._made_by = made_by(compression)
         self._run = base.configuration.config
-        self._variables = {
-            name: value for name, _, value in (item.partition("=") for item in self._run.env)
-        }
+        self._variables = self._run.environment
         self._labels = dict(self._run.labels)
         self._history = list(base.configuration.history)
         self._layers: list[BuiltLayer] = []

@@ -44,7 +44,7 @@ from buildmatrix.errors import (
 )
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.oci.archive import archive
-from buildmatrix.oci.documents import Descriptor, ImageConfiguration
+from buildmatrix.oci.documents import Descriptor
 from buildmatrix.progress import Progress
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
@@ -122,7 +122,7 @@ class OciEngine:
         sizes = iter(layers)
         return ImageFacts(
             digest=image.digest,
-            environment=_environment(configuration),
+            environment=configuration.config.environment,
             labels=configuration.config.labels,
             size=sum(layer.size for layer in layers),
             user=configuration.config.user,
@@ -187,7 +187,7 @@ class OciEngine:
             job.scan_output / INVENTORY,
             time.monotonic() - started,
             config=built.manifest.config.digest,
-            environment=_environment(built.configuration),
+            environment=built.configuration.config.environment,
             bases=dict([built.base]),
             has_layers=True,
         )
@@ -289,7 +289,7 @@ class OciEngine:
                         root,
                         user,
                         command,
-                        {**_environment(configuration), "HOME": "/tmp"},  # noqa: S108 - inside
+                        {**configuration.config.environment, "HOME": "/tmp"},  # noqa: S108 - inside
                         settings.working_dir or "/",
                     )
                     return sandbox.run(confined, job, own, timeout_s, self._cancelled.is_set)
@@ -319,7 +319,7 @@ class OciEngine:
         made = [step.created_by for step in configuration.history if not step.empty_layer]
         return self._reader.inventory(
             Configuration(
-                _environment(configuration),
+                configuration.config.environment,
                 configuration.config.labels,
                 digests=configuration.rootfs.diff_ids,
                 instructions=tuple(map(instruction, made)),
@@ -378,8 +378,3 @@ def _ingredients(job: BuildJob) -> Ingredients:
     if job.ingredients is None:
         raise BuildError(f"nothing says what {job.id} is made of", log=job.log)
     return job.ingredients
-
-
-def _environment(configuration: ImageConfiguration) -> dict[str, str]:
-    variables = (text.partition("=") for text in configuration.config.env)
-    return {name: value for name, _, value in variables}
