@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import io
 import json
 import os
 import tarfile
@@ -10,42 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from layer_archives import Entry, hard, link, special, tar
 
 from buildmatrix.trees import archive, archive_layers, zstd
 from buildmatrix.trees.archive_image import SavedImage
 from buildmatrix.trees.archive_layers import LayeredTree
 from buildmatrix.trees.base import File, Symlink, Trouble, Unreadable
-
-#: Name → bytes of a file; other kinds are TarInfo.
-Entry = tuple[str, bytes] | tarfile.TarInfo
-
-
-def special(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
-    info = tarfile.TarInfo(name)
-    info.type = kind
-    info.linkname = target
-    return info
-
-
-def link(name: str, target: str) -> tarfile.TarInfo:
-    return special(name, tarfile.SYMTYPE, target)
-
-
-def hard(name: str, target: str) -> tarfile.TarInfo:
-    return special(name, tarfile.LNKTYPE, target)
-
-
-def tar(entries: Sequence[Entry]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as out:
-        for entry in entries:
-            if isinstance(entry, tarfile.TarInfo):
-                out.addfile(entry)
-            else:
-                info = tarfile.TarInfo(entry[0])
-                info.size = len(entry[1])
-                out.addfile(info, io.BytesIO(entry[1]))
-    return buffer.getvalue()
 
 
 def blob(data: bytes) -> tuple[str, dict[str, object]]:
