@@ -79,7 +79,7 @@ class Catalogue:
     files: Mapping[str, tables.DataFile]
 
     def vendor_of(self, backend: str) -> str | None:
-        """The vendor of a backend; None for one of no vendor, and for an unknown one."""
+        """The vendor of a backend; None for a backend of no vendor, and for an unknown backend."""
         entry = self.backends.get(backend)
         return entry.vendor if entry is not None else None
 

@@ -97,7 +97,7 @@ class LiteralFinder:
 
 
 def _holds_lib(data: bytes) -> bool:
-    """Whether `lib` is in there, in a third of the time that any search for it takes.
+    """Whether the data holds `lib`, in a third of the time that any search for it takes.
 
     `bytes.find` of one byte is memchr, and this one is rare in code.
     """

@@ -123,7 +123,7 @@ class Word:
     parts: tuple[tuple[str, bool], ...]
 
     def value(self, variables: Mapping[str, str]) -> str:
-        """The word with the values of `variables`; nothing for one that is not set."""
+        """The word with the values of `variables`; nothing for a variable that is not set."""
         return "".join(variables.get(text, "") if is_name else text for text, is_name in self.parts)
 
 

@@ -54,8 +54,8 @@ class WheelStore(Closing):
     def fetch(self, wheel: Wheel, lock: Lock) -> Path:
         """The file of a wheel that `lock` names, fetched where it is not here yet.
 
-        Raises UndecidedError for one that cannot be had or has another hash, BuildError when the
-        disk is full.
+        Raises UndecidedError for a wheel that cannot be had or has another hash, BuildError when
+        the disk is full.
         """
         if self.has(wheel):
             return self.path(wheel)
