@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.errors import UsageError
@@ -31,11 +30,7 @@ def machines_of(spec: Spec, targets: Sequence[Target], select: str) -> Machines:
 
 def machines_of_target(target: Target, spec: Spec) -> Machines | None:
     """The same for a target that is known; None where nothing says which GPUs there are."""
-    nodes = [
-        node
-        for node in spec.node_classes
-        if node.backend == target.backend and any(fnmatchcase(target.id, g) for g in node.runs)
-    ]
+    nodes = target.node_classes
     archs = tuple(dict.fromkeys(arch for node in nodes for arch in node.archs)) or target.archs
     has_device = load(spec.catalogue_files).backends[target.backend].vendor is not None
     if not archs and has_device:

@@ -8,7 +8,7 @@ from datetime import date
 
 from buildmatrix.spec import kinds
 from buildmatrix.spec.keys_settings import COMMAND, GLOBS, Command
-from buildmatrix.spec.shapes import SourceText, day, many, named, text
+from buildmatrix.spec.shapes import SourceText, day, many, named, text, whole
 from buildmatrix.spec.tables import Table, group, key, maybe, row
 
 
@@ -33,12 +33,54 @@ class NodeClassTable(Table):
     """`[node-class.NAME]`: a kind of machine that targets run on."""
 
     backend: SourceText = key(text(kinds.BACKEND), "The backend of its devices.")
-    driver: SourceText = key(text(kinds.RANGE), "Range of the driver versions on these machines.")
+    driver: SourceText | None = maybe(
+        text(kinds.DRIVER), "Version of the driver, or a range. Default: any."
+    )
     archs: tuple[SourceText, ...] = group(many(text(kinds.ARCH)), "GPU architectures.")
+    products: tuple[SourceText, ...] = group(
+        many(text(kinds.PRODUCT), single=True),
+        "Names of the devices; the catalogue says which architectures they have.",
+    )
+    memory: SourceText | None = maybe(text(kinds.SIZE), "Memory of one device.")
+    count: int | None = maybe(whole(1, 10_000, "8"), "Devices of one machine.")
+    interconnect: SourceText | None = maybe(
+        text(kinds.INTERCONNECT), "How the devices are joined: `nvlink`, `xgmi`, `pcie`."
+    )
+    partition: SourceText | None = maybe(
+        text(kinds.PARTITION), "MIG profile (`1g.10gb`) or AMD partition mode (`CPX/NPS4`)."
+    )
+    kernel: SourceText | None = maybe(text(kinds.KERNEL), "Version of the kernel, or a range.")
+    container_runtime: SourceText | None = maybe(
+        text(kinds.CONTAINER_RUNTIME), "Container runtime, with its version where it is known."
+    )
+    cpu: SourceText | None = maybe(
+        text(kinds.CPU_LEVEL), "Instruction level of the host's processors."
+    )
+    resources: tuple[SourceText, ...] = group(
+        many(text(kinds.RESOURCE), single=True), "Kubernetes resources that a pod asks for."
+    )
+    tolerations: tuple[SourceText, ...] = group(
+        many(text(kinds.TOLERATION), single=True),
+        "Taints that its pods tolerate, as `kubectl taint` spells them.",
+    )
+    cdi: tuple[SourceText, ...] = group(
+        many(text(kinds.CDI_DEVICE), single=True), "Devices of the Container Device Interface."
+    )
+    image: SourceText | None = maybe(
+        text(kinds.DIGESTED_IMAGE), "The golden base image of these machines, with its digest."
+    )
+    known_good: SourceText | None = maybe(
+        text(kinds.DIGESTED_IMAGE), "The last image that is known to be good here."
+    )
+    fall_back: SourceText | None = maybe(
+        text(kinds.DIGESTED_IMAGE), "The image to go back to when that fails."
+    )
     labels: dict[str, SourceText] = group(
         named(kinds.LABEL, text(kinds.VALUE)), "Kubernetes labels of the nodes."
     )
-    runs: tuple[SourceText, ...] = group(GLOBS, "Patterns for the targets that run there.")
+    runs: tuple[SourceText, ...] = group(
+        GLOBS, "Patterns for the targets that run there. Default: all of its backend."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

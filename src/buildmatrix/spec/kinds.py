@@ -270,6 +270,59 @@ USER = Kind("the name of a user without special rights", "app", r"(?!root$)[a-z_
 GROUP = Kind("a group name", "video", r"[a-z_][a-z0-9_-]*", 32)
 RUNNER = Kind("the label of a CI runner", "ubuntu-24.04-arm", r"[A-Za-z0-9][A-Za-z0-9._-]*", 128)
 NODE_CLASS = Kind("the name of a node class", "mi300", _NAME, 64, rule=_NAME_RULE)
+#: PEP 440 reads the versions of all known drivers and kernels: `550.54.14`, `1.21.0.rc2`.
+DRIVER = Kind(
+    "a driver version or a range",
+    ">=570",
+    r"[0-9<>=!~][A-Za-z0-9.,<>=!~+* -]*",
+    64,
+    _range_or_value,
+)
+KERNEL = Kind(
+    "a kernel version or a range",
+    ">=6.8",
+    r"[0-9<>=!~][A-Za-z0-9.,<>=!~+*_ -]*",
+    64,
+    _range_or_value,
+)
+PRODUCT = Kind("the name of a product", "NVIDIA-H100-80GB-HBM3", limit=128)
+INTERCONNECT = Kind("the name of an interconnect", "nvlink", r"[a-z0-9][a-z0-9._-]*", 32)
+PARTITION = Kind(
+    "a MIG profile or a partition mode", "1g.10gb", r"[A-Za-z0-9][A-Za-z0-9.+/_-]*", 64
+)
+CONTAINER_RUNTIME = Kind(
+    "a container runtime",
+    "containerd 1.7.27",
+    r"[a-z0-9][a-z0-9._-]*(?: [0-9][A-Za-z0-9.+~_-]*)?",
+    64,
+)
+#: The x86-64 psABI, "Micro-Architecture Levels".
+CPU_LEVEL = Kind(
+    "an instruction level",
+    "x86-64-v3",
+    choices=("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"),
+)
+RESOURCE = Kind(
+    "the name of a Kubernetes resource", "nvidia.com/gpu", r"[A-Za-z0-9][A-Za-z0-9./_-]*", 128
+)
+TOLERATION = Kind(
+    "a taint",
+    "nvidia.com/gpu=present:NoSchedule",
+    r"[A-Za-z0-9][A-Za-z0-9./_-]*(?:=[A-Za-z0-9._-]*)?(?::(?:NoSchedule|PreferNoSchedule|NoExecute))?",
+    256,
+)
+CDI_DEVICE = Kind(
+    "a CDI device",
+    "nvidia.com/gpu=all",
+    r"[A-Za-z0-9][A-Za-z0-9./_-]*=[A-Za-z0-9][A-Za-z0-9:._-]*",
+    128,
+)
+DIGESTED_IMAGE = Kind(
+    "an image reference with a digest",
+    f"ghcr.io/acme/inferno@sha256:{'0' * 64}",
+    rf"{_REPOSITORY}(?::{_TAG})?@(?:{_DIGEST})",
+    512,
+)
 SETTING = Kind("the name of a setting", "archs", r"[a-z][a-z-]*", 32)
 SUBSET = Kind("the name of a subset", "pr", _NAME, 64, rule=_NAME_RULE)
 SMOKE = Kind("the name of a smoke command", "warmup", r"[A-Za-z0-9][A-Za-z0-9._-]*", 64)

@@ -79,11 +79,15 @@ def load_spec(path: Path, backends: Backends | None = None) -> Spec:
     complete = "catalogue" not in document.values or 0 < len(own) == len(file.catalogue.files)
     _check_backends(file, backends, problems, doubtful=not complete)
     matrix = expand(file, problems)
+    node_classes = tuple(
+        _node_class(name, table, file, matrix, problems) for name, table in file.node_class.items()
+    )
     targets = build_targets(
         TargetContext(
             file=file,
             path=path,
             matrix=matrix,
+            node_classes=node_classes,
             commit=functools.cache(lambda: short_commit(path.parent)),
             problems=problems,
         )
@@ -98,10 +102,7 @@ def load_spec(path: Path, backends: Backends | None = None) -> Spec:
         targets=targets,
         excluded=matrix.excluded,
         subsets=_subsets(file, matrix, problems),
-        node_classes=tuple(
-            _node_class(name, table, file, matrix, problems)
-            for name, table in file.node_class.items()
-        ),
+        node_classes=node_classes,
         policy=_policy(file, problems),
         waivers=tuple(
             checked_waiver(waive, matrix.ids, matrix.gone, problems) for waive in file.waive
@@ -180,11 +181,25 @@ def _node_class(
     return NodeClass(
         name=name,
         backend=table.backend.value,
-        driver=table.driver.value,
+        driver=_value(table.driver),
         archs=_values(table.archs),
         labels={key: text.value for key, text in table.labels.items()},
         runs=_values(table.runs),
         position=table.at,
+        products=_values(table.products),
+        memory=kinds.size(_value(table.memory)),
+        count=table.count or 0,
+        interconnect=_value(table.interconnect),
+        partition=_value(table.partition),
+        kernel=_value(table.kernel),
+        container_runtime=_value(table.container_runtime),
+        cpu=_value(table.cpu),
+        resources=_values(table.resources),
+        tolerations=_values(table.tolerations),
+        cdi=_values(table.cdi),
+        image=_value(table.image) or None,
+        known_good=_value(table.known_good) or None,
+        fall_back=_value(table.fall_back) or None,
     )
 
 
@@ -244,3 +259,7 @@ def _tools(file: SpecFile) -> dict[str, str]:
 
 def _values(texts: tuple[SourceText, ...]) -> tuple[str, ...]:
     return tuple(text.value for text in sound(texts))
+
+
+def _value(text: SourceText | None) -> str:
+    return text.value if text is not None and text.sound else ""

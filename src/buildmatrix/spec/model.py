@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
@@ -70,16 +71,51 @@ class Smoke:
 
 @dataclass(frozen=True, slots=True)
 class NodeClass:
-    """A kind of machine that targets run on."""
+    """A kind of machine that targets run on. What the file does not say is empty, or 0."""
 
     name: str
     backend: str
+    #: One version, or a range of which any may be there (PEP 440); empty for any.
     driver: str
+    #: As written; `catalogue.products` adds those of `products`.
     archs: tuple[str, ...]
     labels: Mapping[str, str]
-    #: Globs on target identifiers.
+    #: Globs on target identifiers; none for all targets of the backend.
     runs: tuple[str, ...]
     position: Position
+    #: Names of the devices, as the vendor's tools and Kubernetes labels spell them.
+    products: tuple[str, ...] = ()
+    #: Bytes of one device.
+    memory: int = 0
+    #: Devices of one machine.
+    count: int = 0
+    #: How devices are joined: `nvlink`, `xgmi`, `pcie`.
+    interconnect: str = ""
+    #: What a device is divided into: a MIG profile (`1g.10gb`), an AMD partition mode (`CPX/NPS4`).
+    partition: str = ""
+    #: Version or range of the Linux kernel.
+    kernel: str = ""
+    #: Name, with a version where it is known: `containerd 1.7.27`.
+    container_runtime: str = ""
+    #: Instruction level of the host: `x86-64-v3`.
+    cpu: str = ""
+    #: What a pod asks for: `nvidia.com/gpu`, `nvidia.com/mig-1g.10gb`.
+    resources: tuple[str, ...] = ()
+    #: Taints that its pods tolerate, as `kubectl taint` spells them.
+    tolerations: tuple[str, ...] = ()
+    #: Devices of the Container Device Interface: `nvidia.com/gpu=all`.
+    cdi: tuple[str, ...] = ()
+    #: The golden base image of these machines, with its digest.
+    image: str | None = None
+    #: The last image that is known to be good here, and where to go back to; with digests.
+    known_good: str | None = None
+    fall_back: str | None = None
+
+    def runs_target(self, id: str, backend: str) -> bool:
+        """Whether a target runs on these machines."""
+        return backend == self.backend and (
+            not self.runs or any(fnmatchcase(id, glob) for glob in self.runs)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +223,8 @@ class Target:
     smoke: tuple[Smoke, ...]
     #: Label of the CI runner that builds it, where the specification names one.
     runner: str | None = None
+    #: The machines that it runs on, in the order of the file.
+    node_classes: tuple[NodeClass, ...] = ()
 
     @property
     def references(self) -> tuple[str, ...]:

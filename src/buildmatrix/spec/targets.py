@@ -16,7 +16,7 @@ from buildmatrix.spec.keys_checks import SmokeTable
 from buildmatrix.spec.keys_settings import BackendTable, BaseTable, Command, TargetSettings
 from buildmatrix.spec.layers import all_settings, check_override, override, sound, specialize
 from buildmatrix.spec.matrix import Matrix, runtimes_of
-from buildmatrix.spec.model import Base, Smoke, SmokeLevel, Target, User
+from buildmatrix.spec.model import Base, NodeClass, Smoke, SmokeLevel, Target, User
 from buildmatrix.spec.paths import check_exists, tidy
 from buildmatrix.spec.placeholders import Filler
 from buildmatrix.spec.points import Point, check_when, choose, holds
@@ -32,6 +32,7 @@ class TargetContext:
     file: SpecFile
     path: Path
     matrix: Matrix
+    node_classes: tuple[NodeClass, ...]
     #: The commit that is checked out; see `placeholders.Filler`.
     commit: Callable[[], str]
     problems: Problems
@@ -181,6 +182,9 @@ def _target(
         lock=tidy(filled(settings.lock, "locks/pylock.{id}.toml", kinds.LOCK_PATH)),
         smoke=tuple(_smoke(smoke) for smoke in smokes if smoke.name.sound and smoke.level.sound),
         runner=optional(settings.runner),
+        node_classes=tuple(
+            node for node in context.node_classes if node.runs_target(point.id, point.backend)
+        ),
     )
 
 

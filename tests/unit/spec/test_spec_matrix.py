@@ -250,7 +250,23 @@ driver = ">=570"
 archs = ["sm_90"]
 labels = { "nvidia.com/gpu.family" = "hopper" }
 runs = ["cuda12.8-*"]
+[node-class.slice]
+backend = "cuda"
+driver = "550.54.14"
+products = "NVIDIA-A100-SXM4-80GB"
+memory = "80GB"
+count = 8
+interconnect = "nvlink"
+partition = "1g.10gb"
+kernel = ">=5.15"
+container-runtime = "containerd 1.7.27"
+cpu = "x86-64-v3"
+resources = "nvidia.com/mig-1g.10gb"
+tolerations = ["nvidia.com/gpu=present:NoSchedule"]
+cdi = "nvidia.com/gpu=0:1"
+known-good = "ghcr.io/acme/inferno@sha256:%s"
 """
+        % ("a" * 64)
     )
     assert spec.policy.max_size == {"cpu": 1_500_000_000, "*": 20 * 2**30}
     assert spec.policy.bloat_threshold == 500_000
@@ -260,7 +276,18 @@ runs = ["cuda12.8-*"]
     assert cpu.smoke == ()
     assert cuda.smoke[0].command == ("python", "-m", "inferno.warmup", "--batch", "1")
     assert cuda.smoke[0].timeout_s == 90
-    assert spec.node_classes[0].runs == ("cuda12.8-*",)
+    h100, part = spec.node_classes
+    assert h100.runs == ("cuda12.8-*",)
+    assert cuda.node_classes == (h100, part)
+    assert cpu.node_classes == ()
+    assert (part.products, part.memory, part.count) == (
+        ("NVIDIA-A100-SXM4-80GB",),
+        80_000_000_000,
+        8,
+    )
+    assert (part.driver, part.cpu, part.partition) == ("550.54.14", "x86-64-v3", "1g.10gb")
+    assert part.known_good == f"ghcr.io/acme/inferno@sha256:{'a' * 64}"
+    assert (part.image, part.fall_back) == (None, None)
 
 
 def test_the_same_file_gives_the_same_specification(load, small):
