@@ -1,7 +1,10 @@
 """Which device code runs on which GPU.
 
-Names are those that the tools use: `sm_90`, `compute_90`, `gfx942:xnack-`, `spir64`. `native` code
-runs as it is; `jit` code is compiled by the driver when the program starts, which can take minutes.
+Names are those that the tools use: `sm_90`, `compute_90`, `gfx942:xnack-`, `spir64`. What runs as
+it is was made for the GPU or an older one of its line (`native`), for its family (`sm_100f`), or
+for a generic processor (`gfx11-generic`). `jit` code is compiled by the driver when the program
+starts, which can take minutes. `unknown` code runs on some devices of the vendor, and its name does
+not say which.
 """
 
 from __future__ import annotations
@@ -10,7 +13,20 @@ import re
 from collections.abc import Iterable
 from typing import Literal
 
-Support = Literal["native", "jit", "none"]
+#: From the best to the worst; what is `unknown` may be any of those before it.
+Grade = Literal["native", "family", "generic", "jit", "unknown", "none"]
+#: The same where it does not matter by which name code runs as it is.
+Support = Literal["native", "jit", "unknown", "none"]
+
+GRADES: tuple[Grade, ...] = ("native", "family", "generic", "jit", "unknown", "none")
+#: Code that runs as it is.
+READY: tuple[Grade, ...] = ("native", "family", "generic")
+_SUPPORT: dict[Grade, Support] = {
+    **dict.fromkeys(READY, "native"),
+    "jit": "jit",
+    "unknown": "unknown",
+    "none": "none",
+}
 
 #: CUDA C++ Programming Guide, "Compute Capabilities": number, and `a` or `f` for feature sets.
 _CUDA = re.compile(r"(?P<space>sm|compute|lto)_(?P<number>\d{1,9})(?P<features>[af]?)")
@@ -30,28 +46,43 @@ _GENERIC_GFX = {
     ),
     "gfx12-generic": ("gfx1200", "gfx1201"),
 }
-#: SPIR-V is a portable form: Intel's driver compiles it for whatever GPU is there.
-_PORTABLE = ("spir64", "spirv64", "spirv")
+#: SPIR-V is a portable form: the driver compiles it for whatever GPU of the vendor is there.
+_PORTABLE = re.compile(r"spir64|spirv64|spirv|spirv64_intel.*")
+_PORTABLE_GFX = "amdgcnspirv"
+#: clang's ClangOffloadBundler: made for devices that were chosen when it was compiled; the name of
+#: the bundle does not have them.
+_FOR_SOME = re.compile(r"(?:spir64|spirv64)_gen")
+#: `-fsycl-targets=intel_gpu_bmg_g21` is `bmg-g21` in the words of ocloc.
+_INTEL_TARGET = "intel_gpu_"
+#: ocloc, "ocloc compile --help": acronyms that stand for several devices, beside those that their
+#: names begin with (`bmg` for `bmg-g21`).
+_INTEL_FAMILIES = {"dg2": ("acm-", "ats-m")}
+
+
+def grade(device: str, codes: Iterable[str]) -> Grade:
+    """How well a GPU of architecture `device` is served by the best of `codes`."""
+    return min((_grade(device, code) for code in codes), key=GRADES.index, default="none")
 
 
 def support(device: str, codes: Iterable[str]) -> Support:
-    """How well a GPU of architecture `device` is served by code for the architectures `codes`."""
-    served = {_support(device, code) for code in codes}
-    return "native" if "native" in served else "jit" if "jit" in served else "none"
+    """The same, less exactly."""
+    return _SUPPORT[grade(device, codes)]
 
 
-def _support(device: str, code: str) -> Support:
+def _grade(device: str, code: str) -> Grade:
     gpu, entry = _CUDA.fullmatch(device), _CUDA.fullmatch(code)
     if gpu is not None and entry is not None:
         return _cuda(gpu, entry)
-    if _GFX.match(device) and _GFX.match(code):
-        return "native" if _gfx(device, code) else "none"
     if device == code:
         return "native"
-    return "jit" if code in _PORTABLE and gpu is None and not _GFX.match(device) else "none"
+    if _GFX.match(device):
+        return _gfx(device, code)
+    if gpu is not None or entry is not None or _GFX.match(code):
+        return "none"
+    return _intel(device, code)
 
 
-def _cuda(gpu: re.Match[str], code: re.Match[str]) -> Support:
+def _cuda(gpu: re.Match[str], code: re.Match[str]) -> Grade:
     """Binaries run on the same major and newer minors, PTX on everything newer.
 
     Code with suffix `a` runs on exactly its architecture, with `f` on its family only.
@@ -66,21 +97,39 @@ def _cuda(gpu: re.Match[str], code: re.Match[str]) -> Support:
         fits = (gpu_major, gpu_minor) >= (major, minor)
     if not fits:
         return "none"
-    return "native" if code["space"] == "sm" else "jit"
+    if code["space"] != "sm":
+        return "jit"
+    return "family" if code["features"] == "f" and gpu_minor > minor else "native"
 
 
 def _capability(match: re.Match[str]) -> tuple[int, int]:
     return divmod(int(match["number"]), 10)
 
 
-def _gfx(device: str, code: str) -> bool:
+def _gfx(device: str, code: str) -> Grade:
     """The processor must be the same or in the generic one; feature settings must not disagree.
 
     A feature that one side leaves out is "any" there (LLVM, "Target ID").
     """
+    if code == _PORTABLE_GFX:
+        return "jit"
     gpu, *wanted = device.split(":")
     processor, *settings = code.split(":")
-    if gpu != processor and gpu not in _GENERIC_GFX.get(processor, ()):
-        return False
+    is_generic = gpu in _GENERIC_GFX.get(processor, ())
     has = {setting[:-1]: setting[-1] for setting in wanted}
-    return all(has.get(setting[:-1], setting[-1]) == setting[-1] for setting in settings)
+    agree = all(has.get(setting[:-1], setting[-1]) == setting[-1] for setting in settings)
+    if not agree or (gpu != processor and not is_generic):
+        return "none"
+    return "generic" if is_generic else "native"
+
+
+def _intel(device: str, code: str) -> Grade:
+    if _PORTABLE.fullmatch(code):
+        return "jit"
+    if _FOR_SOME.fullmatch(code):
+        return "unknown"
+    made_for = code.removeprefix(_INTEL_TARGET).replace("_", "-")
+    if made_for == device:
+        return "native"
+    families = (f"{made_for}-", *_INTEL_FAMILIES.get(made_for, ()))
+    return "family" if device.startswith(families) else "none"

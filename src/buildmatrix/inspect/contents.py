@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from buildmatrix.catalogue.architectures import support
+from buildmatrix.catalogue.architectures import Support, support
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.inspect.shares import shares
@@ -137,4 +137,6 @@ def _use(backend: str, arch: str, kind: str, machines: Machines | None) -> str:
     if backend != machines.backend:
         return "none"
     served = {support(device, [arch]) for device in machines.archs}
-    return "native" if "native" in served else "jit" if "jit" in served else "none"
+    ways: tuple[Support, ...] = ("native", "jit", "unknown")
+    best = next((way for way in ways if way in served), "none")
+    return "" if best == "unknown" else best

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from buildmatrix.catalogue.architectures import support
+from buildmatrix.catalogue.architectures import grade, support
 from buildmatrix.catalogue.runtimes import built_for, toolkit_line
 
 
@@ -34,11 +34,43 @@ from buildmatrix.catalogue.runtimes import built_for, toolkit_line
         ("bmg-g21", ["spir64"], "jit"),
         ("bmg-g21", ["bmg-g21"], "native"),
         ("sm_90", ["spir64"], "none"),
+        ("bmg-g21", ["spir64_gen"], "unknown"),
         ("sm_90", [], "none"),
     ],
 )
 def test_support(device: str, codes: list[str], expected: str) -> None:
     assert support(device, codes) == expected
+
+
+@pytest.mark.parametrize(
+    ("device", "codes", "expected"),
+    [
+        ("sm_86", ["sm_80", "compute_80"], "native"),
+        ("sm_100", ["sm_100f"], "native"),
+        ("sm_103", ["sm_100f"], "family"),
+        ("sm_103", ["sm_100f", "sm_103a"], "native"),
+        ("sm_110", ["sm_100f"], "none"),
+        ("sm_103", ["compute_100f"], "jit"),
+        ("gfx1102", ["gfx11-generic"], "generic"),
+        ("gfx1102", ["gfx11-generic", "gfx1102"], "native"),
+        ("gfx942", ["gfx9-4-generic:sramecc+:xnack-"], "generic"),
+        ("gfx942:xnack+", ["gfx9-4-generic:xnack-"], "none"),
+        ("gfx1102", ["amdgcnspirv"], "jit"),
+        ("gfx1102", ["spir64"], "none"),
+        ("gfx1102", ["sm_90"], "none"),
+        ("sm_90", ["amdgcnspirv"], "none"),
+        ("bmg-g21", ["intel_gpu_bmg_g21"], "native"),
+        ("bmg-g21", ["bmg"], "family"),
+        ("acm-g10", ["intel_gpu_dg2"], "family"),
+        ("pvc", ["intel_gpu_bmg_g21"], "none"),
+        ("pvc", ["spir64", "spir64_gen"], "jit"),
+        ("pvc", ["spirv64_intel-intel"], "jit"),
+        ("pvc", ["gfx942", "sm_90"], "none"),
+        ("pvc", [], "none"),
+    ],
+)
+def test_grade(device: str, codes: list[str], expected: str) -> None:
+    assert grade(device, codes) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,160 @@
+"""What the device code of an image is worth on one GPU: as a whole, by distribution, by file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from buildmatrix.catalogue.architectures import GRADES, READY, Grade, grade
+from buildmatrix.catalogue.files import LINKED_ROLE
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.rules.shipped import holder
+from buildmatrix.rules.subject import ImageSubject
+
+
+@dataclass(frozen=True, slots=True)
+class CodeFile:
+    """A file with device code for the backend of the image."""
+
+    evidence: Evidence
+    #: Whether it holds code for some GPU that its bytes do not name, or was not read to its end.
+    is_open: bool
+
+    @property
+    def path(self) -> str:
+        """Where it lies."""
+        return self.evidence.path
+
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        """What its code is for: `sm_90`, `compute_90`, sorted."""
+        return self.evidence.architectures
+
+
+@dataclass(frozen=True, slots=True)
+class CodeHolder:
+    """Who brings device code: a distribution, a package of the system, or a file of nobody's."""
+
+    #: How a message names it.
+    name: str
+    #: `name==version` of a distribution; None for the others.
+    owner: str | None
+    #: By path.
+    files: tuple[CodeFile, ...]
+
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        """What the code of all its files is for, sorted."""
+        return tuple(sorted({arch for file in self.files for arch in file.architectures}))
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """How well the code of a file or of a holder serves one GPU."""
+
+    #: `unknown` where none of it is for this GPU by its name, and not all of it has one.
+    grade: Grade
+    #: Whether nothing that has no name, or was not read, can serve it better.
+    is_certain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HolderCoverage:
+    """What one holder has for one GPU: the best that any of its files has."""
+
+    holder: CodeHolder
+    served: Served
+    #: Of each file, in their order.
+    files: tuple[Served, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What an image has for one GPU: of its holders the worst counts.
+
+    An image in which nobody has device code is `unknown`: its kernels are made elsewhere, or there
+    are none.
+    """
+
+    device: str
+    #: Sorted by name of the holder.
+    holders: tuple[HolderCoverage, ...]
+
+    @property
+    def grade(self) -> Grade:
+        """Of the image as a whole."""
+        grades = (item.served.grade for item in self.holders)
+        return max(grades, key=GRADES.index, default="unknown")
+
+    def at(self, grade: Grade) -> tuple[HolderCoverage, ...]:
+        """The holders that serve the GPU just as well as that."""
+        return tuple(item for item in self.holders if item.served.grade == grade)
+
+
+def coverage(image: ImageSubject, device: str) -> Coverage:
+    """How well the device code of an image serves a GPU of architecture `device`."""
+    return Coverage(
+        device,
+        tuple(
+            HolderCoverage(
+                item,
+                _served(device, item.files),
+                tuple(_served(device, [file]) for file in item.files),
+            )
+            for item in code_holders(image)
+        ),
+    )
+
+
+def code_holders(image: ImageSubject) -> tuple[CodeHolder, ...]:
+    """Who has device code for the backend of the image, sorted by name.
+
+    Static archives do not count, since no driver loads them, and neither does what tests bring or
+    what is text.
+    """
+    unnamed = _unnamed(image)
+    files: dict[tuple[str, str | None], list[CodeFile]] = {}
+    for item in image.evidence:
+        if (
+            item.kind == "device-code"
+            and item.backend == image.backend
+            and item.weight == "strong"
+            and item.role != LINKED_ROLE
+        ):
+            is_open = not item.architectures or item.path in unnamed or item.path in image.partial
+            files.setdefault(_holder(image, item), []).append(CodeFile(item, is_open))
+    return tuple(
+        CodeHolder(name, owner, tuple(sorted(held, key=lambda file: file.path)))
+        for (name, owner), held in sorted(files.items(), key=lambda pair: pair[0][0])
+    )
+
+
+def _holder(image: ImageSubject, item: Evidence) -> tuple[str, str | None]:
+    if item.distribution is not None:
+        return holder(item.distribution), item.distribution
+    return image.inventory.packaged.get(item.path, item.path), None
+
+
+def _unnamed(image: ImageSubject) -> frozenset[str]:
+    """Files with code whose architecture its bytes do not name, in a format that has one."""
+    pairs = (
+        *((binary.path, binary.elf.device_code) for binary in image.inventory.binaries),
+        *((artefact.path, artefact.device_code) for artefact in image.inventory.artefacts),
+    )
+    return frozenset(
+        path for path, codes in pairs if any(code.arch is None and code.size for code in codes)
+    )
+
+
+def _served(device: str, files: Iterable[CodeFile]) -> Served:
+    codes: set[str] = set()
+    is_open = False
+    for file in files:
+        codes.update(file.architectures)
+        is_open |= file.is_open
+    best = grade(device, codes)
+    # Code for devices that its name does not have may be for this one.
+    is_open |= any(grade(device, [code]) == "unknown" for code in codes)
+    if best in READY or not is_open:
+        return Served(best, is_certain=True)
+    return Served("unknown" if best == "none" else best, is_certain=False)
