@@ -15,7 +15,7 @@ from buildmatrix.catalogue import format as tables
 from buildmatrix.catalogue.model import Replacement, ReplacementAction
 from buildmatrix.elf.marks import MARKS
 from buildmatrix.errors import Problem, SpecError
-from buildmatrix.spec import document
+from buildmatrix.spec import document, kinds
 from buildmatrix.spec.document import Problems
 from buildmatrix.spec.model import Position
 from buildmatrix.spec.positions import Path as Place
@@ -120,6 +120,10 @@ def _complaints(file: tables.DataFile) -> Iterator[tuple[Place, str]]:
             if not folder.strip("/") or "**" in folder or ".." in folder.split("/"):
                 message = f"[[caches]] has the folder {folder!r}; write one as `/var/cache/x`"
                 yield ("caches", number, "folders"), message
+    for number, product in enumerate(file.products):
+        if product.memory is not None and kinds.SIZE.complaint(product.memory) is not None:
+            message = f"[[products]] has the memory {product.memory!r}; write one such as `80GB`"
+            yield ("products", number, "memory"), message
     for number, distribution in enumerate(file.distributions):
         for backend, text in distribution.replace.items():
             if replacement(text) is None:

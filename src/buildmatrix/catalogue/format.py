@@ -218,6 +218,22 @@ class Host(CatalogueEntry, frozen=True):
     runtimes: tuple[str, ...] = ()
 
 
+class Product(CatalogueEntry, frozen=True):
+    """Devices, by the names that their vendor's tools and Kubernetes labels have for them.
+
+    A name also stands for itself with more words behind it (`NVIDIA H100` for `NVIDIA H100 PCIe`),
+    and words are told apart by blanks, `-` or `_`.
+    """
+
+    names: tuple[str, ...]
+    #: What device code for it is called; none where the backend's device code has no such names.
+    architectures: tuple[str, ...] = ()
+    #: Memory of one device, as its vendor says it: `80GB`.
+    memory: str | None = None
+    #: Globs of what one device can be divided into: `[1-7]g.*gb*`, `CPX*`.
+    partitions: tuple[str, ...] = ()
+
+
 class CacheEntry(CatalogueEntry, frozen=True):
     """Folders that a program keeps for itself: what lies in them is not installed."""
 
@@ -261,6 +277,7 @@ class DataFile(
     exceptions: tuple[ExceptionRule, ...] = ()
     hosts: tuple[Host, ...] = ()
     caches: tuple[CacheEntry, ...] = ()
+    products: tuple[Product, ...] = ()
 
 
 def entries(file: DataFile) -> Iterator[tuple[str, int, CatalogueEntry]]:

@@ -21,7 +21,7 @@ from buildmatrix.catalogue.model import (
     IndexRoute,
     Release,
 )
-from buildmatrix.catalogue.names import GlobIndex, library_patterns
+from buildmatrix.catalogue.names import GlobIndex, library_patterns, product_patterns
 from buildmatrix.errors import Problem, SpecError
 
 EntryT = TypeVar("EntryT", bound=tables.CatalogueEntry)
@@ -75,6 +75,8 @@ class Catalogue:
     exceptions: Sequence[Owned[tables.ExceptionRule]]
     hosts: Sequence[Owned[tables.Host]]
     caches: Sequence[Owned[tables.CacheEntry]]
+    #: By their names as `names.product_words` has them.
+    products: GlobIndex[Owned[tables.Product]]
     #: By name: what the look-ups above are made of.
     files: Mapping[str, tables.DataFile]
 
@@ -137,6 +139,7 @@ def catalogue(named: Mapping[str, tables.DataFile]) -> Catalogue:
         exceptions=_sequence(files, lambda file: file.exceptions),
         hosts=_sequence(files, lambda file: file.hosts),
         caches=_sequence(files, lambda file: file.caches),
+        products=_index(files, lambda file: file.products, _names, product_patterns),
         files=dict(named),
     )
 
@@ -196,6 +199,10 @@ def _backends(files: Mapping[str, tables.DataFile]) -> Mapping[str, BackendEntry
                 dict.fromkeys(
                     (*entry.images, *(name for image in file.images for name in image.names))
                 )
+            ),
+            products=(
+                *entry.products,
+                *(name for product in file.products for name in product.names),
             ),
         )
     return backends

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from buildmatrix.catalogue.names import matches_any, product_patterns, product_words
+
 #: What a cache holds: packages, compiled kernels, or models.
 LeftoverKind = Literal["packages", "kernels", "models"]
 Where = Literal["image", "image-user-driver", "host"]
@@ -144,3 +146,10 @@ class BackendEntry:
     releases: tuple[Release, ...] = ()
     #: Globs of image repositories that are made for it: `nvidia/cuda`, `rocm/*`.
     images: tuple[str, ...] = ()
+    #: Names of its devices; globs.
+    products: tuple[str, ...] = ()
+
+    def has_product(self, name: str) -> bool:
+        """Whether a device is called so, by its vendor's tools or by Kubernetes labels."""
+        words = product_words(name)
+        return any(matches_any(product_patterns(glob), words) for glob in self.products)

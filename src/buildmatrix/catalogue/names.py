@@ -62,6 +62,25 @@ def version_of(name: str) -> str:
     return demangle(name).rpartition(".so.")[2] if ".so." in name else ""
 
 
+#: What stands between the words of a product's name, and marks behind them: `Intel(R) Arc(TM)`.
+_BETWEEN = re.compile(r"(?:[\s_/-]|\((?:R|TM)\))+", re.IGNORECASE)
+
+
+def product_words(name: str) -> str:
+    """The name of a product as all who write it have it.
+
+    NVIDIA's tools say `NVIDIA H100 PCIe`, Kubernetes labels `NVIDIA-H100-PCIe`; AMD's labels have
+    `AMD_Instinct_MI300X_OAM`.
+    """
+    return _BETWEEN.sub("-", name.casefold()).strip("-")
+
+
+def product_patterns(glob: str) -> tuple[str, ...]:
+    """What a product's glob is in the form of `product_words`; with more words behind it, too."""
+    words = product_words(glob)
+    return (words,) if words.endswith("*") else (words, f"{words}-*")
+
+
 @lru_cache(maxsize=4096)
 def _compiled(glob: str) -> re.Pattern[str]:
     return re.compile(translate(glob))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from buildmatrix.catalogue.load import load
+from buildmatrix.catalogue.products import architectures
 from buildmatrix.errors import UsageError
 from buildmatrix.reports.inspect.model import Machines
 from buildmatrix.spec.model import Spec, Target
@@ -23,7 +24,7 @@ def machines_of(spec: Spec, targets: Sequence[Target], select: str) -> Machines:
     if machines is None:
         raise UsageError(
             f"nothing says which GPUs {target.id} runs on; give it `archs`, or a node class with "
-            "`archs` in the specification"
+            "`archs` or `products` in the specification"
         )
     return machines
 
@@ -31,8 +32,10 @@ def machines_of(spec: Spec, targets: Sequence[Target], select: str) -> Machines:
 def machines_of_target(target: Target, spec: Spec) -> Machines | None:
     """The same for a target that is known; None where nothing says which GPUs there are."""
     nodes = target.node_classes
-    archs = tuple(dict.fromkeys(arch for node in nodes for arch in node.archs)) or target.archs
-    has_device = load(spec.catalogue_files).backends[target.backend].vendor is not None
+    catalogue = load(spec.catalogue_files)
+    machines = (arch for node in nodes for arch in architectures(node, catalogue))
+    archs = tuple(dict.fromkeys(machines)) or target.archs
+    has_device = catalogue.backends[target.backend].vendor is not None
     if not archs and has_device:
         return None
     names = ", ".join(node.name for node in nodes)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from buildmatrix.spec import kinds
 from buildmatrix.spec.document import Problems, read
-from buildmatrix.spec.hints import did_you_mean
+from buildmatrix.spec.hints import closest, did_you_mean
 from buildmatrix.spec.keys import SpecFile
 from buildmatrix.spec.keys_checks import NodeClassTable, VulnerabilitiesTable
 from buildmatrix.spec.kinds import quoted
@@ -42,6 +42,13 @@ class BackendDescription(Protocol):
     @property
     def aliases(self) -> Collection[str]:
         """Other names that people use for it."""
+
+    @property
+    def products(self) -> Collection[str]:
+        """Names of its devices; globs."""
+
+    def has_product(self, name: str) -> bool:
+        """Whether one of its devices is called so."""
 
 
 #: Names of backends, or those with their descriptions; or the function that gives them for some
@@ -82,6 +89,8 @@ def load_spec(path: Path, backends: Backends | None = None) -> Spec:
     node_classes = tuple(
         _node_class(name, table, file, matrix, problems) for name, table in file.node_class.items()
     )
+    for table in file.node_class.values():
+        _check_products(table, backends, problems, doubtful=not complete)
     targets = build_targets(
         TargetContext(
             file=file,
@@ -201,6 +210,35 @@ def _node_class(
         known_good=_value(table.known_good) or None,
         fall_back=_value(table.fall_back) or None,
     )
+
+
+def _check_products(
+    table: NodeClassTable, backends: BackendNames | None, problems: Problems, *, doubtful: bool
+) -> None:
+    if not isinstance(backends, Mapping) or table.backend.value not in backends:
+        return
+    own = backends[table.backend.value]
+    for product in sound(table.products):
+        if own.has_product(product.value):
+            continue
+        others = [name for name, other in backends.items() if other.has_product(product.value)]
+        if not others:
+            hint = closest(product.value, own.products)
+            hint = f"did you mean `{hint}`? If not, " if hint else ""
+            problems.add(
+                product.at,
+                f"the catalogue knows no product {quoted(product.value)}",
+                f"{hint}write its `archs` instead, or describe it in a data file "
+                "(docs/catalogue.md, [[products]])",
+                doubtful=doubtful,
+            )
+        elif own.products:
+            # Backends of no vendor's own devices, such as `vulkan`, run on those of all.
+            message = (
+                f"{quoted(product.value)} is a device of the backend "
+                f"{' and '.join(map(quoted, others))}, and this class is for {table.backend.value}"
+            )
+            problems.add(product.at, message)
 
 
 def _policy(file: SpecFile, problems: Problems) -> Policy:

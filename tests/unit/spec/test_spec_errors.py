@@ -255,7 +255,7 @@ def test_the_other_name_of_a_backend_is_answered_with_the_one_that_is_written_he
     path.write_text('[project]\nname = "a"\nversion = "1"\n[backend.xpu]\nruntime = "2025.3"\n')
 
     def known(*aliases):
-        return SimpleNamespace(aliases=aliases)
+        return SimpleNamespace(aliases=aliases, products=(), has_product=lambda name: False)
 
     with pytest.raises(SpecError) as caught:
         load_spec(path, backends={"tpu": known(), "oneapi": known("xpu", "sycl")})

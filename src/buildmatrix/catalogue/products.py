@@ -1,0 +1,36 @@
+"""Which devices a node class has: what its products are, by the catalogue."""
+
+from __future__ import annotations
+
+from buildmatrix.catalogue import format as tables
+from buildmatrix.catalogue.load import Catalogue, Owned
+from buildmatrix.catalogue.names import product_words
+from buildmatrix.spec.model import NodeClass
+
+
+def product(name: str, backend: str, catalogue: Catalogue) -> Owned[tables.Product] | None:
+    """What the catalogue says of a device; `name` as its vendor's tools or a label spell it.
+
+    Of two backends that have such a device (`cuda` and `vulkan`) the one that is asked for is
+    preferred.
+    """
+    entries = catalogue.products.find(product_words(name))
+    own = (owned for owned in entries if owned.backend == backend)
+    return next(own, entries[0] if entries else None)
+
+
+def architectures(node: NodeClass, catalogue: Catalogue) -> tuple[str, ...]:
+    """The GPU architectures of a node class: its `archs`, then those of its `products`, each once.
+
+    A product that the catalogue does not know adds none; such a specification is not loaded
+    (`spec.load`).
+    """
+    products = (product(name, node.backend, catalogue) for name in node.products)
+    return tuple(
+        dict.fromkeys(
+            (
+                *node.archs,
+                *(arch for owned in products if owned for arch in owned.entry.architectures),
+            )
+        )
+    )
