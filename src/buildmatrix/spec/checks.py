@@ -9,8 +9,10 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from buildmatrix.spec.document import Problems
+from buildmatrix.spec.hints import did_you_mean
 from buildmatrix.spec.keys import SpecFile
 from buildmatrix.spec.keys_settings import TargetSettings
+from buildmatrix.spec.kinds import quoted
 from buildmatrix.spec.layers import all_settings
 from buildmatrix.spec.model import Position, Target
 from buildmatrix.spec.shapes import SourceText
@@ -59,6 +61,13 @@ def _check_replacements(replace: Mapping[str, SourceText], problems: Problems) -
             message = f"`{written_as[key]}` and `{name}` are one distribution, replaced twice"
             problems.add(text.at, message, "keep one of the two")
         written_as[key] = name
+
+
+def check_backend_name(name: str, at: Position, file: SpecFile, problems: Problems) -> None:
+    """Note a backend that the file does not describe."""
+    if name not in file.backend:
+        hint = did_you_mean(name, file.backend, "backends")
+        problems.add(at, f"there is no backend {quoted(name)} here", hint, doubtful=True)
 
 
 def check_clashes(

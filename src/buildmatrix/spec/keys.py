@@ -1,7 +1,8 @@
 """The keys of `buildmatrix.toml`: each key's name, type, meaning and default, once.
 
 The loader reads files with this table, and `schema` turns it into the JSON schema for editors.
-`keys_settings` has what can be said in several places, `keys_checks` what is checked.
+`keys_settings` has what can be said in several places, `keys_checks` what is checked,
+`keys_policy` what counts.
 """
 
 # ruff: noqa: RUF009 (`key` makes a field, like `dataclasses.field`; ruff knows only the latter)
@@ -10,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from buildmatrix.spec import kinds
-from buildmatrix.spec.keys_checks import NodeClassTable, PolicyTable, SmokeTable, WaiverTable
+from buildmatrix.spec.keys_checks import NodeClassTable, SmokeTable, WaiverTable
+from buildmatrix.spec.keys_policy import PolicyTable
 from buildmatrix.spec.keys_settings import (
     GLOBS,
     BackendTable,

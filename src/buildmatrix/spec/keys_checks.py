@@ -1,4 +1,4 @@
-"""Keys that say what is checked and what is accepted: smoke, machines, policy, waivers."""
+"""Keys that say what is checked and what is accepted: smoke, machines, waivers."""
 
 # ruff: noqa: RUF009 (`key` makes a field, like `dataclasses.field`; ruff knows only the latter)
 from __future__ import annotations
@@ -9,7 +9,7 @@ from datetime import date
 from buildmatrix.spec import kinds
 from buildmatrix.spec.keys_settings import COMMAND, GLOBS, Command
 from buildmatrix.spec.shapes import SourceText, day, many, named, text, whole
-from buildmatrix.spec.tables import Table, group, key, maybe, row
+from buildmatrix.spec.tables import Table, group, key, maybe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,60 +80,6 @@ class NodeClassTable(Table):
     )
     runs: tuple[SourceText, ...] = group(
         GLOBS, "Patterns for the targets that run there. Default: all of its backend."
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IgnoreTable(Table):
-    """One entry of `ignore` in `[policy.vulnerabilities]`."""
-
-    id: SourceText = key(text(kinds.ADVISORY), "Any of its names: CVE, GHSA or PYSEC.")
-    reason: SourceText = key(text(kinds.TEXT), "Why it does not matter here.")
-    expires: date = key(day(), "The last day on which that holds.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VulnerabilitiesTable(Table):
-    """`[policy.vulnerabilities]`."""
-
-    service: SourceText | None = maybe(
-        text(kinds.SERVICE), "Who is asked: `pypi` (the default) or `osv`."
-    )
-    url: SourceText | None = maybe(
-        text(kinds.SOURCE),
-        "An OSV service of your own, `https://osv.example.com/v1/query`; with `osv` only.",
-    )
-    severity: SourceText | None = maybe(
-        text(kinds.SEVERITY), "Severity of a known vulnerability. Default: `error`."
-    )
-    ignore: tuple[IgnoreTable, ...] = group(
-        many(row(IgnoreTable, '{ id = "CVE-2024-22195", reason = "...", expires = 2027-01-31 }')),
-        "Advisories that are accepted, until a day.",
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyTable(Table):
-    """`[policy]`. Keys of its tables are backends, or `*` for all."""
-
-    allow_unresolved: dict[str, tuple[SourceText, ...]] = group(
-        named(kinds.BACKEND, many(text(kinds.SONAME_GLOB)), wildcard=True),
-        "Sonames (or patterns) that need not be in the image: the host's driver brings them.",
-    )
-    forbid_env: dict[str, tuple[SourceText, ...]] = group(
-        named(kinds.BACKEND, many(text(kinds.VARIABLE_GLOB)), wildcard=True),
-        "Patterns of environment variables that an image must not set.",
-    )
-    max_size: dict[str, SourceText] = group(
-        named(kinds.BACKEND, text(kinds.SIZE), wildcard=True),
-        "Largest allowed size of the root file system: `3GB` (powers of ten) or `3GiB`.",
-    )
-    bloat_threshold: SourceText | None = maybe(
-        text(kinds.SIZE),
-        "Foreign bytes up to which a distribution is not called bloat. Default: `5MB`.",
-    )
-    vulnerabilities: VulnerabilitiesTable = group(
-        row(VulnerabilitiesTable), "Who is asked for advisories, and which do not count."
     )
 
 

@@ -79,3 +79,13 @@ def _combine(
 def sound(texts: tuple[SourceText, ...] | None) -> tuple[SourceText, ...]:
     """The texts without the stand-ins of wrong ones."""
     return tuple(text for text in texts or () if text.sound)
+
+
+def values(texts: tuple[SourceText, ...]) -> tuple[str, ...]:
+    """The strings of texts, without the stand-ins of wrong ones."""
+    return tuple(text.value for text in sound(texts))
+
+
+def value(text: SourceText | None) -> str:
+    """The string of a text; empty where there is none, or a wrong one."""
+    return text.value if text is not None and text.sound else ""

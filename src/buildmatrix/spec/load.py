@@ -8,29 +8,26 @@ from pathlib import Path
 from typing import Protocol
 
 from buildmatrix.spec import kinds
+from buildmatrix.spec.checks import check_backend_name
 from buildmatrix.spec.document import Problems, read
 from buildmatrix.spec.hints import closest, did_you_mean
 from buildmatrix.spec.keys import SpecFile
-from buildmatrix.spec.keys_checks import NodeClassTable, VulnerabilitiesTable
+from buildmatrix.spec.keys_checks import NodeClassTable
 from buildmatrix.spec.kinds import quoted
-from buildmatrix.spec.layers import sound
+from buildmatrix.spec.layers import sound, value, values
 from buildmatrix.spec.matrix import Matrix, expand
 from buildmatrix.spec.model import (
     DEFAULT_OUTPUT,
     DEFAULT_TOOLS,
     STATE,
-    AcceptedAdvisory,
     NodeClass,
-    Policy,
-    Position,
-    Severity,
     Spec,
-    VulnerabilityPolicy,
 )
 from buildmatrix.spec.paths import copied, data_files
 from buildmatrix.spec.placeholders import short_commit
 from buildmatrix.spec.points import choose, version_order
-from buildmatrix.spec.shapes import SourceText, SpecNode
+from buildmatrix.spec.policy import checked_policy
+from buildmatrix.spec.shapes import SpecNode
 from buildmatrix.spec.tables import row
 from buildmatrix.spec.targets import TargetContext, build_targets
 from buildmatrix.spec.waivers import checked_waiver
@@ -55,13 +52,6 @@ class BackendDescription(Protocol):
 #: data files of the user.
 BackendNames = Collection[str] | Mapping[str, BackendDescription]
 Backends = BackendNames | Callable[[tuple[Path, ...]], BackendNames]
-
-_SEVERITIES: Mapping[str, Severity] = {
-    "": "error",
-    "error": "error",
-    "warning": "warning",
-    "note": "note",
-}
 
 
 def load_spec(path: Path, backends: Backends | None = None) -> Spec:
@@ -112,7 +102,7 @@ def load_spec(path: Path, backends: Backends | None = None) -> Spec:
         excluded=matrix.excluded,
         subsets=_subsets(file, matrix, problems),
         node_classes=node_classes,
-        policy=_policy(file, problems),
+        policy=checked_policy(file, problems),
         waivers=tuple(
             checked_waiver(waive, matrix.ids, matrix.gone, problems) for waive in file.waive
         ),
@@ -142,12 +132,6 @@ def _check_backends(
             hint = hint or did_you_mean(name, sorted(backends), "backends")
             message = f"unknown backend {quoted(name)}"
             problems.add(table.at, message, hint, doubtful=doubtful)
-
-
-def _check_backend_name(name: str, at: Position, file: SpecFile, problems: Problems) -> None:
-    if name not in file.backend:
-        hint = did_you_mean(name, file.backend, "backends")
-        problems.add(at, f"there is no backend {quoted(name)} here", hint, doubtful=True)
 
 
 def _check_variants(file: SpecFile, matrix: Matrix, problems: Problems) -> None:
@@ -185,30 +169,30 @@ def _node_class(
     name: str, table: NodeClassTable, file: SpecFile, matrix: Matrix, problems: Problems
 ) -> NodeClass:
     if table.backend.sound:
-        _check_backend_name(table.backend.value, table.backend.at, file, problems)
+        check_backend_name(table.backend.value, table.backend.at, file, problems)
     choose(table.runs, matrix.ids, matrix.gone, problems)
     return NodeClass(
         name=name,
         backend=table.backend.value,
-        driver=_value(table.driver),
-        archs=_values(table.archs),
+        driver=value(table.driver),
+        archs=values(table.archs),
         labels={key: text.value for key, text in table.labels.items()},
-        runs=_values(table.runs),
+        runs=values(table.runs),
         position=table.at,
-        products=_values(table.products),
-        memory=kinds.size(_value(table.memory)),
+        products=values(table.products),
+        memory=kinds.size(value(table.memory)),
         count=table.count or 0,
-        interconnect=_value(table.interconnect),
-        partition=_value(table.partition),
-        kernel=_value(table.kernel),
-        container_runtime=_value(table.container_runtime),
-        cpu=_value(table.cpu),
-        resources=_values(table.resources),
-        tolerations=_values(table.tolerations),
-        cdi=_values(table.cdi),
-        image=_value(table.image) or None,
-        known_good=_value(table.known_good) or None,
-        fall_back=_value(table.fall_back) or None,
+        interconnect=value(table.interconnect),
+        partition=value(table.partition),
+        kernel=value(table.kernel),
+        container_runtime=value(table.container_runtime),
+        cpu=value(table.cpu),
+        resources=values(table.resources),
+        tolerations=values(table.tolerations),
+        cdi=values(table.cdi),
+        image=value(table.image) or None,
+        known_good=value(table.known_good) or None,
+        fall_back=value(table.fall_back) or None,
     )
 
 
@@ -241,41 +225,6 @@ def _check_products(
             problems.add(product.at, message)
 
 
-def _policy(file: SpecFile, problems: Problems) -> Policy:
-    table = file.policy
-    for mapping in (table.allow_unresolved, table.forbid_env, table.max_size):
-        for name in mapping:
-            if name != "*":
-                _check_backend_name(name, table.at, file, problems)
-    return Policy(
-        allow_unresolved={name: _values(texts) for name, texts in table.allow_unresolved.items()},
-        forbid_env={name: _values(texts) for name, texts in table.forbid_env.items()},
-        max_size={name: kinds.size(text.value) for name, text in table.max_size.items()},
-        bloat_threshold=(
-            kinds.size(table.bloat_threshold.value)
-            if table.bloat_threshold
-            else Policy().bloat_threshold
-        ),
-        vulnerabilities=_vulnerabilities(table.vulnerabilities, problems),
-    )
-
-
-def _vulnerabilities(table: VulnerabilitiesTable, problems: Problems) -> VulnerabilityPolicy:
-    is_osv = table.service is not None and table.service.value == "osv"
-    if table.url is not None and not is_osv:
-        hint = 'write `service = "osv"` too'
-        problems.add(table.url.at, "only an OSV service has a `url`", hint, doubtful=True)
-    return VulnerabilityPolicy(
-        service="osv" if is_osv else "pypi",
-        url=table.url.value if table.url else None,
-        severity=_SEVERITIES[table.severity.value if table.severity else ""],
-        ignore=tuple(
-            AcceptedAdvisory(entry.id.value, entry.reason.value, entry.expires, entry.at)
-            for entry in table.ignore
-        ),
-    )
-
-
 def _output(file: SpecFile, problems: Problems) -> str:
     text = file.generate.output
     if text is None:
@@ -293,11 +242,3 @@ def _output(file: SpecFile, problems: Problems) -> str:
 def _tools(file: SpecFile) -> dict[str, str]:
     texts = {"uv": file.tools.uv, "scanner": file.tools.scanner}
     return DEFAULT_TOOLS | {name: text.value for name, text in texts.items() if text}
-
-
-def _values(texts: tuple[SourceText, ...]) -> tuple[str, ...]:
-    return tuple(text.value for text in sound(texts))
-
-
-def _value(text: SourceText | None) -> str:
-    return text.value if text is not None and text.sound else ""

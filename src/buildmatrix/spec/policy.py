@@ -1,0 +1,56 @@
+"""`[policy]` → `Policy`: what its keys mean together, and what contradicts itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from buildmatrix.spec import kinds
+from buildmatrix.spec.checks import check_backend_name
+from buildmatrix.spec.document import Problems
+from buildmatrix.spec.keys import SpecFile
+from buildmatrix.spec.keys_policy import VulnerabilitiesTable
+from buildmatrix.spec.layers import values
+from buildmatrix.spec.model import AcceptedAdvisory, Policy, Severity, VulnerabilityPolicy
+
+_SEVERITIES: Mapping[str, Severity] = {
+    "": "error",
+    "error": "error",
+    "warning": "warning",
+    "note": "note",
+}
+
+
+def checked_policy(file: SpecFile, problems: Problems) -> Policy:
+    """The policy of a file; backends that it does not describe are problems."""
+    table = file.policy
+    for mapping in (table.allow_unresolved, table.forbid_env, table.max_size):
+        for name in mapping:
+            if name != "*":
+                check_backend_name(name, table.at, file, problems)
+    return Policy(
+        allow_unresolved={name: values(texts) for name, texts in table.allow_unresolved.items()},
+        forbid_env={name: values(texts) for name, texts in table.forbid_env.items()},
+        max_size={name: kinds.size(text.value) for name, text in table.max_size.items()},
+        bloat_threshold=(
+            kinds.size(table.bloat_threshold.value)
+            if table.bloat_threshold
+            else Policy().bloat_threshold
+        ),
+        vulnerabilities=_vulnerabilities(table.vulnerabilities, problems),
+    )
+
+
+def _vulnerabilities(table: VulnerabilitiesTable, problems: Problems) -> VulnerabilityPolicy:
+    is_osv = table.service is not None and table.service.value == "osv"
+    if table.url is not None and not is_osv:
+        hint = 'write `service = "osv"` too'
+        problems.add(table.url.at, "only an OSV service has a `url`", hint, doubtful=True)
+    return VulnerabilityPolicy(
+        service="osv" if is_osv else "pypi",
+        url=table.url.value if table.url else None,
+        severity=_SEVERITIES[table.severity.value if table.severity else ""],
+        ignore=tuple(
+            AcceptedAdvisory(entry.id.value, entry.reason.value, entry.expires, entry.at)
+            for entry in table.ignore
+        ),
+    )
