@@ -190,14 +190,19 @@ class DefaultsTable(TargetSettings):
 class BackendTable(DefaultsTable):
     """`[backend.NAME]`: settings and axes of one backend; its axes replace the defaults'."""
 
-    runtime: SourceText | dict[str, dict[str, SourceText]] = key(
+    runtime: SourceText | tuple[SourceText, ...] | dict[str, dict[str, SourceText]] = key(
         either(
             text(kinds.RUNTIME),
             str,
-            named(kinds.RUNTIME, named(kinds.RUNTIME_KEY, text(kinds.RUNTIME_VALUE))),
+            either(
+                many(text(kinds.RUNTIME), at_least=1),
+                list,
+                named(kinds.RUNTIME, named(kinds.RUNTIME_KEY, text(kinds.RUNTIME_VALUE))),
+            ),
         ),
         "Version lines of the backend, each with values that `{runtime.KEY}` stands for. One that "
-        'needs no values may stand as a string; "any" says that the backend has no version lines.',
+        "needs no values may stand as a string, several of them as a list; "
+        '"any" says that the backend has no version lines.',
     )
 
 

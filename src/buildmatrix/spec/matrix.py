@@ -49,9 +49,13 @@ class Matrix:
 
 def runtimes_of(backend: BackendTable) -> dict[str, dict[str, SourceText]]:
     """Runtime → its derived values."""
-    if isinstance(backend.runtime, SourceText):
-        return {backend.runtime.value: {}} if backend.runtime.sound else {}
-    return backend.runtime
+    match backend.runtime:
+        case SourceText() as runtime:
+            return {runtime.value: {}} if runtime.sound else {}
+        case dict() as runtimes:
+            return runtimes
+        case runtimes:
+            return {runtime.value: {} for runtime in sound(runtimes)}
 
 
 def expand(file: SpecFile, problems: Problems) -> Matrix:
@@ -89,6 +93,8 @@ def expand(file: SpecFile, problems: Problems) -> Matrix:
 def _axes(name: str, backend: BackendTable, file: SpecFile, problems: Problems) -> Axes:
     defaults = file.defaults
     runtimes = tuple(sorted(runtimes_of(backend), key=version_order))
+    if isinstance(backend.runtime, tuple):
+        _axis(backend.runtime, problems)
     if not runtimes:
         message = f"backend `{name}` has no runtimes"
         problems.add(backend.at, message, 'write `runtime = "any"`', doubtful=True)

@@ -42,6 +42,15 @@ def test_a_runtime_without_values_may_stand_as_a_string(load, small):
     assert ids(load(text))[2] == "cpu2025.0-py312-server"
 
 
+def test_runtimes_without_values_may_stand_as_a_list(load, small):
+    text = small.replace('runtime = "any"', 'runtime = ["2025.10", "2025.3"]').replace(
+        'platforms = ["linux/amd64", "linux/arm64"]', 'env = { LINE = "{runtime}" }'
+    )
+    spec = load(text)
+    assert ids(spec)[2:] == ["cpu2025.3-py312-server", "cpu2025.10-py312-server"]
+    assert [target.env.get("LINE") for target in spec.targets[2:]] == ["2025.3", "2025.10"]
+
+
 def test_without_variants_there_is_one_that_is_called_default(load, small):
     text = small.replace('variant = ["server"]\n', "")
     assert ids(load(text))[0] == "cuda12.8-py312-default"
