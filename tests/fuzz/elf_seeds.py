@@ -16,6 +16,8 @@ def seeds() -> list[bytes]:
     program = b".version 8.2\n.target sm_75\n.address_size 64\n.visible .entry k()\n{}\n\0"
     dlopen = b'[{"soname":["libx.so.1"],"priority":"required"}]\0'.ljust(52, b"\0")
     note = struct.pack("<III", 4, len(dlopen), 0x407C0C0A) + b"FDO\0" + dlopen
+    levels = struct.pack("<IIII", 0xC0008002, 4, 4, 0) + struct.pack("<IIII", 0xC0010002, 4, 8, 0)
+    levels = struct.pack("<III", 4, len(levels), 5) + b"GNU\0" + levels
     library = Image(
         needed=["libcudart.so.12"],
         strings={14: "liba.so", 29: "$ORIGIN"},
@@ -35,6 +37,7 @@ def seeds() -> list[bytes]:
     return [
         member,
         Image(bits=32, little_endian=False, needed=["libc.so.6"]).build(),
+        Image(parts=[Part(".note.gnu.property", levels, NOTE)], note_align=8).build(),
         Image(parts=[Part(".hip_fatbin", hip)]).build(),
         Image(machine=190, flags=90).build(),
         archive,

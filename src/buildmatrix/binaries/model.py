@@ -30,6 +30,10 @@ class Elf:
     os_abi: str = "sysv"
     #: System and oldest kernel, from the ABI note of the GNU tools: `linux 3.2.0`.
     abi_tag: str | None = None
+    #: Instruction level of x86-64 without which ld.so refuses the file (`x86-64-v3`), and the one
+    #: that some of its code uses, behind a test of its own; None where the file does not say.
+    isa_needed: str | None = None
+    isa_used: str | None = None
     #: In the order of the file (DT_VERNEED).
     version_needs: tuple[VersionNeed, ...] = ()
     #: Versions that the object's own symbols have (DT_VERDEF), the soname first.

@@ -96,6 +96,8 @@ def table_facts(
         build_id=notes.build_id,
         os_abi=abi.OS_ABIS.get(headers.os_abi, str(headers.os_abi)),
         abi_tag=notes.abi_tag,
+        isa_needed=notes.levels.needed,
+        isa_used=notes.levels.used,
         version_needs=versions.needs,
         version_definitions=versions.definitions,
         dlopen_notes=notes.dlopen,

@@ -53,6 +53,7 @@ DT_VERNEEDNUM = 0x6FFFFFFF
 
 NT_GNU_ABI_TAG = 1
 NT_GNU_BUILD_ID = 3
+NT_GNU_PROPERTY_TYPE_0 = 5
 #: Of the owner FDO: https://systemd.io/ELF_DLOPEN_METADATA
 NT_FDO_DLOPEN = 0x407C0C0A
 
@@ -63,6 +64,8 @@ STB_WEAK = 2
 STT_SECTION = 3
 STT_FILE = 4
 
+EM_386 = 3
+EM_X86_64 = 62
 EM_CUDA = 190
 EM_INTELGT = 205
 EM_AMDGPU = 224
@@ -78,7 +81,7 @@ OS_ABIS = {0: "sysv", 3: "gnu", 9: "freebsd", 51: "cuda", 64: "amdgpu_hsa", 65: 
 #: e_machine numbers of the registry at sco.com that occur on Linux and in device code.
 MACHINES = {
     2: "sparc",
-    3: "386",
+    EM_386: "386",
     4: "68k",
     8: "mips",
     15: "parisc",
@@ -90,7 +93,7 @@ MACHINES = {
     42: "sh",
     43: "sparcv9",
     50: "ia_64",
-    62: "x86_64",
+    EM_X86_64: "x86_64",
     92: "openrisc",
     164: "hexagon",
     183: "aarch64",
@@ -126,6 +129,8 @@ class Layout:
     dynamic: Struct
     #: namesz, descsz, type.
     note: Struct
+    #: pr_type, pr_datasz.
+    property: Struct
     #: ELF64: name, info, other, shndx, value, size. ELF32: name, value, size, info, other, shndx.
     symbol: Struct
     #: One 32-bit, one 16-bit number.
@@ -154,6 +159,7 @@ def layout(bits: int, little_endian: bool) -> Layout:
         segment=Struct(f"{order}IIQQQQQQ" if bits == 64 else f"{order}IIIIIIII"),
         dynamic=Struct(f"{order}{word}{word}"),
         note=Struct(f"{order}III"),
+        property=Struct(f"{order}II"),
         symbol=Struct(f"{order}IBBHQQ" if bits == 64 else f"{order}IIIBBH"),
         number=Struct(f"{order}I"),
         half=Struct(f"{order}H"),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from buildmatrix.elf import layout as abi
 from buildmatrix.elf.headers import Headers
+from buildmatrix.elf.isa import InstructionLevels, read_levels
 from buildmatrix.elf.model import DlopenNote
 from buildmatrix.elf.source import CachedSource
 
@@ -32,15 +33,18 @@ class Notes:
     build_id: str | None = None
     abi_tag: str | None = None
     dlopen: tuple[DlopenNote, ...] = ()
+    levels: InstructionLevels = field(default_factory=InstructionLevels)
 
 
 def read_notes(source: CachedSource, headers: Headers) -> Notes:
     """Reads the notes that are known here; trouble goes to `headers.unread`."""
     build_id: str | None = None
     abi_tag: str | None = None
+    levels: InstructionLevels | None = None
     # A note lies in a segment and in a section: what it says counts once.
     dlopen: dict[DlopenNote, None] = {}
     damaged = False
+    alignment = headers.layout.bits // 8
     groups = _groups(headers)
     # Core files hold megabytes of registers and mappings in their notes.
     if headers.type != abi.ET_CORE and (
@@ -58,15 +62,21 @@ def read_notes(source: CachedSource, headers: Headers) -> Notes:
                 numbers = [number for (number,) in headers.layout.number.iter_unpack(value[:16])]
                 system = _SYSTEMS.get(numbers[0], str(numbers[0]))
                 abi_tag = f"{system} {'.'.join(map(str, numbers[1:]))}"
+            elif name == b"GNU\0" and kind == abi.NT_GNU_PROPERTY_TYPE_0 and levels is None:
+                # The first such note counts, as ld.so has it, where it is aligned as an address is.
+                if headers.machine in (abi.EM_386, abi.EM_X86_64) and align == alignment:
+                    levels = read_levels(value, headers.layout)
             elif name == b"FDO\0" and kind == abi.NT_FDO_DLOPEN:
                 dlopen_notes = _dlopen(value)
                 damaged |= dlopen_notes is None
                 dlopen.update(dict.fromkeys(dlopen_notes or ()))
+    if levels is not None and levels.is_damaged:
+        headers.unread.append("a note of GNU properties has one of a size that cannot be")
     if damaged:
         headers.unread.append("a note that names libraries to be loaded is no valid JSON")
     if len(dlopen) > MOST_DLOPEN:
         headers.unread.append(f"more than {MOST_DLOPEN} libraries in notes: only the first count")
-    return Notes(build_id, abi_tag, tuple(dlopen)[:MOST_DLOPEN])
+    return Notes(build_id, abi_tag, tuple(dlopen)[:MOST_DLOPEN], levels or InstructionLevels())
 
 
 def _groups(headers: Headers) -> list[tuple[int, int, int]]:

@@ -133,6 +133,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("BM605", "package-cache", "warning", "a cache, or packages not installed", "image"),
     Rule(
+        "BM709",
+        "host-instruction-level",
+        "error",
+        "a file needs instructions that a node class lacks",
+        "files",
+    ),
+    Rule(
         "BM801",
         "known-vulnerability",
         "error",

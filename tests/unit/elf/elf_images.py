@@ -40,6 +40,8 @@ class Image:
     parts: Sequence[Part] = ()
     interpreter: str | None = None
     section_headers: bool = True
+    #: Of segments with notes: 8 where they are GNU properties of a 64-bit object.
+    note_align: int = 4
 
     def build(self) -> bytes:
         order = "<" if self.little_endian else ">"
@@ -120,10 +122,11 @@ class Image:
         body[: len(head)] = head
         for index, (kind, offset, size) in enumerate(segments):
             address = BASE + offset
+            align = self.note_align if kind == 4 else 4
             row = (
-                (kind, 5, offset, address, address, size, size, 4)
+                (kind, 5, offset, address, address, size, size, align)
                 if self.bits == 64
-                else (kind, offset, address, address, size, size, 5, 4)
+                else (kind, offset, address, address, size, size, 5, align)
             )
             at = header_size + index * struct.calcsize(segment_format)
             struct.pack_into(segment_format, body, at, *row)

@@ -76,6 +76,8 @@ class _InspectionWriter:
             ("RUNPATH", ":".join(elf.runpath) if elf.runpath else None),
             ("flags", " ".join(name for bit, name in _FLAGS.items() if elf.flags_1 & bit)),
             ("ABI tag", elf.abi_tag),
+            ("needs", elf.isa_needed),
+            ("uses", elf.isa_used),
         )
         yield from self._imports(elf, inspection.imports)
         yield from self._list(
