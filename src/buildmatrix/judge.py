@@ -15,6 +15,7 @@ from buildmatrix.rules import baseline, waivers
 from buildmatrix.rules.certainty import with_unparsed
 from buildmatrix.rules.engine import check_advisories, check_lock, judge_image, judge_wheels
 from buildmatrix.rules.model import Finding, GateState, Verdict
+from buildmatrix.rules.severities import check_severities, graded
 from buildmatrix.rules.subject import locked
 from buildmatrix.rules.transitive import through
 from buildmatrix.rules.wheels import Wheels
@@ -30,9 +31,10 @@ class Judge:
     ) -> None:
         """`fingerprints` are those of the baseline.
 
-        Raises `SpecError` for waivers of rules that do not exist.
+        Raises `SpecError` for waivers and severities of rules that do not exist.
         """
         waivers.check_rules(spec.waivers)
+        check_severities(spec.policy)
         self._spec = spec
         self._fail_on = fail_on
         self._today = today
@@ -63,8 +65,9 @@ class Judge:
         return self.settled(check_advisories(subject, advisories, self._today))
 
     def settled(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
-        """The same findings; those that a waiver or the baseline covers say so."""
-        held = waivers.apply(findings, self._spec.waivers, self._today)
+        """The same findings as the policy counts them; those that are accepted say so."""
+        counted = graded(findings, self._spec.policy)
+        held = waivers.apply(counted, self._spec.waivers, self._today)
         return baseline.apply(held, self._baseline)
 
     def image(
@@ -108,7 +111,8 @@ class Judge:
         """Waivers that ran out; those of no use, too, once all targets are `judged`."""
         everything = {target.id for target in self._spec.targets}
         complete = judged if everything <= set(judged) else ()
-        return waivers.check(findings, self._spec.waivers, self._today, complete)
+        stale = waivers.check(findings, self._spec.waivers, self._today, complete)
+        return graded(stale, self._spec.policy)
 
     def gate(self, findings: Collection[Finding]) -> GateState:
         """What a gate with these findings is."""

@@ -37,3 +37,12 @@ def test_a_waiver_of_a_rule_that_does_not_exist_is_an_error_with_its_line(tmp_pa
 
     with pytest.raises(SpecError, match=r"buildmatrix\.toml:12: there is no rule BM999"):
         Judge(load_spec(path), "error", date(2026, 11, 21))
+
+
+def test_a_severity_of_a_rule_that_does_not_exist_is_an_error_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "r.in").write_text("packaging\n")
+    path = tmp_path / "buildmatrix.toml"
+    path.write_text(SPEC[: SPEC.index("[[waive]]")] + '[policy.severity]\nBM999 = "off"\n')
+
+    with pytest.raises(SpecError, match=r"buildmatrix\.toml:13:9: there is no rule BM999"):
+        Judge(load_spec(path), "error", date(2026, 11, 21))

@@ -149,7 +149,8 @@ class _BuildRun:
     def compare_with_git(self, files: Mapping[str, bytes]) -> None:
         """Find the generated files that somebody committed and that `files` had to correct."""
         try:
-            self.outdated = generated_file.check(outdated(self.spec, files))
+            stale = generated_file.check(outdated(self.spec, files))
+            self.outdated = self.judge.settled(stale)
         except UndecidedError as error:
             self.progress.note(f"committed generated files were not checked: {error.message}")
 

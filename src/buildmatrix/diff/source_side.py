@@ -19,6 +19,7 @@ from buildmatrix.inventory.model import Inventory
 from buildmatrix.locks.model import Lock
 from buildmatrix.reports.run.model import Report, assemble, is_undecided
 from buildmatrix.rules.engine import judge_image
+from buildmatrix.rules.severities import check_severities, graded
 from buildmatrix.rules.waivers import apply, check_rules
 from buildmatrix.sources.model import Declared, Installed, Source
 from buildmatrix.sources.report import SavedReport
@@ -165,6 +166,8 @@ def _settled(side: Side, spec: Spec, settings: DiffSettings) -> Side:
         return replace(side, is_undecided=bool(side.unread))
     accepted = (*spec.waivers, *settings.waivers)
     check_rules(accepted)
-    findings = tuple(apply(side.findings, accepted, settings.today))
+    check_severities(spec.policy)
+    counted = graded(side.findings, spec.policy)
+    findings = tuple(apply(counted, accepted, settings.today))
     report = Report(side.source, findings=findings, unread=side.unread)
     return replace(side, findings=findings, is_undecided=is_undecided(report))

@@ -85,8 +85,9 @@ class Fix:
 class Acceptance:
     """Who accepted a finding, why, and until when."""
 
-    #: A `[[waive]]` table, the ignored advisories of the policy, or a report of before.
-    by: Literal["waiver", "advisory", "baseline"]
+    #: A `[[waive]]` table, the ignored advisories of the policy, a report of before, or a rule that
+    #: the policy turned off.
+    by: Literal["waiver", "advisory", "baseline", "policy"]
     reason: str
     owner: str | None = None
     #: The last day that it holds, `YYYY-MM-DD`; a baseline has none.
@@ -121,12 +122,21 @@ class Finding:
     acceptance: Acceptance | None = field(default=None, metadata=IN_MEMORY)
     #: Further targets that it is about: their one cause makes it one finding.
     also: tuple[str, ...] = ()
+    #: What its rule says, where the policy makes something else of it.
+    judged: Severity | None = field(default=None, metadata=IF_KNOWN)
     #: Known vulnerabilities that it is about, without those that the specification ignores.
     advisories: tuple[Advisory, ...] = ()
 
     def is_about(self, target: str) -> bool:
         """Whether it is about a target, given by its identifier."""
         return target == self.target or target in self.also
+
+    @property
+    def by_policy(self) -> str:
+        """What its rule says, where the policy makes something else of it; else empty."""
+        if self.judged is None:
+            return ""
+        return f"by the policy; its rule says {self.judged}"
 
     @property
     def label(self) -> str:

@@ -38,6 +38,9 @@ class Rule:
     shared_fixes: tuple[str, ...] = ()
     #: Whether messages are `WHAT: REASON`, and findings with one reason are read as one.
     shares_reason: bool = False
+    #: The most that a policy may make of its findings: a distribution with the verdict `ok` or
+    #: `optional` has no error about another vendor.
+    at_most: Severity = "error"
     #: Whether only the layers of an image show what it looks for.
     needs_layers: bool = False
 
@@ -117,7 +120,12 @@ RULES: tuple[Rule, ...] = (
     Rule("BM401", "foreign-device-code", "error", "device code for another backend", "files"),
     Rule("BM402", "missing-architecture", "warning", "no device code for a declared GPU", "files"),
     Rule(
-        "BM501", "foreign-dlopen", "note", "a file can load a library of another backend", "files"
+        "BM501",
+        "foreign-dlopen",
+        "note",
+        "a file can load a library of another backend",
+        "files",
+        at_most="note",
     ),
     Rule("BM502", "failing-import", "error", "an import fails on this backend", "files"),
     Rule("BM601", "foreign-base", "error", "the base holds another backend's toolkit", "image"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from buildmatrix.spec import kinds
-from buildmatrix.spec.shapes import SourceText, day, many, named, text
+from buildmatrix.spec.shapes import SourceText, day, either, many, named, text
 from buildmatrix.spec.tables import Table, group, key, maybe, row
 
 
@@ -62,4 +62,15 @@ class PolicyTable(Table):
     )
     vulnerabilities: VulnerabilitiesTable = group(
         row(VulnerabilitiesTable), "Who is asked for advisories, and which do not count."
+    )
+    severity: dict[str, SourceText | dict[str, SourceText]] = group(
+        named(
+            kinds.RULE,
+            either(
+                text(kinds.POLICY_SEVERITY),
+                str,
+                named(kinds.BACKEND, text(kinds.POLICY_SEVERITY), wildcard=True),
+            ),
+        ),
+        "What findings of a rule count: one severity, or one for each backend; `off` accepts them.",
     )

@@ -17,6 +17,8 @@ from typing import Literal
 
 SmokeLevel = Literal["import", "device", "batch"]
 Severity = Literal["error", "warning", "note"]
+#: What a policy makes of the findings of a rule; `off` accepts them all.
+PolicySeverity = Literal["error", "warning", "note", "off"]
 
 #: Folder of what belongs to one machine (`state.folder`), and that of generated files where
 #: `[generate]` says nothing; relative to the specification.
@@ -154,6 +156,18 @@ class VulnerabilityPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class RuleSeverity:
+    """What findings of one rule count, on one backend."""
+
+    #: Code of the rule.
+    rule: str
+    #: Name of the backend, or `*`.
+    backend: str
+    severity: PolicySeverity
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """Thresholds and allowances; keys of the mappings are backend names or `*`."""
 
@@ -164,6 +178,12 @@ class Policy:
     #: Foreign bytes up to which a distribution is not called `bloat`.
     bloat_threshold: int = 5_000_000
     vulnerabilities: VulnerabilityPolicy = field(default_factory=VulnerabilityPolicy)
+    severities: tuple[RuleSeverity, ...] = ()
+
+    def severity(self, rule: str, backend: str) -> RuleSeverity | None:
+        """What is said of a rule for a backend: by its name, else by `*`; None for nothing."""
+        entries = {entry.backend: entry for entry in self.severities if entry.rule == rule}
+        return entries.get(backend, entries.get("*"))
 
 
 @dataclass(frozen=True, slots=True)

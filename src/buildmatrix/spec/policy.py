@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from buildmatrix.spec import kinds
 from buildmatrix.spec.checks import check_backend_name
 from buildmatrix.spec.document import Problems
 from buildmatrix.spec.keys import SpecFile
-from buildmatrix.spec.keys_policy import VulnerabilitiesTable
+from buildmatrix.spec.keys_policy import PolicyTable, VulnerabilitiesTable
 from buildmatrix.spec.layers import values
-from buildmatrix.spec.model import AcceptedAdvisory, Policy, Severity, VulnerabilityPolicy
+from buildmatrix.spec.model import (
+    AcceptedAdvisory,
+    Policy,
+    PolicySeverity,
+    RuleSeverity,
+    Severity,
+    VulnerabilityPolicy,
+)
+from buildmatrix.spec.shapes import SourceText
 
 _SEVERITIES: Mapping[str, Severity] = {
     "": "error",
@@ -18,6 +26,7 @@ _SEVERITIES: Mapping[str, Severity] = {
     "warning": "warning",
     "note": "note",
 }
+_POLICY_SEVERITIES: Mapping[str, PolicySeverity] = {**_SEVERITIES, "off": "off"}
 
 
 def checked_policy(file: SpecFile, problems: Problems) -> Policy:
@@ -27,6 +36,10 @@ def checked_policy(file: SpecFile, problems: Problems) -> Policy:
         for name in mapping:
             if name != "*":
                 check_backend_name(name, table.at, file, problems)
+    severities = tuple(_severities(table))
+    for entry in severities:
+        if entry.backend != "*":
+            check_backend_name(entry.backend, entry.position, file, problems)
     return Policy(
         allow_unresolved={name: values(texts) for name, texts in table.allow_unresolved.items()},
         forbid_env={name: values(texts) for name, texts in table.forbid_env.items()},
@@ -37,7 +50,16 @@ def checked_policy(file: SpecFile, problems: Problems) -> Policy:
             else Policy().bloat_threshold
         ),
         vulnerabilities=_vulnerabilities(table.vulnerabilities, problems),
+        severities=severities,
     )
+
+
+def _severities(table: PolicyTable) -> Iterator[RuleSeverity]:
+    for rule, said in table.severity.items():
+        texts = {"*": said} if isinstance(said, SourceText) else said
+        for backend, text in texts.items():
+            if text.sound:
+                yield RuleSeverity(rule, backend, _POLICY_SEVERITIES[text.value], text.at)
 
 
 def _vulnerabilities(table: VulnerabilitiesTable, problems: Problems) -> VulnerabilityPolicy:

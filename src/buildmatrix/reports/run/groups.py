@@ -180,7 +180,7 @@ def verdicts(
 
 def _cause(finding: Finding) -> tuple[object, ...]:
     """What the findings of one target have in common that are read as one."""
-    about = (finding.rule, finding.severity, finding.vendor, finding.waived)
+    about = (finding.rule, finding.severity, finding.judged, finding.vendor, finding.waived)
     rule = rule_of(finding.rule)
     if finding.fix is not None and finding.fix.kind in rule.shared_fixes:
         # For a waiver, who brings them is what can be taken out.
@@ -198,8 +198,8 @@ def _cause(finding: Finding) -> tuple[object, ...]:
 def _about(alike: Sequence[Finding]) -> tuple[object, ...]:
     """What such findings of several targets have in common; their cures may differ."""
     first = alike[0]
-    about = (first.rule, first.severity, first.vendor, first.waived, first.chain[:1])
-    return (*about, frozenset(map(_identity, alike)))
+    about = (first.rule, first.severity, first.judged, first.vendor, first.waived)
+    return (*about, first.chain[:1], frozenset(map(_identity, alike)))
 
 
 def _identity(finding: Finding) -> str:

@@ -129,6 +129,8 @@ def _finding(target: str, finding: Finding) -> ET.Element:
 
 
 def _details(finding: Finding) -> Iterator[str]:
+    if finding.by_policy:
+        yield finding.by_policy
     if finding.chain:
         yield " -> ".join(finding.chain)
     if finding.fix is not None and finding.fix.is_offered:

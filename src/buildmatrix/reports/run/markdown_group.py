@@ -34,6 +34,8 @@ def group_lines(
             yield f"  <br>{_of(shared, targets)}{rich(shared.text)}"
         if shared.more:
             yield f"  <br>{plain(shared.more)}"
+    if item.by_policy:
+        yield f"  <br>{plain(item.by_policy)}"
     if item.chain:
         yield f"  <br>{chain(item.chain)}"
     if item.waived is not None:

@@ -64,6 +64,8 @@ def _result(
     region: dict[str, Json] = {"region": {"startLine": line}} if line is not None else {}
     place: dict[str, Json] = {"artifactLocation": _uri(file, root, top), **region}
     text = finding.message
+    if finding.by_policy:
+        text += f" ({finding.severity} {finding.by_policy})"
     if finding.fix is not None and finding.fix.is_offered:
         text += f". Fix: {finding.fix.text}"
     result: dict[str, Json] = {

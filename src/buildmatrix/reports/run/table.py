@@ -144,6 +144,7 @@ def _block(
     for shared in group.messages:
         lines += wrapped(_of(shared, group.messages, ids) + shared.text, width, inner)
         lines += wrapped(shared.more, width, inner)
+    lines += wrapped(first.by_policy, width, inner)
     if first.severity == "note" and first.waived is None:
         return lines
     if first.chain:
