@@ -69,6 +69,14 @@ def support(device: str, codes: Iterable[str]) -> Support:
     return _SUPPORT[grade(device, codes)]
 
 
+def is_portable(code: str) -> bool:
+    """Whether code is SPIR-V, which is the usual form of programs where that is the portable one.
+
+    PTX is not meant: what ships it ships it beside binaries, for GPUs to come.
+    """
+    return _PORTABLE.fullmatch(code) is not None
+
+
 def _grade(device: str, code: str) -> Grade:
     gpu, entry = _CUDA.fullmatch(device), _CUDA.fullmatch(code)
     if gpu is not None and entry is not None:

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from buildmatrix.catalogue.architectures import GRADES, READY, Grade, grade
 from buildmatrix.catalogue.files import LINKED_ROLE
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.rules.shipped import holder
+from buildmatrix.catalogue.products import architectures
+from buildmatrix.phrases import listing
+from buildmatrix.rules.model import Finding, Fix, Severity
+from buildmatrix.rules.shipped import OwnedEvidence, finding_in_files, holder
 from buildmatrix.rules.subject import ImageSubject
 
 
@@ -41,6 +44,8 @@ class CodeHolder:
     owner: str | None
     #: By path.
     files: tuple[CodeFile, ...]
+    #: Whether some of its files were not read, or not to their ends.
+    is_partial: bool
 
     @property
     def architectures(self) -> tuple[str, ...]:
@@ -91,6 +96,31 @@ class Coverage:
         return tuple(item for item in self.holders if item.served.grade == grade)
 
 
+@dataclass(frozen=True, slots=True)
+class RequiredDevice:
+    """A GPU that a target has to run on."""
+
+    #: `sm_90`, `gfx942`.
+    arch: str
+    #: Names of the node classes that have it; none for what only the `archs` of the target name.
+    node_classes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        if not self.node_classes:
+            return self.arch
+        noun = "node class" if len(self.node_classes) == 1 else "node classes"
+        return f"{self.arch} ({noun} {listing(self.node_classes)})"
+
+
+def required_devices(image: ImageSubject) -> tuple[RequiredDevice, ...]:
+    """The GPUs that the target declares, then those of the node classes that it runs on."""
+    classes: dict[str, list[str]] = {arch: [] for arch in image.target.archs}
+    for node in image.target.node_classes:
+        for arch in architectures(node, image.catalogue):
+            classes.setdefault(arch, []).append(node.name)
+    return tuple(RequiredDevice(arch, tuple(names)) for arch, names in classes.items())
+
+
 def coverage(image: ImageSubject, device: str) -> Coverage:
     """How well the device code of an image serves a GPU of architecture `device`."""
     return Coverage(
@@ -98,7 +128,7 @@ def coverage(image: ImageSubject, device: str) -> Coverage:
         tuple(
             HolderCoverage(
                 item,
-                _served(device, item.files),
+                _served(device, item.files, is_open=item.is_partial),
                 tuple(_served(device, [file]) for file in item.files),
             )
             for item in code_holders(image)
@@ -124,7 +154,14 @@ def code_holders(image: ImageSubject) -> tuple[CodeHolder, ...]:
             is_open = not item.architectures or item.path in unnamed or item.path in image.partial
             files.setdefault(_holder(image, item), []).append(CodeFile(item, is_open))
     return tuple(
-        CodeHolder(name, owner, tuple(sorted(held, key=lambda file: file.path)))
+        CodeHolder(
+            name,
+            owner,
+            tuple(sorted(held, key=lambda file: file.path)),
+            owner in image.incomplete
+            if owner is not None
+            else any(file.path in image.partial for file in held),
+        )
         for (name, owner), held in sorted(files.items(), key=lambda pair: pair[0][0])
     )
 
@@ -146,9 +183,8 @@ def _unnamed(image: ImageSubject) -> frozenset[str]:
     )
 
 
-def _served(device: str, files: Iterable[CodeFile]) -> Served:
+def _served(device: str, files: Iterable[CodeFile], *, is_open: bool = False) -> Served:
     codes: set[str] = set()
-    is_open = False
     for file in files:
         codes.update(file.architectures)
         is_open |= file.is_open
@@ -158,3 +194,22 @@ def _served(device: str, files: Iterable[CodeFile]) -> Served:
     if best in READY or not is_open:
         return Served(best, is_certain=True)
     return Served("unknown" if best == "none" else best, is_certain=False)
+
+
+def finding_of_holder(
+    code: str,
+    image: ImageSubject,
+    item: CodeHolder,
+    message: str,
+    *,
+    files: Iterable[CodeFile] | None = None,
+    severity: Severity | None = None,
+    fix: Fix | None = None,
+) -> Finding:
+    """A finding of rule `code` about some files of a holder, by default all; the largest first."""
+    pieces = [file.evidence for file in (item.files if files is None else files)]
+    pieces.sort(key=lambda piece: (-piece.size, piece.path))
+    owned = OwnedEvidence(item.owner, pieces[0].vendor, tuple(pieces))
+    return finding_in_files(
+        code, image, owned, message, severity=severity, fix=fix, by_path=item.owner is None
+    )

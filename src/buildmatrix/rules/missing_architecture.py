@@ -1,55 +1,93 @@
-"""BM402: a distribution has device code, and none of it runs on a GPU that the target declares."""
+"""BM402: somebody has device code, and none of it runs on a GPU that the target has to run on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from buildmatrix.catalogue.architectures import support
-from buildmatrix.catalogue.files import LINKED_ROLE
+from buildmatrix.catalogue.match import distribution
 from buildmatrix.phrases import listing
+from buildmatrix.rules.coverage import (
+    CodeHolder,
+    Coverage,
+    RequiredDevice,
+    coverage,
+    finding_of_holder,
+    required_devices,
+)
+from buildmatrix.rules.findings import split_owner
 from buildmatrix.rules.model import Finding, Fix
-from buildmatrix.rules.shipped import by_owner, finding_in_files
 from buildmatrix.rules.subject import ImageSubject
+
+#: Architectures that a message lists.
+_MOST_NAMED = 8
 
 
 def check(image: ImageSubject) -> Iterator[Finding]:
-    """One finding per distribution: a warning for missing code, a note for portable code.
+    """One finding per holder of device code; see the rule's page for how bad it is."""
+    devices = required_devices(image)
+    covered = [(device, coverage(image, device.arch)) for device in devices]
+    for index, item in enumerate(covered[0][1].holders if covered else ()):
+        holder = item.holder
+        missing = _served(covered, index, "none")
+        if missing:
+            yield _missing(image, holder, missing)
+        unknown = _served(covered, index, "unknown")
+        # What was not read yet is said by the depth of the look.
+        if unknown and not holder.is_partial:
+            yield finding_of_holder(
+                "BM402",
+                image,
+                holder,
+                f"whether the device code of {holder.name} runs on {listing(map(str, unknown))} is "
+                "not known: its bytes do not name the GPUs of all of it",
+                severity="note",
+            )
 
-    Static archives do not count, since no driver loads them, and neither does what tests bring or
-    what is text.
-    """
-    code = (
-        item
-        for item in image.evidence
-        if item.kind == "device-code"
-        and item.backend == image.backend
-        and item.distribution is not None
-        and item.weight == "strong"
-        and item.role != LINKED_ROLE
+
+def _served(
+    covered: Sequence[tuple[RequiredDevice, Coverage]], index: int, grade: str
+) -> list[RequiredDevice]:
+    """The devices that a holder serves just like that."""
+    return [device for device, result in covered if result.holders[index].served.grade == grade]
+
+
+def _missing(image: ImageSubject, holder: CodeHolder, missing: Sequence[RequiredDevice]) -> Finding:
+    lives = any(device.node_classes for device in missing) and _is_loaded(image, holder)
+    return finding_of_holder(
+        "BM402",
+        image,
+        holder,
+        f"{holder.name} has no device code for {listing(map(str, missing))}: kernels fail there "
+        f"with `no kernel image`; it has {listing(holder.architectures, _MOST_NAMED)}",
+        severity=None if lives else "warning",
+        fix=better_build(holder, [device.arch for device in missing]),
     )
-    for owned in by_owner(code):
-        if any(not item.architectures or item.path in image.partial for item in owned.items):
-            continue  # Code that could not be named, or was not read, may be for any architecture.
-        present = sorted({arch for item in owned.items for arch in item.architectures})
-        served = {arch: support(arch, present) for arch in image.target.archs}
-        missing = [arch for arch, how in served.items() if how == "none"]
-        late = [arch for arch, how in served.items() if how == "jit"]
-        if not missing and not late:
-            continue
-        yield finding_in_files(
-            "BM402",
-            image,
-            owned,
-            f"{owned.holder} has no device code for {listing(missing)}: kernels fail there with "
-            f"`no kernel image`; it has {listing(present, 8)}"
-            if missing
-            else f"{owned.holder} has no binary code for {listing(late)}: the driver compiles its "
-            "portable code at the first start, which can take minutes",
-            severity="warning" if missing else "note",
-            fix=Fix(
-                "upgrade",
-                f"take a build of {owned.name} that covers {listing(missing or late)}, build it "
-                f'from source (`no-binary = ["{owned.name}"]`), or take the architecture out of '
-                "`archs`",
-            ),
-        )
+
+
+def better_build(holder: CodeHolder, missing: Sequence[str]) -> Fix:
+    """How somebody comes to have code for some architectures."""
+    name = split_owner(holder.owner)[0]
+    archs = listing(missing)
+    if name is None:
+        return Fix("base", f"take a base image, or a build, whose code covers {archs}")
+    return Fix(
+        "upgrade",
+        f"take a build of {name} that covers {archs}, build it from source "
+        f'(`no-binary = ["{name}"]`), or take the architecture out of `archs` or the target from '
+        "the node class",
+    )
+
+
+def _is_loaded(image: ImageSubject, holder: CodeHolder) -> bool:
+    """Whether it was asked for, is made for the backend, and an import of it loads the code."""
+    name, version = split_owner(holder.owner)
+    if name is None:
+        return False
+    match = distribution(name, version or "", image.catalogue)
+    return (
+        match is not None
+        and match.backend == image.backend
+        and match.kind in ("native", "default-build")
+        and image.is_requested(name)
+        and any(image.reach.get(file.path) == "import" for file in holder.files)
+    )

@@ -118,7 +118,17 @@ RULES: tuple[Rule, ...] = (
     Rule("BM303", "two-runtimes", "error", "two toolkit lines of one runtime library", "files"),
     Rule("BM304", "library-twice", "warning", "base and wheels bring the same library", "image"),
     Rule("BM401", "foreign-device-code", "error", "device code for another backend", "files"),
-    Rule("BM402", "missing-architecture", "warning", "no device code for a declared GPU", "files"),
+    Rule(
+        "BM402", "missing-architecture", "error", "no device code for a GPU of the target", "files"
+    ),
+    Rule(
+        "BM403",
+        "only-by-compilation",
+        "warning",
+        "code for a GPU that has to be compiled there",
+        "files",
+    ),
+    Rule("BM405", "unused-architecture", "note", "device code for no GPU of the target", "files"),
     Rule(
         "BM501",
         "foreign-dlopen",

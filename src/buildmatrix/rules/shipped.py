@@ -70,6 +70,7 @@ def finding_in_files(
     severity: Severity | None = None,
     first: Evidence | None = None,
     is_named: bool = False,
+    by_path: bool = False,
     fix: Fix | None = None,
 ) -> Finding:
     """A finding of rule `code` about files of one distribution, with the chain down to one of them.
@@ -82,6 +83,7 @@ def finding_in_files(
         severity: the rule's own by default.
         first: what stands for the others, the largest by default.
         is_named: whether the chain goes on to what the file names.
+        by_path: whether each path is a finding of its own.
         fix: what makes the finding go away.
     """
     first = first or owned.items[0]
@@ -97,6 +99,7 @@ def finding_in_files(
         evidence=owned.items,
         chain=chain_to_file(image, owned.owner, *rest),
         fix=fix,
+        by_path=by_path,
     )
 
 

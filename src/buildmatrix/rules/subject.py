@@ -117,6 +117,11 @@ class Subject:
         """Who asked for anything, as the lock says: names, and requirement lines."""
         return frozenset(asker for package in self.packages.values() for asker in package.via)
 
+    def is_requested(self, name: str) -> bool:
+        """Whether a requirement line names a distribution, as far as the lock says who asked."""
+        package = self.packages.get(name)
+        return package is not None and any(asker not in self.packages for asker in package.via)
+
     def path_to(self, name: str) -> tuple[Package, ...]:
         """The packages from one that a requirement line names down to `name`, the shortest way.
 

@@ -429,10 +429,11 @@ def test_a_consumer_gpu_that_rocm_wheels_leave_out_is_missing_b9() -> None:
     assert only(of_image(where, tree), "BM402").severity == "warning"
 
 
-def test_portable_code_makes_it_a_note() -> None:
+def test_portable_code_is_not_missing_and_has_to_be_compiled() -> None:
     where = target("cuda", "12.8", archs=["sm_120"])
     tree = image(file("demo/_C.abi3.so", elf(device_code=sass("sm_80", "compute_90")), "demo 1"))
-    assert only(of_image(where, tree), "BM402").severity == "note"
+    assert codes(of_image(where, tree)) == ["BM403 demo", "BM405 demo"]
+    assert only(of_image(where, tree), "BM403").severity == "note"
 
 
 def test_code_spread_over_several_files_of_a_distribution_counts_together() -> None:
