@@ -25,9 +25,10 @@ from debian_registry import DebianRegistry, debian_registry
 from verdict_cases import ALL, GOOD
 
 from buildmatrix.attestation import verdict
-from buildmatrix.attestation.attach import Claim, attach, tag_of
+from buildmatrix.attestation.attach import Claim, attach
 from buildmatrix.attestation.claims import CYCLONEDX
 from buildmatrix.attestation.keys import read_private, read_public
+from buildmatrix.attestation.tagged import tag_of
 from buildmatrix.attestation.verdict import (
     FindingCounts,
     JudgedFinding,

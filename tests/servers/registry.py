@@ -310,7 +310,9 @@ class RegistryServer(LoopbackServer):
         if not self._referrers:
             return Response(404, b"404 page not found\n")
         entries = []
-        for version, (data, media_type) in self._repository(match["name"]).manifests.items():
+        # Another thread may push at this moment.
+        manifests = self._repository(match["name"]).manifests.copy()
+        for version, (data, media_type) in manifests.items():
             document = json.loads(data)
             if (
                 version == digest_of(data)
@@ -321,6 +323,7 @@ class RegistryServer(LoopbackServer):
                     "digest": version,
                     "size": len(data),
                     "artifactType": document.get("artifactType", ""),
+                    "annotations": document.get("annotations", {}),
                 }
                 entries.append(entry)
         body = json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}).encode()

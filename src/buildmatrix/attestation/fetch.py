@@ -12,27 +12,25 @@ from typing import Literal
 import msgspec
 
 from buildmatrix.attestation import bundle
-from buildmatrix.attestation.attach import (
+from buildmatrix.attestation.bundle import LARGEST, PREDICATE_TYPE
+from buildmatrix.attestation.envelope import IN_TOTO, Envelope
+from buildmatrix.attestation.tagged import (
     CREATED,
     ENVELOPE,
     LAYER_PREDICATE_TYPE,
-    PREDICATE_TYPE,
     is_missing,
     layers_under,
     tag_of,
 )
-from buildmatrix.attestation.envelope import IN_TOTO, Envelope
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.failures import RequestError
 from buildmatrix.oci.documents import EMPTY, Descriptor, manifest_of
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 
-#: Manifests that are looked at, envelopes of each, and bytes of one and of all. A bill of materials
-#: of an image with a thousand distributions has half a megabyte.
+#: Manifests that are looked at, envelopes of each, and bytes of all.
 _MOST = 64
 _MOST_LAYERS = 64
-_LARGEST = 16 << 20
 _LARGEST_TOTAL = 64 << 20
 #: Types of referrers that can hold an envelope. What lists the referrers of a registry without an
 #: API for them may say the type of the (empty) configuration instead.
@@ -125,7 +123,7 @@ class AttestationReader:
             yield _unread(place, f"{len(envelopes)} envelopes", _MOST_LAYERS)
 
     def _data(self, layer: Descriptor) -> bytes:
-        if layer.size > min(_LARGEST, self._left):
+        if layer.size > min(LARGEST, self._left):
             raise ValueError(f"it has {layer.size} bytes, more than are read")
         self._left -= layer.size
         with self._registry.blob(self._image, layer) as chunks:

@@ -11,10 +11,11 @@ import pytest
 from memory_registry import IMAGE, MemoryRegistry
 
 from buildmatrix.attestation import bundle
-from buildmatrix.attestation.attach import ENVELOPE, Claim, attach, tag_of
+from buildmatrix.attestation.attach import Claim, attach
 from buildmatrix.attestation.envelope import Envelope
 from buildmatrix.attestation.fetch import AttestationReader
 from buildmatrix.attestation.keys import read_private
+from buildmatrix.attestation.tagged import ENVELOPE, tag_of
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.failures import RequestError
 from buildmatrix.oci.documents import EMPTY, MANIFEST, Descriptor, Manifest, encode, manifest_of
@@ -56,6 +57,7 @@ def test_the_referrer_has_the_form_of_cosign(registry: MemoryRegistry) -> None:
             "dev.sigstore.bundle.content": "dsse-envelope",
             "dev.sigstore.bundle.predicateType": TYPE,
             "org.opencontainers.image.created": "2026-11-22T12:00:00Z",
+            "dev.buildmatrix.target": "cpu",
         },
         "subject": {
             "mediaType": "application/vnd.oci.image.manifest.v1+json",

@@ -16,7 +16,8 @@ from test_promote import states as states_of
 from test_verify import DEMANDS, GOOD, KEY
 
 from buildmatrix.attestation import verdict
-from buildmatrix.attestation.attach import Claim, attach, tag_of
+from buildmatrix.attestation.attach import Claim, attach
+from buildmatrix.attestation.tagged import tag_of
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.documents import (
     CONFIGURATION,

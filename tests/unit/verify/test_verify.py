@@ -16,10 +16,11 @@ from memory_registry import IMAGE, MemoryRegistry, digest_of
 from verdict_cases import ALL, GOOD
 
 from buildmatrix.attestation import bundle, statement, verdict
-from buildmatrix.attestation.attach import Claim, attach, tag_of
+from buildmatrix.attestation.attach import Claim, attach
 from buildmatrix.attestation.envelope import Envelope
 from buildmatrix.attestation.fetch import AttachedEnvelope
 from buildmatrix.attestation.keys import read_private
+from buildmatrix.attestation.tagged import tag_of
 from buildmatrix.attestation.verdict import (
     FindingCounts,
     JudgedFinding,
