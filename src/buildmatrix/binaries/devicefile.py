@@ -10,11 +10,20 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
+from buildmatrix.binaries.hostdata import HostData
 from buildmatrix.binaries.model import DeviceFile
 from buildmatrix.binaries.reader import read_elf
-from buildmatrix.device_code import bitcode, bundles, fatbin, kpack, offloadbinary, spirv
+from buildmatrix.device_code import (
+    bitcode,
+    bundles,
+    compiled,
+    fatbin,
+    kpack,
+    offloadbinary,
+    spirv,
+)
 from buildmatrix.device_code.entries import CodeEntry
-from buildmatrix.device_code.finder import Spent, read_containers
+from buildmatrix.device_code.finder import DeviceCodeFinder, Spent, read_containers
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.device_code.suffixes import SUFFIXES
 from buildmatrix.device_code.sums import Sums
@@ -22,12 +31,13 @@ from buildmatrix.elf import archive
 from buildmatrix.elf import layout as abi
 from buildmatrix.elf.headers import Malformed
 from buildmatrix.elf.model import Mark
+from buildmatrix.elf.regions import Region
 from buildmatrix.elf.source import ByteSource
 
 #: Bytes of the head that `kind_of` wants to see.
 HEAD = 64
 
-#: The kind of a file by its first bytes. TensorRT engines begin with `ftrt` (older ones `ptrt`).
+#: The kind of a file by its first bytes.
 _MAGIC = (
     (bitcode.MAGIC, "bc"),
     (bitcode.WRAPPER_MAGIC, "bc"),
@@ -40,8 +50,6 @@ _MAGIC = (
     (spirv.MAGIC[::-1], "spv"),
     (archive.MAGIC, "a"),
     (archive.THIN_MAGIC, "a"),
-    (b"ftrt", "engine"),
-    (b"ptrt", "engine"),
 )
 #: ELF files by their machine.
 _OBJECTS = {
@@ -70,6 +78,9 @@ _MEANINGS = {
     "llir": ("triton", "ir"),
     "engine": ("engine", "unknown"),
     "mxr": ("mxr", "unknown"),
+    "blob": ("openvino", "unknown"),
+    "neff": ("neff", "unknown"),
+    "om": ("om", "unknown"),
 }
 
 #: Text in which a target is looked for.
@@ -102,6 +113,9 @@ def kind_of(name: str, head: bytes) -> str | None:
     for magic, kind in _MAGIC:
         if head.startswith(magic):
             return kind
+    network = compiled.kind_of(name, head)
+    if network is not None:
+        return network
     suffix = name.rpartition(".")[2].lower()
     return suffix if suffix in SUFFIXES else None
 
@@ -131,6 +145,8 @@ def read_device_file(
         entries: Iterable[CodeEntry] = (_unknown(kind, size, "there is no container in the file"),)
     elif kind in _OBJECTS.values():
         return _read_object(source, size, kind)
+    elif kind in compiled.KINDS:
+        return _read_compiled(source, size, kind, spent)
     elif kind == "kpack":
         entries = kpack.read(source, size)
     else:
@@ -158,6 +174,43 @@ def _read_object(source: ByteSource, size: int, kind: str) -> DeviceFile:
     if elf is None:
         return DeviceFile(kind, _summed([_unknown(kind, size, "the file is no ELF object")]))
     return DeviceFile(kind, elf.device_code, unread=elf.unread)
+
+
+#: Networks with device objects in them as they are.
+_WITH_OBJECTS = frozenset({"engine", "mxr"})
+#: Why an architecture is not known.
+_UNNAMED = {
+    "engine": "the header of an engine does not say for which GPU it is",
+    "mxr": "the format does not say, and no code object lies bare in the file",
+}
+
+
+def _read_compiled(
+    source: ByteSource, size: int, kind: str, spent: Spent | None
+) -> DeviceFile | None:
+    """A compiled network: what its header says, and the device objects that lie bare in it."""
+    header = compiled.read(source, size, kind)
+    if header is None:
+        return None
+    unread = [header.unread] if header.unread else []
+    container, meaning = _MEANINGS[kind]
+    objects: tuple[DeviceCode, ...] = ()
+    if kind in _WITH_OBJECTS:
+        spent = spent or Spent()
+        finder = DeviceCodeFinder(source, unread, spent)
+        region = Region(0, spent.search(size, unread), None, executable=False)
+        HostData(source, finder).search([region])
+        objects = tuple(code for code in finder.device_code() if code.arch is not None)
+    unread += [f"an object in it: {code.note}" for code in objects if code.note]
+    named = [CodeEntry(container, code.kind, code.arch, code.offset, code.size) for code in objects]
+    rest = max(0, size - sum(entry.size for entry in named))
+    if named:
+        # Weights and plans are of no use without the code.
+        named[0] = replace(named[0], size=named[0].size + rest)
+    else:
+        note = None if header.arch else _UNNAMED.get(kind, "the header does not name the device")
+        named.append(CodeEntry(container, meaning, header.arch, 0, size, note=note))
+    return DeviceFile(kind, _summed(named), version=header.version, unread=tuple(unread))
 
 
 def _read_program(source: ByteSource, size: int, kind: str) -> list[CodeEntry]:

@@ -71,5 +71,7 @@ class DeviceFile:
     marks: tuple[Mark, ...] = ()
     #: Objects in a static archive.
     members: int = 0
+    #: Of the library that compiled a network, as its header says: `10.3.0.26`.
+    version: str | None = None
     #: What could not be read, one sentence each.
     unread: tuple[str, ...] = ()

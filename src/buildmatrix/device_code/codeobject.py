@@ -131,6 +131,8 @@ def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
     size = min(offset + end, limit) - offset
     architecture = arch(machine, flags, head[8])
     note = None if architecture else _UNKNOWN
+    if offset + end > limit:
+        note = note or "the object goes on behind the end of what holds it"
     return CodeContainer(
         (CodeEntry("elf", KINDS[machine], architecture, offset, size, note=note),), offset + size
     )

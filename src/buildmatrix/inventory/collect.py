@@ -198,6 +198,7 @@ class _Files:
                         marks,
                         packed=nested.packed,
                         container=path,
+                        version=device.version,
                     )
                 )
 
@@ -231,7 +232,15 @@ def _read_files(
                 files.outlines[path] = file_facts.outline
         elif (device := file_facts.device) is not None:
             files.artefacts.append(
-                Artefact(path, file.size, device.kind, owner, device.device_code, device.marks)
+                Artefact(
+                    path,
+                    file.size,
+                    device.kind,
+                    owner,
+                    device.device_code,
+                    device.marks,
+                    version=device.version,
+                )
             )
             unread = device.unread
         if file_facts.closed is not None:

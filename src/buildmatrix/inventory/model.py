@@ -15,7 +15,7 @@ from buildmatrix.elf.model import Mark
 from buildmatrix.python_imports.reach import Reach
 
 #: Raised with every change of what an inventory says: older stored ones are then read again.
-SCHEMA = "buildmatrix/inventory/7"
+SCHEMA = "buildmatrix/inventory/8"
 
 #: Kinds of containers that are packages: they count even where nothing in them does.
 PACKAGES = frozenset({"wheel", "conda", "deb", "rpm"})
@@ -141,7 +141,8 @@ class Artefact:
 
     path: str
     size: int
-    #: Lower-case suffix, no dot: `bc`, `ptx`, `cubin`, `fatbin`, `hsaco`, `spv`, `kpack` ...
+    #: Lower-case suffix, no dot: `bc`, `ptx`, `cubin`, `fatbin`, `hsaco`, `spv`, `kpack`,
+    #: `engine`, `mxr`, `blob`, `neff`, `om` ...
     kind: str
     owner: str | None = None
     #: What it holds; nothing for code of the host (bitcode, archives).
@@ -151,6 +152,8 @@ class Artefact:
     #: See `Binary`.
     packed: int | None = None
     container: str | None = None
+    #: Of the library that compiled a network, as its header says: `10.3.0.26`.
+    version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

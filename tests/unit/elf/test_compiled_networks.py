@@ -1,0 +1,164 @@
+"""Networks that were compiled for one device: what their headers say, whole and cut in half.
+
+The samples are real: Triton 3.9.0 compiled them for GPUs that the machine did not have, and
+OpenVINO 2026.4.1 exported and cached a network of one layer.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+from buildmatrix.binaries.devicefile import HEAD, kind_of, read_device_file
+from buildmatrix.binaries.model import DeviceFile
+from buildmatrix.elf.source import BytesSource
+
+SAMPLES = Path(__file__).parent / "samples"
+CUBIN = (SAMPLES / "triton-3.9.0-sm_90.cubin").read_bytes()
+HSACO = (SAMPLES / "triton-3.9.0-gfx942.hsaco").read_bytes()
+BLOB = (SAMPLES / "openvino-2026.4.1.blob").read_bytes()
+CACHED = (SAMPLES / "openvino-2026.4.1-cached.blob").read_bytes()
+
+
+def engine(*version: int, contents: bytes = bytes(4000)) -> bytes:
+    return b"ftrt" + bytes(20) + bytes(version or (10, 3, 0, 26)) + contents
+
+
+def exported(data: bytes, text: bytes = b'{"task": "detect"}') -> bytes:
+    """As Ultralytics writes an engine."""
+    return struct.pack("<I", len(text)) + text + data
+
+
+def packed(value: object) -> bytes:
+    """MessagePack of what a program of MIGraphX has."""
+    if isinstance(value, dict):
+        body = b"".join(packed(item) for pair in value.items() for item in pair)
+        return bytes((0x80 | len(value),)) + body
+    if isinstance(value, bytes):
+        return b"\xc6" + struct.pack(">I", len(value)) + value
+    if isinstance(value, str):
+        return bytes((0xA0 | len(value),)) + value.encode()
+    if isinstance(value, list):
+        return b"\xdc" + struct.pack(">H", len(value)) + b"".join(map(packed, value))
+    assert isinstance(value, int)
+    return bytes((value,))
+
+
+MXR = packed(
+    {
+        "version": 7,
+        "migraphx_version": "2.12.0",
+        "targets": ["gpu"],
+        "modules": {"main": {"nodes": [{"name": "gpu::code_object", "code_object": HSACO}] * 2}},
+    }
+)
+
+
+def neff(contents: int = 5000) -> bytes:
+    return struct.pack("<5Q", 1, 1024, contents, 2, 0).ljust(1024, b"\0") + bytes(contents)
+
+
+def om(contents: int = 5000) -> bytes:
+    head = b"IMOD" + struct.pack("<II", 256, 0x10000000) + bytes(64) + struct.pack("<I", contents)
+    return head.ljust(256, b"\0") + bytes(contents)
+
+
+def read(data: bytes, name: str = "model") -> DeviceFile | None:
+    return read_device_file(BytesSource(data), len(data), name)
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "kind", "version", "arch"),
+    [
+        (engine(), "model", "engine", "10.3.0.26", None),
+        (engine(contents=bytes(999) + CUBIN), "model", "engine", "10.3.0.26", "sm_90"),
+        (exported(engine(8, 6, 1, 6)), "yolo.engine", "engine", "8.6.1.6", None),
+        (b"ptrt" + bytes(90), "old.plan", "engine", None, None),
+        (BLOB, "a", "blob", "2026.4.1", "x86-64-v4"),
+        (CACHED, "1418", "blob", "2026.4.1", "x86-64-v4"),
+        (MXR, "model", "mxr", "2.12.0", "gfx942"),
+        (neff(), "graph", "neff", "2.0", None),
+        (om(), "net", "om", None, None),
+    ],
+)
+def test_a_header_tells_what_the_format_has(
+    data: bytes, name: str, kind: str, version: str | None, arch: str | None
+) -> None:
+    facts = read(data, name)
+    assert facts is not None
+    (code,) = facts.device_code
+    assert (facts.kind, facts.version, code.arch, code.size) == (kind, version, arch, len(data))
+    assert facts.unread == ()
+    assert (code.note is None) == (arch is not None)
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (CUBIN, "a.cubin"),
+        (HSACO, "a.hsaco"),
+        (BLOB, "a.blob"),
+        (CACHED, "a.blob"),
+        (MXR, "a.mxr"),
+        (neff(), "a.neff"),
+        (om(), "a.om"),
+        (engine(contents=bytes(99) + CUBIN), "a.engine"),
+        (engine(contents=b"")[:40], "a.engine"),
+    ],
+)
+def test_half_a_file_is_unread_and_never_whole(data: bytes, name: str) -> None:
+    half = read(data[: len(data) * 7 // 8], name)
+    assert half is not None
+    assert half.unread
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (b"ftr\0" + bytes(90), "game.engine"),
+        (b"# a plan of the house\n" + bytes(90), "house.plan"),
+        (exported(b"not an engine, for all its name says" * 3), "yolo.engine"),
+        (exported(engine()), "yolo.onnx"),
+        (b'<?xml version="1.0"?><compiled_blobs version="1"/>\n', "a.blob"),
+        (b"IMODV1.2" + bytes(300), "cell.mod"),
+        (struct.pack("<5Q", 3, 1024, 0, 0, 0) + bytes(2000), "a.neff"),
+        (packed({"version": 7, "name": "other"}) + bytes(90), "a.msgpack"),
+    ],
+)
+def test_what_only_looks_like_it_stays_quiet(data: bytes, name: str) -> None:
+    assert read(data, name) is None
+
+
+def test_only_the_beginning_says_what_a_network_is() -> None:
+    for data in (engine(), BLOB, CACHED, MXR, neff(), om()):
+        assert kind_of("x", data[:HEAD]) is not None
+
+
+def test_a_hundred_megabytes_that_claim_to_be_an_engine_are_searched_in_bounded_time() -> None:
+    noise = b"\x7fELF\x02\x01\x01" + bytes(range(256)) * 16
+    data = engine(contents=noise * (100_000_000 // len(noise)))
+    started = time.process_time()
+    facts = read(data, "fake.engine")
+    assert time.process_time() - started < 20
+    assert facts is not None
+    assert [code.arch for code in facts.device_code] == [None]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        packed({"version": 7, "migraphx_version": "2.12.0"})[:-1] + b"\xdf\xff\xff\xff\xff",
+        MXR[:60] + b"\xdd\xff\xff\xff\xff" + b"\x01" * 400_000,
+        BLOB.replace(b"O\0\0\0\0\0\0\0", b"\xff" * 8, 1),
+        neff()[:16] + b"\xff" * 24 + bytes(984),
+        engine(contents=CUBIN[:40] + b"\xff" * 4000),
+        exported(engine(), b"{" + bytes((1 << 16) + 1)),
+    ],
+)
+def test_hostile_numbers_cost_nothing(data: bytes) -> None:
+    started = time.process_time()
+    read(data, "a.engine")
+    assert time.process_time() - started < 5
