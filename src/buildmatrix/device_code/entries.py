@@ -16,6 +16,13 @@ class CodeEntry:
     size: int
     compressed: bool = False
     note: str | None = None
+    language: str | None = None
+
+
+def newer(first: str | None, second: str | None) -> str | None:
+    """The newer of two versions such as `8.7`; None where neither is known."""
+    present = [version for version in (first, second) if version is not None]
+    return max(present, key=lambda version: [int(n) for n in version.split(".")], default=None)
 
 
 @dataclass(frozen=True, slots=True)

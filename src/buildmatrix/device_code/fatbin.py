@@ -87,7 +87,7 @@ def _entries(source: ByteSource, at: int, end: int, *, cut: bool) -> Iterator[Co
         raw = source.read(at, _ENTRY.size)
         if len(raw) < _ENTRY.size:
             break
-        kind, _, header_size, size, _, _, _, _, arch, _, _, flags = _ENTRY.unpack(raw)
+        kind, _, header_size, size, _, _, minor, major, arch, _, _, flags = _ENTRY.unpack(raw)
         if not _ENTRY.size <= header_size <= _LONGEST_HEADER or at + header_size + size > end:
             yield _unreadable(at, end, "an entry header of the fat binary makes no sense")
             return
@@ -100,6 +100,8 @@ def _entries(source: ByteSource, at: int, end: int, *, cut: bool) -> Iterator[Co
             size=header_size + size,
             compressed=bool(flags & _COMPRESSED),
             note=_note(kind, name, arch),
+            # Of machine code the two numbers are the version of its own format.
+            language=f"{major}.{minor}" if name == "ptx" and major else None,
         )
         at += header_size + size
     if cut:

@@ -31,3 +31,6 @@ class DeviceCode:
     note: str | None = None
     #: How many of the entries are compressed.
     compressed: int = 0
+    #: The newest version of the language that the entries are written in (`9.2` of PTX), where the
+    #: container says it: what compiles them must know it.
+    language: str | None = None

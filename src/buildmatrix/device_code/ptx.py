@@ -17,7 +17,7 @@ SEARCHED = b".address_size "
 BEFORE = 200
 
 _HEAD = re.compile(
-    rb"\.version +[0-9]{1,2}\.[0-9]{1,2}\s+"
+    rb"\.version +(?P<language>[0-9]{1,2}\.[0-9]{1,2})\s+"
     rb"\.target +sm_(?P<sm>[0-9]{1,4}[af]?)\b[^\n]{0,80}\n\s*"
     rb"\.address_size +(?:32|64)\b"
 )
@@ -42,4 +42,6 @@ def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
         if nul >= 0 or not data:
             break
     arch = f"compute_{head['sm'].decode()}"
-    return CodeContainer((CodeEntry("ptx-text", "ptx", arch, offset, end - offset),), end)
+    language = head["language"].decode()
+    entry = CodeEntry("ptx-text", "ptx", arch, offset, end - offset, language=language)
+    return CodeContainer((entry,), end)

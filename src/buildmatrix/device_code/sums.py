@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from buildmatrix.device_code.entries import CodeEntry
+from buildmatrix.device_code.entries import CodeEntry, newer
 from buildmatrix.device_code.model import DeviceCode
 
 #: Different (format, kind, architecture); real files have up to a hundred.
@@ -26,6 +26,7 @@ class Sums:
             present.size += entry.size
             present.compressed += entry.compressed
             present.note = present.note or entry.note
+            present.language = newer(present.language, entry.language)
             return
         self.merge(
             DeviceCode(
@@ -38,6 +39,7 @@ class Sums:
                 section=section,
                 note=entry.note,
                 compressed=int(entry.compressed),
+                language=entry.language,
             )
         )
 
@@ -50,17 +52,27 @@ class Sums:
             present.size += code.size
             present.compressed += code.compressed
             present.note = present.note or code.note
+            present.language = newer(present.language, code.language)
             if code.offset < present.first.offset:
                 present.first = code
         elif len(self._sums) <= MOST_SUMS:
             if len(self._sums) == MOST_SUMS:
                 self._unread.append(f"only the first {MOST_SUMS} kinds of device code were counted")
-            self._sums[key] = _Sum(code, code.count, code.size, code.compressed, code.note)
+            self._sums[key] = _Sum(
+                code, code.count, code.size, code.compressed, code.note, code.language
+            )
 
     def device_code(self) -> tuple[DeviceCode, ...]:
         """The sums, in an order that depends on the bytes only."""
         sums = (
-            replace(s.first, count=s.count, size=s.size, compressed=s.compressed, note=s.note)
+            replace(
+                s.first,
+                count=s.count,
+                size=s.size,
+                compressed=s.compressed,
+                note=s.note,
+                language=s.language,
+            )
             for s in self._sums.values()
         )
         return tuple(sorted(sums, key=lambda s: (s.format, s.kind, s.arch or "", s.offset)))
@@ -75,3 +87,4 @@ class _Sum:
     size: int
     compressed: int
     note: str | None
+    language: str | None
