@@ -19,6 +19,7 @@ from buildmatrix.spec import document, kinds
 from buildmatrix.spec.document import Problems
 from buildmatrix.spec.model import Position
 from buildmatrix.spec.positions import Path as Place
+from buildmatrix.spec.version_range import numbers
 
 _Locate = Callable[[Place], Position | None]
 
@@ -120,6 +121,10 @@ def _complaints(file: tables.DataFile) -> Iterator[tuple[Place, str]]:
             if not folder.strip("/") or "**" in folder or ".." in folder.split("/"):
                 message = f"[[caches]] has the folder {folder!r}; write one as `/var/cache/x`"
                 yield ("caches", number, "folders"), message
+    for table, number, version in _versions(file):
+        if numbers(version) is None:
+            message = f"[[{table}]] has the version {version!r}; write numbers such as `570.26`"
+            yield (table, number), message
     for number, product in enumerate(file.products):
         if product.memory is not None and kinds.SIZE.complaint(product.memory) is not None:
             message = f"[[products]] has the memory {product.memory!r}; write one such as `80GB`"
@@ -132,6 +137,25 @@ def _complaints(file: tables.DataFile) -> Iterator[tuple[Place, str]]:
                     f"[[distributions]] has the replacement {text!r}; write `use NAME`, `remove`, "
                     "`index NAME` or `keep`, and behind a `;` what else is to be said",
                 )
+
+
+def _versions(file: tables.DataFile) -> Iterator[tuple[str, int, str]]:
+    """What drivers are compared with: table, number of the entry, and version."""
+    for number, toolkit in enumerate(file.toolkit_drivers):
+        yield from (("toolkit-drivers", number, each) for each in (toolkit.toolkit, toolkit.driver))
+    for number, floor in enumerate(file.driver_floors):
+        yield from (("driver-floors", number, each) for each in (floor.line, floor.driver))
+    for number, pair in enumerate(file.driver_pairs):
+        every = (pair.driver, *pair.runtimes, *pair.partly)
+        yield from (("driver-pairs", number, each) for each in every)
+    for number, kernel in enumerate(file.kernel_floors):
+        yield "kernel-floors", number, kernel.kernel
+    for number, code in enumerate(file.code_versions):
+        every = (*code.toolkits, *code.toolkits.values())
+        yield from (("code-versions", number, each) for each in every)
+    for number, made in enumerate(file.framework_libraries):
+        every = (*made.releases, *made.libraries.values())
+        yield from (("framework-libraries", number, each) for each in every)
 
 
 def _bad_pattern(place: Place, pattern: str) -> Iterator[tuple[Place, str]]:

@@ -234,6 +234,106 @@ class Product(CatalogueEntry, frozen=True):
     partitions: tuple[str, ...] = ()
 
 
+class ToolkitDriver(CatalogueEntry, frozen=True):
+    """The oldest driver that has everything of a toolkit."""
+
+    #: Its first two numbers: `12.8`.
+    toolkit: str
+    driver: str
+    update: int = 0
+
+
+class DriverFloor(CatalogueEntry, frozen=True):
+    """The oldest driver that runs anything of a toolkit line, newer minors with less features."""
+
+    line: str
+    driver: str
+
+
+class DriverPair(CatalogueEntry, frozen=True):
+    """Runtimes that are tested with a driver; versions are their first numbers (`6.3`)."""
+
+    driver: str
+    runtimes: tuple[str, ...]
+    #: Runtimes that run with it in part, or of which sources disagree.
+    partly: tuple[str, ...] = ()
+
+
+class DriverRelease(CatalogueEntry, frozen=True):
+    """That runtime and driver are of one release: so many first numbers are the same."""
+
+    components: int
+
+
+class KernelFloor(CatalogueEntry, frozen=True):
+    """The oldest Linux kernel that has a device, by globs of architectures."""
+
+    architectures: tuple[str, ...]
+    kernel: str
+
+
+class CodeVersion(CatalogueEntry, frozen=True):
+    """What compiles device code of a kind (`ptx`) on the node."""
+
+    kind: str
+    #: Version of the language -> first toolkit whose driver compiles it.
+    toolkits: dict[str, str]
+
+
+class RuntimeVersion(CatalogueEntry, frozen=True):
+    """What has the version of the runtime as its own; globs."""
+
+    distributions: tuple[str, ...] = ()
+    system_packages: tuple[str, ...] = ()
+    #: Names of files, with the version behind `.so.`.
+    libraries: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+
+
+class ForwardCompatibility(CatalogueEntry, frozen=True):
+    """User-space halves of newer drivers, for hosts with an older one."""
+
+    #: Names that such a library has with the version of the driver, and folders that it lies in.
+    libraries: tuple[str, ...]
+    folders: tuple[str, ...]
+    #: Folder that the container runtime brings into reach where it helps.
+    injected: str
+    #: Devices that it is for, by product or architecture, and devices that refuse it.
+    products: tuple[str, ...]
+    architectures: tuple[str, ...] = ()
+    not_products: tuple[str, ...] = ()
+
+
+class Condition(CatalogueEntry, frozen=True):
+    """Variables of an image that say what its container runtime asks of the node."""
+
+    variables: tuple[str, ...]
+    #: Variable that switches the check off.
+    unless: str
+    #: Variable with a version of the runtime, which counts where there is no condition.
+    legacy: str
+    not_variables: tuple[str, ...] = ()
+
+
+class Brand(CatalogueEntry, frozen=True):
+    """What a driver says that devices are sold as; one of `brands`, by the generation."""
+
+    names: tuple[str, ...]
+    brands: tuple[str, ...]
+
+
+class FrameworkLibraries(CatalogueEntry, frozen=True):
+    """The versions of libraries that builds of a distribution were made with."""
+
+    distribution: str
+    #: First two numbers of its versions.
+    releases: tuple[str, ...]
+    #: Globs of local versions.
+    builds: tuple[str, ...]
+    #: SONAME -> version.
+    libraries: dict[str, str]
+
+
 class CacheEntry(CatalogueEntry, frozen=True):
     """Folders that a program keeps for itself: what lies in them is not installed."""
 
@@ -278,6 +378,17 @@ class DataFile(
     hosts: tuple[Host, ...] = ()
     caches: tuple[CacheEntry, ...] = ()
     products: tuple[Product, ...] = ()
+    toolkit_drivers: tuple[ToolkitDriver, ...] = ()
+    driver_floors: tuple[DriverFloor, ...] = ()
+    driver_pairs: tuple[DriverPair, ...] = ()
+    driver_releases: tuple[DriverRelease, ...] = ()
+    kernel_floors: tuple[KernelFloor, ...] = ()
+    code_versions: tuple[CodeVersion, ...] = ()
+    runtime_versions: tuple[RuntimeVersion, ...] = ()
+    forward_compatibility: tuple[ForwardCompatibility, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    brands: tuple[Brand, ...] = ()
+    framework_libraries: tuple[FrameworkLibraries, ...] = ()
 
 
 def entries(file: DataFile) -> Iterator[tuple[str, int, CatalogueEntry]]:

@@ -77,6 +77,18 @@ class Catalogue:
     caches: Sequence[Owned[tables.CacheEntry]]
     #: By their names as `names.product_words` has them.
     products: GlobIndex[Owned[tables.Product]]
+    #: What runs on which driver: `catalogue.drivers`.
+    toolkit_drivers: Sequence[Owned[tables.ToolkitDriver]]
+    driver_floors: Sequence[Owned[tables.DriverFloor]]
+    driver_pairs: Sequence[Owned[tables.DriverPair]]
+    driver_releases: Sequence[Owned[tables.DriverRelease]]
+    kernel_floors: Sequence[Owned[tables.KernelFloor]]
+    code_versions: Sequence[Owned[tables.CodeVersion]]
+    runtime_versions: Sequence[Owned[tables.RuntimeVersion]]
+    forward_compatibility: Sequence[Owned[tables.ForwardCompatibility]]
+    conditions: Sequence[Owned[tables.Condition]]
+    brands: Sequence[Owned[tables.Brand]]
+    framework_libraries: Sequence[Owned[tables.FrameworkLibraries]]
     #: By name: what the look-ups above are made of.
     files: Mapping[str, tables.DataFile]
 
@@ -140,6 +152,17 @@ def catalogue(named: Mapping[str, tables.DataFile]) -> Catalogue:
         hosts=_sequence(files, lambda file: file.hosts),
         caches=_sequence(files, lambda file: file.caches),
         products=_index(files, lambda file: file.products, _names, product_patterns),
+        toolkit_drivers=_sequence(files, lambda file: file.toolkit_drivers),
+        driver_floors=_sequence(files, lambda file: file.driver_floors),
+        driver_pairs=_sequence(files, lambda file: file.driver_pairs),
+        driver_releases=_sequence(files, lambda file: file.driver_releases),
+        kernel_floors=_sequence(files, lambda file: file.kernel_floors),
+        code_versions=_sequence(files, lambda file: file.code_versions),
+        runtime_versions=_sequence(files, lambda file: file.runtime_versions),
+        forward_compatibility=_sequence(files, lambda file: file.forward_compatibility),
+        conditions=_sequence(files, lambda file: file.conditions),
+        brands=_sequence(files, lambda file: file.brands),
+        framework_libraries=_sequence(files, lambda file: file.framework_libraries),
         files=dict(named),
     )
 

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from packaging.specifiers import InvalidSpecifier
 
 from buildmatrix.parsing import parse_specifiers
+from buildmatrix.spec.version_range import version_range
 from buildmatrix.text import shown
 
 #: Characters; the longest string that a specification can need.
@@ -115,7 +116,13 @@ def _specifier(text: str) -> str | None:
 
 
 def _range_or_value(text: str) -> str | None:
-    return _specifier(text) if is_range(text) else None
+    if not is_range(text):
+        return None
+    return _specifier(text) or (
+        "has no version in it: its parts contradict each other"
+        if version_range(text).is_empty
+        else None
+    )
 
 
 def is_range(text: str) -> bool:

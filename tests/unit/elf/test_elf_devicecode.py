@@ -31,6 +31,20 @@ def brief(codes: tuple[DeviceCode, ...]) -> list[tuple[str, str, str | None, int
     return [(code.format, code.kind, code.arch, code.count) for code in codes]
 
 
+def test_the_newest_language_version_of_ptx_counts() -> None:
+    """minor and major stand at offset 24 and 26 of an entry; of machine code they mean another."""
+
+    def entry(kind: int, major: int, minor: int) -> bytes:
+        raw = bytearray(fat_entry(kind, 90))
+        raw[24:28] = minor.to_bytes(2, "little") + major.to_bytes(2, "little")
+        return bytes(raw)
+
+    old, new, code = entry(1, 8, 8), entry(1, 8, 10), entry(2, 1, 7)
+    ptx, sass = found(Part(".nv_fatbin", fat_binary(new, old, code)))
+    assert (ptx.arch, ptx.count, ptx.language) == ("compute_90", 2, "8.10")
+    assert (sass.arch, sass.language) == ("sm_90", None)
+
+
 @pytest.mark.parametrize("section", [".nv_fatbin", "__nv_relfatbin"])
 def test_every_entry_of_every_fat_binary_counts(section: str) -> None:
     containers = [
