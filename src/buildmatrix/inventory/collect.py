@@ -36,6 +36,7 @@ from buildmatrix.inventory.nested import (
     recognised_behind,
 )
 from buildmatrix.inventory.python_loading import read_python
+from buildmatrix.inventory.python_memory import PythonMemory
 from buildmatrix.inventory.python_path import python_paths
 from buildmatrix.inventory.system import (
     LD_SO_CACHE,
@@ -98,10 +99,12 @@ def collect(
     tree: Tree,
     environment: Mapping[str, str] = MappingProxyType({}),
     memory: FactMemory | None = None,
+    python_memory: PythonMemory | None = None,
 ) -> Inventory:
     """All facts of `tree`; `environment` is the one of the image's configuration.
 
-    Files that `memory` recalls are not opened again. What could not be read is in
+    Files that `memory` recalls are not opened again, and the Python files of distributions that
+    `python_memory` knows are not followed again. What could not be read is in
     `Inventory.unread`. Raises OSError only when the root itself cannot be listed.
     """
     started = time.monotonic()
@@ -116,7 +119,12 @@ def collect(
     loadable = [item for item in binaries if item.container is None]
     artefact_paths = [artefact.path for artefact in files.artefacts if artefact.container is None]
     python = read_python(
-        listing, ownership, distributions, [item.path for item in loadable], files.outlines
+        listing,
+        ownership,
+        distributions,
+        [item.path for item in loadable],
+        files.outlines,
+        python_memory,
     )
     mattering = {
         *(item.path for item in loadable),

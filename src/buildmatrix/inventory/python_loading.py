@@ -10,15 +10,14 @@ from itertools import chain
 
 from buildmatrix.inventory.distributions import Ownership
 from buildmatrix.inventory.listing import Listing
-from buildmatrix.inventory.model import (
-    Binary,
-    Distribution,
-    PythonImport,
-    PythonLoad,
-    Unparsed,
-    Unread,
-)
+from buildmatrix.inventory.model import Distribution, PythonLoad, Unparsed, Unread
 from buildmatrix.inventory.names import owner_name
+from buildmatrix.inventory.python_memory import (
+    PythonAnswer,
+    PythonFacts,
+    PythonMemory,
+    answer_key,
+)
 from buildmatrix.inventory.python_outside import MOST_SOURCE_IN_ALL, outside_imports
 from buildmatrix.inventory.workers import spread
 from buildmatrix.python_imports import program as python_program
@@ -38,30 +37,11 @@ from buildmatrix.python_imports.source import LARGEST_SEARCHED, Outline
 from buildmatrix.python_imports.syntax import children
 from buildmatrix.python_imports.system import truth
 from buildmatrix.python_imports.values import UNKNOWN, Scope, scope_of
-from buildmatrix.python_imports.walk import Reached, Walk
+from buildmatrix.python_imports.walk import Walk
 from buildmatrix.trees.base import File, Tree, defect, reason
 
 #: Folders that Python imports from, by their names on every system.
 _SITES = ("site-packages/", "dist-packages/")
-
-
-@dataclass(frozen=True, slots=True)
-class PythonFacts:
-    """What the Python files of a tree say."""
-
-    #: Sorted by path and line.
-    loads: tuple[PythonLoad, ...] = ()
-    unparsed: tuple[Unparsed, ...] = ()
-    imports: tuple[PythonImport, ...] = ()
-    #: Path of a binary → how an import gets to it.
-    reach: Mapping[str, Reached] = field(default_factory=dict)
-
-    def reached(self, binary: Binary) -> Binary:
-        """`binary` with its reach."""
-        reached = self.reach.get(binary.path)
-        if reached is None:
-            return binary
-        return replace(binary, reach=reached.reach, reached_from=reached.place or None)
 
 
 def read_python(
@@ -70,8 +50,12 @@ def read_python(
     distributions: Sequence[Distribution],
     binaries: Sequence[str],
     outlines: Mapping[str, Outline],
+    memory: PythonMemory | None = None,
 ) -> PythonFacts:
-    """The facts of all Python files with an outline. What cannot be read is noted in `listing`."""
+    """The facts of all Python files with an outline. What cannot be read is noted in `listing`.
+
+    What `memory` has of a distribution is not worked out again.
+    """
     sites = {
         owner_name(distribution.name, distribution.version): distribution.path[
             : distribution.path.rfind("/") + 1
@@ -100,20 +84,30 @@ def read_python(
         entry.budget = min(entry.budget, remaining)
         remaining -= entry.budget
 
+    recalled: list[PythonFacts] = []
+    if memory is not None:
+        for entry in work:
+            entry.key = _key(listing.files, entry, memory)
+            answer = memory.recall_python(entry.key) if entry.key is not None else None
+            if answer is not None:
+                recalled.append(answer.facts)
+                entry.is_known = True
+        work = [entry for entry in work if not entry.is_known]
+
     rest = min(MOST_SOURCE_IN_ALL, sum(listing.files[path].size for path in outlines))
 
-    def outside() -> tuple[PythonFacts, list[Unread], int]:
+    def outside() -> _Result:
         before = listing.bytes_read
-        imports, unparsed = outside_imports(listing, ownership, distributions, binaries, outlines)
+        imports = outside_imports(listing, ownership, distributions, binaries, outlines, memory)
         # This may run in a copy of the process: the caller adds the bytes that it read.
         bytes_read, listing.bytes_read = listing.bytes_read - before, before
-        return PythonFacts(imports=imports, unparsed=unparsed), [], bytes_read
+        return _Result(imports.facts, bytes_read=bytes_read, answers=imports.answers)
 
     # Parsing costs some twenty times what reading does. One distribution gets no second process:
     # both would come to copy all that is known of the tree, to save a fifth of the time.
     weight = 20 if len(work) > 1 else 1
 
-    def attempt(index: int) -> tuple[PythonFacts, list[Unread], int]:
+    def attempt(index: int) -> _Result:
         place = work[index].site + work[index].name if index < len(work) else "Python files"
         try:
             return (
@@ -121,16 +115,19 @@ def read_python(
             )
         # A defect in the files of one distribution must not affect the others.
         except Exception as error:
-            return PythonFacts(), [Unread(place, defect(error))], 0
+            return _Result(PythonFacts(), [Unread(place, defect(error))])
 
     results = spread(
         attempt,
         [weight * size for size in (*(entry.budget for entry in work), rest)],
     )
-    facts = [python_facts for python_facts, _, _ in results]
-    for _, unread, bytes_read in results:
-        listing.unread.extend(unread)
-        listing.bytes_read += bytes_read
+    for result in results:
+        listing.unread.extend(result.unread)
+        listing.bytes_read += result.bytes_read
+        if memory is not None:
+            for key, answer in result.answers.items():
+                memory.keep_python(key, answer)
+    facts = [*recalled, *(result.facts for result in results)]
     return PythonFacts(
         tuple(
             sorted(
@@ -159,12 +156,30 @@ class _DistributionWork:
     sources: Mapping[str, Outline]
     libraries: Sequence[str]
     budget: int
+    #: Names all that its facts depend on, where a memory can tell.
+    key: str | None = None
+    is_known: bool = False
 
 
-def _facts(
-    tree: Tree, files: Mapping[str, File], work: _DistributionWork
-) -> tuple[PythonFacts, list[Unread], int]:
-    """The facts of one distribution, what could not be read, and the bytes that were."""
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """What came of one piece of work, which may have been done in a copy of the process."""
+
+    facts: PythonFacts
+    unread: Sequence[Unread] = ()
+    bytes_read: int = 0
+    #: What a memory is to keep.
+    answers: Mapping[str, PythonAnswer] = field(default_factory=dict)
+
+
+def _key(files: Mapping[str, File], work: _DistributionWork, memory: PythonMemory) -> str | None:
+    """Names all that `_facts` of a distribution depends on."""
+    facts = (work.name, work.site, work.budget, *sorted(work.libraries))
+    return answer_key(memory, "loads", facts, (files[path] for path in sorted(work.sources)))
+
+
+def _facts(tree: Tree, files: Mapping[str, File], work: _DistributionWork) -> _Result:
+    """The facts of one distribution."""
     unread: list[Unread] = []
     bytes_read = 0
 
@@ -198,7 +213,10 @@ def _facts(
         unparsed.append(Unparsed(place, why, owner, "unknown"))
     loads = tuple(_with_reach(program, walk, load, owner) for load in python_loads)
     program.forget()
-    return PythonFacts(loads, tuple(unparsed), reach=walk.binaries), unread, bytes_read
+    facts = PythonFacts(loads, tuple(unparsed), reach=walk.binaries)
+    # What could not be read may be readable next time.
+    answers = {work.key: PythonAnswer(facts)} if work.key is not None and not unread else {}
+    return _Result(facts, unread, bytes_read, answers)
 
 
 def _unowned(path: str) -> tuple[str, str] | None:

@@ -17,6 +17,13 @@ from buildmatrix.inventory.distributions import Ownership
 from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.model import Distribution, PythonImport, Unparsed
 from buildmatrix.inventory.names import distribution_name, owner_name
+from buildmatrix.inventory.python_memory import (
+    PythonAnswer,
+    PythonFacts,
+    PythonMemory,
+    TreeModule,
+    answer_key,
+)
 from buildmatrix.python_imports.module import Module
 from buildmatrix.python_imports.program import Program
 from buildmatrix.python_imports.source import (
@@ -41,63 +48,90 @@ _TOO_MUCH = "too much source: not all of its calls into other distributions were
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
+@dataclass(frozen=True, slots=True)
+class OutsideImports:
+    """What `outside_imports` worked out."""
+
+    #: Imports of other distributions' modules, one for each pair and manner, sorted; and the
+    #: distributions with too much source to find all of them.
+    facts: PythonFacts
+    #: What a memory is to keep.
+    answers: Mapping[str, PythonAnswer]
+
+
 def outside_imports(
     listing: Listing,
     ownership: Ownership,
     distributions: Sequence[Distribution],
     binaries: Sequence[str],
     outlines: Mapping[str, Outline],
-) -> tuple[tuple[PythonImport, ...], tuple[Unparsed, ...]]:
-    """Imports of other distributions' modules, one for each pair and manner, sorted.
+    memory: PythonMemory | None = None,
+) -> OutsideImports:
+    """What the distributions import from one another.
 
-    The second are the distributions with too much source to find all of them. `called` is said of
-    extension modules and of modules that load libraries, where the tree has the other distribution;
-    else of what the metadata requires.
+    `called` is said of extension modules and of modules that load libraries, where the tree has the
+    other distribution; else of what the metadata requires.
     """
     everywhere = _TreeModules(ownership, distributions, binaries, outlines)
-    python_imports: list[PythonImport] = []
-    unparsed: list[Unparsed] = []
+    facts: list[PythonFacts] = []
+    answers: dict[str, PythonAnswer] = {}
     remaining = MOST_SOURCE_IN_ALL
     for item in distributions:
         owner = owner_name(item.name, item.version)
         sources, libraries = everywhere.files.get(owner, ({}, []))
         if not sources:
             continue
-        site, budget = everywhere.site(owner), min(MOST_SOURCE, remaining)
-        program = Program(site, sources, libraries, lambda path: _read(listing, path), budget)
-        python_imports.extend(_ForeignImports(item, owner, program, everywhere).all())
-        program.forget()
-        remaining -= budget - program.budget
-        if program.incomplete:
-            unparsed.append(Unparsed(site + owner, _TOO_MUCH, owner, "unknown"))
+        budget = min(MOST_SOURCE, remaining)
+        key = answer = None
+        if memory is not None:
+            told = (owner, everywhere.site(owner), everywhere.is_single, budget, *item.requires)
+            files = (listing.files[path] for path in sorted(sources))
+            key = answer_key(memory, "imports", (*told, "", *sorted(libraries)), files)
+            answer = memory.recall_python(key) if key is not None else None
+        if answer is None or not everywhere.has(answer.modules, everywhere.site(owner)):
+            answer, is_whole = _answer(listing, item, owner, everywhere, budget)
+            if key is not None and is_whole:
+                answers[key] = answer
+        facts.append(answer.facts)
+        remaining -= answer.parsed
     imports = sorted(
-        set(python_imports),
+        {imported for python_facts in facts for imported in python_facts.imports},
         key=lambda imported: (imported.path, imported.line, imported.how, imported.module),
     )
-    return tuple(imports), tuple(unparsed)
+    unparsed = (entry for python_facts in facts for entry in python_facts.unparsed)
+    return OutsideImports(PythonFacts(imports=tuple(imports), unparsed=tuple(unparsed)), answers)
 
 
-def _read(listing: Listing, path: str) -> bytes | None:
-    if listing.files[path].size > LARGEST_SOURCE:
-        return None
-    try:
-        data = listing.tree.read_bytes(listing.files[path].path, LARGEST_SOURCE)
-    except OSError:
-        # Whoever reads the file for its own sake notes that.
-        return None
-    listing.bytes_read += len(data)
-    return data
+def _answer(
+    listing: Listing, item: Distribution, owner: str, everywhere: _TreeModules, budget: int
+) -> tuple[PythonAnswer, bool]:
+    """The imports of one distribution, and whether all that it takes could be read."""
+    sources, libraries = everywhere.files[owner]
+    site = everywhere.site(owner)
+    is_whole = True
 
+    def read(path: str) -> bytes | None:
+        nonlocal is_whole
+        if listing.files[path].size > LARGEST_SOURCE:
+            return None
+        try:
+            data = listing.tree.read_bytes(listing.files[path].path, LARGEST_SOURCE)
+        except OSError:
+            # Whoever reads the file for its own sake notes that.
+            is_whole = False
+            return None
+        listing.bytes_read += len(data)
+        return data
 
-@dataclass(frozen=True, slots=True)
-class _TreeModule:
-    """A module of the tree."""
-
-    #: The part of a dotted name that is the module.
-    module: str
-    owner: str | None
-    #: Whether a call of it may load a library: compiled, or with calls that load.
-    loads: bool
+    program = Program(site, sources, libraries, read, budget)
+    foreign = _ForeignImports(item, owner, program, everywhere)
+    imports = tuple(foreign.all())
+    program.forget()
+    unparsed: tuple[Unparsed, ...] = ()
+    if program.incomplete:
+        unparsed = (Unparsed(site + owner, _TOO_MUCH, owner, "unknown"),)
+    facts = PythonFacts(imports=imports, unparsed=unparsed)
+    return PythonAnswer(facts, budget - program.budget, foreign.places), is_whole
 
 
 class _TreeModules:
@@ -137,7 +171,7 @@ class _TreeModules:
         """The folder that an owner's modules begin at."""
         return self._sites[owner]
 
-    def find(self, dotted: str, site: str) -> _TreeModule | None:
+    def find(self, dotted: str, site: str) -> TreeModule | None:
         """The module that `dotted` names, or names something of; the owner's own site first."""
         parts = dotted.split(".")
         for folder in dict.fromkeys((site, *self._sites.values())):
@@ -148,8 +182,12 @@ class _TreeModules:
                     if source in self._outlines:
                         path, loads = source, self._outlines[source].loads
                 if path is not None:
-                    return _TreeModule(".".join(parts[:count]), self._owners.get(path), loads)
+                    return TreeModule(".".join(parts[:count]), self._owners.get(path), loads)
         return None
+
+    def has(self, modules: Mapping[str, TreeModule | None], site: str) -> bool:
+        """Whether dotted names mean the same here."""
+        return all(self.find(name, site) == module for name, module in modules.items())
 
 
 class _ForeignImports:
@@ -164,7 +202,8 @@ class _ForeignImports:
         self._required = {
             distribution_name(match[0]) for line in item.requires if (match := _NAME.match(line))
         }
-        self._places: dict[str, _TreeModule | None] = {}
+        #: What each dotted name means that was looked for.
+        self.places: dict[str, TreeModule | None] = {}
         #: Path -> what its statements at the beginning of a line import, where that lies outside.
         self._plain: dict[str, list[str]] = {}
 
@@ -225,11 +264,11 @@ class _ForeignImports:
 
         return may_call_at_once(self._program.source(path) or b"", is_relevant)
 
-    def _find(self, name: str) -> _TreeModule | None:
-        if name not in self._places:
+    def _find(self, name: str) -> TreeModule | None:
+        if name not in self.places:
             site = self._everywhere.site(self._owner)
-            self._places[name] = self._everywhere.find(name, site)
-        return self._places[name]
+            self.places[name] = self._everywhere.find(name, site)
+        return self.places[name]
 
     def _may_load(self, name: str) -> bool:
         """Whether a call of something in the module `name` may load a library."""

@@ -24,6 +24,7 @@ from buildmatrix.layers.reading import read_layer
 from buildmatrix.layers.table import ReadRange, read_table, table_digest
 from buildmatrix.store.cache import DAY, Cache, code
 from buildmatrix.store.facts import FactCache
+from buildmatrix.store.python_answers import PythonAnswers
 from buildmatrix.trees.archive_image import Configuration
 from buildmatrix.trees.base import Unreadable
 
@@ -69,6 +70,7 @@ class LayerReader:
         self._started = time.monotonic()
         version = f"{SCHEMA} {code(*PACKAGES, 'store', 'layers')}"
         self._store = cache.store("layers", version, limit=LIMIT, age=90 * DAY, by_use=True)
+        self._answers = PythonAnswers(cache)
         #: Digest of the uncompressed bytes → facts; digest of a blob → that digest.
         self._layers: dict[str, LayerFacts] = {}
         self._digests: dict[str, str] = {}
@@ -164,6 +166,7 @@ class LayerReader:
                     for index, layer in enumerate(layers)
                     if (layer.digest or layer.blob) in self._fresh
                 ],
+                self._answers,
             )
 
         if facts is None:

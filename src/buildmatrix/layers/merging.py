@@ -19,6 +19,8 @@ from buildmatrix.inventory.layers import with_layers
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.layers.model import KINDS, LayerFacts, unpacked
 from buildmatrix.python_imports.source import is_sourceless
+from buildmatrix.store.cache import Cache
+from buildmatrix.store.python_answers import PythonAnswers
 from buildmatrix.trees.archive import Slice, TarMember, plain
 from buildmatrix.trees.archive_image import Configuration
 from buildmatrix.trees.archive_layers import LayeredTree
@@ -39,13 +41,14 @@ def inventory_of(
     configuration: Configuration,
     again: ReadAgain,
     fresh: Collection[int] = (),
+    answers: PythonAnswers | None = None,
 ) -> Inventory:
     """The inventory of the image that has these layers, the lowest first.
 
     Those with an index in `fresh` were read just now: their files do not count as recalled. `again`
     reads a layer again, by its index, and keeps the bytes of the files among the entries
-    that it is given. Raises `Unreadable` where the configuration is that of other layers, and what
-    `again` raises.
+    that it is given. `answers` has what was worked out about distributions before. Raises
+    `Unreadable` where the configuration is that of other layers, and what `again` raises.
     """
     for number, layer in enumerate(layers):
         _check(configuration, number, layer)
@@ -53,7 +56,7 @@ def inventory_of(
     asked_for: dict[int, frozenset[int]] = {}
     for _ in range(_AGAIN):
         wanted = _Wanted(layers)
-        inventory = _collected(layers, configuration, wanted, fresh)
+        inventory = _collected(layers, configuration, wanted, fresh, answers)
         missing = wanted.entries()
         if not missing:
             break
@@ -79,10 +82,11 @@ def _collected(
     configuration: Configuration,
     wanted: _Wanted,
     fresh: Collection[int],
+    answers: PythonAnswers | None,
 ) -> Inventory:
     tree = MergedTree(layers, wanted)
-    memory = _Memory(tree, fresh)
-    inventory = collect(tree, configuration.environment, memory)
+    memory = _Memory(tree, fresh, answers or PythonAnswers(Cache(None)))
+    inventory = collect(tree, configuration.environment, memory, memory)
     inventory = replace(inventory, stats=replace(inventory.stats, cached=memory.recalled))
     digests = [
         layer.digest or digest for layer, digest in zip(layers, configuration.digests, strict=True)
@@ -191,9 +195,11 @@ class MergedTree(LayeredTree):
 
 
 class _Memory:
-    """An `inventory.collect.FactMemory`: what was seen of each file when its layer passed by."""
+    """A `FactMemory`, what was seen of each file when its layer passed by; and a `PythonMemory`."""
 
-    def __init__(self, tree: MergedTree, fresh: Collection[int]) -> None:
+    def __init__(self, tree: MergedTree, fresh: Collection[int], answers: PythonAnswers) -> None:
+        self.recall_python = answers.recall_python
+        self.keep_python = answers.keep_python
         self._tree = tree
         self._fresh = fresh
         #: Files of layers that were read before.
@@ -207,6 +213,10 @@ class _Memory:
             self.recalled += stored.layer not in self._fresh
             return stored.facts
         return None
+
+    def content(self, file: File) -> bytes | None:
+        """See `PythonMemory.content`."""
+        return self._tree.sha256(file.path)
 
     def keep(self, file: File, facts: FileFacts) -> None:
         """See `FactMemory.keep`."""

@@ -7,8 +7,9 @@ Two grains, each where it fits:
 - A folder changes file by file, and hashing it would cost more than scanning it. Its files have
   stamps (device, inode, size, mtime, ctime), as in git's index. The digest of all names and stamps
   addresses the inventory of the whole. Where that is a miss, one entry per folder holds the
-  facts of each of its files: a changed file is read again, the others are not, and only what
-  depends on several files (who owns what, which Python module loads what) is worked out anew.
+  facts of each of its files: a changed file is read again, the others are not. Of what depends on
+  several files, the Python of a distribution is followed again where one of its own changed (see
+  `store.python_answers`), and the rest (who owns what) every time.
 
 Facts know no vendor, so a new catalogue changes nothing in here. Another scanner does.
 """
@@ -86,10 +87,12 @@ class FactCache:
             # The whole scan core comes with it: an unchanged folder need not wait for that.
             from buildmatrix.inventory.collect import collect
             from buildmatrix.store.folder import FILES, FolderMemory
+            from buildmatrix.store.python_answers import PythonAnswers
 
             key = f"folder:{os.fspath(root.resolve())}"
-            memory = FolderMemory(self._store.load(key, FILES) or {}, settled_ns)
-            inventory = collect(walked, memory=memory)
+            known = self._store.load(key, FILES) or {}
+            memory = FolderMemory(known, settled_ns, PythonAnswers(self.cache))
+            inventory = collect(walked, memory=memory, python_memory=memory)
             if memory.changed:
                 self._store.save(key, memory.files)
             return inventory

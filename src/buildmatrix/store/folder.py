@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from buildmatrix.inventory.collect import FileFacts
+from buildmatrix.store.python_answers import PythonAnswers
 from buildmatrix.trees.base import File
 from buildmatrix.trees.directory import changed_ns
 
@@ -26,9 +27,13 @@ FILES = msgspec.msgpack.Decoder(dict[bytes, FileMemory])
 
 
 class FolderMemory:
-    """An `inventory.collect.FactMemory` for one scan of one folder."""
+    """A `FactMemory` and a `PythonMemory` for one scan of one folder."""
 
-    def __init__(self, files: Mapping[bytes, FileMemory], settled_ns: int) -> None:
+    def __init__(
+        self, files: Mapping[bytes, FileMemory], settled_ns: int, answers: PythonAnswers
+    ) -> None:
+        self.recall_python = answers.recall_python
+        self.keep_python = answers.keep_python
         self._earlier = files
         self._settled_ns = settled_ns
         #: Path → what is to be stored: the files of this scan, and no others.
@@ -46,12 +51,16 @@ class FolderMemory:
             return None
         return memory.facts or FileFacts()
 
+    def content(self, file: File) -> bytes | None:
+        """See `PythonMemory.content`."""
+        is_settled = file.stamp is not None and changed_ns(file.stamp) < self._settled_ns
+        return file.stamp if is_settled else None
+
     def keep(self, file: File, facts: FileFacts) -> None:
         """See `FactMemory.keep`. What could not be read is tried again next time."""
-        if file.stamp is None or facts.unread is not None:
-            return
-        if changed_ns(file.stamp) >= self._settled_ns:
+        stamp = self.content(file)
+        if stamp is None or facts.unread is not None:
             return
         bare = replace(facts, bytes_read=0)
         path = os.fsencode(file.path)
-        self.files[path] = FileMemory(file.stamp, bare if bare != FileFacts() else None)
+        self.files[path] = FileMemory(stamp, bare if bare != FileFacts() else None)

@@ -1,0 +1,156 @@
+"""What was worked out about a distribution is used again while nothing that it rests on changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_python_loading import ELF
+
+from buildmatrix.inventory import python_loading, python_outside
+from buildmatrix.inventory.collect import collect
+from buildmatrix.inventory.model import Inventory, Stats
+from buildmatrix.python_imports.program import Program
+from buildmatrix.store import facts
+from buildmatrix.store.cache import Cache
+from buildmatrix.store.facts import FactCache
+from buildmatrix.trees.base import Tree
+from buildmatrix.trees.directory import DirectoryTree
+
+FILES = {
+    "app/__init__.py": "import lib\nimport helper\nlib.start()\nhelper.go()\n",
+    "app/late.py": "import ctypes\ndef late():\n    ctypes.CDLL('libcuda.so.1')\n",
+    "lib/__init__.py": "import ctypes\ndef start():\n    ctypes.CDLL('libcudart.so.12')\n",
+    "helper/__init__.py": "def go():\n    pass\n",
+    "native/__init__.py": "from native import _core\n",
+}
+OWNERS = ("app", "lib", "helper", "native")
+SITE = "lib/python3.11/site-packages"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """Four distributions that use one another."""
+    folder = tmp_path / "tree" / SITE
+    for name, text in FILES.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (folder / "native/_core.so").write_bytes(ELF)
+    for owner in OWNERS:
+        record(folder, owner)
+    settle()
+    return folder
+
+
+def record(site: Path, owner: str) -> None:
+    metadata = site / f"{owner}-1.0.dist-info"
+    metadata.mkdir(exist_ok=True)
+    requires = "Requires-Dist: lib\n" if owner == "app" else ""
+    (metadata / "METADATA").write_text(f"Name: {owner}\nVersion: 1.0\n{requires}")
+    files = sorted(path.relative_to(site) for path in (site / owner).rglob("*") if path.is_file())
+    (metadata / "RECORD").write_text("".join(f"{path},,\n" for path in files))
+
+
+def settle() -> None:
+    """Files that changed this moment are trusted to stay as they are only a little later."""
+    time.sleep(2 * facts.SETTLED_NS / 1e9)
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The questions that are worked out, `loads app` and `imports app`."""
+    questions: list[str] = []
+
+    def count(question: str) -> Callable[..., Program]:
+        def program(site: str, sources: dict[str, object], *rest: object) -> Program:
+            names = {path.removeprefix(f"{SITE}/").partition("/")[0] for path in sources}
+            questions.append(f"{question} {min(names)}")
+            return Program(site, sources, *rest)  # type: ignore[arg-type]
+
+        return program
+
+    monkeypatch.setattr(python_loading, "Program", count("loads"))
+    monkeypatch.setattr(python_outside, "Program", count("imports"))
+    return questions
+
+
+def scanned(tmp_path: Path, cache: str = "cache") -> Inventory:
+    root = tmp_path / "tree"
+    with DirectoryTree(root) as tree:
+        inventory = FactCache(Cache(tmp_path / cache)).folder(root, tree)
+    return replace(inventory, stats=Stats())
+
+
+def fresh(tmp_path: Path) -> Inventory:
+    with DirectoryTree(tmp_path / "tree") as tree:
+        return replace(collect(tree), stats=Stats())
+
+
+def test_only_what_changed_is_worked_out_again(
+    tmp_path: Path, site: Path, parsed: list[str]
+) -> None:
+    scanned(tmp_path)
+    assert sorted(parsed) == [
+        *(f"imports {owner}" for owner in sorted(OWNERS)),
+        *("loads app", "loads lib", "loads native"),
+    ]
+    parsed.clear()
+    (site / "helper/__init__.py").write_text("def go():\n    return 1\n")
+    settle()
+    scanned(tmp_path)
+    assert parsed == ["imports helper"]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        # A module of another distribution begins to load: calls of it now count.
+        lambda site: (site / "helper/__init__.py").write_text(
+            "import ctypes\ndef go():\n    ctypes.CDLL('libcuda.so.1')\n"
+        ),
+        # It ceases to.
+        lambda site: (site / "lib/__init__.py").write_text("def start():\n    pass\n"),
+        # It is there no longer, in name only, or belongs to nobody.
+        lambda site: (site / "lib/__init__.py").unlink(),
+        lambda site: (site / "lib-1.0.dist-info/RECORD").write_text(""),
+        # A library of the distribution has another name, or goes.
+        lambda site: (site / "native/_core.so").rename(site / "native/_other.so"),
+        lambda site: (site / "native/_core.so").unlink(),
+        # What the distribution requires is part of the answer.
+        lambda site: (site / "app-1.0.dist-info/METADATA").write_text("Name: app\nVersion: 1.0\n"),
+        # An extension takes the place of a module.
+        lambda site: (site / "helper.so").write_bytes(ELF),
+    ],
+)
+def test_an_answer_never_outlives_what_it_rests_on(
+    tmp_path: Path, site: Path, edit: Callable[[Path], object]
+) -> None:
+    before = scanned(tmp_path)
+    assert before == fresh(tmp_path)
+    edit(site)
+    settle()
+    after = scanned(tmp_path)
+    assert after == fresh(tmp_path)
+    assert after != before
+
+
+def test_what_could_not_be_read_is_worked_out_again(
+    tmp_path: Path, site: Path, parsed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Tree.read_bytes
+
+    def failing(tree: Tree, path: str, *rest: int) -> bytes:
+        if path.endswith("lib/__init__.py"):
+            raise OSError(5, "the disk is bad")
+        return read(tree, path, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tree, "read_bytes", failing)
+        assert scanned(tmp_path).unread
+    parsed.clear()
+    assert scanned(tmp_path) == fresh(tmp_path)
+    assert {"loads lib", "imports lib"} <= set(parsed)
