@@ -231,7 +231,10 @@ for number in itertools.count():
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
-    time.sleep(0.7)
+    # The first entry is small; the next ones are long in writing.
+    while process.poll() is None and not entries(cache, tmp_path):
+        time.sleep(0.01)
+    time.sleep(0.05)
     process.kill()
     process.wait()
     assert entries(cache, tmp_path)
