@@ -11,12 +11,12 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.locks.model import Lock
 from buildmatrix.reports.run.model import FailOn, fails, leaves_open
-from buildmatrix.rules import baseline, waivers
+from buildmatrix.rules import baseline, unpinned_base, waivers
 from buildmatrix.rules.certainty import with_unparsed
 from buildmatrix.rules.engine import check_advisories, check_lock, judge_image, judge_wheels
 from buildmatrix.rules.model import Finding, GateState, Verdict
 from buildmatrix.rules.severities import check_severities, graded
-from buildmatrix.rules.subject import locked
+from buildmatrix.rules.subject import Subject, locked
 from buildmatrix.rules.transitive import through
 from buildmatrix.rules.wheels import Wheels
 from buildmatrix.spec.model import Policy, Spec, Target
@@ -58,6 +58,11 @@ class Judge:
     def lock(self, target: Target, lock: Lock) -> tuple[Finding, ...]:
         """What the locked distributions would bring in."""
         return self.settled(check_lock(target, lock, self._catalogue, self._spec.policy))
+
+    def bases(self, target: Target) -> tuple[Finding, ...]:
+        """What the references of its base images leave open, before there is a lock."""
+        subject = Subject(target, self._catalogue, self._spec.policy, None, ())
+        return self.settled(unpinned_base.check(subject))
 
     def advisories(self, target: Target, lock: Lock, advisories: Advisories) -> tuple[Finding, ...]:
         """What is known against the locked distributions, and what could not be checked."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from buildmatrix.cli.bases import report_bases
 from buildmatrix.cli.console import complain, say
 from buildmatrix.cli.options import CommandSettings, load_targets, option, selection_options
 from buildmatrix.errors import UsageError
@@ -52,4 +53,4 @@ def command(
     write(spec, files)
     if not settings.quiet:
         complain(f"wrote {len(files)} files to {spec.output}")
-    return 0
+    return report_bases(spec, targets, quiet=settings.quiet)

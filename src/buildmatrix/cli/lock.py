@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.cli.bases import report_bases
 from buildmatrix.cli.console import complain, say
 from buildmatrix.cli.options import (
     CommandSettings,
@@ -89,7 +90,8 @@ def command(
         after = {id: versions_of(lock) for id, lock in results.items() if isinstance(lock, Lock)}
         for line in changes(before, after):
             say(line)
-    return most_severe([failure.exit_code for failure in failures.values()])
+    bases = report_bases(spec, targets, quiet=settings.quiet)
+    return most_severe([bases, *(failure.exit_code for failure in failures.values())])
 
 
 def _check_locked(spec: Spec, targets: Sequence[Target], names: Sequence[str]) -> None:

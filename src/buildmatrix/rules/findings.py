@@ -30,10 +30,12 @@ def finding(
     chain: tuple[str, ...] = (),
     fix: Fix | None = None,
     by_path: bool = False,
+    identity: str = "",
 ) -> Finding:
     """A finding of rule `code`. `owner` is `name==version`, or several of them, comma-separated.
 
-    `by_path` says that each path is a finding of its own, and so part of the fingerprint.
+    `by_path` says that each path is a finding of its own, and so part of the fingerprint;
+    `identity` is what distinguishes the finding where that is no path.
     """
     rule = BY_CODE[code]
     name, version = split_owner(owner)
@@ -53,7 +55,9 @@ def finding(
         chain=chain,
         fix=fix,
         at_least=at_least,
-        fingerprint=fingerprint(code, subject.backend, name, path if by_path else None, vendor),
+        fingerprint=fingerprint(
+            code, subject.backend, name, identity or (path if by_path else None), vendor
+        ),
     )
 
 

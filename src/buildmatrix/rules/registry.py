@@ -150,6 +150,7 @@ RULES: tuple[Rule, ...] = (
         needs_layers=True,
     ),
     Rule("BM605", "package-cache", "warning", "a cache, or packages not installed", "image"),
+    Rule("BM607", "unpinned-base", "warning", "a base image has no tag, or no digest", "lock"),
     Rule(
         "BM709",
         "host-instruction-level",

@@ -63,6 +63,10 @@ class PolicyTable(Table):
     vulnerabilities: VulnerabilitiesTable = group(
         row(VulnerabilitiesTable), "Who is asked for advisories, and which do not count."
     )
+    pinned_bases: SourceText | None = maybe(
+        text(kinds.PINNED),
+        "What base images must have: a `digest`, a `tag` other than `latest`, or `none` of both.",
+    )
     severity: dict[str, SourceText | dict[str, SourceText]] = group(
         named(
             kinds.RULE,

@@ -19,6 +19,7 @@ SmokeLevel = Literal["import", "device", "batch"]
 Severity = Literal["error", "warning", "note"]
 #: What a policy makes of the findings of a rule; `off` accepts them all.
 PolicySeverity = Literal["error", "warning", "note", "off"]
+PinnedBases = Literal["digest", "tag", "none"]
 
 #: Folder of what belongs to one machine (`state.folder`), and that of generated files where
 #: `[generate]` says nothing; relative to the specification.
@@ -58,6 +59,9 @@ class Base:
 
     build: str
     final: str
+    #: Where the specification has them; None for what no specification names.
+    build_at: Position | None = None
+    final_at: Position | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +183,8 @@ class Policy:
     bloat_threshold: int = 5_000_000
     vulnerabilities: VulnerabilityPolicy = field(default_factory=VulnerabilityPolicy)
     severities: tuple[RuleSeverity, ...] = ()
+    #: What references of base images must have; None where the file does not say.
+    pinned_bases: PinnedBases | None = None
 
     def severity(self, rule: str, backend: str) -> RuleSeverity | None:
         """What is said of a rule for a backend: by its name, else by `*`; None for nothing."""

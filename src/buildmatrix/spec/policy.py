@@ -9,9 +9,10 @@ from buildmatrix.spec.checks import check_backend_name
 from buildmatrix.spec.document import Problems
 from buildmatrix.spec.keys import SpecFile
 from buildmatrix.spec.keys_policy import PolicyTable, VulnerabilitiesTable
-from buildmatrix.spec.layers import values
+from buildmatrix.spec.layers import value, values
 from buildmatrix.spec.model import (
     AcceptedAdvisory,
+    PinnedBases,
     Policy,
     PolicySeverity,
     RuleSeverity,
@@ -26,6 +27,7 @@ _SEVERITIES: Mapping[str, Severity] = {
     "warning": "warning",
     "note": "note",
 }
+_PINNED: Mapping[str, PinnedBases] = {"digest": "digest", "tag": "tag", "none": "none"}
 _POLICY_SEVERITIES: Mapping[str, PolicySeverity] = {**_SEVERITIES, "off": "off"}
 
 
@@ -51,6 +53,7 @@ def checked_policy(file: SpecFile, problems: Problems) -> Policy:
         ),
         vulnerabilities=_vulnerabilities(table.vulnerabilities, problems),
         severities=severities,
+        pinned_bases=_PINNED.get(value(table.pinned_bases)),
     )
 
 

@@ -229,7 +229,8 @@ def _base(
     for choice in choices:
         if choice.when is None or holds(choice.when, point):
             final = filler.fill(choice.final)
-            return Base(filler.fill(choice.build) if choice.build else final, final)
+            build = choice.build or choice.final
+            return Base(filler.fill(build), final, build.at, choice.final.at)
     if choices:
         problems.add(
             choices[-1].at,

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,6 +24,7 @@ from buildmatrix.rules.model import TargetResult
 from buildmatrix.sources.docker import DockerImage
 from buildmatrix.sources.model import Argument, ReadingOptions
 from buildmatrix.sources.parse import parse
+from buildmatrix.spec.bare import bare_spec, bare_target
 
 
 def buildmatrix(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -239,8 +241,8 @@ def test_lock_names_the_target_of_an_error_once(tmp_path, capsys, monkeypatch):
     command = importlib.import_module("buildmatrix.cli.lock")
     status = importlib.import_module("buildmatrix.locks.status")
     resolve = importlib.import_module("buildmatrix.locks.resolve")
-    target = SimpleNamespace(id="cpu", lock="pylock.cpu.toml")
-    spec = SimpleNamespace(root=tmp_path)
+    target = bare_target("cpu", "cpu", lock="pylock.cpu.toml")
+    spec = replace(bare_spec(target), path=tmp_path / "buildmatrix.toml")
     monkeypatch.setattr(command, "load_targets", lambda *_: (spec, (target,)))
     monkeypatch.setattr(status, "staleness", lambda *_: "missing")
     monkeypatch.setattr(status, "leftovers", lambda *_: ())
@@ -253,7 +255,7 @@ def test_quiet_is_taken_after_the_command_too_and_excludes_verbose(capsys, monke
     command = importlib.import_module("buildmatrix.cli.lock")
     status = importlib.import_module("buildmatrix.locks.status")
     monkeypatch.setattr(status, "leftovers", lambda *_: ())
-    monkeypatch.setattr(command, "load_targets", lambda *_: (None, ()))
+    monkeypatch.setattr(command, "load_targets", lambda *_: (bare_spec(), ()))
     assert run(capsys, "lock", "-q", "--no-progress")[0] == 0
     code, _, errors = run(capsys, "-q", "lock", "-v")
     assert code == 2

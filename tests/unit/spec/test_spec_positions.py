@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from buildmatrix.errors import SpecError
-from buildmatrix.spec import keys, keys_checks, keys_settings
+from buildmatrix.spec import keys, keys_checks, keys_policy, keys_settings
 from buildmatrix.spec.load import load_spec
 from buildmatrix.spec.positions import Lines, index
 from buildmatrix.spec.tables import Table, keys_of
@@ -128,7 +128,8 @@ WORDS = st.sampled_from(
 )
 NAMES = {
     key.name
-    for table in {**vars(keys), **vars(keys_settings), **vars(keys_checks)}.values()
+    for module in (keys, keys_settings, keys_checks, keys_policy)
+    for table in vars(module).values()
     if isinstance(table, type) and issubclass(table, Table)
     for key in keys_of(table)
 }

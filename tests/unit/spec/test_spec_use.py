@@ -13,7 +13,7 @@ import tomli
 
 from buildmatrix.cli.targets import github_matrix
 from buildmatrix.errors import UsageError
-from buildmatrix.spec import keys, keys_checks, keys_settings
+from buildmatrix.spec import keys, keys_checks, keys_policy, keys_settings
 from buildmatrix.spec.keys import schema
 from buildmatrix.spec.load import DEFAULT_TOOLS
 from buildmatrix.spec.points import select
@@ -136,7 +136,8 @@ def test_patterns_of_the_schema_are_anchored_and_mean_the_same_in_editors():
 def test_every_key_is_in_the_guide_and_has_a_description():
     tables = [
         table
-        for table in {**vars(keys), **vars(keys_settings), **vars(keys_checks)}.values()
+        for module in (keys, keys_settings, keys_checks, keys_policy)
+        for table in vars(module).values()
         if is_dataclass(table)
     ]
     assert len(tables) > 15
