@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,8 +44,9 @@ def command(
     """Set all tags of the images that `build --stage` pushed, when every report is green.
 
     FILES are the reports (--format json) of all machines of a run. Nothing is set while one of
-    them is not green or one of their images is not in its registry any more. A run that was stopped
-    says which tags it set; run it again to go on.
+    them is not green, what one of them accepted until a day is over, or one of their images or of
+    its verdicts is not in its registry any more. A run that was stopped says which tags it set; run
+    it again to go on.
     """
     from buildmatrix.promote.run import promote
     from buildmatrix.registry.client import Registry
@@ -53,6 +55,14 @@ def command(
     pairs = check_formats(formats, output, FORMATS)
     reports = [read(path) for path in files]
     with progress(settings) as display, Registry() as registry:
-        promotion, code = promote(registry, reports, fail_on, strict, display)
+        promotion, code = promote(
+            # The day on which `verify` will ask, on all machines.
+            registry,
+            reports,
+            fail_on,
+            strict,
+            datetime.now(UTC).date(),
+            display,
+        )
     write_document(PROMOTE, promotion, pairs, output)
     return code

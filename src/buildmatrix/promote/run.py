@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import date
 
-from buildmatrix.errors import UndecidedError, UsageError
+from buildmatrix.errors import EXIT_FINDINGS, UndecidedError, UsageError
+from buildmatrix.oci.documents import manifest_of
 from buildmatrix.phrases import count, listing
 from buildmatrix.progress import Progress
 from buildmatrix.promote.tags import Moved, move
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.promote.model import Promotion, TagMove
-from buildmatrix.reports.run.model import FailOn, Report, exit_code
+from buildmatrix.reports.run.model import FailOn, Report, exit_code, fails
 from buildmatrix.reports.run.saved import merge
 from buildmatrix.rules.model import TargetResult
+from buildmatrix.rules.waivers import ran_out
 
 
 def promote(
@@ -21,6 +25,7 @@ def promote(
     reports: Sequence[Report],
     fail_on: FailOn,
     strict: bool,
+    today: date,
     progress: Progress,
 ) -> tuple[Promotion, int]:
     """Set the tags of all images in the reports, and the exit code; nothing where one is not green.
@@ -31,11 +36,14 @@ def promote(
     code = exit_code(report, fail_on, strict)
     red = [target.id for target in report.targets if not _is_green(target)]
     staged = _moves(report) if code else _staged(report)
+    over = list(_ran_out(report, fail_on, today))
     if code or red:
         why = f"not green are {listing(red)}" if red else f"the reports give exit code {code}"
         moved = Moved(staged, [f"no tag was set: {why}"], code or UndecidedError.exit_code)
+    elif over:
+        moved = Moved(staged, [f"no tag was set: {why}" for why in over], EXIT_FINDINGS)
     else:
-        moved = move(registry, staged, progress)
+        moved = _move(registry, report, staged, progress)
     promotion = Promotion(
         subject=report.subject,
         promoted=not moved.code,
@@ -43,6 +51,40 @@ def promote(
         problems=tuple(moved.problems),
     )
     return promotion, moved.code
+
+
+def _ran_out(report: Report, fail_on: FailOn, today: date) -> Iterator[str]:
+    """What was accepted when the reports were written, and would fail their run today."""
+    for finding in report.findings:
+        over = ran_out(finding.rule, finding.distribution, finding.acceptance, today)
+        if over is not None and fails(replace(finding, waived=None), fail_on):
+            yield over
+
+
+def _move(
+    registry: Registry, report: Report, staged: Sequence[TagMove], progress: Progress
+) -> Moved:
+    """Set the tags, of images that still have the verdicts which their reports name."""
+    try:
+        for target in report.targets:
+            if target.staged is not None and target.attestation is not None:
+                image = Reference.parse(target.staged.repository).at(target.staged.digest)
+                _check_attestation(registry, image, target.attestation)
+    except UndecidedError as error:
+        return Moved(list(staged), [f"no tag was set: {error.message}"], error.exit_code)
+    return move(registry, staged, progress)
+
+
+def _check_attestation(registry: Registry, image: Reference, digest: str) -> None:
+    """Raise `UndecidedError` where an image has lost its verdict."""
+    where = image.at(digest)
+    subject = manifest_of(registry.manifest(where).data, str(where)).subject
+    if subject is None or subject.digest != image.digest:
+        about = subject.digest if subject is not None else "no image"
+        raise UndecidedError(
+            f"the verdict {where} is about {about}, and not about {image.digest}: its report was "
+            "changed; build it again"
+        )
 
 
 def _is_green(target: TargetResult) -> bool:

@@ -118,8 +118,8 @@ class Finding:
     fingerprint: Fingerprint = ""
     #: Reason of the waiver that covers it, if any.
     waived: str | None = None
-    #: The same in parts, where this run accepted it.
-    acceptance: Acceptance | None = field(default=None, metadata=IN_MEMORY)
+    #: The same in parts, with the day until which it holds.
+    acceptance: Acceptance | None = field(default=None, metadata=IF_KNOWN)
     #: Further targets that it is about: their one cause makes it one finding.
     also: tuple[str, ...] = ()
     #: What its rule says, where the policy makes something else of it.

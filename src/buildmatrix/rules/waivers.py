@@ -85,6 +85,26 @@ def covers(waiver: Waiver, finding: Finding) -> bool:
     return bool(paths) and all(matches(waiver.path, path) for path in paths)
 
 
+def ran_out(
+    rule: str, distribution: str | None, acceptance: Acceptance | None, today: date
+) -> str | None:
+    """One sentence where what was accepted of a finding is not accepted any more; else None."""
+    if acceptance is None or acceptance.expires is None:
+        return None
+    try:
+        over = date.fromisoformat(acceptance.expires) < today
+    except ValueError:
+        over = True
+    if not over:
+        return None
+    owner = f" by {acceptance.owner}" if acceptance.owner else ""
+    of = f" of {distribution}" if distribution else ""
+    return (
+        f"{rule}{of} was accepted{owner} until {acceptance.expires}, which is over: "
+        f"{acceptance.reason}"
+    )
+
+
 def _reason(waiver: Waiver) -> str:
     return f"{waiver.reason} ({waiver.owner}, until {waiver.expires.isoformat()})"
 

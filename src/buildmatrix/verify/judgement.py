@@ -16,6 +16,7 @@ from buildmatrix.oci.documents import Platform
 from buildmatrix.phrases import count, listing
 from buildmatrix.reports.verify.model import Reason, Refusal
 from buildmatrix.rules.model import Gate, GateState
+from buildmatrix.rules.waivers import ran_out
 
 #: Characters of a foreign name in a sentence.
 _SHOWN = 19
@@ -171,21 +172,9 @@ def _gates(held: TargetVerdict, *, smoke: bool) -> Iterator[Refusal]:
 
 def _expired(held: TargetVerdict, today: date) -> Iterator[Refusal]:
     for finding in held.findings:
-        accepted = finding.accepted
-        if accepted is None or accepted.expires is None:
-            continue
-        try:
-            over = date.fromisoformat(accepted.expires) < today
-        except ValueError:
-            over = True
-        if over:
-            owner = f" by {accepted.owner}" if accepted.owner else ""
-            of = f" of {finding.distribution}" if finding.distribution else ""
-            yield Refusal(
-                "expired",
-                f"{finding.rule}{of} was accepted{owner} until {accepted.expires}, which is over: "
-                f"{accepted.reason}",
-            )
+        over = ran_out(finding.rule, finding.distribution, finding.accepted, today)
+        if over is not None:
+            yield Refusal("expired", over)
 
 
 def _age(held: TargetVerdict, demands: Demands) -> Iterator[Refusal]:

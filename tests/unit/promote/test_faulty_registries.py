@@ -118,6 +118,22 @@ def test_a_registry_that_cannot_be_read_gets_no_tag(
     assert tags(server) == []
 
 
+def test_a_registry_that_has_something_else_under_a_digest_gets_no_tag(
+    server: RegistryServer, registry: Registry
+) -> None:
+    """A report is no proof of what lies in a registry today."""
+    run = staged(server)
+    held = run.targets[3].staged
+    assert held is not None
+    other, _ = server.repositories["demo"].manifests[image(server, "another").digest]
+    server.repositories["demo"].manifests[held.digest] = (other, MANIFEST)
+    promotion, code, _ = promoted(registry, [run])
+    assert (code, tags(server)) == (3, [])
+    assert "no tag was set:" in promotion.problems[0]
+    assert held.digest in promotion.problems[0]
+    assert states_of(promotion) == ["not-tried"] * 4
+
+
 def test_what_was_attached_is_verified(server: RegistryServer, registry: Registry) -> None:
     name = attested(server, registry)
     with Registry(patience=HASTY) as another:

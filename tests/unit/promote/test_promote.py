@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import date
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -12,7 +14,7 @@ from memory_registry import MemoryRegistry
 
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.http.failures import RequestError
-from buildmatrix.oci.documents import INDEX, ImageIndex, encode
+from buildmatrix.oci.documents import INDEX, MANIFEST, ImageIndex, Manifest, encode
 from buildmatrix.progress import Silent
 from buildmatrix.promote.run import promote
 from buildmatrix.registry.reference import Reference
@@ -21,10 +23,12 @@ from buildmatrix.reports.json_form import render as as_json
 from buildmatrix.reports.promote.model import Promotion
 from buildmatrix.reports.promote.table import render
 from buildmatrix.reports.run.model import Report, assemble
-from buildmatrix.rules.model import Finding, StagedImage, TargetResult
+from buildmatrix.reports.run.saved import read
+from buildmatrix.rules.model import Acceptance, Finding, StagedImage, TargetResult
 
 NAME = "registry.example.com/demo"
 TARGETS = ("cpu", "cuda", "rocm")
+TODAY = date(2026, 11, 22)
 GATES = {"lock": "passed", "build": "passed", "scan": "passed", "smoke": "not-run"}
 
 
@@ -66,7 +70,7 @@ def promoted(
     registry: MemoryRegistry, reports: list[Report], fail_on: str = "error"
 ) -> tuple[Promotion, int, list[str]]:
     notes = Notes()
-    promotion, code = promote(registry, reports, fail_on, False, notes)
+    promotion, code = promote(registry, reports, fail_on, False, TODAY, notes)
     document = json.loads(as_json(promotion))
     jsonschema.validate(document, schemas.promotion(), cls=jsonschema.Draft202012Validator)
     assert render(promotion, width=80, color=False)
@@ -171,6 +175,86 @@ def test_nothing_is_set_while_one_image_is_gone(
     assert "is not whole: its registry lost sha256:" in promotion.problems[0]
     registry.blobs = blobs
     assert promoted(registry, reports)[1] == 0
+
+
+def waived(severity: str, expires: str | None) -> Finding:
+    acceptance = Acceptance(by="waiver", reason="never used", owner="team", expires=expires)
+    return Finding(
+        rule="BM301", name="foreign-needed", severity=severity, target="cpu", backend="cpu",
+        vendor=None, message="a finding", fingerprint="0" * 32, distribution="acme",
+        waived="never used (team)", acceptance=acceptance,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("expires", "over"),
+    [("2026-11-21", True), ("2026-11-22", False), ("someday", True), (None, False)],
+)
+def test_nothing_is_set_once_a_waiver_of_a_report_is_over(
+    registry: MemoryRegistry, reports: list[Report], tmp_path: Path, expires: str, over: bool
+) -> None:
+    """As files have it: reports wait for days until somebody promotes them."""
+    file = tmp_path / "report.json"
+    found = waived("error", expires)
+    file.write_text(as_json(report(*reports[0].targets, findings=(found,))))
+    reports[0] = read(file)
+    promotion, code, _ = promoted(registry, reports)
+    if not over:
+        assert (code, tags(registry)) == (0, digests(reports))
+        return
+    assert (code, tags(registry)) == (1, {})
+    assert promotion.problems == (
+        f"no tag was set: BM301 of acme was accepted by team until {expires}, which is over: "
+        "never used",
+    )
+
+
+def test_a_waiver_that_is_over_counts_as_the_finding_does(
+    registry: MemoryRegistry, reports: list[Report]
+) -> None:
+    over = waived("warning", "2020-01-01")
+    reports[0] = report(*reports[0].targets, findings=(over,))
+    assert promoted(registry, reports, "warning")[1] == 1
+    assert tags(registry) == {}
+    assert promoted(registry, reports)[1] == 0
+
+
+def attested(
+    registry: MemoryRegistry, target: TargetResult, about: str | None = None
+) -> TargetResult:
+    assert target.staged is not None
+    image = Reference.parse(NAME).at(about or target.staged.digest)
+    config = registry.manifest(Reference.parse(NAME).at(target.staged.digest)).descriptor
+    subject = registry.manifest(image).descriptor
+    registry.blobs[NAME, config.digest] = b""
+    data = encode(Manifest(media_type=MANIFEST, config=config, layers=(), subject=subject))
+    return replace(target, attestation=registry.push_referrer(image, data).digest)
+
+
+def test_nothing_is_set_while_one_verdict_is_gone(
+    registry: MemoryRegistry, reports: list[Report]
+) -> None:
+    with_verdict = attested(registry, reports[2].targets[0])
+    reports[2] = report(with_verdict)
+    assert with_verdict.attestation is not None
+    data = registry.manifests.pop((NAME, with_verdict.attestation))
+    promotion, code, _ = promoted(registry, reports)
+    assert (code, tags(registry)) == (3, {})
+    assert promotion.problems[0].startswith("no tag was set: the registry")
+    assert with_verdict.attestation in promotion.problems[0]
+    registry.manifests[NAME, with_verdict.attestation] = data
+    assert promoted(registry, reports)[1] == 0
+
+
+def test_nothing_is_set_where_the_verdict_is_about_another_image(
+    registry: MemoryRegistry, reports: list[Report]
+) -> None:
+    other = reports[0].targets[0].staged
+    assert other is not None
+    reports[2] = report(attested(registry, reports[2].targets[0], other.digest))
+    promotion, code, _ = promoted(registry, reports)
+    assert (code, tags(registry)) == (3, {})
+    assert f"is about {other.digest}, and not about sha256:" in promotion.problems[0]
 
 
 def test_the_images_of_an_index_have_to_be_there_too(registry: MemoryRegistry) -> None:
