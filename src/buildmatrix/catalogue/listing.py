@@ -16,7 +16,8 @@ SCHEMA = "buildmatrix/catalogue/1"
 #: What an entry is recognized by, in the words of its table.
 _KEYS = (
     *("names", "pattern", "paths", "formats", "kinds", "architectures", "family", "marks"),
-    *("shared", "files", "nodes"),
+    *("shared", "files", "nodes", "folders"),
+    *("image", "options", "variables", "groups", "packages", "library-folders", "reason"),
 )
 #: What it means where it is seen.
 _MEANINGS = ("role", "kind", "weight", "where", "toolkit", "basis")

@@ -66,9 +66,10 @@ def render(
     except TemplateNotFound as error:
         name = str(error.name or template)
         if name != template:
-            raise _error(f"uses `{name}`, and there is no such template", template) from error
-        hint = "write that file, beginning with {% extends 'base.Dockerfile.j2' %}"
-        raise _error(f"{subject}: there is no such template", template, hint=hint) from error
+            hint = f"write `{name}` beside the specification, or name one that is there"
+            raise _error(f"uses `{name}`, which does not exist", template, hint=hint) from error
+        hint = "write that file, beginning with {% extends 'backend.Dockerfile.j2' %}"
+        raise _error(f"{subject}: its template does not exist", template, hint=hint) from error
     except TemplateSyntaxError as error:
         name = error.name or template
         raise _error(error.message or "is no template", name, line=error.lineno) from error

@@ -157,7 +157,7 @@ class TargetSettings(Table):
     template: SourceText | None = maybe(
         text(kinds.PATH, template=True),
         "Template of the Dockerfile: a built-in name, or the path of a file. "
-        "Default: `{backend}.Dockerfile.j2`.",
+        "Default: `{backend}.Dockerfile.j2`, or the generic one where there is none.",
     )
     lock: SourceText | None = maybe(
         text(kinds.LOCK_PATH, template=True),

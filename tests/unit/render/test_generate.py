@@ -348,16 +348,24 @@ def test_a_template_of_the_users_own_can_replace_any_block(tmp_path: Path) -> No
         assert f"# {block} is mine" in text_of(tmp_path, one)
 
 
-def test_a_backend_without_a_template_says_which_file_to_write(tmp_path: Path) -> None:
+def test_a_backend_without_a_template_takes_the_generic_one(tmp_path: Path) -> None:
     one = dataclasses.replace(CPU, backend="gaudi", template="gaudi.Dockerfile.j2")
+    assert "AS final" in text_of(tmp_path, one)
+    own = '{% extends "backend.Dockerfile.j2" %}{% block host %}# ours{% endblock %}'
+    (tmp_path / "gaudi.Dockerfile.j2").write_text(own)
+    assert text_of(tmp_path, one).endswith("# ours")
+
+
+def test_a_template_that_was_named_and_is_not_there_says_which_file_to_write(
+    tmp_path: Path,
+) -> None:
+    one = dataclasses.replace(CPU, template="gaudi.Dockerfile.j2")
     with pytest.raises(SpecError) as caught:
         text_of(tmp_path, one)
     assert caught.value.message == (
-        "gaudi.Dockerfile.j2: cpu-py312-server: there is no such template; write that file, "
-        "beginning with {% extends 'base.Dockerfile.j2' %}"
+        "gaudi.Dockerfile.j2: cpu-py312-server: its template does not exist; write that file, "
+        "beginning with {% extends 'backend.Dockerfile.j2' %}"
     )
-    (tmp_path / "gaudi.Dockerfile.j2").write_text('{% extends "base.Dockerfile.j2" %}')
-    assert "AS final" in text_of(tmp_path, one)
 
 
 @pytest.mark.parametrize(

@@ -256,7 +256,7 @@ class _Assembly:
 
     def _add_account(self, step: Account) -> None:
         accounts = Accounts(self._files)
-        for group in accounts.add(self._target.user):
+        for group in accounts.add(step.user):
             self._progress.output(
                 self._target.id,
                 f"The base image has no such group, so the user is not in it: {group}",

@@ -15,7 +15,10 @@ _DIRECTIVE = re.compile(r"#\s*(escape|syntax)\s*=", re.IGNORECASE)
 _CONTINUED = re.compile(r"([^\\])\\[ \t]*$|^\\[ \t]*$")
 _FLAG = re.compile(r"--[a-z-]+(=\S*)?(\s+|$)")
 _HEREDOC = re.compile(r"<<-?\s*['\"]?[A-Za-z_]")
-_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
+#: `$NAME`, `${NAME}` and, without quotes in it, `${NAME:+WORD}`.
+_VARIABLE = re.compile(
+    r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)(?::\+([^{}\"'\\]*))?\}|([A-Za-z_][A-Za-z0-9_]*))"
+)
 _NAME = re.compile(r"[^\s=\"'\\$]+")
 
 
@@ -119,17 +122,22 @@ def _stage(begin: DockerfileInstruction, inside: tuple[DockerfileInstruction, ..
 class Word:
     """A word whose quotes are resolved: texts, and names of variables between them."""
 
-    #: A text, or the name of a variable and True.
-    parts: tuple[tuple[str, bool], ...]
+    #: A text; the name of a variable and True; or such a name, and what stands for it where the
+    #: variable is set and not empty (`${NAME:+WORD}`).
+    parts: tuple[tuple[str, bool | Word], ...]
 
     def value(self, variables: Mapping[str, str]) -> str:
         """The word with the values of `variables`; nothing for a variable that is not set."""
-        return "".join(variables.get(text, "") if is_name else text for text, is_name in self.parts)
+        values = []
+        for text, name in self.parts:
+            value = variables.get(text, "") if name else text
+            values.append(name.value(variables) if value and isinstance(name, Word) else value)
+        return "".join(values)
 
 
 def word(text: str) -> Word:
     """One word with its quotes, escapes and variables. Raises `DockerfileError`."""
-    parts: list[tuple[str, bool]] = []
+    parts: list[tuple[str, bool | Word]] = []
     quote = ""
     at = 0
     while at < len(text):
@@ -152,7 +160,7 @@ def word(text: str) -> Word:
             match = _VARIABLE.match(text, at)
             if match is None:
                 raise DockerfileError(f"`{text[at : at + 20]}` is more than a variable")
-            parts.append((match[1] or match[2], True))
+            parts.append((match[1] or match[3], True if match[2] is None else word(match[2])))
             at = match.end()
         else:
             parts.append((char, False))

@@ -27,9 +27,9 @@ from buildmatrix.engines.oci.dockerfile import (
 )
 from buildmatrix.errors import Problem
 from buildmatrix.locks.model import Lock
-from buildmatrix.render.dockerfile import dockerfile
+from buildmatrix.render.dockerfile import build_of, dockerfile, equipped, template_of
 from buildmatrix.render.environment import builtin_templates, make_environment, render_piece
-from buildmatrix.spec.model import Spec, Target
+from buildmatrix.spec.model import Spec, Target, User
 
 #: Stands in the macros where a list of packages does.
 _PACKAGES: Final = "zzpackageszz"
@@ -49,6 +49,7 @@ class SystemPackages:
 class Account:
     """The target's user."""
 
+    user: User
     at: DockerfileInstruction
 
 
@@ -136,6 +137,7 @@ def recipe(spec: Spec, target: Target, lock: Lock) -> Recipe:
     """The recipe of `target`. Raises `SpecError` for a template that cannot be rendered."""
     environment = make_environment(spec.root)
     text = dockerfile(environment, spec, target, lock)
+    target = equipped(target, build_of(spec, target))
     macros = {
         name: _run_of(render_piece(environment, _MACROS + call, {"target": target}))
         for name, call in _CALLS.items()
@@ -268,7 +270,7 @@ class _RecipeReader:
 
     def _run(self, instruction: DockerfileInstruction) -> Step | None:
         if self._is(instruction, "account"):
-            return Account(instruction)
+            return Account(self._target.user, instruction)
         if self._is(instruction, "check"):
             return None  # what it checks is made here
         names = None if instruction.flags else self._packages.fullmatch(instruction.text)
@@ -332,12 +334,13 @@ class _RecipeReader:
 
     def _place(self, instruction: DockerfileInstruction | None) -> tuple[str, int | None]:
         """Where a user wrote it: in the template, where its first line stands there once."""
-        path = self._spec.root / self._target.template
-        is_ours = (builtin_templates() / self._target.template).is_file()
+        template = template_of(self._spec.root, self._target)
+        path = self._spec.root / template
+        is_ours = (builtin_templates() / template).is_file()
         if not is_ours and instruction is not None:
             line = _only_line(path, instruction.first)
             if line is not None:
-                return self._target.template, line
+                return template, line
         generated = f"{self._spec.output}/{self._target.id}/Dockerfile"
         return generated, instruction.line if instruction is not None else None
 
