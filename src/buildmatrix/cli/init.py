@@ -16,9 +16,18 @@ INPUTS = ("requirements.in", "requirements.txt", "pyproject.toml")
 
 @click.command("init", short_help="Write a first buildmatrix.toml.")
 @click.argument("inputs", nargs=-1, type=click.Path(path_type=Path))
+@option(
+    "--backend",
+    "backends",
+    metavar="NAME",
+    multiple=True,
+    help="Write it for this backend of the catalogue. May be given more than once.",
+)
 @option("--force", is_flag=True, help="Replace a specification that exists.")
 @click.pass_obj
-def command(settings: CommandSettings, inputs: tuple[Path, ...], force: bool) -> None:
+def command(
+    settings: CommandSettings, inputs: tuple[Path, ...], backends: tuple[str, ...], force: bool
+) -> None:
     """Write a first specification from requirements files or pyproject.toml.
 
     Its comments say why each line is there.
@@ -31,5 +40,5 @@ def command(settings: CommandSettings, inputs: tuple[Path, ...], force: bool) ->
         raise UsageError(f"nothing to start from: name a requirements file, or write {INPUTS[0]}")
     if settings.file.exists() and not force:
         raise UsageError(f"{settings.file} exists; give --force to replace it")
-    settings.file.write_text(first_spec(paths, folder), encoding="utf-8")
+    settings.file.write_text(first_spec(paths, folder, backends), encoding="utf-8")
     complain(f"wrote {settings.file} from {', '.join(map(str, paths))}")

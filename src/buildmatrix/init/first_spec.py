@@ -6,7 +6,7 @@ import fnmatch
 import os.path
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib.resources import files
@@ -15,6 +15,9 @@ from pathlib import Path, PurePath
 import msgspec
 from packaging.specifiers import InvalidSpecifier
 
+from buildmatrix.catalogue.building import BackendBuild, backend_build
+from buildmatrix.catalogue.listing import backend_named
+from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.errors import UsageError
 from buildmatrix.init.inputs import ProjectInputs, read_inputs
 from buildmatrix.parsing import parse_specifiers
@@ -35,23 +38,13 @@ class DistributionAdvice(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     drop: list[str] = []
 
 
-class BackendStart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    """What the table of a backend starts with."""
-
-    title: str
-    base: str
-    source: str
-    date: date
-    runtime: Mapping[str, Mapping[str, str]] = {}
-    torch: str = "{runtime.torch}"
-    system_packages: list[str] = []
-
-
 class Advice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All of `data/init.toml`."""
 
     pythons: list[str]
-    backend: Mapping[str, BackendStart]
+    backends: list[str]
+    base: str
+    impossible: Mapping[str, str]
     package: list[DistributionAdvice]
 
 
@@ -65,23 +58,28 @@ class Choice:
 
 
 def read_advice() -> Advice:
-    """What `init` knows about backends and distributions."""
+    """What `init` knows about distributions; the catalogue knows the backends."""
     data = files("buildmatrix.init").joinpath("data/init.toml").read_bytes()
     return msgspec.toml.decode(data, type=Advice)
 
 
-def first_spec(inputs: Sequence[Path], root: Path | None = None) -> str:
+def first_spec(inputs: Sequence[Path], root: Path | None = None, named: Sequence[str] = ()) -> str:
     """The text of a `buildmatrix.toml` whose comments say why each choice was made.
 
     Args:
         inputs: requirements files, or a `pyproject.toml`.
         root: the folder that the specification will lie in; by default the current one.
+        named: the backends that it is for, by their names or aliases; none for those that the
+            inputs are a reason for.
 
     Raises:
-        UsageError: an input is missing, cannot be read, or lies outside of `root`.
+        UsageError: an input is missing, cannot be read, or lies outside of `root`; a backend is
+            unknown, or no image can be made for it.
     """
     root = root or Path()
     advice = read_advice()
+    catalogue = load()
+    backends = [_backend_named(name, catalogue, advice) for name in dict.fromkeys(named)]
     project = read_inputs(inputs)
     choices = [
         Choice(name, place, package)
@@ -89,25 +87,39 @@ def first_spec(inputs: Sequence[Path], root: Path | None = None) -> str:
         for package in advice.package
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in package.name)
     ]
-    own = {path: name for path in inputs if (name := _backend_in_name(path, advice.backend))}
-    backends = list(advice.backend) if choices or own else ["cpu"]
+    usual = backends or advice.backends
+    own = {path: name for path in inputs if (name := _backend_in_name(path, usual))}
+    is_said = bool(backends)
+    backends = list(dict.fromkeys(backends)) or (usual if choices or own else ["cpu"])
+    pythons, why = _pythons(project.requires_python, advice.pythons)
     shared = [path for path in inputs if path not in own]
     parts = [
-        _head(inputs, project, choices),
+        _head(inputs, project, choices, is_said=is_said),
         _project(project, root),
-        _defaults(shared, project, root, advice),
+        _defaults(shared, project, root, pythons, why),
         *(
             _backend(
                 name,
-                advice.backend[name],
+                backend_build(catalogue, name),
+                advice,
                 choices,
                 [_relative(path, root) for path in own if own[path] == name],
+                pythons,
             )
             for name in backends
         ),
         _tail(backends),
     ]
     return "\n".join(parts)
+
+
+def _backend_named(name: str, catalogue: Catalogue, advice: Advice) -> str:
+    if name in advice.impossible:
+        raise UsageError(f"there is no image for {name}: {advice.impossible[name]}")
+    backend = backend_named(name, catalogue)
+    if reason := backend_build(catalogue, backend).unbuildable:
+        raise UsageError(f"there is no image for {name}: {reason}")
+    return backend
 
 
 def _backend_in_name(path: Path, backends: Iterable[str]) -> str | None:
@@ -119,7 +131,9 @@ def _backend_in_name(path: Path, backends: Iterable[str]) -> str | None:
     return named[0] if len(named) == 1 else None
 
 
-def _head(inputs: Sequence[Path], project: ProjectInputs, choices: Sequence[Choice]) -> str:
+def _head(
+    inputs: Sequence[Path], project: ProjectInputs, choices: Sequence[Choice], *, is_said: bool
+) -> str:
     names = ", ".join(path.name for path in inputs)
     lines = [f"Written by `buildmatrix init` from {names}. It is a start: read it, change it."]
     if choices:
@@ -127,10 +141,10 @@ def _head(inputs: Sequence[Path], project: ProjectInputs, choices: Sequence[Choi
         lines += [
             f"- {choice.name} ({choice.place}): {choice.package.reason}" for choice in choices
         ]
-    else:
+    elif not is_said:
         lines.append(
             "None of the requirements is known to differ between backends, so there is one "
-            "backend, cpu. For a GPU add a table such as [backend.cuda]: see docs/spec.md."
+            "backend, cpu. For an accelerator name it: `buildmatrix init --backend cuda`."
         )
     if project.unread:
         lines.append("Not understood, and so not looked at here:")
@@ -152,9 +166,10 @@ def _project(project: ProjectInputs, root: Path) -> str:
     return _lines(lines)
 
 
-def _defaults(inputs: Sequence[Path], project: ProjectInputs, root: Path, advice: Advice) -> str:
-    pythons, reason = _pythons(project.requires_python, advice.pythons)
-    lines = ["[defaults]", f"python = {_list(pythons)}  # {reason}"]
+def _defaults(
+    inputs: Sequence[Path], project: ProjectInputs, root: Path, pythons: Sequence[str], why: str
+) -> str:
+    lines = ["[defaults]", f"python = {_list(pythons)}  # {why}"]
     requirements = [_relative(path, root) for path in inputs if path.suffix != ".toml"]
     if requirements:
         lines.append(f"requirements = {_list(requirements)}")
@@ -185,33 +200,68 @@ def _pythons(requires: str | None, pythons: Sequence[str]) -> tuple[list[str], s
 
 
 def _backend(
-    name: str, start: BackendStart, choices: Sequence[Choice], requirements: Sequence[str]
+    name: str,
+    build: BackendBuild,
+    advice: Advice,
+    choices: Sequence[Choice],
+    requirements: Sequence[str],
+    pythons: Sequence[str],
 ) -> str:
-    lines = [f"# {start.title}.", f"[backend.{name}]"]
-    if start.runtime:
+    base = build.bases[0] if build.bases else None
+    lines = [_comment(*_about(build)).rstrip("\n"), f"[backend.{name}]"]
+    if base and base.runtimes:
         runtimes = ", ".join(
             f"{toml_string(runtime)} = {{ {_pairs(values)} }}"
-            for runtime, values in start.runtime.items()
+            for runtime, values in base.runtimes.items()
         )
         lines.append(f"runtime = {{ {runtimes} }}  # one set of targets for each")
     else:
-        lines.append('runtime = "any"  # this backend has no version lines')
-    lines.append(f"base = {toml_string(start.base)}")
+        lines.append('runtime = "any"  # no version lines')
+    if base and base.pythons and not set(pythons) <= set(base.pythons):
+        lines.append(f"python = {_list(base.pythons[-1:])}  # that of the base image")
+    lines.append(f"base = {toml_string(base.image if base else advice.base)}")
     if requirements:
         lines.append(f"requirements = {_list(requirements)}  # beside those of [defaults]")
-    if start.system_packages:
-        lines.append(f"system-packages = {_list(start.system_packages)}  # the user-mode driver")
+    if base and base.packages:
+        lines.append(f"system-packages = {_list(base.packages)}  # the user-mode driver")
     if torch := [choice.name for choice in choices if choice.package.torch]:
         lines += [
             f"# Because of {', '.join(torch)}: torch comes from the index of this build only.",
-            f"torch = {toml_string(start.torch)}",
+            f"torch = {toml_string(base.torch if base else 'cpu')}",
         ]
-    replaced = {c.name: c.package.replace[name] for c in choices if name in c.package.replace}
+    # What has a table of its own in the advice, and the build for the CPU for all others.
+    column = name if name in advice.backends else "cpu"
+    replaced = {
+        choice.name: twin
+        for choice in choices
+        if (twin := choice.package.replace.get(name) or choice.package.replace.get(column))
+    }
     if replaced:
         lines.append(f"replace = {{ {_pairs(replaced)} }}")
-    if dropped := [choice.name for choice in choices if name in choice.package.drop]:
+    if dropped := [choice.name for choice in choices if column in choice.package.drop]:
         lines.append(f"drop = {_list(dropped)}")
     return _lines(lines)
+
+
+def _about(build: BackendBuild) -> Iterator[str]:
+    """What a reader has to know of a backend, where each thing comes from among it."""
+    yield f"{build.title}."
+    if not build.bases:
+        yield (
+            "- Base image: no public one of the vendor is known here, so this is a plain one. Put "
+            "the vendor's in its place."
+        )
+    elif note := build.bases[0].note:
+        yield f"- Base image: {note}"
+    for origin in build.wheels:
+        names = ", ".join(origin.names)
+        if origin.origin == "vendor":
+            yield f"- Wheels that are not on PyPI: {names}. {origin.note or ''}".rstrip()
+        else:
+            yield f"- Wheels on PyPI: {names}. {origin.note or ''}".rstrip()
+    for run in build.runs:
+        note = f" ({run.note})" if run.note else ""
+        yield f"- Run it with: docker run {' '.join(run.options)}{note}"
 
 
 def _tail(backends: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from buildmatrix.catalogue.load import load
 from buildmatrix.errors import UsageError
 from buildmatrix.init.first_spec import first_spec, read_advice
 from buildmatrix.spec.load import load_spec
@@ -152,8 +153,8 @@ def test_a_missing_input_and_one_outside_of_the_folder_are_refused(tmp_path):
 
 def test_every_entry_of_the_knowledge_has_a_source_and_a_date():
     known = read_advice()
-    backends = set(known.backend)
-    for entry in [*known.package, *known.backend.values()]:
+    backends = set(load().backends)
+    for entry in known.package:
         assert entry.source and entry.date
     for package in known.package:
         assert package.torch or package.replace or package.drop

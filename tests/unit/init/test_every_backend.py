@@ -1,0 +1,177 @@
+"""Every backend of the catalogue: a first specification, its Dockerfile, and both engines."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from buildmatrix import cli
+from buildmatrix.catalogue.building import backend_build
+from buildmatrix.catalogue.listing import lines
+from buildmatrix.catalogue.load import load
+from buildmatrix.engines.oci.recipe import Account, Recipe, SystemPackages, Variables, recipe
+from buildmatrix.errors import UsageError
+from buildmatrix.init.first_spec import first_spec
+from buildmatrix.locks.model import Lock
+from buildmatrix.render.dockerfile import dockerfile, equipped
+from buildmatrix.render.environment import builtin_templates, make_environment
+from buildmatrix.spec.load import load_spec
+from buildmatrix.spec.model import Spec, User
+
+CATALOGUE = load()
+BUILDS = {name: backend_build(CATALOGUE, name) for name in CATALOGUE.backends}
+BUILDABLE = sorted(name for name, build in BUILDS.items() if build.unbuildable is None)
+
+
+def spec_of(root: Path, *backends: str, requirements: str = "numpy\n") -> Spec:
+    (root / "requirements.in").write_text(requirements)
+    (root / "buildmatrix.toml").write_text(
+        first_spec([root / "requirements.in"], root, list(backends))
+    )
+    return load_spec(root / "buildmatrix.toml", backends=CATALOGUE.backends)
+
+
+def generated(spec: Spec) -> tuple[str, Recipe]:
+    """The Dockerfile of the first target, and what the engine oci makes of it."""
+    target = spec.targets[0]
+    lock = Lock(spec.root / target.lock, target.id, (), "sha256:1", "sha256:2")
+    text = dockerfile(make_environment(spec.root), spec, target, lock)
+    return text, recipe(spec, target, lock)
+
+
+def environment(made: Recipe, base: dict[str, str]) -> dict[str, str]:
+    """The variables of the image, made as the engine makes them."""
+    values = dict(base)
+    for step in made.steps:
+        if isinstance(step, Variables):
+            values |= {name: word.value(values) for name, word in step.values}
+    return values
+
+
+@pytest.mark.parametrize("backend", BUILDABLE)
+def test_its_first_specification_gives_a_dockerfile_that_both_engines_can_build(
+    backend: str, tmp_path: Path
+) -> None:
+    spec = spec_of(tmp_path, backend)
+    assert {target.backend for target in spec.targets} == {backend}
+    text, made = generated(spec)
+    assert made.problems == ()
+
+    build, target = BUILDS[backend], spec.targets[0]
+    assert f"FROM ${{MIRROR}}{target.base.final} AS final" in text
+    values = environment(made, {"PATH": "/usr/bin"})
+    for part in build.final:
+        assert part.variables.items() <= values.items()
+    for part in build.build:
+        assert all(f'{name}="{value}"' in text for name, value in part.variables.items())
+    (packages,) = [step.names for step in made.steps if isinstance(step, SystemPackages)]
+    assert {*build.packages} <= {*packages}
+    (account,) = [step for step in made.steps if isinstance(step, Account)]
+    assert {*build.groups} <= {*account.user.groups}
+
+
+@pytest.mark.parametrize("backend", BUILDABLE)
+def test_a_dockerfile_of_no_template_of_its_own_says_how_to_run_it(
+    backend: str, tmp_path: Path
+) -> None:
+    text, _ = generated(spec_of(tmp_path, backend))
+    has_own = (builtin_templates() / f"{backend}.Dockerfile.j2").is_file()
+    for run in BUILDS[backend].runs:
+        assert (f"# docker run {' '.join(run.options)}" in text) == (not has_own)
+
+
+@pytest.mark.parametrize("backend", BUILDABLE)
+def test_its_first_specification_says_where_base_and_wheels_come_from(
+    backend: str, tmp_path: Path
+) -> None:
+    spec_of(tmp_path, backend)
+    written = (tmp_path / "buildmatrix.toml").read_text().replace("\n#   ", " ")
+    build = BUILDS[backend]
+    for origin in build.wheels:
+        start = "Wheels on PyPI" if origin.origin == "pypi" else "Wheels that are not on PyPI"
+        assert f"# - {start}: {', '.join(origin.names)}." in written
+    assert ("no public one of the vendor is known" in written) == (not build.bases)
+
+
+@pytest.mark.parametrize("backend", sorted(CATALOGUE.backends))
+def test_what_is_known_of_a_backend_can_be_listed(backend: str) -> None:
+    assert "\nruns" in "".join(lines(CATALOGUE, backend)) or not BUILDS[backend].runs
+
+
+def test_all_backends_together_are_one_specification(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path, *BUILDABLE)
+    assert [target.backend for target in spec.targets] == BUILDABLE
+
+
+@pytest.mark.parametrize("name", ["directml", "dml", "metal", "mps"])
+def test_what_no_linux_image_can_be_made_for_is_one_sentence(name: str, tmp_path: Path) -> None:
+    if name == "dml" and name not in CATALOGUE.backends["directml"].aliases:
+        pytest.fail("the alias is gone: take another one")
+    with pytest.raises(UsageError) as caught:
+        spec_of(tmp_path, name)
+    assert re.fullmatch(rf"there is no image for {name}: [^\n]+", caught.value.message)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(("backend", "code"), [("npu", 0), ("directml", 2)])
+def test_the_command_writes_it_or_says_why_not(
+    backend: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "requirements.in").write_text("")
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["init", "--backend", backend, "--backend", "cpu"])
+    assert (stop.value.code or 0) == code
+    written = tmp_path / "buildmatrix.toml"
+    assert written.exists() == (code == 0)
+    assert code or "[backend.npu]" in written.read_text()
+
+
+def test_an_unknown_backend_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no backend 'gaudy'; the catalogue knows .*hpu"):
+        spec_of(tmp_path, "gaudy")
+
+
+def test_a_backend_may_be_named_by_an_alias_and_twice(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path, "ascend", "npu", "cpu")
+    assert [target.backend for target in spec.targets] == ["npu", "cpu"]
+
+
+def test_torch_never_comes_from_its_cuda_build_on_another_accelerator(tmp_path: Path) -> None:
+    names = [name for name in BUILDABLE if name not in ("cuda", "rocm", "oneapi")]
+    spec = spec_of(tmp_path, *names, requirements="torch\nxgboost\nnvidia-nccl-cu12\n")
+    assert {target.torch for target in spec.targets} == {"cpu"}
+    assert all(target.replace == {"xgboost": "xgboost-cpu"} for target in spec.targets)
+    assert all(target.drop == ("nvidia-nccl-cu12",) for target in spec.targets)
+
+
+def test_the_python_of_a_base_image_wins_over_that_of_the_project(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "a"\nversion = "1"\nrequires-python = ">=3.12"\n'
+    )
+    text = first_spec([tmp_path / "pyproject.toml"], tmp_path, ["npu"])
+    assert 'python = ["3.11"]  # that of the base image' in text
+
+
+@pytest.mark.parametrize("inherited", ["", "/usr/local/Ascend/nnae/lib64"])
+def test_folders_of_the_host_come_before_those_of_the_base_image(
+    inherited: str, tmp_path: Path
+) -> None:
+    base = {"PATH": "/usr/bin"} | ({"LD_LIBRARY_PATH": inherited} if inherited else {})
+    _, made = generated(spec_of(tmp_path, "npu"))
+    folders = [*BUILDS["npu"].library_folders, *([inherited] if inherited else [])]
+    assert environment(made, base)["LD_LIBRARY_PATH"].split(":") == folders
+
+
+def test_what_the_target_says_is_kept_beside_what_its_backend_needs(tmp_path: Path) -> None:
+    target = replace(
+        spec_of(tmp_path, "npu").targets[0],
+        user=User("app", 10001, ("video", "HwHiAiUser")),
+        system_packages=("libgomp1",),
+    )
+    both = equipped(target, replace(BUILDS["npu"], packages=("libnuma1", "libgomp1")))
+    assert both.user.groups == ("video", "HwHiAiUser")
+    assert both.system_packages == ("libnuma1", "libgomp1")
