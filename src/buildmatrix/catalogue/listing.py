@@ -13,11 +13,11 @@ from buildmatrix.errors import UsageError
 
 SCHEMA = "buildmatrix/catalogue/1"
 
-#: What an entry is recognized by, in the words of its table.
+#: What an entry is recognized by, in the words of its table; in any other, its first key.
 _KEYS = (
     *("names", "pattern", "paths", "formats", "kinds", "architectures", "family", "marks"),
     *("shared", "files", "nodes", "folders"),
-    *("image", "options", "variables", "groups", "packages", "library-folders", "reason"),
+    *("variables", "groups", "packages", "library-folders"),
 )
 #: What it means where it is seen.
 _MEANINGS = ("role", "kind", "weight", "where", "toolkit", "basis")
@@ -88,9 +88,10 @@ def lines(catalogue: Catalogue, backend: str) -> Iterator[str]:
 
 
 def _recognized(table: str, values: dict[str, Any]) -> str:
-    key = "name" if table == "static" else next((key for key in _KEYS if values.get(key)), "kinds")
+    first = next(key for key, value in values.items() if value)
+    key = "name" if table == "static" else next((key for key in _KEYS if values.get(key)), first)
     names = values[key]
-    text = names if isinstance(names, str) else " ".join(map(str, names))
+    text = " ".join(map(str, names)) if isinstance(names, tuple | list | dict) else str(names)
     return text if len(text) <= _WIDEST else f"{text[:_WIDEST]}..."
 
 
