@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 
+from buildmatrix.attestation.policy import JudgedPolicy, in_force
 from buildmatrix.reports import json_form
 from buildmatrix.reports.json_form import Json
 from buildmatrix.reports.run.model import FailOn, Report, ReportTool
 from buildmatrix.reports.run.shown import whole
 from buildmatrix.rules.model import (
     GATES,
+    IF_KNOWN,
     Acceptance,
     Finding,
     Fingerprint,
@@ -27,7 +29,7 @@ from buildmatrix.rules.model import (
     Severity,
 )
 from buildmatrix.rules.registry import RULES
-from buildmatrix.spec.model import Spec, Target
+from buildmatrix.spec.model import Policy, Spec, Target
 from buildmatrix.store.cache import code
 
 #: The type of the predicate: an URI that names no place, since there is no place that it must have.
@@ -59,6 +61,8 @@ class JudgedBy:
     catalogue_files: Mapping[str, str] = field(default_factory=dict)
     fail_on: FailOn
     strict: bool
+    #: None in verdicts of versions that signed none.
+    policy: JudgedPolicy | None = field(default=None, metadata=IF_KNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,8 @@ class JudgedFinding:
 
     rule: str
     severity: Severity
+    #: What its rule says, where the policy makes something else of it.
+    judged: Severity | None = field(default=None, metadata=IF_KNOWN)
     fingerprint: Fingerprint
     distribution: str | None = None
     version: str | None = None
@@ -99,7 +105,8 @@ class TargetVerdict:
     #: Base images: reference → digest, where the builder said so.
     bases: Mapping[str, str] = field(default_factory=dict)
     gates: Mapping[Gate, GateState]
-    #: The gates that the target has: without smoke commands there is no gate `smoke`.
+    #: The gates that the target has, and those that the policy requires: without smoke commands
+    #: there is no gate `smoke`.
     required: tuple[Gate, ...]
     #: Smoke commands that could not run where it was built: `warmup (batch)`.
     smoke_not_run: tuple[str, ...] = ()
@@ -155,7 +162,7 @@ def verdict(
         lock=lock,
         bases=result.bases,
         gates=result.gates,
-        required=_required(target),
+        required=_required(target, spec.policy),
         smoke_not_run=result.smoke_not_run,
         rules=JudgedBy(
             codes=tuple(rule.code for rule in RULES),
@@ -166,14 +173,16 @@ def verdict(
             },
             fail_on=fail_on,
             strict=strict,
+            policy=in_force(spec.policy, target),
         ),
         counts=_counts(report.findings),
         findings=tuple(map(_judged, report.findings)),
     )
 
 
-def _required(target: Target) -> tuple[Gate, ...]:
-    return tuple(gate for gate in GATES if gate != "smoke" or target.smoke)
+def _required(target: Target, policy: Policy) -> tuple[Gate, ...]:
+    required = policy.required_gates(target.backend)
+    return tuple(gate for gate in GATES if gate != "smoke" or target.smoke or gate in required)
 
 
 def _counts(findings: Sequence[Finding]) -> FindingCounts:
@@ -190,6 +199,7 @@ def _judged(finding: Finding) -> JudgedFinding:
     return JudgedFinding(
         rule=finding.rule,
         severity=finding.severity,
+        judged=finding.judged,
         fingerprint=finding.fingerprint,
         distribution=finding.distribution,
         version=finding.version,

@@ -46,6 +46,7 @@ class ImageGates:
                     self._through("scan", work, lambda work: self._scan(work, scanned.result()))
         except Interrupted:
             work.errors.append("stopped before it was done")
+        work.demand(self.judge.policy.required_gates(work.target.backend), self._no_smoke(work))
         if work.green and not work.errors:
             self._through("build", work, self._release)
         ok = work.green and not work.errors
@@ -131,6 +132,16 @@ class ImageGates:
         if outcome.passed != record.smoke:
             work.record = msgspec.structs.replace(record, smoke=outcome.passed)
             journal.write(work.files, work.record)
+
+    def _no_smoke(self, work: BuildWork) -> str:
+        """Why no smoke command ran, where none did."""
+        if not work.target.smoke:
+            return "the target has no [[smoke]] command"
+        if not self.options.smoke:
+            return "--no-smoke left its commands out"
+        if work.smoke_impossible:
+            return "its image cannot be run on this machine"
+        return "its commands need a device that this machine does not have"
 
     def _release(self, work: BuildWork) -> None:
         """Move the target's tags on this machine to its image: all gates have passed."""

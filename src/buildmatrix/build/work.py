@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,6 +64,19 @@ class BuildWork:
         """Note why publishing stopped at this target; `what` is what it is not."""
         self.push = "failed" if isinstance(error, BuildError) else "undecided"
         self.errors.append(f"{what}: {error.message}")
+
+    def demand(self, gates: Collection[str], why_no_smoke: str) -> None:
+        """Leave it open that a gate did not run that the policy requires, where nothing failed."""
+        if self.red or self.errors:
+            return
+        for gate, state in self.gates.items():
+            if gate in gates and state == "not-run":
+                self.gates[gate] = "undecided"
+                why = f": {why_no_smoke}" if gate == "smoke" else ""
+                self.errors.append(
+                    f"the gate {gate} did not run, and `gates` under [policy] requires it for "
+                    f"{self.target.backend}{why}"
+                )
 
     @property
     def green(self) -> bool:

@@ -63,6 +63,10 @@ class PolicyTable(Table):
     vulnerabilities: VulnerabilitiesTable = group(
         row(VulnerabilitiesTable), "Who is asked for advisories, and which do not count."
     )
+    gates: dict[str, tuple[SourceText, ...]] = group(
+        named(kinds.BACKEND, many(text(kinds.GATE)), wildcard=True),
+        "Gates that a build must have passed: one that did not run leaves it undecided.",
+    )
     pinned_bases: SourceText | None = maybe(
         text(kinds.PINNED),
         "What base images must have: a `digest`, a `tag` other than `latest`, or `none` of both.",

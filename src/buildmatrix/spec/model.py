@@ -183,6 +183,8 @@ class Policy:
     bloat_threshold: int = 5_000_000
     vulnerabilities: VulnerabilityPolicy = field(default_factory=VulnerabilityPolicy)
     severities: tuple[RuleSeverity, ...] = ()
+    #: Gates that a build must have passed, `lock` to `smoke`.
+    gates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: What references of base images must have; None where the file does not say.
     pinned_bases: PinnedBases | None = None
 
@@ -190,6 +192,10 @@ class Policy:
         """What is said of a rule for a backend: by its name, else by `*`; None for nothing."""
         entries = {entry.backend: entry for entry in self.severities if entry.rule == rule}
         return entries.get(backend, entries.get("*"))
+
+    def required_gates(self, backend: str) -> tuple[str, ...]:
+        """Gates that must have run and held: those of the backend, else those of `*`."""
+        return self.gates.get(backend, self.gates.get("*", ()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ _POLICY_SEVERITIES: Mapping[str, PolicySeverity] = {**_SEVERITIES, "off": "off"}
 def checked_policy(file: SpecFile, problems: Problems) -> Policy:
     """The policy of a file; backends that it does not describe are problems."""
     table = file.policy
-    for mapping in (table.allow_unresolved, table.forbid_env, table.max_size):
+    for mapping in (table.allow_unresolved, table.forbid_env, table.max_size, table.gates):
         for name in mapping:
             if name != "*":
                 check_backend_name(name, table.at, file, problems)
@@ -53,6 +53,7 @@ def checked_policy(file: SpecFile, problems: Problems) -> Policy:
         ),
         vulnerabilities=_vulnerabilities(table.vulnerabilities, problems),
         severities=severities,
+        gates={name: values(texts) for name, texts in table.gates.items()},
         pinned_bases=_PINNED.get(value(table.pinned_bases)),
     )
 

@@ -113,4 +113,5 @@ def _proof(signed: Signed) -> Proof:
         accepted=tuple(
             dict.fromkeys(item.accepted for item in held.findings if item.accepted is not None)
         ),
+        severities=held.rules.policy.severities if held.rules.policy is not None else {},
     )

@@ -31,6 +31,20 @@ BM605 = { cuda = "off", "*" = "note" }
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('gates = { cpu = ["lint"] }', "`lint` is not a gate"),
+        ('gates = { gpu = ["lock"] }', "there is no backend `gpu` here"),
+        ('gates = ["lock"]', "must be a table"),
+        ('pinned-bases = "sha256"', "`sha256` is not a way to pin images"),
+    ],
+)
+def test_what_a_policy_cannot_ask_for(refuse: Refuse, text: str, message: str) -> None:
+    (problem,) = refuse(SMALL + f"[policy]\n{text}\n")
+    assert message in problem.message
+
+
+@pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
         ('BM402 = "fatal"', "`fatal` is not a severity", ""),

@@ -8,6 +8,7 @@ from typing import Literal
 
 from buildmatrix.reports.json_form import THIS_TOOL, Tool
 from buildmatrix.rules.model import Acceptance, Gate, GateState
+from buildmatrix.spec.model import PolicySeverity
 
 #: Why an image is refused:
 #: `no-attestation`: nothing is attached that could be a verdict;
@@ -72,6 +73,8 @@ class Proof:
     #: Open findings by severity.
     findings: Mapping[str, int] = field(default_factory=dict)
     accepted: tuple[Acceptance, ...] = ()
+    #: Code of a rule → what the policy made of its findings.
+    severities: Mapping[str, PolicySeverity] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

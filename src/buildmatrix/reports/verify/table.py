@@ -8,6 +8,8 @@ from buildmatrix.phrases import count
 from buildmatrix.reports.run.table_states import STATES
 from buildmatrix.reports.terminal import Painter, wrapped
 from buildmatrix.reports.verify.model import Proof, Verification
+from buildmatrix.rules.registry import rule_of
+from buildmatrix.spec.model import PolicySeverity
 from buildmatrix.text import printable
 
 _INDENT = "  "
@@ -47,8 +49,15 @@ def _proof(proof: Proof, width: int, paint: Painter) -> Iterator[str]:
         until = f" until {item.expires}" if item.expires else ""
         text = f"accepted{owner}{until}: {item.reason}"
         yield from wrapped(text, width, _INDENT, _INDENT * 2)
+    counted = [_counted(rule, severity) for rule, severity in proof.severities.items()]
+    if counted:
+        yield from wrapped(f"by the policy {', '.join(counted)}", width, _INDENT, _INDENT * 2)
     if proof.smoke_not_run:
         text = f"did not run where it was built: smoke {', '.join(proof.smoke_not_run)}"
         yield from wrapped(text, width, _INDENT, _INDENT * 2)
     yield from wrapped(f"lock {proof.lock}", width, _INDENT, _INDENT * 2)
     yield from wrapped(f"attestation {proof.attestation}", width, _INDENT, _INDENT * 2)
+
+
+def _counted(rule: str, severity: PolicySeverity) -> str:
+    return f"{printable(rule)} counts as {severity} (its rule: {rule_of(rule).severity})"

@@ -1,0 +1,62 @@
+"""Gates that the policy requires: what did not run is open, and never green."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rulecases import target
+
+from buildmatrix.build.work import BuildWork
+from buildmatrix.reports.run.model import assemble, exit_code
+from buildmatrix.rules.model import Gate, GateState
+from buildmatrix.spec.model import Policy
+from buildmatrix.state.folder import State
+
+WHY = "the target has no [[smoke]] command"
+
+
+def work(folder: Path, **states: GateState) -> BuildWork:
+    held = BuildWork(target("cuda", "12.8"), State(folder).of("cuda12.8-py311-server"))
+    gates: dict[Gate, GateState] = {"lock": "passed", "build": "passed", "scan": "passed"}
+    held.gates |= gates | states  # type: ignore[operator]
+    return held
+
+
+def test_a_required_gate_that_did_not_run_is_open_and_the_run_undecided(tmp_path: Path) -> None:
+    held = work(tmp_path)
+    assert held.green
+    held.demand(("lock", "build", "scan", "smoke"), WHY)
+    assert held.gates["smoke"] == "undecided"
+    assert not held.green
+    assert held.errors == [
+        "the gate smoke did not run, and `gates` under [policy] requires it for cuda: the target "
+        "has no [[smoke]] command"
+    ]
+    assert exit_code(assemble("s", "d", targets=[held.result(tmp_path, ())])) == 3
+
+
+@pytest.mark.parametrize("gates", [(), ("lock", "build", "scan")])
+def test_what_is_not_required_may_be_left_out(tmp_path: Path, gates: tuple[str, ...]) -> None:
+    held = work(tmp_path)
+    held.demand(gates, WHY)
+    assert held.green and held.errors == []
+
+
+def test_a_required_gate_that_held_says_nothing(tmp_path: Path) -> None:
+    held = work(tmp_path, smoke="passed")
+    held.demand(("smoke",), WHY)
+    assert held.green and held.errors == []
+
+
+def test_what_failed_is_reported_alone(tmp_path: Path) -> None:
+    held = work(tmp_path, scan="failed")
+    held.demand(("smoke",), WHY)
+    assert held.gates["smoke"] == "not-run" and held.errors == []
+
+
+def test_the_gates_of_a_backend_take_the_place_of_those_of_all() -> None:
+    policy = Policy(gates={"*": ("lock", "scan"), "cuda": ("smoke",)})
+    assert policy.required_gates("cuda") == ("smoke",)
+    assert policy.required_gates("cpu") == ("lock", "scan")
+    assert Policy().required_gates("cpu") == ()
