@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from buildmatrix.device_code.model import DeviceCode
+from buildmatrix.device_code.model import CodeGroup, DeviceCode
 from buildmatrix.elf.model import DlopenNote, Literal, Mark, Section, VersionNeed
 
 
@@ -41,6 +41,8 @@ class Elf:
     dlopen_notes: tuple[DlopenNote, ...] = ()
     sections: tuple[Section, ...] = ()
     device_code: tuple[DeviceCode, ...] = ()
+    #: What the objects of a file that was read whole were compiled for, where that differs.
+    code_groups: tuple[CodeGroup, ...] = ()
     literals: tuple[Literal, ...] = ()
     marks: tuple[Mark, ...] = ()
     #: Whether the dynamic section was read; where not, `needed`, `soname` and the search paths are

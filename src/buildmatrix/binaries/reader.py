@@ -8,13 +8,13 @@ only the headers of its containers are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from buildmatrix.binaries.hostdata import HostData
 from buildmatrix.binaries.model import Elf
 from buildmatrix.device_code import codeobject
 from buildmatrix.device_code.finder import DeviceCodeFinder, Spent
-from buildmatrix.device_code.model import DeviceCode
+from buildmatrix.device_code.model import CodeGroup, DeviceCode
 from buildmatrix.elf import layout as abi
 from buildmatrix.elf.dynamic import Dynamic, read_dynamic
 from buildmatrix.elf.headers import Headers, Malformed, read_headers, text
@@ -58,18 +58,17 @@ def read_elf(
     notes = read_notes(cached, headers)
     if cut := _cut_short(headers, size):
         headers.unread.append(cut)
-    device_code: tuple[DeviceCode, ...] = ()
-    literals: tuple[Literal, ...] = ()
-    marks: tuple[Mark, ...] = ()
+    searched = _Searched()
     if deep:
         spent = spent or Spent()
-        device_code, literals, marks = _search(source, size, headers, dynamic, spent, names=names)
+        searched = _search(source, size, headers, dynamic, spent, names=names)
     elf = table_facts(headers, dynamic, versions, notes, read_interpreter(cached, headers))
     return replace(
         elf,
-        device_code=device_code,
-        literals=literals,
-        marks=marks,
+        device_code=searched.device_code,
+        code_groups=searched.code_groups,
+        literals=searched.literals,
+        marks=searched.marks,
         unread=tuple(dict.fromkeys(headers.unread)),
     )
 
@@ -136,6 +135,16 @@ def _cut_short(headers: Headers, size: int) -> str | None:
     return f"the file ends at {size}, and its contents go on to {end}" if end > size else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Searched:
+    """What the search of a file's bytes searched."""
+
+    device_code: tuple[DeviceCode, ...] = ()
+    code_groups: tuple[CodeGroup, ...] = ()
+    literals: tuple[Literal, ...] = ()
+    marks: tuple[Mark, ...] = ()
+
+
 def _search(
     source: ByteSource,
     size: int,
@@ -144,13 +153,13 @@ def _search(
     spent: Spent,
     *,
     names: bool,
-) -> tuple[tuple[DeviceCode, ...], tuple[Literal, ...], tuple[Mark, ...]]:
+) -> _Searched:
     """One pass over the host's data and code, and a walk over the containers of device code."""
     device = DeviceCodeFinder(AheadSource(source), headers.unread, spent)
     device.read_sections(headers, size)
     if headers.machine in codeobject.KINDS:
         # Nothing in there is for the host's loader.
-        return device.device_code(), (), ()
+        return _Searched(device.device_code())
     host = HostData(source, device)
     # In code there is nothing to be found but names.
     regions = (
@@ -159,8 +168,10 @@ def _search(
     host.search(_granted(regions, spent, headers.unread))
     if names and host.literals.incomplete:
         headers.unread.append(f"more than {MOST_NAMES} names of libraries: only the first are kept")
-    return (
+    return _Searched(
         device.device_code(),
+        # What only a linker takes is judged where it was linked.
+        device.code_groups() if names else (),
         tuple(name for name in host.literals.literals() if names and not device.holds(name.offset)),
         host.marks.marks(),
     )

@@ -77,6 +77,12 @@ def is_portable(code: str) -> bool:
     return _PORTABLE.fullmatch(code) is not None
 
 
+def is_bound(codes: Iterable[str]) -> bool:
+    """Whether all code uses features of exact GPUs, so that there is none for others on purpose."""
+    entries = [_CUDA.fullmatch(code) for code in codes]
+    return bool(entries) and all(entry is not None and entry["features"] for entry in entries)
+
+
 def _grade(device: str, code: str) -> Grade:
     gpu, entry = _CUDA.fullmatch(device), _CUDA.fullmatch(code)
     if gpu is not None and entry is not None:

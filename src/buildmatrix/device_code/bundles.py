@@ -44,6 +44,10 @@ _TARGET = re.compile(
 )
 
 
+#: Images begin at pages, and the table of entries comes before them.
+_FIRST_IMAGE = 16 << 10
+
+
 @dataclass(frozen=True, slots=True)
 class _BundleEntry:
     offset: int
@@ -114,6 +118,24 @@ def read_compressed(
         note = f"compressed with {name}, and not readable: {problem}"
         return CodeContainer((replace(bundle, note=note),), offset + size)
     return CodeContainer(tuple(_shares(rows, bundle)), offset + size)
+
+
+def first_image(source: ByteSource, entry: CodeEntry, most: int, limit: int) -> bytes:
+    """The first bytes of the first image for a device in the compressed bundle of an entry.
+
+    At most `most` bytes are read, and `limit` of the image are looked at.
+
+    Raises:
+        ValueError, zlib.error: they cannot be decompressed.
+    """
+    head = source.read(entry.offset, 32 + most)
+    version = int.from_bytes(head[4:6], "little")
+    if not head.startswith(COMPRESSED_MAGIC) or version not in _COMPRESSED:
+        return b""
+    packed = head[_COMPRESSED[version][0] :]
+    is_zstd = packed.startswith(zstd.MAGIC)
+    start = (zstd.head if is_zstd else _inflate)(packed, _FIRST_IMAGE + limit)
+    return start[max(0, start.find(abi.MAGIC)) :][:limit]
 
 
 def read_section(source: ByteSource, offset: int, size: int, name: str) -> CodeEntry | None:

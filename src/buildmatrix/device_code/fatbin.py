@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 
+from buildmatrix.device_code import lz4
 from buildmatrix.device_code.entries import CodeContainer, CodeEntry
 from buildmatrix.elf.source import ByteSource
+from buildmatrix.trees import zstd
 
 MAGIC = b"\x50\xed\x55\xba"
 
@@ -28,7 +30,9 @@ HEADER = _ENTRY.size
 
 _KINDS = {1: "ptx", 2: "sass", 8: "lto-ir"}
 #: An LZ4 block, a Zstandard frame (CUDA 12.8 and later).
-_COMPRESSED = 0x2000 | 0x8000
+_LZ4 = 0x2000
+_ZSTD = 0x8000
+_COMPRESSED = _LZ4 | _ZSTD
 _ARCH_SPECIFIC = 0x100000
 _FAMILY = 0x200000
 
@@ -106,6 +110,24 @@ def _entries(source: ByteSource, at: int, end: int, *, cut: bool) -> Iterator[Co
         at += header_size + size
     if cut:
         yield _unreadable(at, end, "the fat binary goes on behind the end of its section")
+
+
+def payload(source: ByteSource, entry: CodeEntry, most: int, limit: int) -> tuple[bytes, bool]:
+    """The first `limit` bytes of an entry, decompressed, and whether there are no more.
+
+    At most `most` bytes are read. Raises ValueError where they cannot be decompressed.
+    """
+    raw = source.read(entry.offset, min(entry.size, _ENTRY.size + most))
+    if len(raw) < _ENTRY.size:
+        return b"", False
+    _, _, header_size, _, packed_size, *_, flags = _ENTRY.unpack_from(raw)
+    is_read = len(raw) == entry.size
+    data = raw[header_size:]
+    if flags & _COMPRESSED:
+        # Behind the compressed bytes there is padding.
+        data = data[:packed_size] if packed_size else data
+        data = (lz4 if flags & _LZ4 else zstd).head(data, limit + 1)
+    return data[:limit], is_read and len(data) <= limit
 
 
 def _unreadable(at: int, end: int, why: str) -> CodeEntry:

@@ -16,7 +16,8 @@ from types import MappingProxyType
 
 from buildmatrix.device_code import bundles, codeobject, fatbin, offloadbinary, ptx, spirv
 from buildmatrix.device_code.entries import CodeContainer, CodeEntry
-from buildmatrix.device_code.model import DeviceCode
+from buildmatrix.device_code.groups import Groups
+from buildmatrix.device_code.model import CodeGroup, DeviceCode
 from buildmatrix.device_code.sums import Sums
 from buildmatrix.elf import layout as abi
 from buildmatrix.elf.headers import Headers
@@ -139,6 +140,7 @@ class DeviceCodeFinder:
     unread: list[str]
     spent: Spent = field(default_factory=Spent)
     _sums: Sums = field(init=False)
+    _groups: Groups = field(init=False)
     _starts: list[int] = field(default_factory=list)
     _ends: list[int] = field(default_factory=list)
     _entries: int = 0
@@ -150,6 +152,7 @@ class DeviceCodeFinder:
 
     def __post_init__(self) -> None:
         self._sums = Sums(self.unread)
+        self._groups = Groups(self.source)
 
     def read_sections(self, headers: Headers, size: int) -> None:
         """Adds what the file itself and its sections for device code hold."""
@@ -211,6 +214,10 @@ class DeviceCodeFinder:
     def device_code(self) -> tuple[DeviceCode, ...]:
         """The sums, in an order that depends on the bytes only."""
         return self._sums.device_code()
+
+    def code_groups(self) -> tuple[CodeGroup, ...]:
+        """What its objects were compiled for, where that differs; reads the names of kernels."""
+        return self._groups.groups()
 
     def read_region(self, region: Region) -> bool:
         """Adds all containers of a region that is made of them; False when there is none."""
@@ -279,6 +286,7 @@ class DeviceCodeFinder:
     def count(self, container: CodeContainer, region: Region) -> None:
         """Adds the entries of a container."""
         self._entries += 1 + len(container.entries)
+        self._groups.add(container, region.section)
         for entry in container.entries:
             self._sums.add(entry, region.section)
 

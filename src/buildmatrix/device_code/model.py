@@ -34,3 +34,28 @@ class DeviceCode:
     #: The newest version of the language that the entries are written in (`9.2` of PTX), where the
     #: container says it: what compiles them must know it.
     language: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CodeGroup:
+    """Objects of one file that were compiled for the same architectures.
+
+    An object is a container, which a compiler makes of one translation unit, with at least one
+    kernel. See `device_code.groups`.
+    """
+
+    #: Container, as in `DeviceCode`.
+    format: str
+    #: As in `DeviceCode`, sorted; none for the objects of all groups that were too many.
+    architectures: tuple[str, ...]
+    #: Objects.
+    count: int
+    #: Bytes on disk of all of them.
+    size: int
+    #: File offset of the first one.
+    offset: int
+    #: Symbols of some kernels of the first ones, where they can be read.
+    kernels: tuple[str, ...] = ()
+    #: Whether a linker made other objects from these, which run in their place; only their portable
+    #: code is still of use.
+    is_relocatable: bool = False

@@ -59,7 +59,7 @@ def _missing(image: ImageSubject, holder: CodeHolder, missing: Sequence[Required
         holder,
         f"{holder.name} has no device code for {listing(map(str, missing))}: kernels fail there "
         f"with `no kernel image`; it has {listing(holder.architectures, _MOST_NAMED)}",
-        severity=None if lives else "warning",
+        severity="error" if lives else None,
         fix=better_build(holder, [device.arch for device in missing]),
     )
 

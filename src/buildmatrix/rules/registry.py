@@ -119,7 +119,11 @@ RULES: tuple[Rule, ...] = (
     Rule("BM304", "library-twice", "warning", "base and wheels bring the same library", "image"),
     Rule("BM401", "foreign-device-code", "error", "device code for another backend", "files"),
     Rule(
-        "BM402", "missing-architecture", "error", "no device code for a GPU of the target", "files"
+        "BM402",
+        "missing-architecture",
+        "warning",
+        "no device code for a GPU of the target",
+        "files",
     ),
     Rule(
         "BM403",
@@ -128,6 +132,7 @@ RULES: tuple[Rule, ...] = (
         "code for a GPU that has to be compiled there",
         "files",
     ),
+    Rule("BM404", "partial-architecture", "warning", "kernels that a GPU has no code for", "files"),
     Rule("BM405", "unused-architecture", "note", "device code for no GPU of the target", "files"),
     Rule(
         "BM501",
