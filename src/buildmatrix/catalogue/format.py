@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -142,6 +142,26 @@ class DeviceCodeEntry(CatalogueEntry, frozen=True):
     #: Globs; without them an entry also fits code whose architecture is unknown.
     architectures: tuple[str, ...] = ()
     weight: Weight = "strong"
+
+
+class ArtifactEntry(CatalogueEntry, frozen=True):
+    """Compiled networks by format, which only some versions of their library load."""
+
+    formats: tuple[str, ...]
+    #: `TensorRT engine`
+    title: str
+    library: str
+    #: What brings the library in its version: globs of distributions; below, of packages of the
+    #: system, and of files whose names end with the version.
+    distributions: tuple[str, ...]
+    #: Numbers of the version that must be equal.
+    parts: Annotated[int, msgspec.Meta(ge=1, le=4)]
+    system_packages: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    #: Whether a newer library of the same major version loads what was built for that.
+    newer_loads: bool = False
+    #: Whether the library refuses all others; else it compiles again.
+    refused: bool = True
 
 
 class Static(CatalogueEntry, frozen=True):
@@ -420,6 +440,7 @@ class DataFile(
     images: tuple[ImageEntry, ...] = ()
     sections: tuple[SectionEntry, ...] = ()
     device_code: tuple[DeviceCodeEntry, ...] = ()
+    artifacts: tuple[ArtifactEntry, ...] = ()
     static: tuple[Static, ...] = ()
     tools: tuple[ToolEntry, ...] = ()
     indexes: tuple[Route, ...] = ()

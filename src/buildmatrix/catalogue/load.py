@@ -70,6 +70,7 @@ class Catalogue:
     images: GlobIndex[Owned[tables.ImageEntry]]
     sections: GlobIndex[Owned[tables.SectionEntry]]
     device_code: Sequence[Owned[tables.DeviceCodeEntry]]
+    artifacts: Sequence[Owned[tables.ArtifactEntry]]
     static: Sequence[Owned[tables.Static]]
     tools: GlobIndex[Owned[tables.ToolEntry]]
     exceptions: Sequence[Owned[tables.ExceptionRule]]
@@ -146,6 +147,7 @@ def catalogue(named: Mapping[str, tables.DataFile]) -> Catalogue:
         images=_index(files, lambda file: file.images, _names),
         sections=_index(files, lambda file: file.sections, _names),
         device_code=_sequence(files, lambda file: file.device_code),
+        artifacts=_sequence(files, lambda file: file.artifacts),
         static=_sequence(files, lambda file: file.static),
         tools=_index(files, lambda file: file.tools, _names),
         exceptions=_sequence(files, lambda file: file.exceptions),

@@ -10,6 +10,7 @@ from buildmatrix.catalogue.files import LINKED_ROLE
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.products import architectures
 from buildmatrix.phrases import listing
+from buildmatrix.rules.artifacts import is_artifact
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.shipped import OwnedEvidence, finding_in_files, holder
 from buildmatrix.rules.subject import ImageSubject
@@ -140,9 +141,14 @@ def code_holders(image: ImageSubject) -> tuple[CodeHolder, ...]:
     """Who has device code for the backend of the image, sorted by name.
 
     Static archives do not count, since no driver loads them, and neither does what tests bring or
-    what is text.
+    what is text. What was compiled for one machine and that nobody installed is BM606's.
     """
     unnamed = _unnamed(image)
+    alone = {
+        artefact.path
+        for artefact in image.inventory.artefacts
+        if is_artifact(artefact, image.inventory)
+    }
     files: dict[tuple[str, str | None], list[CodeFile]] = {}
     for item in image.evidence:
         if (
@@ -150,6 +156,7 @@ def code_holders(image: ImageSubject) -> tuple[CodeHolder, ...]:
             and item.backend == image.backend
             and item.weight == "strong"
             and item.role != LINKED_ROLE
+            and item.path not in alone
         ):
             is_open = not item.architectures or item.path in unnamed or item.path in image.partial
             files.setdefault(_holder(image, item), []).append(CodeFile(item, is_open))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from buildmatrix.catalogue.leftovers import Leftover
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.phrases import count, listing, size
+from buildmatrix.rules.artifact_for_other_node_class import unfit_caches
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.deleted_bytes import layer_name
 from buildmatrix.rules.findings import finding
@@ -19,6 +20,7 @@ from buildmatrix.rules.subject import ImageSubject
 
 def check(image: ImageSubject) -> Iterator[Finding]:
     """One finding per cache, and per folder with package files."""
+    unfit = unfit_caches(image)
     for leftover in image.leftovers:
         foreign = tuple(
             item
@@ -26,7 +28,8 @@ def check(image: ImageSubject) -> Iterator[Finding]:
             # What has another name outside is installed, and its bytes are not the cache's.
             if item.size and item.weight == "strong" and image.is_foreign(item)
         )
-        if foreign or leftover.size > image.policy.bloat_threshold:
+        is_large = leftover.size > image.policy.bloat_threshold
+        if foreign or (is_large and leftover.path not in unfit):
             yield _finding(image, leftover, foreign)
 
 

@@ -155,6 +155,13 @@ RULES: tuple[Rule, ...] = (
         needs_layers=True,
     ),
     Rule("BM605", "package-cache", "warning", "a cache, or packages not installed", "image"),
+    Rule(
+        "BM606",
+        "artifact-for-other-node-class",
+        "error",
+        "what was compiled for other machines, or for another library",
+        "image",
+    ),
     Rule("BM607", "unpinned-base", "warning", "a base image has no tag, or no digest", "lock"),
     Rule(
         "BM709",

@@ -89,14 +89,15 @@ def test_an_image_without_device_code_is_unknown_and_foreign_code_is_none_of_it(
 
 
 def test_files_that_no_distribution_owns_are_named_by_their_package_or_their_path() -> None:
-    own = Artefact("app/kernel.cubin", 9000, "cubin", None, sass("sm_80"))
+    own = Artefact("app/kernels.fatbin", 9000, "fatbin", None, sass("sm_80"))
+    single = Artefact("app/kernel.cubin", 9000, "cubin", None, sass("sm_80"))  # BM606's
     archive = Artefact(f"{SITE}/demo/kernels.a", 9000, "a", "demo==1", sass("sm_50"))
     base = file("usr/lib/libcublas.so.12", elf("libcublas.so.12", device_code=sass("sm_90")))
     tree = replace(
-        image(base), artefacts=(own, archive), packaged={base.path: "libcublas-12-4 12.4.5"}
+        image(base), artefacts=(own, single, archive), packaged={base.path: "libcublas-12-4 12.4.5"}
     )
     result = covered("cuda", "sm_90", tree)
     assert [(item.holder.name, item.served.grade) for item in result.holders] == [
-        ("app/kernel.cubin", "none"),
+        ("app/kernels.fatbin", "none"),
         ("libcublas-12-4 12.4.5", "native"),
     ]

@@ -1,0 +1,213 @@
+"""BM606: what was compiled for one machine fits no machine of the target, or another library.
+
+Of another backend it is BM401's, and installed with a distribution BM402's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from buildmatrix.catalogue.architectures import READY, grade
+from buildmatrix.catalogue.names import matches_any
+from buildmatrix.catalogue.products import architectures
+from buildmatrix.elf.isa import level_number
+from buildmatrix.phrases import listing
+from buildmatrix.rules.artifacts import Artifact, artifacts
+from buildmatrix.rules.findings import chain_to_file, finding
+from buildmatrix.rules.model import SEVERITY_RANK, Finding, Fix, Severity
+from buildmatrix.rules.subject import ImageSubject
+
+#: Architectures that a message lists.
+_MOST_NAMED = 8
+_VERSION = re.compile(r"(?:[0-9]+:)?([0-9]+(?:\.[0-9]+)*)")
+_FILE_VERSION = re.compile(r"\.so\.([0-9]+\.[0-9.]*[0-9])$")
+
+
+@dataclass(frozen=True, slots=True)
+class _Machines:
+    """One kind of machine that the target has to run on."""
+
+    name: str
+    architectures: tuple[str, ...]
+    #: Of x86-64.
+    level: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name} ({listing(self.architectures, _MOST_NAMED)})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Reason:
+    text: str
+    severity: Severity
+
+
+def check(image: ImageSubject) -> Iterator[Finding]:
+    """One finding per artifact, with all reasons that speak against it."""
+    machines = [
+        _Machines(node.name, architectures(node, image.catalogue), level_number(node.cpu))
+        for node in image.target.node_classes
+    ]
+    for artifact in artifacts(image):
+        reasons = [*_versions(image, artifact)]
+        if artifact.owner is None:
+            reasons += _devices(image, artifact, machines)
+        if reasons:
+            yield _finding(image, artifact, reasons)
+
+
+def unfit_caches(image: ImageSubject) -> frozenset[str]:
+    """Caches that this rule has a finding about: their weight is not said a second time."""
+    findings = check(image)
+    caches = {leftover.path for leftover in image.leftovers if leftover.kind == "kernels"}
+    return frozenset(item.path for item in findings if item.path in caches and item.path)
+
+
+def _finding(image: ImageSubject, artifact: Artifact, reasons: Sequence[_Reason]) -> Finding:
+    worst = max((reason.severity for reason in reasons), key=lambda item: SEVERITY_RANK[item])
+    version = (
+        f" of {artifact.library.library} {artifact.version}"
+        if (artifact.library is not None and artifact.version)
+        else ""
+    )
+    vendor = artifact.evidence[0].vendor if artifact.evidence else None
+    return finding(
+        "BM606",
+        image,
+        f"{artifact.path} ({artifact.title}{version}) {'; it '.join(r.text for r in reasons)}",
+        severity=worst,
+        vendor=vendor,
+        owner=artifact.owner,
+        path=artifact.path,
+        evidence=artifact.evidence,
+        chain=chain_to_file(image, artifact.owner, artifact.path),
+        fix=Fix(
+            "rebuild",
+            "compile it on the machines that run it, into a volume that is named after "
+            "`buildmatrix cache-key --node-class NAME`, or bring one file for each node class"
+            if not artifact.is_cache
+            else "delete the cache in the step that filled it, and mount a volume that is named "
+            "after `buildmatrix cache-key --node-class NAME`",
+        ),
+        by_path=True,
+    )
+
+
+# Devices
+
+
+def _devices(
+    image: ImageSubject, artifact: Artifact, machines: Sequence[_Machines]
+) -> Iterator[_Reason]:
+    if artifact.level is not None:
+        yield from _processors(artifact, artifact.level, machines)
+        return
+    judged = [item for item in machines if item.architectures]
+    is_declared = bool(judged)
+    if not judged and not machines and image.target.archs:
+        judged = [_Machines("`archs`", image.target.archs)]
+    code = artifact.architectures
+    if not code:
+        if judged and artifact.evidence:
+            why = artifact.note or "its format does not say"
+            yield _Reason(f"may not run on {listing(map(str, judged))}: {why}", "note")
+        return
+    if not judged:
+        if not machines:
+            archs = listing(code, _MOST_NAMED)
+            yield _Reason(
+                f"is for {archs}, and no node class says whether the target meets them", "note"
+            )
+        return
+    unfit = [item for item in judged if not _fits(artifact, item)]
+    if unfit:
+        severity: Severity = "error" if len(unfit) == len(judged) else "warning"
+        if artifact.is_cache or artifact.is_by_name or not is_declared:
+            severity = "warning" if severity == "error" else "note"
+        by = ", as its name says" if artifact.is_by_name else ""
+        noun = "node class" if len(unfit) == 1 else "node classes"
+        where = f"{noun} {listing(map(str, unfit))}" if is_declared else listing(map(str, unfit))
+        use = "is compiled again" if artifact.is_cache else "does not run"
+        archs = listing(code, _MOST_NAMED)
+        yield _Reason(f"is for {archs}{by}, and {use} on {where}", severity)
+
+
+def _fits(artifact: Artifact, machines: _Machines) -> bool:
+    """Whether each device of the machines can run it, or may."""
+    if artifact.is_by_name:
+        # TensorRT takes an engine for exactly the compute capability that it was built on.
+        return set(machines.architectures) <= set(artifact.architectures)
+    grades = (grade(device, artifact.architectures) for device in machines.architectures)
+    return all(item in (*READY, "unknown") for item in grades)
+
+
+def _processors(artifact: Artifact, level: int, machines: Sequence[_Machines]) -> Iterator[_Reason]:
+    judged = [item for item in machines if item.level is not None]
+    unfit = [item for item in judged if item.level is not None and item.level < level]
+    if unfit:
+        names = listing(item.name for item in unfit)
+        yield _Reason(
+            f"is for {listing(artifact.architectures)}, which node class {names} does not have: "
+            "it is compiled again there, or refused",
+            "error" if len(unfit) == len(judged) else "warning",
+        )
+
+
+# Versions
+
+
+def _versions(image: ImageSubject, artifact: Artifact) -> Iterator[_Reason]:
+    """Whether the library of the image loads what another version of it wrote."""
+    entry, wrote = artifact.library, _numbers(artifact.version or "")
+    if entry is None or not wrote:
+        return
+    present = sorted(set(_present(image, artifact)))
+    if not present or any(_same(wrote, version, entry.parts) for version in present):
+        return
+    newest = present[-1]
+    # A file of a library may have fewer numbers than the header.
+    shared = min(len(wrote), len(newest), entry.parts)
+    may_load = entry.newer_loads and wrote[0] == newest[0] and wrote[:shared] < newest[:shared]
+    version = ".".join(map(str, newest))
+    yield _Reason(
+        f"was written by another version than the {entry.library} {version} of the image, which "
+        + (
+            "loads it only if it was built version-compatible"
+            if may_load
+            else "does not load it"
+            if entry.refused
+            else "compiles it again, or refuses it"
+        ),
+        "warning" if may_load or not entry.refused else "error",
+    )
+
+
+def _present(image: ImageSubject, artifact: Artifact) -> Iterator[tuple[int, ...]]:
+    """The versions of the library in the image."""
+    entry = artifact.library
+    assert entry is not None
+    for item in image.present:
+        if matches_any(entry.distributions, item.name):
+            yield _numbers(item.version)
+    for package in image.inventory.system_packages:
+        if matches_any(entry.system_packages, package.name):
+            yield _numbers(package.version)
+    for path in (
+        *(binary.path for binary in image.inventory.loadable),
+        *(link.path for link in image.inventory.links),
+    ):
+        name = path.rpartition("/")[2]
+        if matches_any(entry.files, name) and (match := _FILE_VERSION.search(name)):
+            yield _numbers(match.group(1))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    match = _VERSION.match(version)
+    return tuple(int(part) for part in match.group(1).split(".")[:4]) if match else ()
+
+
+def _same(one: tuple[int, ...], other: tuple[int, ...], parts: int) -> bool:
+    shared = min(len(one), len(other), parts)
+    return one[:shared] == other[:shared]

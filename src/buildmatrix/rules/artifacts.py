@@ -1,0 +1,163 @@
+"""Files that were compiled for one machine and that nobody installed: what they are for.
+
+Kernels that are installed with a distribution are a matter of the distribution (`rules.coverage`);
+those of other backends are one of BM401.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from buildmatrix.catalogue import format as tables
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.catalogue.names import matches_any
+from buildmatrix.elf.isa import level_number
+from buildmatrix.inventory.model import Artefact, Inventory
+from buildmatrix.rules.subject import ImageSubject
+
+#: Objects for one architecture, of which a program picks what fits.
+_OBJECTS = frozenset({"cubin", "hsaco", "zebin"})
+#: Whole networks; they name their library's version, or may.
+_NETWORKS = frozenset({"engine", "mxr", "blob", "neff", "om"})
+#: What stands for an architecture in a path: `sm_90a`, `sm80`, `gfx942`.
+_IN_PATH = re.compile(
+    r"(?<![a-z0-9])(?:(?:sm|cc|compute)[_-]?[0-9]{2,3}[af]?|gfx[0-9a-f]{3,4})(?![a-z0-9])"
+)
+#: As ONNX Runtime ends the names of engines; with a `+` they are for newer GPUs, too.
+_SM = re.compile(r"(?<![a-z0-9])sm_?(?P<number>[0-9]{2,3})(?![0-9a-z+])")
+#: PTX and text: nothing that such a program loads.
+_TEXT = ("compute_", "spir", "nvptx", "amdgcn")
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """One compiled network, or objects that stand for one another on different machines."""
+
+    #: The file, the archive or the cache.
+    path: str
+    #: How a message names it: `TensorRT engine`.
+    title: str
+    #: `name==version` of the distribution that brings it.
+    owner: str | None = None
+    #: What it runs on, sorted; empty where nothing says so.
+    architectures: tuple[str, ...] = ()
+    #: Why there are none.
+    note: str | None = None
+    #: Whether only its name says for what it is.
+    is_by_name: bool = False
+    #: Whether a program compiles again what does not fit.
+    is_cache: bool = False
+    #: Of the library that wrote it.
+    version: str | None = None
+    #: What the catalogue says of that library.
+    library: tables.ArtifactEntry | None = None
+    evidence: tuple[Evidence, ...] = ()
+
+    @property
+    def level(self) -> int | None:
+        """The level of x86-64 that it needs, for what runs on a processor."""
+        return next((level_number(arch) for arch in self.architectures), None)
+
+
+def is_artifact(artefact: Artefact, inventory: Inventory) -> bool:
+    """Whether a file is judged as an artifact, and not as what somebody installed."""
+    return (
+        artefact.kind in _OBJECTS | _NETWORKS
+        and artefact.owner is None
+        and artefact.path not in inventory.packaged
+    )
+
+
+def artifacts(image: ImageSubject) -> Iterator[Artifact]:
+    """All of an image that are not another backend's, by path; of what is installed, networks."""
+    evidence: dict[str, list[Evidence]] = {}
+    for item in image.evidence:
+        if item.kind == "device-code":
+            evidence.setdefault(item.path, []).append(item)
+    groups: dict[str, list[Artefact]] = {}
+    for artefact in image.inventory.artefacts:
+        items = evidence.get(artefact.path, [])
+        if items and all(item.backend != image.backend for item in items):
+            continue
+        if is_artifact(artefact, image.inventory) or artefact.kind in _NETWORKS:
+            groups.setdefault(_place(artefact), []).append(artefact)
+    for _, group in sorted(groups.items()):
+        held = [item for artefact in group for item in evidence.get(artefact.path, [])]
+        yield _artifact(image, group, held)
+    yield from _caches(image)
+
+
+def _place(artefact: Artefact) -> str:
+    """What is the same for files that stand for one another."""
+    path = artefact.container or artefact.path
+    if artefact.kind in _OBJECTS and artefact.container is None:
+        path = path.rpartition("/")[0] + "/"
+    return _IN_PATH.sub("*", path.lower())
+
+
+def _artifact(image: ImageSubject, group: list[Artefact], evidence: list[Evidence]) -> Artifact:
+    first = group[0]
+    entry = _library(image, first)
+    named = {code.arch for item in group for code in item.device_code if code.arch is not None}
+    is_whole = all(any(code.arch for code in item.device_code) for item in group)
+    # The header of a network comes before its name.
+    by_name = set() if named else {arch for item in group for arch in _named(item)}
+    notes = (code.note for item in group for code in item.device_code if code.note)
+    return Artifact(
+        path=first.container or first.path,
+        title=entry.title if entry is not None else f".{first.kind} file",
+        owner=first.owner,
+        architectures=tuple(sorted(by_name or named)) if by_name or is_whole else (),
+        note=next(notes, None),
+        is_by_name=bool(by_name),
+        version=first.version,
+        library=entry,
+        evidence=tuple(sorted(evidence, key=lambda item: (-item.size, item.path))),
+    )
+
+
+def _named(artefact: Artefact) -> Iterator[str]:
+    """The GPU that the name of an engine says; elsewhere it may be that of a folder of anything."""
+    match = _SM.search(artefact.path.rpartition("/")[2].lower())
+    if artefact.kind == "engine" and match is not None:
+        yield f"sm_{match['number']}"
+
+
+def _library(image: ImageSubject, artefact: Artefact) -> tables.ArtifactEntry | None:
+    formats = {code.format for code in artefact.device_code}
+    return next(
+        (
+            owned.entry
+            for owned in image.catalogue.artifacts
+            if any(matches_any(owned.entry.formats, name) for name in formats)
+        ),
+        None,
+    )
+
+
+def _caches(image: ImageSubject) -> Iterator[Artifact]:
+    """Caches of compiled kernels, as far as they hold objects for this backend."""
+    for leftover in image.leftovers:
+        own = tuple(
+            item
+            for item in leftover.evidence
+            if item.kind == "device-code"
+            and item.backend == image.backend
+            and item.weight == "strong"
+            and _objects(item.architectures)
+        )
+        if leftover.kind == "kernels" and own:
+            archs = {arch for item in own for arch in _objects(item.architectures)}
+            yield Artifact(
+                path=leftover.path,
+                title=leftover.title,
+                architectures=tuple(sorted(archs)),
+                is_cache=True,
+                evidence=own,
+            )
+
+
+def _objects(architectures: Iterable[str]) -> list[str]:
+    return [arch for arch in architectures if not arch.startswith(_TEXT)]
