@@ -36,9 +36,9 @@ def found(rule: str, severity: Severity, backend: str = "cpu") -> Finding:
 @pytest.mark.parametrize(
     ("rule", "judged", "said", "counted"),
     [
-        ("BM402", "warning", "error", "error"),  # as usual: raised
-        ("BM402", "note", "error", "note"),  # milder than usual: stays
-        ("BM402", "note", "warning", "note"),
+        ("BM304", "warning", "error", "error"),  # as usual: raised
+        ("BM304", "note", "error", "note"),  # milder than usual: stays
+        ("BM304", "note", "warning", "note"),
         ("BM401", "error", "warning", "warning"),
         ("BM401", "warning", "warning", "warning"),
         ("BM401", "warning", "note", "note"),
@@ -60,15 +60,15 @@ def test_a_policy_moves_what_is_as_bad_as_usual_and_caps_the_rest(
 def test_a_backend_by_its_name_goes_before_all_backends() -> None:
     both = Policy(
         severities=(
-            RuleSeverity("BM402", "*", "note", AT),
-            RuleSeverity("BM402", "cuda", "error", AT),
+            RuleSeverity("BM304", "*", "note", AT),
+            RuleSeverity("BM304", "cuda", "error", AT),
         )
     )
     cuda, rocm = graded(
-        [found("BM402", "warning", "cuda"), found("BM402", "warning", "rocm")], both
+        [found("BM304", "warning", "cuda"), found("BM304", "warning", "rocm")], both
     )
     assert (cuda.severity, rocm.severity) == ("error", "note")
-    (other,) = graded([found("BM402", "warning")], policy("BM402", "error", "cuda"))
+    (other,) = graded([found("BM304", "warning")], policy("BM304", "error", "cuda"))
     assert other.severity == "warning"
 
 
