@@ -15,7 +15,7 @@ from buildmatrix.trees.wheel import PackedMember
 #: Files of a metadata folder that the inventory reads; licenses are not facts.
 _METADATA = frozenset(
     {"METADATA", "PKG-INFO", "WHEEL", "RECORD", "INSTALLER", "REQUESTED", "direct_url.json",
-     "entry_points.txt"}
+     "entry_points.txt", "variant.json"}
 )  # fmt: skip
 #: Compressed bytes of one file of metadata, or one Python file; none of an honest wheel has more.
 LARGEST_PACKED = 4 << 20

@@ -22,9 +22,11 @@ from urllib.parse import urlsplit, urlunsplit
 
 from buildmatrix.inventory.conda_join import Recorded, with_conda
 from buildmatrix.inventory.listing import Listing
-from buildmatrix.inventory.model import Distribution, EntryPoint, SharedPath
+from buildmatrix.inventory.model import Distribution, EntryPoint, SharedPath, Variant
 from buildmatrix.inventory.names import distribution_name, owner_name
 from buildmatrix.inventory.sboms import components
+from buildmatrix.inventory.variants import LARGEST as LARGEST_VARIANT
+from buildmatrix.inventory.variants import read_variant
 from buildmatrix.trees.base import reason
 from buildmatrix.trees.wheel import installed
 
@@ -40,6 +42,7 @@ LARGEST_NOTE = 64 << 10
 CHUNK = 1 << 20
 
 _DIRECT_URL = "direct_url.json"
+_VARIANT = "variant.json"
 _METADATA_FOLDERS = (".dist-info", ".egg-info")
 _HASHES = frozenset({"sha256", "sha384", "sha512"})
 
@@ -163,6 +166,7 @@ def _read(listing: Listing, folder: str, record: Mapping[str, str]) -> Recorded:
             entry_points=_entry_points(_note(listing, f"{folder}/entry_points.txt") or ""),
             components=components(listing, folder),
             record=_digest(record, folder),
+            variant=_variant(listing, f"{folder}/{_VARIANT}"),
         ),
         record,
     )
@@ -299,6 +303,17 @@ def _note(listing: Listing, path: str) -> str | None:
         return None
     data = listing.read(path, LARGEST_NOTE)
     return None if data is None else data.decode("utf-8", "backslashreplace")
+
+
+def _variant(listing: Listing, path: str) -> Variant | None:
+    if path not in listing.files:
+        return None
+    data = listing.read(path, LARGEST_VARIANT)
+    try:
+        return None if data is None else read_variant(data)
+    except ValueError as error:
+        listing.note(path, str(error))
+        return None
 
 
 def _direct_url(listing: Listing, path: str) -> str | None:

@@ -32,6 +32,16 @@ class EntryPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Variant:
+    """What a distribution says that it was built for beyond its platform (PEP 825, a draft)."""
+
+    #: `null` for the one without properties.
+    label: str
+    #: `nvidia :: sm_arch :: 90_real`, sorted.
+    properties: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Distribution:
     """One installed distribution: a `.dist-info` (or `.egg-info`) folder, or a conda package.
 
@@ -59,6 +69,8 @@ class Distribution:
     #: sha256 in hex of the hashes that RECORD has for its modules; None where it has none. Two
     #: copies that differ in it hold other files.
     record: str | None = None
+    #: None for all that are no variant wheels.
+    variant: Variant | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from buildmatrix.inventory.python_path import LARGEST_FILE
 from buildmatrix.inventory.sboms import LARGEST as LARGEST_SBOM
 from buildmatrix.inventory.system import LARGEST_CONFIGURATION, LARGEST_STATUS
 from buildmatrix.inventory.system_files import LARGEST_LIST
+from buildmatrix.inventory.variants import LARGEST as LARGEST_VARIANT
 from buildmatrix.python_imports.source import LARGEST_SEARCHED
 
 #: The ends of paths, without the folders above that links may stand for, and the bytes that such a
@@ -24,6 +25,7 @@ _LIMITS = {
     r"[^/]*\.(?:dist|egg)-info/RECORD": LARGEST_RECORD,
     r"[^/]*\.(?:dist|egg)-info/(?:METADATA|PKG-INFO)|[^/]*\.egg-info": LARGEST_METADATA,
     r"[^/]*\.(?:dist|egg)-info/(?:INSTALLER|direct_url\.json|entry_points\.txt)": LARGEST_NOTE,
+    r"[^/]*\.(?:dist|egg)-info/variant\.json": LARGEST_VARIANT,
     r"[^/]*\.(?:dist|egg)-info/sboms/.*": LARGEST_SBOM,
     r"[^/]*\.pth|pyvenv\.cfg": LARGEST_FILE,
     r"conda-meta/[^/]+\.json": LARGEST_CONDA_RECORD,
