@@ -116,6 +116,9 @@ def _complaints(file: tables.DataFile) -> Iterator[tuple[Place, str]]:
                     "behind its last slash only, and no `**`",
                 )
         yield from _bad_pattern(("hosts", number, "version"), host.version)
+    for number, promise in enumerate(file.variant_features):
+        for pattern in promise.values:
+            yield from _bad_pattern(("variant-features", number, "values"), pattern)
     for number, cache in enumerate(file.caches):
         for folder in cache.folders:
             if not folder.strip("/") or "**" in folder or ".." in folder.split("/"):

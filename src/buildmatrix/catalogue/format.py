@@ -354,6 +354,27 @@ class FrameworkLibraries(CatalogueEntry, frozen=True):
     libraries: dict[str, str]
 
 
+class VariantFeature(CatalogueEntry, frozen=True):
+    """What properties of wheel variants promise (PEP 825), and so which machines they are for.
+
+    Features of one namespace stand in the order of their importance.
+    """
+
+    namespace: str
+    features: tuple[str, ...]
+    #: `toolkit-floor`: the driver runs this toolkit, or a newer one; `toolkit-ceiling`: only older
+    #: ones; `toolkit`: this one; `device-code`: code for this GPU; `instruction-level`: a level of
+    #: the processor; `library`: the one that does a work which several can do.
+    means: Literal[
+        "toolkit-floor", "toolkit-ceiling", "toolkit", "device-code", "instruction-level", "library"
+    ]
+    #: Regular expression of values -> what they stand for, as `sm_90` or `x86-64-v3`, with `\\1`
+    #: for what its group matched. Without any, a value stands for itself.
+    values: dict[str, str] = {}
+    #: Value -> globs of the library's file names, the most usual one first.
+    libraries: dict[str, tuple[str, ...]] = {}
+
+
 class CacheEntry(CatalogueEntry, frozen=True):
     """Folders that a program keeps for itself: what lies in them is not installed."""
 
@@ -464,6 +485,7 @@ class DataFile(
     conditions: tuple[Condition, ...] = ()
     brands: tuple[Brand, ...] = ()
     framework_libraries: tuple[FrameworkLibraries, ...] = ()
+    variant_features: tuple[VariantFeature, ...] = ()
 
 
 def entries(file: DataFile) -> Iterator[tuple[str, int, CatalogueEntry]]:

@@ -17,7 +17,7 @@ SCHEMA = "buildmatrix/catalogue/1"
 _KEYS = (
     *("names", "pattern", "paths", "formats", "kinds", "architectures", "family", "marks"),
     *("shared", "files", "nodes", "folders"),
-    *("variables", "groups", "packages", "library-folders"),
+    *("variables", "groups", "packages", "library-folders", "features"),
 )
 #: What it means where it is seen.
 _MEANINGS = ("role", "kind", "weight", "where", "toolkit", "basis")

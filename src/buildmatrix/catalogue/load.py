@@ -90,6 +90,7 @@ class Catalogue:
     conditions: Sequence[Owned[tables.Condition]]
     brands: Sequence[Owned[tables.Brand]]
     framework_libraries: Sequence[Owned[tables.FrameworkLibraries]]
+    variant_features: Sequence[Owned[tables.VariantFeature]]
     #: By name: what the look-ups above are made of.
     files: Mapping[str, tables.DataFile]
 
@@ -153,6 +154,7 @@ def catalogue(named: Mapping[str, tables.DataFile]) -> Catalogue:
         exceptions=_sequence(files, lambda file: file.exceptions),
         hosts=_sequence(files, lambda file: file.hosts),
         caches=_sequence(files, lambda file: file.caches),
+        variant_features=_sequence(files, lambda file: file.variant_features),
         products=_index(files, lambda file: file.products, _names, product_patterns),
         toolkit_drivers=_sequence(files, lambda file: file.toolkit_drivers),
         driver_floors=_sequence(files, lambda file: file.driver_floors),
