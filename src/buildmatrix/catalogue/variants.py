@@ -16,11 +16,13 @@ from packaging.version import InvalidVersion, Version
 
 from buildmatrix.catalogue import format as tables
 from buildmatrix.catalogue.architectures import READY, Grade, grade
+from buildmatrix.catalogue.drivers import is_beyond, toolkit_of
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.products import architectures
 from buildmatrix.elf.isa import level_number
 from buildmatrix.parsing import parse_version
 from buildmatrix.spec.model import NodeClass, Target
+from buildmatrix.spec.version_range import numbers, version_range
 
 State = Literal["yes", "no", "unknown"]
 #: Of device code that runs, the best first.
@@ -120,7 +122,7 @@ def fit(promise: Promise, target: Target, node: NodeClass | None, catalogue: Cat
             return _level(promise, promise.meaning, target, node)
         case "library":
             return Fit("yes")
-    return _toolkit(promise, promise.meaning, target)
+    return _toolkit(promise, promise.meaning, target, node, catalogue)
 
 
 def devices(target: Target, node: NodeClass | None, catalogue: Catalogue) -> tuple[str, ...]:
@@ -152,9 +154,17 @@ def _level(promise: Promise, level: str, target: Target, node: NodeClass | None)
     return Fit("no", f"{promise} needs {level}, and {node.name} has {node.cpu}")
 
 
-def _toolkit(promise: Promise, text: str, target: Target) -> Fit:
-    """Machines run the toolkit of the target, as it is for them; of newer ones nobody says."""
-    asked, runs = version_of(text), version_of(target.runtime)
+def _toolkit(
+    promise: Promise, text: str, target: Target, node: NodeClass | None, catalogue: Catalogue
+) -> Fit:
+    """The driver of the machines says what they run; where it is not known, the target does."""
+    driver = version_range(node.driver if node is not None else "")
+    newest: str | None = None
+    if promise.means != "toolkit" and driver.lowest is not None:
+        newest = toolkit_of(driver.lowest, target.backend, catalogue)
+    # What the newest driver of the tables runs, a newer one does, and perhaps more.
+    is_open = newest is None or is_beyond(driver, target.backend, catalogue)
+    asked, runs = version_of(text), version_of(newest or target.runtime)
     if asked is None or runs is None:
         return Fit("unknown", f"{promise}: nothing says which toolkit there is")
     if promise.means == "toolkit":
@@ -163,7 +173,11 @@ def _toolkit(promise: Promise, text: str, target: Target) -> Fit:
     if promise.means == "toolkit-floor":
         if asked <= runs:
             return Fit("yes")
-        return Fit("unknown", f"{promise}: whether the driver runs {text} is not known")
+        if is_open:
+            return Fit("unknown", f"{promise}: whether the driver runs {text} is not known")
+        return Fit("no", f"{promise}, and driver {driver.text} runs {newest}")
     if asked <= runs:
-        return Fit("no", f"{promise} is for drivers that do not run {target.runtime}")
-    return Fit("unknown", f"{promise}: whether the driver is older than that is not known")
+        return Fit("no", f"{promise} is for drivers that do not run {newest or target.runtime}")
+    if is_open or numbers(driver.text) is None:
+        return Fit("unknown", f"{promise}: whether the driver is older than that is not known")
+    return Fit("yes")

@@ -36,8 +36,10 @@ TORCH: dict[str, Properties] = {
 }
 
 
-def node(backend: str, *archs: str, cpu: str = "") -> NodeClass:
-    return NodeClass("pool", backend, "", archs, {}, (), Position("buildmatrix.toml", 1), cpu=cpu)
+def node(backend: str, *archs: str, cpu: str = "", driver: str = "") -> NodeClass:
+    return NodeClass(
+        "pool", backend, driver, archs, {}, (), Position("buildmatrix.toml", 1), cpu=cpu
+    )
 
 
 def choice(
@@ -60,6 +62,41 @@ def test_the_newest_toolkit_that_the_machines_run_is_taken() -> None:
         "rocm6": "amd :: gfx_arch :: gfx942 is for the backend rocm",
         "rocm7": "amd :: gfx_arch :: gfx942 is for the backend rocm",
     }
+
+
+@pytest.mark.parametrize(
+    ("driver", "label", "undecided"),
+    [
+        ("550.54.14", "null", ()),
+        ("560.35", "cu126", ()),
+        ("570.133.20", "cu128", ()),
+        ("580.95.05", "cu130", ()),
+        (">=570,<600", "cu128", ()),
+        # Newer than every table: what the newest runs is sure.
+        ("9999.1", "cu130", ()),
+        ("<600", "cu128", ("cu130",)),
+    ],
+)
+def test_the_driver_says_which_toolkits_it_runs(
+    driver: str, label: str, undecided: tuple[str, ...]
+) -> None:
+    result = choice(TORCH, CUDA, node("cuda", "sm_90", driver=driver))
+    assert (result.label, result.undecided) == (label, undecided)
+
+
+@pytest.mark.parametrize(
+    ("driver", "label", "undecided"),
+    [("570.133.20", "old", ()), ("580.95.05", "null", ()), (">=570", "null", ("old",))],
+)
+def test_an_upper_bound_leaves_newer_drivers_out(
+    driver: str, label: str, undecided: tuple[str, ...]
+) -> None:
+    variants: dict[str, Properties] = {
+        "null": {},
+        "old": {"nvidia": {"cuda_version_upper_bound": ("13",)}},
+    }
+    result = choice(variants, CUDA, node("cuda", driver=driver))
+    assert (result.label, result.undecided) == (label, undecided)
 
 
 def test_a_gpu_without_code_is_not_served() -> None:
