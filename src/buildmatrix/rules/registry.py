@@ -164,6 +164,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("BM607", "unpinned-base", "warning", "a base image has no tag, or no digest", "lock"),
     Rule(
+        "BM708",
+        "variant-against-bytes",
+        "error",
+        "a wheel variant promises what is not so here",
+        "files",
+    ),
+    Rule(
         "BM709",
         "host-instruction-level",
         "error",
