@@ -15,6 +15,7 @@
 | B3 | BM103 / BM109, BM303 | here: b3; test_lock_rules: b3 | one line |
 | B4, B5 | BM303 | here: b4; test_image_rules: b4_b5 | cupti of two lines in triton |
 | B6 | BM304 | here: b6 | a base with the runtime library alone |
+| B7 | BM705, BM701 | test_unmet_requirement: b7; test_node_drivers | branches that the base lists |
 | B8, B9 | BM402 | test_image_rules, test_architecture_rules: b8, b9 | PTX: BM403 |
 | B10 | BM302 | here: b10 | the same wheel with its requirements |
 | C xgboost | bloat | test_verdicts; a9 here | on CUDA |

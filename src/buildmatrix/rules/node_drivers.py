@@ -1,0 +1,201 @@
+"""What the drivers of node classes make of the runtimes in an image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from buildmatrix.catalogue import drivers
+from buildmatrix.catalogue import format as tables
+from buildmatrix.catalogue.drivers import DriverVerdict
+from buildmatrix.catalogue.names import matches_any, product_patterns, product_words
+from buildmatrix.catalogue.products import architectures
+from buildmatrix.rules.runtime_versions import Runtime, runtimes
+from buildmatrix.rules.subject import ImageSubject
+from buildmatrix.spec.model import NodeClass
+from buildmatrix.spec.version_range import Numbers, VersionRange, compare, numbers, version_range
+
+#: Links that are followed in one path; as many as the kernel follows.
+_MOST_LINKS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class CompatPackage:
+    """The user-space half of a newer driver in an image."""
+
+    path: str
+    #: `570.86.10`
+    driver: str
+    #: What brings its folder into reach, whatever the host has: `LD_LIBRARY_PATH`; or nothing.
+    by: str
+    #: Whether the container runtime brings it into reach where the host's driver is older.
+    is_injected: bool
+
+    @property
+    def numbers(self) -> Numbers:
+        """The same version, to compare with."""
+        return numbers(self.driver) or (0,)
+
+    def is_newer(self, driver: VersionRange) -> bool:
+        """Whether it is of a newer branch than a driver."""
+        return driver.lowest is not None and compare(self.numbers[:1], driver.lowest[:1]) > 0
+
+    def is_used(self, driver: VersionRange) -> bool:
+        """Whether programs get it on a host with that driver."""
+        return bool(self.by) or (self.is_injected and self.is_newer(driver))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDriver:
+    """What the driver of one node class makes of the runtime that asks most."""
+
+    node: NodeClass
+    driver: VersionRange
+    #: None where no runtime of a known version is in the image.
+    runtime: Runtime | None
+    verdict: DriverVerdict
+    compat: CompatPackage | None
+    #: Whether the package runs the runtime.
+    is_enough: bool
+    #: Whether the package is made for the devices of the class; None where that is not known.
+    is_for_devices: bool | None
+
+    @property
+    def is_cured(self) -> bool:
+        """Whether the package is used, is made for the devices, and runs the runtime."""
+        return self.is_used and self.is_enough and self.is_for_devices is True
+
+    @property
+    def is_used(self) -> bool:
+        """Whether programs get the package's driver there."""
+        return self.compat is not None and self.compat.is_used(self.driver)
+
+    @property
+    def name(self) -> str:
+        """The class and its driver, as messages have them."""
+        return f"{self.node.name} has driver {self.driver.text}"
+
+
+def node_driver(image: ImageSubject, node: NodeClass) -> NodeDriver | None:
+    """None for a backend whose toolkits no table has."""
+    catalogue, backend = image.catalogue, image.backend
+    if not drivers.of_backend(catalogue.toolkit_drivers, backend):
+        return None
+    driver = version_range(node.driver)
+    worst: DriverVerdict = "full"
+    asks: Runtime | None = None
+    rank: tuple[DriverVerdict, ...] = ("full", "line", "unknown", "refused")
+    for runtime in runtimes(image):
+        if runtime.version is None:
+            continue
+        verdict = drivers.runs(runtime.version, driver, backend, catalogue)
+        if asks is None or rank.index(verdict) > rank.index(worst):
+            worst, asks = verdict, runtime
+    compat, row = compat_package(image)
+    supported = is_for_devices(row, image, node) if row is not None else None
+    is_enough = (
+        compat is not None
+        and asks is not None
+        and drivers.runs(asks.version or "", version_range(compat.driver), backend, catalogue)
+        in ("full", "line")
+    )
+    return NodeDriver(node, driver, asks, worst, compat, is_enough, supported)
+
+
+def toolkit_there(fit: NodeDriver, image: ImageSubject) -> str | None:
+    """The newest toolkit that programs find everything of on a node class."""
+    present = fit.driver.lowest
+    if fit.is_cured and fit.compat is not None:
+        present = fit.compat.numbers
+    if present is None:
+        return None
+    return drivers.toolkit_of(present, image.backend, image.catalogue)
+
+
+def compat_package(
+    image: ImageSubject,
+) -> tuple[CompatPackage | None, tables.ForwardCompatibility | None]:
+    """The newest one in the image, those in reach first, and the entry that knows it."""
+    links = {link.path: link.target for link in image.inventory.links if not link.hard}
+    present: list[tuple[CompatPackage, tables.ForwardCompatibility]] = []
+    for row in drivers.of_backend(image.catalogue.forward_compatibility, image.backend):
+        injected = _followed(row.injected, links)
+        for binary in image.inventory.loadable:
+            folder, _, base = binary.path.rpartition("/")
+            if not matches_any(row.libraries, base) or not matches_any(row.folders, folder):
+                continue
+            package = CompatPackage(
+                binary.path,
+                base.rpartition(".so.")[2],
+                _by(image, folder, links),
+                folder in (row.injected, injected),
+            )
+            if numbers(package.driver):
+                present.append((package, row))
+    return max(
+        present,
+        key=lambda pair: (bool(pair[0].by), pair[0].is_injected, pair[0].numbers),
+        default=(None, None),
+    )
+
+
+def _by(image: ImageSubject, folder: str, links: dict[str, str]) -> str:
+    def holds(folders: Iterable[str]) -> bool:
+        return any(
+            _followed(item.strip("/"), links) == folder for item in folders if item.strip("/")
+        )
+
+    if holds(image.inventory.environment.get("LD_LIBRARY_PATH", "").split(":")):
+        return "LD_LIBRARY_PATH"
+    cached = image.inventory.loader_cache or ()
+    if holds(image.inventory.library_folders) or holds(
+        library.path.rpartition("/")[0] for library in cached
+    ):
+        return "ld.so.conf"
+    return ""
+
+
+def _followed(path: str, links: dict[str, str]) -> str:
+    """A path in the tree with the links in it followed."""
+    for _ in range(_MOST_LINKS):
+        parts = path.split("/")
+        for count in range(1, len(parts) + 1):
+            head = "/".join(parts[:count])
+            if head in links:
+                target = links[head]
+                base: Sequence[str] = () if target.startswith("/") else parts[: count - 1]
+                path = _plain([*base, *target.split("/"), *parts[count:]])
+                break
+        else:
+            return path
+    return path
+
+
+def _plain(parts: Iterable[str]) -> str:
+    plain: list[str] = []
+    for part in parts:
+        if part == "..":
+            del plain[-1:]
+        elif part not in ("", "."):
+            plain.append(part)
+    return "/".join(plain)
+
+
+def is_for_devices(
+    row: tables.ForwardCompatibility, image: ImageSubject, node: NodeClass
+) -> bool | None:
+    """Whether the devices of a node class are among those that an entry is for."""
+    if any(is_product(row.not_products, name) for name in node.products):
+        return False
+    if node.products and all(is_product(row.products, name) for name in node.products):
+        return True
+    archs = architectures(node, image.catalogue)
+    if archs and all(matches_any(row.architectures, arch) for arch in archs):
+        return True
+    return None
+
+
+def is_product(globs: Iterable[str], name: str) -> bool:
+    """Whether a device is one that globs of names mean."""
+    words = product_words(name)
+    return any(matches_any(product_patterns(glob), words) for glob in globs)
