@@ -51,11 +51,11 @@ python = "3.12"
 requirements = ["base.in"]
 [backend.acme]
 runtime = "4.2"
-base = "acme/wave:4.2"
+base = "acme/wave:4.2@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 template = "images/acme.Dockerfile.j2"
 [backend.cpu]
 runtime = "any"
-base = "python:3.12-slim-bookworm"
+base = "python:3.12@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 """
 TEMPLATE = """\
 {% extends "base.Dockerfile.j2" %}
