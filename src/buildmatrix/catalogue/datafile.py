@@ -116,6 +116,11 @@ def _complaints(file: tables.DataFile) -> Iterator[tuple[Place, str]]:
                     "behind its last slash only, and no `**`",
                 )
         yield from _bad_pattern(("hosts", number, "version"), host.version)
+        yield from _bad_pattern(("hosts", number, "product"), host.product)
+        for path in host.product_files:
+            if not path.startswith(("/proc/", "/sys/")) or "**" in path:
+                message = f"[[hosts]] has the file {path!r}; write one below /proc or /sys"
+                yield ("hosts", number, "product-files"), message
     for number, promise in enumerate(file.variant_features):
         for pattern in promise.values:
             yield from _bad_pattern(("variant-features", number, "values"), pattern)
@@ -132,6 +137,15 @@ def _complaints(file: tables.DataFile) -> Iterator[tuple[Place, str]]:
         if product.memory is not None and kinds.SIZE.complaint(product.memory) is not None:
             message = f"[[products]] has the memory {product.memory!r}; write one such as `80GB`"
             yield ("products", number, "memory"), message
+    for table, labels in (
+        ("node-labels", file.node_labels), ("node-resources", file.node_resources)
+    ):  # fmt: skip
+        for number, label in enumerate(labels):
+            if label.pattern is not None:
+                yield from _bad_pattern((table, number, "pattern"), label.pattern)
+            if label.part and f"{{{label.part}}}" not in (label.form or ""):
+                message = f"[[{table}]] holds part {label.part}, which its form does not have"
+                yield (table, number, "part"), message
     for number, distribution in enumerate(file.distributions):
         for backend, text in distribution.replace.items():
             if replacement(text) is None:

@@ -236,6 +236,10 @@ class Host(CatalogueEntry, frozen=True):
     #: How containers get at it: kinds of CDI devices, and runtimes of the Docker daemon.
     cdi: tuple[str, ...] = ()
     runtimes: tuple[str, ...] = ()
+    #: Globs of files in `/proc` and `/sys`, one for each device, and a regular expression whose
+    #: first group is the name of the device in them.
+    product_files: tuple[str, ...] = ()
+    product: str = r"(\S.*)"
 
 
 class Product(CatalogueEntry, frozen=True):
@@ -375,6 +379,42 @@ class VariantFeature(CatalogueEntry, frozen=True):
     libraries: dict[str, tuple[str, ...]] = {}
 
 
+#: What a label of a node says: a field of its node class; `resource`: only that pods can ask for
+#: it; `known`: nothing that a class has; `unknown`: for all keys of a vendor that no other entry
+#: knows.
+NodeField = Literal[
+    "product",
+    "arch",
+    "driver",
+    "memory",
+    "count",
+    "partition",
+    "cpu",
+    "resource",
+    "known",
+    "unknown",
+]
+
+
+class NodeLabel(CatalogueEntry, frozen=True):
+    """Labels that discovery services give the nodes of a cluster, or resources that nodes offer.
+
+    Of several entries for one field the first one that says something counts.
+    """
+
+    #: Globs of keys, of which the most exact one counts.
+    names: tuple[str, ...]
+    field: NodeField
+    #: Regular expression for the whole of `KEY=VALUE`, whose group `value` is what it says.
+    #: Default: the value.
+    pattern: str | None = None
+    #: What the field gets, made of the parts that several labels hold: `sm_{1}{2}`, `{1}MiB`. A
+    #: constant says what it means that the label is there.
+    form: str | None = None
+    #: Which of these parts it holds.
+    part: int = 0
+
+
 class CacheEntry(CatalogueEntry, frozen=True):
     """Folders that a program keeps for itself: what lies in them is not installed."""
 
@@ -486,6 +526,8 @@ class DataFile(
     brands: tuple[Brand, ...] = ()
     framework_libraries: tuple[FrameworkLibraries, ...] = ()
     variant_features: tuple[VariantFeature, ...] = ()
+    node_labels: tuple[NodeLabel, ...] = ()
+    node_resources: tuple[NodeLabel, ...] = ()
 
 
 def entries(file: DataFile) -> Iterator[tuple[str, int, CatalogueEntry]]:

@@ -91,6 +91,8 @@ class Catalogue:
     brands: Sequence[Owned[tables.Brand]]
     framework_libraries: Sequence[Owned[tables.FrameworkLibraries]]
     variant_features: Sequence[Owned[tables.VariantFeature]]
+    node_labels: Sequence[Owned[tables.NodeLabel]]
+    node_resources: Sequence[Owned[tables.NodeLabel]]
     #: By name: what the look-ups above are made of.
     files: Mapping[str, tables.DataFile]
 
@@ -167,6 +169,8 @@ def catalogue(named: Mapping[str, tables.DataFile]) -> Catalogue:
         conditions=_sequence(files, lambda file: file.conditions),
         brands=_sequence(files, lambda file: file.brands),
         framework_libraries=_sequence(files, lambda file: file.framework_libraries),
+        node_labels=_sequence(files, lambda file: file.node_labels),
+        node_resources=_sequence(files, lambda file: file.node_resources),
         files=dict(named),
     )
 

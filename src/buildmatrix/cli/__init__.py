@@ -38,7 +38,7 @@ from buildmatrix.errors import (
 )
 from buildmatrix.text import printable
 
-#: Command → one line for `--help`. The module of the same name holds a click command `command`.
+#: Command → one line for `--help`. The module of that name (`_` for `-`) holds a click `command`.
 COMMANDS = {
     "init": "Write a first buildmatrix.toml from requirements or pyproject.toml.",
     "targets": "Print the matrix.",
@@ -53,6 +53,7 @@ COMMANDS = {
     "diff": "Show what changed between two images, wheels, locks or reports.",
     "verify": "Check the signed verdict of an image in a registry.",
     "smoke": "Run the smoke commands of a target that was built.",
+    "node-classes": "Describe the machines of a cluster, and check what was written of them.",
     "doctor": "Show what this machine can do: engine, resolver, devices.",
     "rules": "List every rule, or print the page of one.",
     "report": "Render a saved report again, or merge several.",
@@ -103,7 +104,7 @@ class LazyGroup(click.Group):
         """Import the command's module."""
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(f"buildmatrix.cli.{cmd_name}").command
+        command = importlib.import_module(f"buildmatrix.cli.{cmd_name.replace('-', '_')}").command
         assert isinstance(command, click.Command)
         return with_global_options(command)
 

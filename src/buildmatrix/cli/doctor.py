@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Generator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from buildmatrix.cli.console import say
-from buildmatrix.cli.options import CommandSettings, load, option
+from buildmatrix.cli.options import CommandSettings, format_option, load, option
+from buildmatrix.cli.output import write_document
 from buildmatrix.cli.surroundings import engine
 from buildmatrix.engines.choice import DOCKER, OCI
 from buildmatrix.errors import EXIT_OK, ComponentError, SpecError, UndecidedError, most_severe
-from buildmatrix.text import printable
+from buildmatrix.reports.formats import DOCTOR, names
 
 if TYPE_CHECKING:
-    from buildmatrix.doctor.checks import DoctorLine, State
+    from buildmatrix.reports.doctor.model import Diagnosis, DoctorLine, State
     from buildmatrix.spec.model import Spec
 
 #: What a state says about the runs to come. Devices and disks decide nothing: no command needs a
@@ -25,15 +27,17 @@ _CODES: dict[State, int] = {
     "wrong": SpecError.exit_code,
     "unknown": UndecidedError.exit_code,
 }
-_WIDTH = 8
 
 
-def _lines(settings: CommandSettings, builder: str | None, offline: bool) -> Iterator[DoctorLine]:
+def _lines(
+    settings: CommandSettings, builder: str | None, offline: bool
+) -> Generator[DoctorLine, None, Callable[[Collection[DoctorLine]], Diagnosis]]:
+    """Each thing that is checked, as soon as it is known; then what makes a document of them."""
     from buildmatrix.cli.cache import user_cache
     from buildmatrix.doctor import examine
-    from buildmatrix.doctor.checks import DoctorLine
     from buildmatrix.doctor.machine import MachineFiles
     from buildmatrix.locks.machine_indexes import default_indexes
+    from buildmatrix.reports.doctor.model import DoctorLine
     from buildmatrix.spec.paths import read_data_files
 
     lines, facilities = examine.engine_lines(
@@ -68,21 +72,36 @@ def _lines(settings: CommandSettings, builder: str | None, offline: bool) -> Ite
         yield from examine.index_lines(urls)
 
     wanted = {target.backend for target in spec.targets} if spec else set()
-    yield from examine.device_lines(MachineFiles(), catalogue, wanted, facilities)
+    machine = MachineFiles()
+    yield from examine.device_lines(machine, catalogue, wanted, facilities)
+    return partial(examine.diagnosis, machine, catalogue, facilities)
 
 
 @click.command("doctor", short_help="Show what this machine can do.")
 @option("--builder", metavar="NAME", help="A buildx builder to check instead of the daemon's.")
 @option("--offline", is_flag=True, help="Do not contact package indexes.")
+@format_option("format_", names(DOCTOR), "json has what `node-classes` reads of a machine.")
 @click.pass_obj
-def command(settings: CommandSettings, /, builder: str | None, offline: bool) -> int:
+def command(settings: CommandSettings, /, builder: str | None, offline: bool, format_: str) -> int:
     """Show what this machine can do, and what to install where it cannot.
 
     No program of a vendor is run: devices and drivers are read from the machine's files. A device
     that is not here is no failure.
     """
-    codes = [EXIT_OK]
-    for line in _lines(settings, builder or None, offline):
-        say(printable(f"{line.state.ljust(_WIDTH)} {line.subject}: {line.text}"))
-        codes.append(_CODES.get(line.state, EXIT_OK))
-    return most_severe(codes)
+    from buildmatrix.reports.doctor.table import line as printed
+
+    lines = []
+    checking = _lines(settings, builder or None, offline)
+    while True:
+        try:
+            line = next(checking)
+        except StopIteration as end:
+            document = end.value
+            break
+        lines.append(line)
+        if format_ == DOCTOR[0].name:
+            # An index may take a while: what is known already is shown.
+            say(printed(line))
+    if format_ != DOCTOR[0].name:
+        write_document(DOCTOR, document(lines), [(format_, None)], None)
+    return most_severe([EXIT_OK, *(_CODES.get(line.state, EXIT_OK) for line in lines)])

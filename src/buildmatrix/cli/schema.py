@@ -19,6 +19,8 @@ _SCHEMAS = {
     "verdict": ("attestation.verdict", "schema"),
     "promotion": ("reports.schemas", "promotion"),
     "verification": ("reports.schemas", "verification"),
+    "doctor": ("reports.schemas", "diagnosis"),
+    "node-classes": ("reports.schemas", "node_classes"),
 }
 
 
@@ -28,8 +30,9 @@ def command(document: str) -> None:
     """Print the JSON schema of the specification (for editors), or of what commands write.
 
     `report` is the format of `audit`, `build` and `scan`, `diff` that of `diff`, and `drift` that
-    of `diff --targets`. `verdict` is what `build --attest` signs, and `promotion` and
-    `verification` are the formats of `promote` and `verify`.
+    of `diff --targets`. `verdict` is what `build --attest` signs, and `promotion`,
+    `verification` are the formats of `promote` and `verify`, and `doctor` and `node-classes`
+    those of `doctor` and `node-classes check`.
     """
     module, name = _SCHEMAS[document]
     schema = getattr(importlib.import_module(f"buildmatrix.{module}"), name)

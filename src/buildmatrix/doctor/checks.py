@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from buildmatrix.catalogue.format import Host
 from buildmatrix.doctor.machine import MachineFacts
-
-#: `ok`; `none`: not here, and nothing that stops a run; `low`: there, but scarce; `partly`: there,
-#: but not usable as it is; `missing`: a run needs it; `wrong`: the user wrote something that cannot
-#: be; `unknown`: could not be found out.
-State = Literal["ok", "none", "low", "partly", "missing", "wrong", "unknown"]
+from buildmatrix.reports.doctor.model import DoctorLine
 
 #: Bytes of a disk below which a build of an accelerator's image is likely to fill it: the build and
 #: the final stage of one CUDA image, and the download cache.
 LITTLE = 20_000_000_000
 #: Names in one line.
 _SHOWN = 8
-
-
-@dataclass(frozen=True, slots=True)
-class DoctorLine:
-    """One thing that was checked."""
-
-    state: State
-    subject: str
-    text: str
 
 
 def devices(seen: Sequence[MachineFacts], hosts: Sequence[Host]) -> DoctorLine:

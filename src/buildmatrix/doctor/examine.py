@@ -7,11 +7,13 @@ import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
+from buildmatrix.catalogue.format import Host
 from buildmatrix.catalogue.load import Catalogue, load
-from buildmatrix.doctor.checks import DoctorLine, State, absent, devices, disk
+from buildmatrix.doctor.checks import absent, devices, disk
 from buildmatrix.doctor.machine import MachineFacts, MachineFiles, look
 from buildmatrix.engines.model import Engine, Facilities
 from buildmatrix.errors import BuildmatrixError, ComponentError, SpecError
+from buildmatrix.reports.doctor.model import Diagnosis, DoctorLine, HostDevices, State
 from buildmatrix.spec.model import Spec
 
 #: A project that every index may be asked for: the answer "not here" is an answer, too.
@@ -112,11 +114,8 @@ def device_lines(
     facilities: Facilities | None,
 ) -> Iterator[DoctorLine]:
     """The devices of the backends that are `wanted`, and of those of which there is a sign."""
-    runtimes = facilities.runtimes if facilities is not None else ()
     silent = []
-    for backend in sorted({owned.backend for owned in catalogue.hosts}):
-        hosts = [owned.entry for owned in catalogue.hosts if owned.backend == backend]
-        seen: list[MachineFacts] = [look(machine, backend, host, runtimes) for host in hosts]
+    for backend, hosts, seen in _seen(machine, catalogue, facilities):
         if backend in wanted or any(item.anything for item in seen):
             yield devices(seen, hosts)
         else:
@@ -131,3 +130,40 @@ def device_lines(
             yield DoctorLine("none", f"devices {backend}", text)
     if silent:
         yield absent(silent)
+
+
+def diagnosis(
+    machine: MachineFiles,
+    catalogue: Catalogue,
+    facilities: Facilities | None,
+    lines: Collection[DoctorLine],
+) -> Diagnosis:
+    """All that was checked, with what programs want to know of the machine."""
+    return Diagnosis(
+        host=machine.name(),
+        kernel=machine.kernel(),
+        checks=tuple(lines),
+        devices=tuple(
+            HostDevices(
+                backend=facts.backend,
+                nodes=facts.nodes,
+                products=facts.products,
+                driver=facts.driver_version,
+                cdi=tuple(facts.cdi),
+                runtimes=facts.runtimes,
+            )
+            for _, _, seen in _seen(machine, catalogue, facilities)
+            for facts in seen
+            if facts.anything
+        ),
+    )
+
+
+def _seen(
+    machine: MachineFiles, catalogue: Catalogue, facilities: Facilities | None
+) -> Iterator[tuple[str, list[Host], list[MachineFacts]]]:
+    """Each backend whose devices can be seen, how these show themselves, and what was seen."""
+    runtimes = facilities.runtimes if facilities is not None else ()
+    for backend in sorted({owned.backend for owned in catalogue.hosts}):
+        hosts = [owned.entry for owned in catalogue.hosts if owned.backend == backend]
+        yield backend, hosts, [look(machine, backend, host, runtimes) for host in hosts]

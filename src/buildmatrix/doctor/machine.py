@@ -73,6 +73,14 @@ class MachineFiles:
         except OSError:
             return None
 
+    def kernel(self) -> str:
+        """Release of the running kernel; empty where it cannot be read."""
+        return (self.text("/proc/sys/kernel/osrelease") or "").strip()
+
+    def name(self) -> str:
+        """The machine's own name; empty where it cannot be read."""
+        return (self.text("/proc/sys/kernel/hostname") or "").strip()
+
     def cdi(self) -> Mapping[str, str]:
         """Kind of CDI devices → the file that describes them."""
         files: dict[str, str] = {}
@@ -100,6 +108,10 @@ class MachineFacts:
     closed: Mapping[str, int | None] = field(default_factory=dict)
     #: The driver in words, `nvidia 570.86.10`; None where none is loaded.
     driver: str | None = None
+    #: Its own version alone, `570.86.10`; a driver that is part of the kernel has none.
+    driver_version: str | None = None
+    #: Names of the devices, each once.
+    products: tuple[str, ...] = ()
     #: Kind of CDI devices → the file that describes them.
     cdi: Mapping[str, str] = field(default_factory=dict)
     #: Runtimes of the Docker daemon for them.
@@ -125,12 +137,15 @@ def look(
     needed = [(name, machine.nodes(name)) for name in host.needs]
     present = (*nodes, *(node for _, matching in needed for node in matching))
     described = machine.cdi()
+    driver, version = _driver(machine, nodes, host)
     return MachineFacts(
         backend=backend,
         nodes=nodes,
         missing=tuple(name for name, matching in needed if not matching),
         closed={node: machine.group(node) for node in present if not machine.may_use(node)},
-        driver=_driver(machine, nodes, host),
+        driver=driver,
+        driver_version=version,
+        products=tuple(dict.fromkeys(_products(machine, host))),
         cdi={kind: described[kind] for kind in host.cdi if kind in described},
         runtimes=tuple(name for name in host.runtimes if name in runtimes),
     )
@@ -144,20 +159,30 @@ def _is_of(machine: MachineFiles, node: str, host: Host) -> bool:
     return vendor.strip().lower() == host.pci_vendor.lower()
 
 
-def _driver(machine: MachineFiles, nodes: Collection[str], host: Host) -> str | None:
-    """The driver of the nodes, else the first one that is loaded, with its version."""
+def _driver(
+    machine: MachineFiles, nodes: Collection[str], host: Host
+) -> tuple[str | None, str | None]:
+    """The driver of the nodes, else the first one that is loaded, in words; and its version."""
     name = next(_named(machine, nodes, host), None)
     version = machine.text(f"/sys/module/{name}/version") if name is not None else None
     if version is not None and version.strip():
-        return f"{name} {version.split()[0]}"
+        return f"{name} {version.split()[0]}", version.split()[0]
     for path in host.version_files:
         match = re.search(host.version, machine.text(path) or "")
         if match is not None:
-            return " ".join(filter(None, (name, match[1])))
+            return " ".join(filter(None, (name, match[1]))), match[1]
     if name is None:
-        return None
-    kernel = (machine.text("/proc/sys/kernel/osrelease") or "").strip()
-    return f"{name} of Linux {kernel}" if kernel else name
+        return None, None
+    kernel = machine.kernel()
+    return (f"{name} of Linux {kernel}" if kernel else name), None
+
+
+def _products(machine: MachineFiles, host: Host) -> Iterator[str]:
+    for pattern in host.product_files:
+        for path in machine.nodes(pattern):
+            match = re.search(host.product, machine.text(path) or "")
+            if match is not None:
+                yield match[1].strip()
 
 
 def _named(machine: MachineFiles, nodes: Collection[str], host: Host) -> Iterator[str]:

@@ -112,6 +112,16 @@ VERIFY = (
     Format("table", "verify.table:render", STYLED, _TERMINAL),
     Format("json", _JSON, JSON),
 )
+#: Of a `reports.doctor.model.Diagnosis`.
+DOCTOR = (
+    Format("table", "doctor.table:render", LINES),
+    Format("json", _JSON, JSON),
+)
+#: Of a `reports.node_classes.model.NodeClassCheck`.
+NODE_CLASSES = (
+    Format("table", "node_classes.table:render", STYLED, _TERMINAL),
+    Format("json", _JSON, JSON),
+)
 #: Of a `reports.drawings.drawing.Drawing`.
 DRAWING = (
     Format("json", _JSON, JSON, (), _DRAWN),
@@ -121,7 +131,7 @@ DRAWING = (
 )
 
 #: Every table.
-ALL = (RUN, DIFF, DRIFT, WHY, INSPECT, PROMOTE, VERIFY, DRAWING)
+ALL = (RUN, DIFF, DRIFT, WHY, INSPECT, PROMOTE, VERIFY, DOCTOR, NODE_CLASSES, DRAWING)
 
 
 def names(formats: Sequence[Format]) -> tuple[str, ...]:

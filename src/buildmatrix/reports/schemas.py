@@ -6,14 +6,19 @@ from functools import partial
 
 from buildmatrix.reports.diff.drifts import Drifts
 from buildmatrix.reports.diff.model import Comparison
+from buildmatrix.reports.doctor.model import Diagnosis
 from buildmatrix.reports.json_form import schema
+from buildmatrix.reports.node_classes.model import NodeClassCheck
 from buildmatrix.reports.promote.model import Promotion
 from buildmatrix.reports.run.model import Report
 from buildmatrix.reports.verify.model import Verification
 
-#: Of `audit`, `build` and `scan`; `diff`; `diff --targets`; `promote`; `verify`.
+#: Of `audit`, `build` and `scan`; `diff`; `diff --targets`; `promote`; `verify`; `doctor`;
+#: `node-classes check`.
 report = partial(schema, Report, "A report of buildmatrix")
 diff = partial(schema, Comparison, "A comparison of buildmatrix")
 drift = partial(schema, Drifts, "Drift between the targets of buildmatrix")
 promotion = partial(schema, Promotion, "A promotion of buildmatrix")
 verification = partial(schema, Verification, "A verification of buildmatrix")
+diagnosis = partial(schema, Diagnosis, "A diagnosis of buildmatrix")
+node_classes = partial(schema, NodeClassCheck, "Node classes checked by buildmatrix")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -38,11 +39,21 @@ def run(*arguments: str, **variables: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+def commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    """A command, and those below it."""
+    yield name, command
+    if isinstance(command, click.Group):
+        for inner, below in command.commands.items():
+            yield from commands(f"{name} {inner}", below)
+
+
 def options() -> list[tuple[str, click.Option]]:
+    modules = {name: f"buildmatrix.cli.{name.replace('-', '_')}" for name in COMMANDS}
     return [
-        (name, parameter)
-        for name in COMMANDS
-        for parameter in importlib.import_module(f"buildmatrix.cli.{name}").command.params
+        (title, parameter)
+        for name, module in modules.items()
+        for title, command in commands(name, importlib.import_module(module).command)
+        for parameter in command.params
         # What stands before the command has its variables there.
         if isinstance(parameter, click.Option) and parameter.expose_value
     ]

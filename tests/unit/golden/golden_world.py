@@ -9,6 +9,7 @@ import hashlib
 import random
 from pathlib import Path
 
+import clusters
 from elf_images import Image, Part, fat_binary, fat_entry
 from golden_archives import install, oci_layout, saved_image, wheel
 
@@ -240,6 +241,7 @@ def write(world: Path) -> None:
     _local_lock(
         world, "pylock.new.toml", "", "h11", "numpy", "acme_kernels-1.1", "nvidia_cuda_runtime_cu12"
     )
+    _cluster(world)
     # A pair of keys, made by OpenSSL.
     for name in ("openssl.pem", "openssl.pub"):
         (world / name).write_bytes((KEYS / name).read_bytes())
@@ -247,3 +249,18 @@ def write(world: Path) -> None:
     for name in ("dev", "etc", "sys"):
         (world / "machine" / name).mkdir(parents=True)
     (world / ".git").mkdir()
+
+
+def _cluster(world: Path) -> None:
+    """Lists of machines: `cluster.json`, and what is none."""
+    driver = {"driver": "570.86.10"}
+    strange = {"nvidia.com/gpu.quantum": "true"}
+    nodes = [
+        *(clusters.h100(f"gpu-{number:02}") for number in range(12)),
+        clusters.h100("gpu-99", **driver, **strange),
+        clusters.node("mi300-1", clusters.AMD, {"amd.com/gpu": "8"}, kernel="6.8.0-51-generic"),
+        clusters.node("plain-1", {}, {}),
+    ]
+    clusters.written(world / "cluster.json", clusters.listed(*nodes))
+    clusters.written(world / "pods.json", clusters.listed({"kind": "Pod", "metadata": {}}))
+    (world / "half.json").write_text((world / "cluster.json").read_text()[:3000])

@@ -1,0 +1,125 @@
+"""What labels and resources of a node say, by the catalogue."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from buildmatrix.catalogue.format import NodeField, NodeLabel
+from buildmatrix.catalogue.load import Owned
+from buildmatrix.catalogue.names import GlobIndex
+
+#: Characters of a label's key and its value (Kubernetes: 317 and 63), and of a resource's name.
+#: Patterns of the catalogue are not tried on longer ones.
+LONGEST = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What one label says of one field."""
+
+    backend: str
+    field: NodeField
+    #: Place of the entry among all: the first one that says something counts.
+    rank: int
+    value: str
+    form: str
+    part: int
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the labels of a node say of one field of one backend."""
+
+    values: tuple[str, ...]
+    #: The labels that say so.
+    keys: tuple[str, ...]
+
+
+class Labels:
+    """One table of the catalogue, asked for many nodes whose labels are mostly the same."""
+
+    def __init__(self, entries: Sequence[Owned[NodeLabel]]) -> None:
+        self._index = GlobIndex(
+            (glob, (rank, glob, owned))
+            for rank, owned in enumerate(entries)
+            for glob in owned.entry.names
+        )
+        self._by_key: dict[str, Sequence[tuple[int, Owned[NodeLabel]]]] = {}
+
+    def entries(self, key: str) -> Sequence[tuple[int, Owned[NodeLabel]]]:
+        """The entries for a key, in their order: those with the most exact glob."""
+        entries = self._by_key.get(key)
+        if entries is None:
+            matching = self._index.find(key) if len(key) <= LONGEST else ()
+            best = matching[0][1] if matching else None
+            entries = sorted(
+                ((rank, owned) for rank, glob, owned in matching if glob == best),
+                key=lambda item: item[0],
+            )
+            if len(self._by_key) < 100_000:
+                self._by_key[key] = entries
+        return entries
+
+    def says(self, key: str) -> bool:
+        """Whether a label of this key can say something of a class."""
+        return any(owned.entry.field not in ("known", "unknown") for _, owned in self.entries(key))
+
+    def is_unknown(self, key: str) -> bool:
+        """Whether a key looks like an accelerator's, and nothing else is known of it."""
+        entries = self.entries(key)
+        return bool(entries) and all(owned.entry.field == "unknown" for _, owned in entries)
+
+    def statements(self, key: str, value: str) -> Iterable[Statement]:
+        """What one label says."""
+        for rank, owned in self.entries(key):
+            entry = owned.entry
+            said = value
+            if entry.pattern is not None:
+                text = f"{key}={value}"
+                match = re.fullmatch(entry.pattern, text) if len(text) <= LONGEST else None
+                if match is None:
+                    continue
+                said = match.groupdict().get("value") or ""
+            yield Statement(
+                owned.backend, entry.field, rank, said, entry.form or "", entry.part, key
+            )
+
+
+def readings(statements: Iterable[Statement]) -> Mapping[tuple[str, NodeField], Reading]:
+    """Of each backend and field what the first source says that says something.
+
+    The labels of one form are one source: a major version without a minor says nothing.
+    """
+    sources: dict[tuple[str, NodeField], dict[object, list[Statement]]] = {}
+    for statement in sorted(statements, key=lambda item: item.rank):
+        field = sources.setdefault((statement.backend, statement.field), {})
+        # Several spellings of a form (`cuda.driver-version.*` and `cuda.driver.*`) are several
+        # sources, told apart by what their keys have in common.
+        is_part = statement.part > 0
+        source = statement.key.rpartition(".")[0] if is_part else statement.rank
+        field.setdefault(source, []).append(statement)
+    found: dict[tuple[str, NodeField], Reading] = {}
+    for place, groups in sources.items():
+        for group in groups.values():
+            values = tuple(filter(None, _values(group)))
+            if values:
+                keys = tuple(dict.fromkeys(item.key for item in group))
+                found[place] = Reading(values, keys)
+                break
+    return found
+
+
+def _values(group: Sequence[Statement]) -> Iterable[str]:
+    form = group[0].form
+    if not form:
+        return [item.value for item in group]
+    wanted = set(re.findall(r"\{(\d)\}", form))
+    parts = {str(item.part): item.value for item in group if item.part}
+    if not wanted <= parts.keys() or ("1" in wanted and not parts["1"]):
+        return ()
+    text = re.sub(r"\{(\d)\}", lambda match: parts[match[1]], form)
+    # The last part of a version may be empty.
+    return (re.sub(r"\.+$", "", text),)

@@ -1,0 +1,1 @@
+"""The document of `doctor`: what a machine can do."""

@@ -1,0 +1,80 @@
+"""Node classes against machines, as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from buildmatrix.phrases import count, listing
+from buildmatrix.reports.node_classes.model import (
+    ClassCheck,
+    ClassState,
+    NodeClassCheck,
+    NodeDifference,
+    Uncovered,
+)
+from buildmatrix.reports.terminal import Painter, Style, wrapped
+
+_INDENT = "    "
+_STATES: dict[ClassState, tuple[str, Style]] = {
+    "ok": ("ok", "green"),
+    "drift": ("DRIFT", "red"),
+    "undecided": ("undecided", "yellow"),
+    "no-nodes": ("no nodes", "yellow"),
+}
+
+
+def render(check: NodeClassCheck, *, width: int, color: bool) -> str:
+    """Each class with what differs, the machines of no class, and a summary."""
+    return "\n".join(_lines(check, max(width, 40), Painter(color))) + "\n"
+
+
+def _lines(check: NodeClassCheck, width: int, paint: Painter) -> Iterator[str]:
+    for item in check.classes:
+        yield from _class(item, width, paint)
+    for machines in check.uncovered:
+        yield from _uncovered(machines, width, paint)
+    if check.unknown:
+        keys = (f"{key} ({count(number, 'node')})" for key, number in check.unknown.items())
+        text = f"labels and resources that are not known: {listing(keys, 20)}"
+        yield from wrapped(text, width, "", _INDENT)
+    states = [item.state for item in check.classes]
+    parts = [
+        f"{states.count(state)} {word.lower()}"
+        for state, (word, _) in _STATES.items()
+        if state in states
+    ]
+    classes = f"{len(states)} node class{'es' if len(states) != 1 else ''}"
+    yield f"{count(check.nodes, 'node')}, {classes}: {', '.join(parts)}"
+
+
+def _class(item: ClassCheck, width: int, paint: Painter) -> Iterator[str]:
+    word, style = _STATES[item.state]
+    first, *rest = wrapped(
+        f"{word.ljust(9)}  {item.name} ({item.backend}, {item.place}): {count(item.nodes, 'node')}",
+        width,
+        "",
+        _INDENT,
+    )
+    yield paint(first[: len(word)], style) + first[len(word) :]
+    yield from rest
+    for difference in item.differences:
+        yield from wrapped(_difference(difference), width, _INDENT, _INDENT * 2)
+
+
+def _difference(item: NodeDifference) -> str:
+    nodes = f"{count(len(item.nodes), 'node')}: {listing(item.nodes, 5)}"
+    if item.state == "undecided":
+        return f"{item.field} should be {item.expected} and is not said by {nodes}"
+    return f"{item.field} should be {item.expected} and is {item.seen or 'missing'} on {nodes}"
+
+
+def _uncovered(item: Uncovered, width: int, paint: Painter) -> Iterator[str]:
+    what = ", ".join(item.products or item.resources) or "devices"
+    other = "" if item.in_specification else ", which the specification does not have"
+    text = (
+        f"no class  {count(len(item.nodes), 'node')} of {item.backend}{other}: {what} "
+        f"({listing(item.nodes, 5)})"
+    )
+    first, *rest = wrapped(text, width, "", _INDENT)
+    yield paint(first, "red" if item.in_specification else "dim")
+    yield from rest
