@@ -11,16 +11,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TypeAlias
 
 import msgspec
 
 from buildmatrix.attestation import bundle, statement
 from buildmatrix.attestation.envelope import Envelope
+from buildmatrix.attestation.keyless import KeylessSigner
 from buildmatrix.attestation.keys import PrivateKey
 from buildmatrix.attestation.tagged import CREATED, TARGET, add_to_tag, push_data
 from buildmatrix.oci.documents import EMPTY, MANIFEST, Descriptor, Manifest, encode
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
+
+#: A key of one's own, or the identity of a CI job.
+Signer: TypeAlias = PrivateKey | KeylessSigner
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +40,17 @@ class Claim:
 
 
 def attach(
-    registry: Registry, image: Reference, claim: Claim, key: PrivateKey, now: datetime
+    registry: Registry, image: Reference, claim: Claim, signer: Signer, now: datetime
 ) -> Descriptor:
     """Sign a claim about `image`, which has its digest, and put it beside it; what refers to it.
 
-    Raises `UndecidedError` for what the registry does not take.
+    Raises `UndecidedError` for what the registry does not take, and where nobody signs.
     """
     payload = statement.statement(image.name, image.digest, claim.predicate_type, claim.predicate)
-    signed = bundle.bundled(Envelope.signed(payload, key), key.public.hint)
+    if isinstance(signer, KeylessSigner):
+        signed = signer.sign(payload)
+    else:
+        signed = bundle.bundled(Envelope.signed(payload, signer), signer.public.hint)
     attached = _refer(registry, image, claim, signed, now)
     add_to_tag(registry, image, attached)
     return attached

@@ -33,10 +33,14 @@ class KeyHint(msgspec.Struct, frozen=True):
     hint: str = ""
 
 
-class VerificationMaterial(msgspec.Struct, frozen=True, rename="camel"):
-    """What a signature is to be checked with; certificates and logs are not read here."""
+class VerificationMaterial(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """What a signature is to be checked with; logs are not read here."""
 
     public_key: KeyHint = KeyHint()
+    #: Of an identity, in place of a key; what is in it is not read here either.
+    certificate: msgspec.Raw = msgspec.Raw()
+    #: The same in bundles before version 0.3.
+    x509_certificate_chain: msgspec.Raw = msgspec.Raw()
 
 
 class Bundle(msgspec.Struct, frozen=True, rename="camel"):
@@ -46,6 +50,12 @@ class Bundle(msgspec.Struct, frozen=True, rename="camel"):
     verification_material: VerificationMaterial = VerificationMaterial()
     #: None for the signature of something that is no statement.
     dsse_envelope: Envelope | None = None
+
+    @property
+    def is_by_identity(self) -> bool:
+        """Whether it has a certificate."""
+        material = self.verification_material
+        return any(map(bytes, (material.certificate, material.x509_certificate_chain)))
 
 
 def bundled(envelope: Envelope, hint: str) -> bytes:

@@ -46,6 +46,8 @@ class AttachedEnvelope:
     envelope: Envelope | None = None
     #: The key that it was stored with, as `PublicKey.hint`; empty where nothing says so.
     hint: str = ""
+    #: The whole bundle, where an identity signed and no key.
+    certified: bytes = b""
     #: `gone`: it is listed, and the registry does not have it. `unreadable`: it is no envelope, or
     #: more than anybody reads.
     trouble: Literal["", "gone", "unreadable"] = ""
@@ -118,7 +120,8 @@ class AttestationReader:
             else:
                 hint = held.verification_material.public_key.hint
                 if held.dsse_envelope is not None:
-                    yield AttachedEnvelope(place, held.dsse_envelope, hint)
+                    certified = data if held.is_by_identity else b""
+                    yield AttachedEnvelope(place, held.dsse_envelope, hint, certified)
         if len(envelopes) > _MOST_LAYERS:
             yield _unread(place, f"{len(envelopes)} envelopes", _MOST_LAYERS)
 

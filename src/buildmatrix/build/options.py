@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import date
 
-from buildmatrix.attestation.keys import PrivateKey
+from buildmatrix.attestation.attach import Signer
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.index.reading import Reader
 from buildmatrix.reports.run.model import FailOn
@@ -36,7 +36,7 @@ class Options:
     #: Publish images without their tags, which `promote` sets.
     stage: bool = False
     #: Signs the verdicts of images that are published; None for images without verdicts.
-    signer: PrivateKey | None = None
+    signer: Signer | None = None
     #: How to ask for advisories; None for not at all.
     asking: AdvisoryOptions | None = None
     #: Reads locked wheels on their index, to know before the build what they bring; None for not.

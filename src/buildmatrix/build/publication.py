@@ -11,9 +11,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from buildmatrix.attestation.attach import attach
+from buildmatrix.attestation.attach import Signer, attach
 from buildmatrix.attestation.claims import claims
-from buildmatrix.attestation.keys import PrivateKey
 from buildmatrix.build.options import Options
 from buildmatrix.build.work import BuildWork
 from buildmatrix.engines.model import Engine
@@ -101,7 +100,7 @@ class Publication:
         return pushed.error
 
     def _attest(
-        self, registry: Registry, works: Sequence[BuildWork], report: Report, signer: PrivateKey
+        self, registry: Registry, works: Sequence[BuildWork], report: Report, signer: Signer
     ) -> BuildmatrixError | None:
         """The verdict of each target, and its bill of materials."""
         now = datetime.now(UTC)

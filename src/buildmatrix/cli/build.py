@@ -34,7 +34,7 @@ from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import UsageError
 
 if TYPE_CHECKING:
-    from buildmatrix.attestation.keys import PrivateKey
+    from buildmatrix.attestation.attach import Signer
     from buildmatrix.reports.run.model import FailOn
 
 
@@ -51,7 +51,13 @@ if TYPE_CHECKING:
 @option(
     "--sign-key",
     type=click.Path(path_type=Path),
-    help="Private key for --attest (cosign.key); its password is in COSIGN_PASSWORD.",
+    help="Private key for --attest (cosign.key), its password in COSIGN_PASSWORD; without one, the "
+    "identity of the CI job signs.",
+)
+@option(
+    "--trust-root",
+    type=click.Path(path_type=Path),
+    help="Trust configuration of the Sigstore services that sign without a key; else the public.",
 )
 @option("--fail-fast", is_flag=True, help="Stop everything at the first target that fails.")
 @option("--no-smoke", is_flag=True, help="Run no smoke commands.")
@@ -74,6 +80,7 @@ def command(
     stage: bool,
     attest: bool,
     sign_key: Path | None,
+    trust_root: Path | None,
     fail_fast: bool,
     no_smoke: bool,
     locked: bool,
@@ -105,7 +112,7 @@ def command(
             "`promote` sets the tags of what is staged, and reads the report for it: add "
             "--format json=REPORT"
         )
-    signer = _signer(sign_key, published=push or stage) if attest else None
+    signer = _signer(sign_key, trust_root, published=push or stage) if attest else None
     spec, targets = load_targets(settings, globs, subset)
     if save is not None:
         check_save(save, targets)
@@ -149,12 +156,15 @@ def command(
     return result.exit_code
 
 
-def _signer(path: Path | None, *, published: bool) -> PrivateKey:
-    """The key that signs verdicts. Raises `UsageError`, and `ComponentError`."""
+def _signer(key: Path | None, trust_root: Path | None, *, published: bool) -> Signer:
+    """Who signs verdicts. Raises `UsageError`, `ComponentError`, and `UndecidedError`."""
+    from buildmatrix.attestation.keyless import keyless_signer
     from buildmatrix.attestation.keys import PASSWORD, read_private
 
     if not published:
         raise UsageError("--attest signs what is published; add --push or --stage")
-    if path is None:
-        raise UsageError("--attest needs a key: --sign-key cosign.key (`cosign generate-key-pair`)")
-    return read_private(path, os.environ.get(PASSWORD))
+    if key is None:
+        return keyless_signer(trust_root)
+    if trust_root is not None:
+        raise UsageError("--sign-key signs with a key, and --trust-root without one; give one")
+    return read_private(key, os.environ.get(PASSWORD))

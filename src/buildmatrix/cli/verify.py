@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,9 @@ from buildmatrix.cli.options import formats_option, option
 from buildmatrix.cli.output import check_formats, write_document
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.reports.formats import VERIFY, names
+
+if TYPE_CHECKING:
+    from buildmatrix.attestation.certificates import CertificateCheck
 
 FORMATS = names(VERIFY)
 _HOURS = {"h": 1, "d": 24, "w": 7 * 24}
@@ -25,6 +29,27 @@ def _age(text: str) -> timedelta:
     return timedelta(hours=int(match[1]) * _HOURS[match[2]])
 
 
+def _certificates(
+    subjects: tuple[str, ...], issuer: str | None, trust_root: Path | None
+) -> CertificateCheck | None:
+    """What checks signatures by an identity; None where none may sign. Raises `UsageError`."""
+    from buildmatrix.attestation.certificates import CertificateCheck, Identity
+    from buildmatrix.attestation.keyless import trusted_root
+
+    if not subjects:
+        for name, value in (("--issuer", issuer), ("--trust-root", trust_root)):
+            if value is not None:
+                raise UsageError(f"{name} is about who signed without a key; add --identity")
+        return None
+    if issuer is None:
+        raise UsageError(
+            "--identity is known by an issuer: add --issuer URL, such as "
+            "https://token.actions.githubusercontent.com"
+        )
+    root = trusted_root(trust_root)
+    return CertificateCheck([Identity(subject, issuer) for subject in subjects], root)
+
+
 @click.command("verify", short_help="Check the proof that an image in a registry has with it.")
 @click.argument("source")
 @option("--backend", metavar="NAME", required=True, help="What the image has to be for.")
@@ -33,8 +58,21 @@ def _age(text: str) -> timedelta:
     "keys",
     type=click.Path(path_type=Path),
     multiple=True,
-    required=True,
     help="Public key that may have signed it (cosign.pub); may be repeated.",
+)
+@option(
+    "--identity",
+    "subjects",
+    metavar="SUBJECT",
+    multiple=True,
+    help="Who may have signed it without a key: the URL of a workflow, an e-mail address; * stands "
+    "for any text; may be repeated.",
+)
+@option("--issuer", metavar="URL", help="Who says that it is --identity: an issuer of OIDC.")
+@option(
+    "--trust-root",
+    type=click.Path(path_type=Path),
+    help="Trusted root of the Sigstore services that signed for --identity; else the public.",
 )
 @option("--max-age", metavar="DURATION", help="How old its catalogue may be: 30d, 4w, 720h.")
 @option("--platform", metavar="OS/ARCH", help="What it has to run on; of several images, which.")
@@ -45,6 +83,9 @@ def command(
     source: str,
     backend: str,
     keys: tuple[Path, ...],
+    subjects: tuple[str, ...],
+    issuer: str | None,
+    trust_root: Path | None,
     max_age: str | None,
     platform: str | None,
     no_smoke: bool,
@@ -65,11 +106,16 @@ def command(
     from buildmatrix.verify.run import exit_code, verify
 
     pairs = check_formats(formats, output, FORMATS)
+    if not keys and not subjects:
+        raise UsageError(
+            "say who may have signed it: --key cosign.pub, or --identity SUBJECT --issuer URL"
+        )
     reference = reference_of(source)
     try:
         wanted = Platform.parse(platform) if platform is not None else None
     except UndecidedError as error:
         raise UsageError(f"--platform: {error.message}") from None
+    certificates = _certificates(subjects, issuer, trust_root)
     demands = Demands(
         backend,
         tuple(read_public(path) for path in keys),
@@ -78,6 +124,7 @@ def command(
         _age(max_age) if max_age is not None else None,
         smoke=not no_smoke,
         platform=wanted,
+        certificates=certificates,
     )
     with Registry() as registry:
         verification = verify(registry, source, reference, demands)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 
 from buildmatrix.attestation import statement, verdict
-from buildmatrix.attestation.envelope import IN_TOTO
+from buildmatrix.attestation.certificates import CertificateCheck, CertificateError, Identity
+from buildmatrix.attestation.envelope import IN_TOTO, Envelope
 from buildmatrix.attestation.fetch import AttachedEnvelope
 from buildmatrix.attestation.keys import PublicKey
 from buildmatrix.attestation.verdict import TargetVerdict
@@ -40,6 +41,8 @@ class Demands:
     smoke: bool = True
     #: What it has to run on, and which of several images under one name is meant; None for any.
     platform: Platform | None = None
+    #: What checks signatures that were made without a key; None where no identity may sign.
+    certificates: CertificateCheck | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +50,26 @@ class Signed:
     """A verdict, who signed it, and where it lies."""
 
     place: str
-    key: PublicKey
+    signer: PublicKey | Identity
     verdict: TargetVerdict
 
 
 @dataclass(slots=True)
 class Sifted:
-    """What came of envelopes: verdicts about the image that a key signed, and the others."""
+    """What came of envelopes: verdicts that somebody trusted signed, and the others."""
 
     signed: list[Signed] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
 
 
-def sift(envelopes: Iterable[AttachedEnvelope], digest: str, keys: Sequence[PublicKey]) -> Sifted:
-    """Which of the envelopes hold a verdict about `digest`. A payload that nobody known signed is
+def sift(envelopes: Iterable[AttachedEnvelope], digest: str, demands: Demands) -> Sifted:
+    """Which of the envelopes hold a verdict about `digest`. A payload that nobody trusted signed is
     never parsed.
     """
     sifted = Sifted()
     for item in envelopes:
         try:
-            signed = _signed(item, digest, keys)
+            signed = _signed(item, digest, demands)
         except _RefusedError as refused:
             sifted.refusals.append(Refusal(refused.reason, str(refused)))
             continue
@@ -110,7 +113,7 @@ class _RefusedError(Exception):
         self.reason: Reason = reason
 
 
-def _signed(item: AttachedEnvelope, digest: str, keys: Sequence[PublicKey]) -> Signed | None:
+def _signed(item: AttachedEnvelope, digest: str, demands: Demands) -> Signed | None:
     """What an envelope proves of `digest`; None where it holds no verdict at all."""
     name = f"the attestation {item.place[:_SHOWN]}"
     envelope = item.envelope
@@ -120,18 +123,7 @@ def _signed(item: AttachedEnvelope, digest: str, keys: Sequence[PublicKey]) -> S
         raise _RefusedError("unreadable", f"{name} cannot be read: {item.why}")
     if not envelope.signatures:
         raise _RefusedError("stripped", f"{name} has lost its signature")
-    key = envelope.signer(keys)
-    if key is None:
-        if item.hint in {trusted.hint for trusted in keys}:
-            raise _RefusedError(
-                "changed", f"{name} is not what was signed: it was changed after it was signed"
-            )
-        signer = f" ({item.hint[:_SHOWN]})" if item.hint else ""
-        raise _RefusedError(
-            "other-key",
-            f"{name} is signed by another key{signer}"
-            + ("" if item.hint else ", or was changed after it was signed"),
-        )
+    signer = _signer(item, envelope, name, demands)
     if envelope.payload_type != IN_TOTO:
         return None
     try:
@@ -148,7 +140,38 @@ def _signed(item: AttachedEnvelope, digest: str, keys: Sequence[PublicKey]) -> S
             for algorithm, value in subject.digest.items()
         )
         raise _RefusedError("other-image", f"{name} is about another image ({others or 'none'})")
-    return Signed(item.place, key, held)
+    return Signed(item.place, signer, held)
+
+
+def _signer(
+    item: AttachedEnvelope, envelope: Envelope, name: str, demands: Demands
+) -> PublicKey | Identity:
+    """Who signed an envelope, of those that may. Raises `_RefusedError`."""
+    key = envelope.signer(demands.keys)
+    if key is not None:
+        return key
+    if item.certified and demands.certificates is not None:
+        try:
+            return demands.certificates.signer(item.certified, envelope)
+        except CertificateError as error:
+            raise _RefusedError(error.reason, f"{name} {error}") from None
+    if item.certified:
+        raise _RefusedError(
+            "other-key", f"{name} is signed without a key; say by whom with --identity and --issuer"
+        )
+    if not demands.keys and not item.hint:
+        raise _RefusedError("stripped", f"{name} has no certificate with it, which says who signed")
+    if item.hint in {trusted.hint for trusted in demands.keys}:
+        raise _RefusedError(
+            "changed", f"{name} is not what was signed: it was changed after it was signed"
+        )
+    signer = f" ({item.hint[:_SHOWN]})" if item.hint else ""
+    another = "another key" if demands.keys else "a key, and not by an identity"
+    raise _RefusedError(
+        "other-key",
+        f"{name} is signed by {another}{signer}"
+        + ("" if item.hint else ", or was changed after it was signed"),
+    )
 
 
 def _runs(platform: Platform, held: TargetVerdict) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from buildmatrix.attestation.certificates import Identity
 from buildmatrix.attestation.fetch import AttestationReader
+from buildmatrix.attestation.keys import PublicKey
 from buildmatrix.attestation.verdict import PREDICATE_TYPE
 from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
 from buildmatrix.oci.documents import INDEXES, index_of
@@ -67,13 +69,13 @@ def _sifted(registry: Registry, image: Reference, demands: Demands) -> Sifted:
     """What is attached; the tag of cosign 2 is read where no bundle holds a verdict."""
     reader = AttestationReader(registry, image, PREDICATE_TYPE)
     referrers = list(reader.referrers())
-    first = sift(referrers, image.digest, demands.keys)
+    first = sift(referrers, image.digest, demands)
     if first.signed:
         return first
     # What was refused already needs no second sentence.
     seen = [item.envelope for item in referrers if item.envelope is not None]
     others = [item for item in reader.tagged() if item.envelope not in seen]
-    second = sift(others, image.digest, demands.keys)
+    second = sift(others, image.digest, demands)
     return Sifted(second.signed, first.refusals + second.refusals)
 
 
@@ -94,7 +96,9 @@ def _proof(signed: Signed) -> Proof:
     held = signed.verdict
     return Proof(
         attestation=signed.place,
-        key=signed.key.hint,
+        key=signed.signer.hint if isinstance(signed.signer, PublicKey) else None,
+        identity=signed.signer.subject if isinstance(signed.signer, Identity) else None,
+        issuer=signed.signer.issuer if isinstance(signed.signer, Identity) else None,
         judged=held.judged,
         tool=held.tool.version,
         catalogue=held.tool.catalogue,

@@ -462,7 +462,7 @@ _JSON = st.recursive(
 def test_whatever_a_key_signed_is_refused_or_read(payload: bytes) -> None:
     """Even the owner of the key cannot make `verify` fall over."""
     envelope = Envelope.signed(payload, KEY)
-    found = sift([AttachedEnvelope("a", envelope)], "sha256:" + "0" * 64, [KEY.public])
+    found = sift([AttachedEnvelope("a", envelope)], "sha256:" + "0" * 64, DEMANDS)
     assert found.signed == []
 
 
@@ -480,6 +480,6 @@ def test_a_verdict_with_one_other_value_is_refused_or_judged(data: st.DataObject
     predicate = json.dumps(document).encode()
     payload = statement.statement("a", digest, verdict.PREDICATE_TYPE, predicate)
     envelope = Envelope.signed(payload, KEY)
-    found = sift([AttachedEnvelope("a", envelope)], digest, [KEY.public])
+    found = sift([AttachedEnvelope("a", envelope)], digest, DEMANDS)
     for signed in found.signed:
         assert list(lacks(signed.verdict, DEMANDS)) is not None

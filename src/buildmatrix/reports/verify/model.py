@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from buildmatrix.reports.json_form import THIS_TOOL, Tool
-from buildmatrix.rules.model import Acceptance, Gate, GateState
+from buildmatrix.rules.model import IF_KNOWN, Acceptance, Gate, GateState
 from buildmatrix.spec.model import PolicySeverity
 
 #: Why an image is refused:
@@ -15,6 +15,9 @@ from buildmatrix.spec.model import PolicySeverity
 #: `stripped`: an attestation without its signature, or one that is listed and gone;
 #: `changed`: what the key signed was other bytes;
 #: `other-key`: somebody else signed it;
+#: `other-identity`: it was signed without a key, by somebody else;
+#: `other-issuer`: by somebody of that name whom another issuer knows;
+#: `certificate`: the certificate of who signed is not trusted, or was not good at that moment;
 #: `unreadable`: it is no attestation that can be read;
 #: `other-image`: it is about another digest;
 #: `other-backend`: the image was judged for another backend;
@@ -29,6 +32,9 @@ Reason = Literal[
     "stripped",
     "changed",
     "other-key",
+    "other-identity",
+    "other-issuer",
+    "certificate",
     "unreadable",
     "other-image",
     "other-backend",
@@ -52,12 +58,15 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """The newest verdict about the image that the key signed."""
+    """The newest verdict about the image that the key, or the identity, signed."""
 
     #: What holds it in the registry: digest of a manifest, or a tag.
     attestation: str
-    #: The key that signed it: base64 of its SHA-256.
-    key: str
+    #: The key that signed it: base64 of its SHA-256; None for an identity.
+    key: str | None
+    #: Who signed it without a key, and who says that it is.
+    identity: str | None = field(default=None, metadata=IF_KNOWN)
+    issuer: str | None = field(default=None, metadata=IF_KNOWN)
     #: When the image was judged, in UTC.
     judged: str
     tool: str

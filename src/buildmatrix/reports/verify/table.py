@@ -37,6 +37,9 @@ def _lines(held: Verification, width: int, paint: Painter) -> Iterator[str]:
 def _proof(proof: Proof, width: int, paint: Painter) -> Iterator[str]:
     subject = f"{proof.target} ({proof.backend} {proof.runtime}, {proof.platform})"
     yield from wrapped(f"judged {proof.judged} as {subject}", width, _INDENT, _INDENT * 2)
+    if proof.identity is not None:
+        text = f"signed by {proof.identity}, as {proof.issuer} knows it"
+        yield from wrapped(text, width, _INDENT, _INDENT * 2)
     judge = f"by buildmatrix {proof.tool} with the catalogue of {proof.catalogue}"
     yield from wrapped(judge, width, _INDENT, _INDENT * 2)
     states = [

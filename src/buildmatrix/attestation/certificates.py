@@ -1,0 +1,229 @@
+"""Signatures that were made by an identity: who signed, and whether the log has it.
+
+Everything is in the bundle: the certificate, its timestamp of the log of certificates, and the
+entry of the transparency log with its proof. Nobody is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal
+
+from buildmatrix.attestation.envelope import Envelope
+from buildmatrix.text import printable, shown
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+    from sigstore.models import Bundle, TrustedRoot
+
+#: Of Fulcio's certificates: the name that Sigstore gives to those that are no address, and the
+#: issuer, as text and in DER (https://github.com/sigstore/fulcio/blob/main/docs/oid-info.md).
+_OTHER_NAME = "1.3.6.1.4.1.57264.1.7"
+_ISSUER = "1.3.6.1.4.1.57264.1.1"
+_ISSUER_DER = "1.3.6.1.4.1.57264.1.8"
+_LONGEST = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who signed: a subject, and the URL of whoever says that it is."""
+
+    #: `https://github.com/acme/inferno/.github/workflows/release.yml@refs/tags/1.4.0`. In what is
+    #: asked for, `*` stands for any text.
+    subject: str
+    issuer: str
+
+    def covers(self, subject: str) -> bool:
+        """Whether a subject is the one that is asked for."""
+        pattern = ".*".join(map(re.escape, self.subject.split("*")))
+        return re.fullmatch(pattern, subject, re.DOTALL) is not None
+
+
+class CertificateError(Exception):
+    """Why a signature is not that of the identity; `reason` is one of `reports.verify.Reason`."""
+
+    def __init__(
+        self,
+        reason: Literal[
+            "changed", "certificate", "other-identity", "other-issuer", "stripped", "unreadable"
+        ],
+        message: str,
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class CertificateCheck:
+    """Checks bundles for one of some identities."""
+
+    def __init__(self, identities: Sequence[Identity], root: TrustedRoot) -> None:
+        from sigstore.verify import Verifier
+
+        self._identities = identities
+        self._verifier = Verifier(trusted_root=root)
+
+    def signer(self, data: bytes, envelope: Envelope) -> Identity:
+        """Who signed the envelope of a bundle.
+
+        Raises `CertificateError`, whose text continues a sentence about the attestation.
+
+        Args:
+            data: the bundle.
+            envelope: the same as it was read out of the bundle.
+        """
+        bundle = _bundle(data)
+        certificate = bundle.signing_certificate
+        policy = _Policy(self._identities)
+        try:
+            held = self._verifier.verify_dsse(bundle, policy)
+        # The library has errors of its own, and those of the libraries that it reads with.
+        except Exception as error:
+            raise _refusal(bundle, envelope, policy, error) from None
+        if held != (envelope.payload_type, envelope.payload):
+            raise CertificateError("unreadable", "can be read in two ways")
+        return Identity(_subjects(certificate)[0], _issuer(certificate))
+
+
+class _Policy:
+    """What the library asks once it trusts a certificate."""
+
+    def __init__(self, identities: Sequence[Identity]) -> None:
+        self._identities = identities
+        self.is_asked = False
+        self.refusal: CertificateError | None = None
+
+    def verify(self, cert: Certificate) -> None:
+        """Raises what the library takes for a refusal."""
+        from sigstore.errors import VerificationError
+
+        self.is_asked = True
+        subjects, issuer = _subjects(cert), _issuer(cert)
+        who = _text(subjects[0] if subjects else "nobody")
+        if len(subjects) != 1 or not any(item.covers(subjects[0]) for item in self._identities):
+            asked = " or ".join(item.subject for item in self._identities)
+            self.refusal = CertificateError(
+                "other-identity", f"is signed by {who}, and not by {asked}"
+            )
+        elif not any(item.issuer == issuer for item in self._identities):
+            asked = self._identities[0].issuer
+            self.refusal = CertificateError(
+                "other-issuer",
+                f"is signed by {who} as {_text(issuer) or 'nobody'} knows it, and not {asked}",
+            )
+        if self.refusal is not None:
+            raise VerificationError(str(self.refusal))
+
+
+def _bundle(data: bytes) -> Bundle:
+    from sigstore.models import Bundle
+
+    try:
+        return Bundle.from_json(data)
+    except Exception as error:
+        text = _text(str(error))
+        # What the library, and what its form of the data says of it.
+        if any(word in text for word in ("tlogEntries", "log entry", "inclusion")):
+            why = "has lost its entry of the transparency log"
+            raise CertificateError("stripped", why) from None
+        raise CertificateError("unreadable", f"has a bundle that cannot be read: {text}") from None
+
+
+def _refusal(
+    bundle: Bundle, envelope: Envelope, policy: _Policy, error: Exception
+) -> CertificateError:
+    """Which of the reasons it was that a bundle was refused."""
+    if policy.refusal is not None:
+        return policy.refusal
+    certificate = bundle.signing_certificate
+    signed = _signed_at(bundle)
+    first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if not policy.is_asked and signed is not None and not first <= signed <= last:
+        return CertificateError(
+            "certificate",
+            f"was signed at {_moment(signed)}, and its certificate was good from {_moment(first)} "
+            f"to {_moment(last)}",
+        )
+    if not policy.is_asked:
+        return CertificateError(
+            "certificate", f"has a certificate that is not trusted: {_text(str(error))}"
+        )
+    if not _is_signed(certificate, envelope):
+        return CertificateError(
+            "changed", "is not what was signed: it was changed after it was signed"
+        )
+    return CertificateError(
+        "changed", f"is not what the transparency log has of it: {_text(str(error))}"
+    )
+
+
+def _is_signed(certificate: Certificate, envelope: Envelope) -> bool:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    from buildmatrix.attestation.keys import PublicKey
+
+    key = certificate.public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        return False
+    return envelope.signer((PublicKey(key, ""),)) is not None
+
+
+def _signed_at(bundle: Bundle) -> datetime | None:
+    """When the log says that it was signed; None for a log that does not say it."""
+    seconds = bundle.log_entry._inner.integrated_time
+    try:
+        return datetime.fromtimestamp(int(seconds), UTC) if seconds else None
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _subjects(certificate: Certificate) -> list[str]:
+    """The names of a certificate: those of workflows are URLs, those of people e-mail addresses."""
+    from cryptography import x509
+
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return []
+    others = [
+        # UTF8String: type and length stand before it.
+        _der_text(name.value)
+        for name in names.get_values_for_type(x509.OtherName)
+        if name.type_id.dotted_string == _OTHER_NAME
+    ]
+    addresses = names.get_values_for_type(x509.RFC822Name)
+    return [*names.get_values_for_type(x509.UniformResourceIdentifier), *addresses, *others]
+
+
+def _issuer(certificate: Certificate) -> str:
+    """The URL of the issuer; empty where the certificate names none."""
+    from cryptography import x509
+
+    held = {
+        extension.oid.dotted_string: extension.value.value
+        for extension in certificate.extensions
+        if isinstance(extension.value, x509.UnrecognizedExtension)
+    }
+    if _ISSUER_DER in held:
+        return _der_text(held[_ISSUER_DER])
+    return held.get(_ISSUER, b"").decode("utf-8", "replace")
+
+
+def _der_text(data: bytes) -> str:
+    """A UTF8String in DER; empty for anything else."""
+    from cryptography.hazmat import asn1
+
+    try:
+        return asn1.decode_der(str, data)
+    except ValueError:
+        return ""
+
+
+def _moment(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _text(text: str) -> str:
+    return printable(shown(text))[:_LONGEST]
