@@ -29,10 +29,11 @@ _NAMED = 4
 _NAMES_OF_OBJECT = 2
 #: Names that are read of each: templates bring the same kernels into many objects.
 _READ_OF_OBJECT = 32
-#: Files without a kernel are compiled to containers too; such a container has pieces of 300 bytes.
-_SMALL = 1 << 10
-#: Small containers that are looked into.
-_MOST_SMALL = 1 << 10
+#: Files without a kernel, and steps of linking, give containers too; a piece of one has 300 bytes
+#: to 2 KiB.
+_SMALL = 4 << 10
+#: Pieces of small containers that are looked into; in hostile files at 0.5 ms each.
+MOST_SMALL = 1 << 12
 
 _Key = tuple[str, tuple[str, ...], bool]
 
@@ -55,6 +56,7 @@ class Groups:
         self._source = source
         self._groups: dict[_Key, _Group] = {}
         self._small: list[tuple[_Key, tuple[CodeEntry, ...]]] = []
+        self._pieces = 0
 
     def add(self, container: CodeContainer, section: str | None) -> None:
         """Counts one object, unless some of its code names no architecture.
@@ -77,8 +79,11 @@ class Groups:
         self._count(group, entries, 1)
         if len(group.pieces) < _NAMED:
             group.pieces.append(min(entries, key=lambda entry: (entry.kind == "ptx", entry.size)))
-        if len(self._small) < _MOST_SMALL and all(entry.size <= _SMALL for entry in entries):
+        if self._pieces + len(entries) <= MOST_SMALL and all(
+            entry.size <= _SMALL for entry in entries
+        ):
             self._small.append((key, entries))
+            self._pieces += len(entries)
 
     def groups(self) -> tuple[CodeGroup, ...]:
         """The groups, the first in the file first; none where all objects are alike."""

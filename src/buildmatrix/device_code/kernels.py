@@ -19,15 +19,16 @@ from buildmatrix.elf.source import ByteSource
 HEAD = 32 << 10
 #: Bytes of it on disk that they are read from.
 _PACKED = 128 << 10
-_LONGEST_NAME = 512
-_NAME = rb"(?P<name>[A-Za-z_$.][\w$.]{0,%d})" % (_LONGEST_NAME - 1)
+#: Characters of a name that are kept; those of CUTLASS go on to four thousand.
+LONGEST_NAME = 512
+_NAME = rb"(?P<name>[A-Za-z_$.][\w$.]{0,%d})" % (LONGEST_NAME - 1)
 #: By the kind of code. The last one of a list says whether there is any code at all.
 _PATTERNS = {
     "sass": (
-        re.compile(rb"\0\.nv\.constant0\.%b(?=\0)" % _NAME),
-        re.compile(rb"\0\.text\.%b(?=\0)" % _NAME),
+        re.compile(rb"\0\.nv\.constant0\.%b" % _NAME),
+        re.compile(rb"\0\.text\.%b" % _NAME),
     ),
-    "ptx": (re.compile(rb"\.entry\s+%b\s*\(" % _NAME),),
+    "ptx": (re.compile(rb"\.entry\s+%b" % _NAME),),
     "amdgcn": (re.compile(rb"\0%b\.kd(?=\0)" % _NAME),),
 }
 #: Parts of a name as the Itanium C++ ABI mangles it: a length, then as many letters.
@@ -46,7 +47,12 @@ def kernels(source: ByteSource, entry: CodeEntry, most: int) -> tuple[tuple[str,
     except (ValueError, zlib.error):
         return (), False
     for pattern in patterns:
-        names = dict.fromkeys(match["name"].decode() for match in pattern.finditer(data))
+        # What goes on behind these bytes is not the whole name.
+        names = dict.fromkeys(
+            match["name"].decode()
+            for match in pattern.finditer(data)
+            if is_whole or match.end() < len(data)
+        )
         if names:
             return tuple(names)[:most], False
     return (), is_whole and bool(data)

@@ -25,7 +25,7 @@ Unknown = Literal["", "file", "wheel", "advisories"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. Single findings may be milder than `severity`; the rule's page says when."""
+    """One rule. Single findings may be milder or worse than `severity`; its page says when."""
 
     code: str
     name: str

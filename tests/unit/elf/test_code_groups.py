@@ -81,6 +81,14 @@ def test_a_file_compiled_without_a_kernel_is_no_object() -> None:
     assert [group.count for group in found(Part(FATBIN, unit(80, 90) + function))] == [1, 1]
 
 
+def test_a_long_name_is_cut_and_one_that_goes_on_behind_what_is_read_is_left_out() -> None:
+    long = fat_binary(fat_entry(2, 80, cubin("k" * 600)))
+    assert found(Part(FATBIN, unit(80, 90) + long))[1].kernels == ("k" * 512,)
+    head = cubin("first").ljust(HEAD - 20, b"\0")
+    cut = fat_binary(fat_entry(2, 80, head + b"\0.nv.constant0." + b"k" * 100))
+    assert found(Part(FATBIN, unit(80, 90) + cut))[1].kernels == ("first",)
+
+
 def test_a_small_object_that_cannot_be_read_counts() -> None:
     broken = fat_binary(packed(2, 52, b"\x0f\xff\xff", 0x2000))
     assert [group.count for group in found(Part(FATBIN, unit(80, 90) + broken))] == [1, 1]
@@ -117,6 +125,14 @@ def test_the_groups_are_bounded_and_the_rest_is_counted(monkeypatch: pytest.Monk
         (("sm_70",), 1),
         ((), 2),
     ]
+
+
+def test_only_so_many_small_pieces_are_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "MOST_SMALL", 6)
+    empty = fat_binary(fat_entry(2, 52, cubin()), fat_entry(2, 60, cubin()))
+    first, second = found(Part(FATBIN, empty * 5 + unit(80, 90)))
+    assert (first.architectures, first.count) == (("sm_52", "sm_60"), 2)
+    assert second.count == 1
 
 
 PTX = b".version 8.0\n.target sm_90\n.visible .entry _Z4scalePf(\n.param .u64 p\n)\n".ljust(2048)
