@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from buildmatrix.catalogue import format as tables
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.names import product_words
 from buildmatrix.spec.model import NodeClass
+
+#: What vendors call 80 GB are 80 GiB (7 % more), less up to 8 % that the driver and ECC take.
+_MEMORY_TOLERANCE = 0.08
+#: Spellings of one architecture: `compute_90`, `sm_90a`, `gfx942:xnack-`.
+_CUDA = re.compile(r"(?:sm|compute)_([0-9]+)[af]?")
 
 
 def product(name: str, backend: str, catalogue: Catalogue) -> Owned[tables.Product] | None:
@@ -34,3 +41,14 @@ def architectures(node: NodeClass, catalogue: Catalogue) -> tuple[str, ...]:
             )
         )
     )
+
+
+def bare_architecture(arch: str) -> str:
+    """The architecture of a device for which code is: without what selects features of it."""
+    match = _CUDA.fullmatch(arch)
+    return f"sm_{match[1]}" if match else arch.partition(":")[0]
+
+
+def same_memory(stated: int, seen: int) -> bool:
+    """Whether two amounts of memory may be those of one device."""
+    return abs(seen / stated - 1) <= _MEMORY_TOLERANCE

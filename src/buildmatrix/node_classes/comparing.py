@@ -11,7 +11,7 @@ from packaging.version import InvalidVersion
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.names import matches_any, product_patterns, product_words
-from buildmatrix.catalogue.products import architectures, product
+from buildmatrix.catalogue.products import architectures, product, same_memory
 from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
 from buildmatrix.node_classes.model import Machine, Seen
 from buildmatrix.parsing import parse_specifiers, parse_version
@@ -27,8 +27,6 @@ from buildmatrix.reports.node_classes.model import (
 from buildmatrix.spec import kinds
 from buildmatrix.spec.model import NodeClass, Spec
 
-#: What vendors call 80 GB are 80 GiB (7 % more), less up to 8 % that the driver and ECC take.
-_MEMORY_TOLERANCE = 0.08
 _LEVELS = kinds.CPU_LEVEL.choices
 _RELEASE = re.compile(r"[0-9]+(?:\.[0-9]+)*")
 _SEPARATORS = re.compile(r"[.+~_-]")
@@ -242,7 +240,7 @@ def _differences(node_class: NodeClass, kind: _Kind, catalogue: Catalogue) -> It
         "memory",
         memory,
         machine.memory,
-        lambda _, seen: abs(kinds.size(seen) / node_class.memory - 1) <= _MEMORY_TOLERANCE,
+        lambda _, seen: same_memory(node_class.memory, kinds.size(seen)),
         needed=kind.labels is not None,
     )
     count = str(machine.count) if machine.count else ""

@@ -188,6 +188,13 @@ RULES: tuple[Rule, ...] = (
         "files",
     ),
     Rule(
+        "BM707",
+        "contradictory-node-class",
+        "error",
+        "a node class says what cannot be so",
+        "lock",
+    ),
+    Rule(
         "BM708",
         "variant-against-bytes",
         "error",
