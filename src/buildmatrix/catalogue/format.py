@@ -164,6 +164,12 @@ class ArtifactEntry(CatalogueEntry, frozen=True):
     refused: bool = True
 
 
+class Framework(CatalogueEntry, frozen=True):
+    """Names of distributions that compile for a device, or whose plugins do."""
+
+    names: tuple[str, ...]
+
+
 class Static(CatalogueEntry, frozen=True):
     """What proves that a runtime was linked in statically: any of `marks`."""
 
@@ -502,6 +508,7 @@ class DataFile(
     sections: tuple[SectionEntry, ...] = ()
     device_code: tuple[DeviceCodeEntry, ...] = ()
     artifacts: tuple[ArtifactEntry, ...] = ()
+    frameworks: tuple[Framework, ...] = ()
     static: tuple[Static, ...] = ()
     tools: tuple[ToolEntry, ...] = ()
     indexes: tuple[Route, ...] = ()

@@ -71,6 +71,7 @@ class Catalogue:
     sections: GlobIndex[Owned[tables.SectionEntry]]
     device_code: Sequence[Owned[tables.DeviceCodeEntry]]
     artifacts: Sequence[Owned[tables.ArtifactEntry]]
+    frameworks: Sequence[Owned[tables.Framework]]
     static: Sequence[Owned[tables.Static]]
     tools: GlobIndex[Owned[tables.ToolEntry]]
     exceptions: Sequence[Owned[tables.ExceptionRule]]
@@ -151,6 +152,7 @@ def catalogue(named: Mapping[str, tables.DataFile]) -> Catalogue:
         sections=_index(files, lambda file: file.sections, _names),
         device_code=_sequence(files, lambda file: file.device_code),
         artifacts=_sequence(files, lambda file: file.artifacts),
+        frameworks=_sequence(files, lambda file: file.frameworks),
         static=_sequence(files, lambda file: file.static),
         tools=_index(files, lambda file: file.tools, _names),
         exceptions=_sequence(files, lambda file: file.exceptions),

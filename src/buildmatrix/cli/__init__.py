@@ -55,6 +55,7 @@ COMMANDS = {
     "smoke": "Run the smoke commands of a target that was built.",
     "node-classes": "Describe the machines of a cluster, and check what was written of them.",
     "doctor": "Show what this machine can do: engine, resolver, devices.",
+    "cache-key": "Print the key for what a node class compiles.",
     "rules": "List every rule, or print the page of one.",
     "report": "Render a saved report again, or merge several.",
     "schema": "Print the JSON schema of the specification or of a document.",

@@ -63,6 +63,31 @@ level = "device"
 command = ["python", "-m", "inferno.warmup"]
 """
 
+#: The same with machines to run on.
+FLEET = (
+    SPEC
+    + """
+[node-class.hopper]
+backend = "cuda"
+driver = ">=570.26,<571"
+products = ["NVIDIA-H100-80GB-HBM3"]
+
+[node-class.sliced]
+backend = "cuda"
+driver = "550.54.14"
+archs = ["sm_90"]
+partition = "1g.10gb+me"
+
+[node-class.mixed]
+backend = "cuda"
+driver = ">=550"
+
+[node-class.plain]
+backend = "cpu"
+cpu = "x86-64-v3"
+"""
+)
+
 REQUIREMENTS = {
     "requirements/base.in": "# what every target needs\nh11>=0.16\nnumpy\n",
     "requirements/cpu.in": "xgboost-cpu\n",
@@ -218,6 +243,7 @@ def write(world: Path) -> None:
     wheels(world / "wheels")
     for name, text in {
         "buildmatrix.toml": SPEC,
+        "fleet.toml": FLEET,
         "waivers.toml": WAIVERS,
         "wrong.toml": SPEC.replace("archs", "arch").replace('runtime = "any"', "runtime = 7"),
         **REQUIREMENTS,

@@ -1,0 +1,203 @@
+"""The key of a node class and a target: what compiled engines and kernels depend on, in one name.
+
+A key is a component of a path and a value of a Kubernetes label: at most 63 characters, letters,
+digits, `-`, `_` and `.`, a letter or digit at both ends (Kubernetes, "Labels and Selectors"). What
+is in it, and how, is part of the public contract (docs/artifacts.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from buildmatrix.catalogue.drivers import of_backend
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.names import matches_any
+from buildmatrix.catalogue.products import architectures
+from buildmatrix.errors import Problem, SpecError, UsageError
+from buildmatrix.locks.model import Lock
+from buildmatrix.spec.hints import did_you_mean
+from buildmatrix.spec.model import NodeClass, Target
+from buildmatrix.spec.points import ANY
+from buildmatrix.spec.version_range import numbers
+
+SCHEMA = "buildmatrix/cache-key/1"
+#: Characters of a label's value.
+LONGEST = 63
+_DIGEST = 8
+_ALLOWED = re.compile(r"[A-Za-z0-9._-]*")
+#: The same without what joins parts, or stands for another character.
+_PLAIN = re.compile(r"[A-Za-z0-9.]*")
+#: A version far behind all others, to see whether a range ends.
+_FARTHEST = "999999999"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheKey:
+    """The key of one target on one node class, and what it is made of."""
+
+    target: str
+    backend: str
+    #: `12.8`; None for a backend without version lines.
+    runtime: str | None
+    #: `sm_90`, sorted; the level of x86-64 for a backend without devices.
+    architectures: tuple[str, ...]
+    #: Major version of the driver; None where none is needed.
+    driver: int | None
+    partition: str | None
+    #: `arm64`; None on linux/amd64.
+    machine: str | None
+    #: Name and version, sorted, as the lock of the target has them; None without a lock.
+    frameworks: tuple[tuple[str, str], ...] | None
+
+    @property
+    def text(self) -> str:
+        """The key: its parts joined, and the digest of all where the join does not say all.
+
+        Of versions it does: as locks have them, only their `+` becomes a `_`.
+        """
+        parts = [
+            f"{self.backend}{self.runtime or ''}",
+            ".".join(self.architectures),
+            *((f"driver{self.driver}",) if self.driver is not None else ()),
+            *((self.partition,) if self.partition else ()),
+            *((self.machine,) if self.machine else ()),
+            *(f"{name}_{version}" for name, version in self.frameworks or ()),
+        ]
+        whole = "\0".join(parts)
+        safe = [_replaced(part) for part in parts]
+        joined = "-".join(safe)
+        is_exact = (
+            all(map(_ALLOWED.fullmatch, self.architectures))
+            and _PLAIN.fullmatch(self.partition or "") is not None
+            and joined[-1].isalnum()
+        )
+        if is_exact and len(joined) <= LONGEST:
+            return joined
+        digest = hashlib.sha256(whole.encode()).hexdigest()[:_DIGEST]
+        return f"{joined[: LONGEST - _DIGEST - 1].rstrip('-_.')}-{digest}"
+
+    def document(self) -> dict[str, Any]:
+        """The same, ready for JSON."""
+        return {
+            "target": self.target,
+            "key": self.text,
+            "backend": self.backend,
+            "runtime": self.runtime,
+            "architectures": list(self.architectures),
+            "driver": self.driver,
+            "partition": self.partition,
+            "machine": self.machine,
+            "frameworks": None
+            if self.frameworks is None
+            else [{"name": name, "version": version} for name, version in self.frameworks],
+        }
+
+
+def _replaced(part: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", part)
+
+
+def node_class(name: str, classes: Sequence[NodeClass]) -> NodeClass:
+    """The class of that name. Raises `UsageError`."""
+    for node in classes:
+        if node.name == name:
+            return node
+    hint = did_you_mean(name, [node.name for node in classes], "node classes")
+    raise UsageError(f"there is no node class {name!r}; {hint}")
+
+
+def cache_key(node: NodeClass, target: Target, lock: Lock | None, catalogue: Catalogue) -> CacheKey:
+    """The key of `target` on the machines of `node`. Raises `SpecError` for what is not known."""
+    has_devices = catalogue.vendor_of(node.backend) is not None
+    problems: list[Problem] = []
+    devices = tuple(sorted(architectures(node, catalogue)))
+    if not devices and not has_devices and node.cpu:
+        devices = (node.cpu,)
+    if not devices:
+        key = "`archs` or `products`" if has_devices else "`cpu`"
+        problems.append(_missing(node, f"has no {key}", f"write {key}"))
+    driver = _driver_major(node)
+    if driver is None and (has_devices or node.driver):
+        problems.append(
+            _missing(node, "has no `driver`", "write its version")
+            if not node.driver
+            else _missing(
+                node,
+                f"has drivers of more than one major version, {node.driver}",
+                "write one, or a class for each",
+            )
+        )
+    runtime = None if target.runtime == ANY else _line(target)
+    if runtime is None and (
+        target.runtime != ANY or of_backend(catalogue.toolkit_drivers, target.backend)
+    ):
+        problems.append(
+            Problem(
+                f"target {target.id} has the runtime {target.runtime!r}, and what is compiled "
+                "depends on its minor version",
+                node.position.file,
+                hint='write `runtime = "12.8"`, or `full` of it',
+            )
+        )
+    if problems:
+        raise SpecError(problems)
+    machine = target.platform.removeprefix("linux/").replace("/", "-")
+    return CacheKey(
+        target=target.id,
+        backend=target.backend,
+        runtime=runtime,
+        architectures=devices,
+        driver=driver,
+        partition=node.partition or None,
+        machine=None if machine == "amd64" else machine,
+        frameworks=tuple(_frameworks(lock, catalogue)) if lock is not None else None,
+    )
+
+
+def _missing(node: NodeClass, what: str, hint: str) -> Problem:
+    return Problem(
+        f"node class {node.name} {what}, and what is compiled depends on it",
+        node.position.file,
+        node.position.line,
+        hint=hint,
+    )
+
+
+def _driver_major(node: NodeClass) -> int | None:
+    """The major version that all drivers of a class have."""
+    single = numbers(node.driver)
+    if single is not None:
+        return single[0]
+    try:
+        drivers = SpecifierSet(node.driver)
+    except InvalidSpecifier:
+        return None
+    starts = [numbers(part.version) for part in drivers if part.operator in (">=", ">", "==", "~=")]
+    lowest = max((start for start in starts if start), default=None)
+    if lowest is None:
+        return None
+    major = lowest[0]
+    later = (f"{major + 1}", f"{major + 1}.{_FARTHEST}", _FARTHEST)
+    return None if any(drivers.contains(version) for version in later) else major
+
+
+def _line(target: Target) -> str | None:
+    """Major and minor version of the runtime, `12.8` also of 12.8.1."""
+    for text in (target.runtime, target.runtime_values.get("full", "")):
+        version = numbers(text)
+        if version is not None and len(version) >= 2:
+            return f"{version[0]}.{version[1]}"
+    return None
+
+
+def _frameworks(lock: Lock, catalogue: Catalogue) -> Iterator[tuple[str, str]]:
+    globs = [glob for owned in catalogue.frameworks for glob in owned.entry.names]
+    for package in sorted(lock.packages, key=lambda package: package.name):
+        if matches_any(globs, package.name):
+            yield package.name, package.version
