@@ -38,6 +38,7 @@ _LONGEST_NUMBER = 200
 #: Brackets within brackets; conditions that tools write have a handful.
 _DEEPEST = 50
 _NUMBER = re.compile(rf"[0-9]{{{_LONGEST_NUMBER + 1}}}")
+_LABEL = re.compile(r"[0-9a-z_.]+")
 _BRACKETS = re.compile(r"[()]")
 
 
@@ -73,6 +74,19 @@ def holds(marker: Marker, environment: Mapping[str, str]) -> bool:
 def parse_wheel_name(text: str) -> tuple[NormalizedName, Version, BuildTag, frozenset[Tag]]:
     """What the file name of a wheel says. Raises `InvalidWheelFilename`."""
     return _read(parse_wheel_filename, text, InvalidWheelFilename, _LONGEST_NAME)
+
+
+def split_variant(filename: str) -> tuple[str, str | None]:
+    """The name of a variant wheel (PEP 825, a draft) without its label, and the label.
+
+    None for other wheels. A tag of a Python does not begin with a digit, and a build tag does.
+    """
+    stem, _, label = filename.removesuffix(".whl").rpartition("-")
+    parts = stem.count("-") + 1
+    has_label = parts == 6 or (parts == 5 and not stem.split("-")[2][:1].isdigit())
+    if not filename.endswith(".whl") or not has_label or not _LABEL.fullmatch(label):
+        return filename, None
+    return f"{stem}.whl", label
 
 
 def parse_sdist_name(text: str) -> tuple[NormalizedName, Version]:

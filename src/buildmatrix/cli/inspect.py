@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from buildmatrix.reports.drawings.drawing import Drawing
     from buildmatrix.reports.inspect.model import Inspection, Machines
     from buildmatrix.sources.model import ReadingOptions, Source
+    from buildmatrix.spec.model import Target
 
 #: Formats that only the graph of libraries has.
 _DRAWN = [name for name in names(DRAWING) if name not in names(INSPECT)]
@@ -71,19 +72,21 @@ def command(
 
     Headers, needed libraries with the symbols taken from them, device code with its architectures,
     and whose it is. Of a SOURCE of `scan` (an image, a folder) or a target: what it holds by
-    vendor, distribution, layer and architecture. Nothing of it is executed.
+    vendor, distribution, layer and architecture. Of NAME-VERSION-variants.json of an index: which
+    wheel variant the --select target takes. Nothing of it is executed.
     """
     from buildmatrix.inspect.machines import machines_of
     from buildmatrix.reports.inspect.model import Inspections
 
-    machines = None
+    machines = target = None
     if graph or format_ in _DRAWN:
         if len(sources) > 1:
             raise UsageError("one picture shows one SOURCE; name only one")
         if format_ not in names(DRAWING):
             raise UsageError("--graph draws: give --format json, dot, mermaid or svg with it")
     elif select is not None:
-        machines = machines_of(*load_targets(settings, (select,), None), select)
+        selected = load_targets(settings, (select,), None)
+        machines, target = machines_of(*selected, select), selected[1][0]
     spec = specification(settings)
     parsed = [parse(source, "inspect", settings, spec) for source in sources]
     with reading_options(
@@ -99,7 +102,7 @@ def command(
         if graph or format_ in _DRAWN:
             drawing = _drawn(parsed[0], options)
         else:
-            inspections = tuple(_inspection(source, options, machines) for source in parsed)
+            inspections = tuple(_inspection(source, options, machines, target) for source in parsed)
     if graph or format_ in _DRAWN:
         write_document(DRAWING, drawing, [(format_, None)], output)
         return EXIT_OK
@@ -111,13 +114,15 @@ def command(
     )
 
 
-def _inspection(source: Source, options: ReadingOptions, machines: Machines | None) -> Inspection:
+def _inspection(
+    source: Source, options: ReadingOptions, machines: Machines | None, target: Target | None
+) -> Inspection:
     from buildmatrix.catalogue.load import load
     from buildmatrix.inspect.look import inspect, inspect_tree
 
     if source.single_file is not None:
         catalogue = load(options.data_files())
-        return inspect(source.single_file, catalogue, options.cache(), machines)
+        return inspect(source.single_file, catalogue, options.cache(), machines, target)
     from buildmatrix.inspect.machines import machines_of_target
 
     facts = source.facts(options)

@@ -21,7 +21,7 @@ from buildmatrix.index.facts import WheelCache, WheelEntry, content, place
 from buildmatrix.index.model import Depth, WheelFacts
 from buildmatrix.inventory.model import Distribution
 from buildmatrix.locks.model import Wheel
-from buildmatrix.parsing import parse_version, parse_wheel_name
+from buildmatrix.parsing import parse_version, parse_wheel_name, split_variant
 from buildmatrix.store.cache import Cache
 from buildmatrix.store.facts import digest
 from buildmatrix.trees.base import Closing, reason
@@ -261,7 +261,8 @@ def _whole_file(path: Path) -> Reading:
 def _check_name(filename: str, facts: WheelFacts) -> None:
     """Raises UndecidedError for a wheel that its metadata call something else than its name."""
     try:
-        name, version, _, _ = parse_wheel_name(filename)
+        plain, label = split_variant(filename)
+        name, version, _, _ = parse_wheel_name(plain)
     except (InvalidWheelFilename, InvalidVersion) as error:
         raise UndecidedError(f"{filename} is not a valid name of a wheel: {error}") from error
     # Those of libraries that a wheel carries lie deeper, and say nothing of the wheel.
@@ -273,6 +274,7 @@ def _check_name(filename: str, facts: WheelFacts) -> None:
     if not distributions:
         raise UndecidedError(f"{filename} has no metadata folder (.dist-info): it is not a wheel")
     if all(_is_called(distribution, name, version) for distribution in distributions):
+        _check_label(filename, label, distributions)
         return
     names = ", ".join(
         f"{distribution.name} {distribution.version}" for distribution in distributions[:3]
@@ -280,6 +282,16 @@ def _check_name(filename: str, facts: WheelFacts) -> None:
     raise UndecidedError(
         f"{filename} holds {names} by its own metadata, not {name} {version}; installers refuse it"
     )
+
+
+def _check_label(filename: str, label: str | None, distributions: Sequence[Distribution]) -> None:
+    """Raises UndecidedError for a variant that calls itself something else than its name does."""
+    labels = {item.variant.label if item.variant is not None else None for item in distributions}
+    if label is not None and labels != {label}:
+        own = ", ".join(sorted(name or "no variant" for name in labels))
+        raise UndecidedError(
+            f"{filename} is the variant {label} by its name, and {own} by its own metadata"
+        )
 
 
 def _is_called(distribution: Distribution, name: str, version: Version) -> bool:

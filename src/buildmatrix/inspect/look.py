@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,17 @@ from buildmatrix.catalogue.match import evidence
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.inspect.contents import contents
 from buildmatrix.inspect.shares import shares
+from buildmatrix.inspect.variants import (
+    is_variant_metadata,
+    release_variants,
+    variants_of_wheel,
+)
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.inventory.names import readable
+from buildmatrix.inventory.variants import LARGEST_OF_INDEX, read_variants
 from buildmatrix.reports.inspect.model import Inspection, Machines
+from buildmatrix.spec.model import Target
 from buildmatrix.symbols.imported import Imports, SymbolsUnread, imports
 from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble, reason
 from buildmatrix.trees.directory import DirectoryTree
@@ -31,11 +39,14 @@ def inspect(
     catalogue: Catalogue,
     cache: FactCache | None = None,
     machines: Machines | None = None,
+    target: Target | None = None,
 ) -> Inspection:
     """Everything about the ELF object, file of device code, archive or wheel at `path`.
 
-    `machines` are those that it has to run on, where that is known. Nothing of it
-    is executed. Raises `UsageError` for what is none of these, `UndecidedError` for what cannot be
+    `machines` are those that it has to run on, where that is known, and `target` is who says so.
+    Files with the variants of a release are read, too. Nothing of it is executed.
+
+    Raises `UsageError` for what is none of these, `UndecidedError` for what cannot be
     read.
     """
     if not path.exists():
@@ -44,7 +55,9 @@ def inspect(
         raise UsageError(f"{path} is not a file; `buildmatrix scan` reads folders")
     try:
         if path.suffix == ".whl":
-            return _wheel(path, catalogue, cache, machines)
+            return _wheel(path, catalogue, cache, machines, target)
+        if is_variant_metadata(path.name):
+            return _release(path, catalogue, target)
         return _file(path, catalogue)
     except OSError as error:
         raise UndecidedError(f"{path} cannot be read: {reason(error)}") from error
@@ -109,8 +122,25 @@ def _kind(inventory: Inventory) -> str:
     return inventory.artefacts[0].kind if inventory.artefacts else "unreadable"
 
 
+def _release(path: Path, catalogue: Catalogue, target: Target | None) -> Inspection:
+    """What an index has to say of the variants of a release, or a wheel of its own."""
+    size = path.stat().st_size
+    found = Inspection(path=readable(str(path)), size=size, kind="variants")
+    try:
+        if size > LARGEST_OF_INDEX:
+            raise ValueError(f"it has more than {LARGEST_OF_INDEX:,} bytes")
+        metadata = read_variants(path.read_bytes())
+    except ValueError as error:
+        return replace(found, unread=(Unread(found.path, str(error)),))
+    return replace(found, variants=release_variants(metadata, target, catalogue))
+
+
 def _wheel(
-    path: Path, catalogue: Catalogue, cache: FactCache | None, machines: Machines | None
+    path: Path,
+    catalogue: Catalogue,
+    cache: FactCache | None,
+    machines: Machines | None,
+    target: Target | None,
 ) -> Inspection:
     def scan() -> Inventory:
         with WheelTree(path) as tree:
@@ -134,6 +164,7 @@ def _wheel(
         shares=shares(items),
         unread=inventory.unread,
         contents=contents(inventory, items, machines),
+        variants=variants_of_wheel(inventory.distributions, target, catalogue),
     )
 
 

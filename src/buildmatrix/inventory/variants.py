@@ -69,6 +69,16 @@ def spelled(properties: Properties) -> tuple[str, ...]:
     )
 
 
+def of_wheel(variant: Variant) -> VariantMetadata:
+    """The variant of a wheel as the metadata of a release that has no other one."""
+    properties: dict[str, dict[str, tuple[str, ...]]] = {}
+    for line in variant.properties:
+        namespace, feature, value = line.split(" :: ")
+        features = properties.setdefault(namespace, {})
+        features[feature] = (*features.get(feature, ()), value)
+    return VariantMetadata({variant.label: properties}, tuple(properties))
+
+
 def read_variants(data: bytes) -> VariantMetadata:
     """The metadata of a wheel or an index. Raises ValueError, one sentence, for anything else."""
     try:

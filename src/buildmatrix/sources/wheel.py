@@ -17,7 +17,7 @@ from buildmatrix.locks.model import Wheel
 from buildmatrix.locks.requirement_lines import add_line
 from buildmatrix.locks.requirement_set import RequirementSet
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.parsing import parse_wheel_name
+from buildmatrix.parsing import parse_wheel_name, split_variant
 from buildmatrix.sources.model import (
     READING,
     RESOLVING,
@@ -139,7 +139,7 @@ class DeclaredWheel(Declared):
         """See `Declared.pythons`: as the tags of its name say."""
         filename = posixpath.basename(path_in(self.name))
         try:
-            tags = parse_wheel_name(filename)[3]
+            tags = parse_wheel_name(split_variant(filename)[0])[3]
         except (InvalidWheelFilename, InvalidVersion):
             return ""
         for tag in sorted(tags, key=str):

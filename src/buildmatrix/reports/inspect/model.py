@@ -77,6 +77,27 @@ class Architecture:
 
 
 @dataclass(frozen=True, slots=True)
+class VariantUse:
+    """Whether the machines of a node class, or of a target without any, take a wheel variant."""
+
+    machines: str
+    use: Literal["taken", "not-taken", "undecided"]
+    #: Why it is not taken, or why nobody knows.
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseVariant:
+    """A wheel variant: that of the wheel, or one of a release on an index."""
+
+    label: str
+    #: `nvidia :: sm_arch :: 90_real`, sorted.
+    properties: tuple[str, ...] = ()
+    #: Nothing where no target was selected.
+    uses: tuple[VariantUse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Contents:
     """What a wheel, an image or a tree holds, added up."""
 
@@ -110,6 +131,8 @@ class Inspection:
     unread: tuple[Unread, ...] = ()
     #: Only for wheels and trees.
     contents: Contents | None = None
+    #: Only for wheels that are variants, and for what an index says of the variants of a release.
+    variants: tuple[ReleaseVariant, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

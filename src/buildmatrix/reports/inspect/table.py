@@ -50,6 +50,9 @@ class _InspectionWriter:
         elif inspection.kind == "wheel":
             yield f"{head}, wheel"
             yield from self._wheel(inspection)
+        elif inspection.kind == "variants":
+            yield f"{head}, {count(len(inspection.variants), 'variant')} of a release"
+            yield from self._variants(inspection)
         elif inspection.kind == "tree" and inspection.contents is not None:
             files, binaries = inspection.contents.files, inspection.contents.binaries
             yield f"{head}, {count(files, 'file')}, {binaries} of them ELF"
@@ -57,7 +60,7 @@ class _InspectionWriter:
                 yield from self._list(title, lines, most=None)
         else:
             yield f"{head}, {inspection.kind}"
-        if inspection.kind != "tree":
+        if inspection.kind not in ("tree", "variants"):
             yield from self._opinion(inspection)
         names_paths = inspection.kind in ("wheel", "tree")
         unread = [
@@ -127,6 +130,7 @@ class _InspectionWriter:
                 ("installed", f"{count(item.files, 'file')}, {size(item.size)}"),
             )
             yield from self._list("requires", item.requires)
+        yield from self._variants(inspection)
         for title, lines in lists(inspection.contents) if inspection.contents is not None else ():
             yield from self._list(title, lines, most=None)
         yield from self._list("binaries", map(_binary, _by_size(inspection.binaries)))
@@ -135,6 +139,18 @@ class _InspectionWriter:
             "other files of compilers and devices",
             (f"{number} {kind}" for kind, number in kinds.items()),
         )
+
+    def _variants(self, inspection: Inspection) -> Iterator[str]:
+        for variant in inspection.variants:
+            lines = [
+                *(variant.properties or ("without properties: it fits everywhere",)),
+                *(
+                    f"{use.machines}: {use.use.replace('-', ' ')}"
+                    + (f" ({use.reason})" if use.reason else "")
+                    for use in variant.uses
+                ),
+            ]
+            yield from self._list(f"variant {variant.label}", lines, most=None)
 
     # Both
 
