@@ -88,14 +88,16 @@ _TEXT_HEAD = 16 << 10
 _TARGETS = {
     # `.target sm_90a, texmode_independent`, PTX ISA; still to be compiled for a machine.
     "ptx": re.compile(rb"^[ \t]*\.target[ \t]+(?P<sm>sm_[0-9]{1,4}[af]?)\b", re.MULTILINE),
-    "amdgcn": re.compile(rb"\.amdgcn_target \"amdgcn[^\"]{0,64}--(?P<arch>gfx[0-9a-z:+-]{1,40})\""),
+    "amdgcn": re.compile(
+        rb"\.amdgcn_target \"amd(?:gcn|gpu)[^\"]{0,64}-(?P<arch>gfx[0-9a-z:+-]{1,40})\""
+    ),
     # The attribute of the module that names the target: `"cuda:90"`, `"hip:gfx942"`.
     "ttgir": re.compile(rb"\"(?:cuda:(?P<cc>[0-9]{1,4})|hip:(?P<arch>gfx[0-9a-z]{1,20}))\""),
-    "llir": re.compile(rb"^target triple = \"(?P<arch>[a-z0-9_]{1,40})-", re.MULTILINE),
+    "llir": re.compile(rb"^target triple = \"(?P<arch>[a-z0-9_.]{1,40})-", re.MULTILINE),
 }
 
 #: Machines of bitcode that is for an accelerator; the rest is code of the host.
-_DEVICE_TRIPLES = re.compile(r"(nvptx|amdgcn|r600|spir|spirv|amdil|hsail)")
+_DEVICE_TRIPLES = re.compile(r"(nvptx|amdgcn|amdgpu|r600|spir|spirv|amdil|hsail)")
 
 #: Members whose troubles are reported.
 _MOST_UNREAD = 16
@@ -201,7 +203,7 @@ def _read_compiled(
         region = Region(0, spent.search(size, unread), None, executable=False)
         HostData(source, finder).search([region])
         objects = tuple(code for code in finder.device_code() if code.arch is not None)
-    unread += [f"an object in it: {code.note}" for code in objects if code.note]
+    unread += [code.note for code in objects if code.note]
     named = [CodeEntry(container, code.kind, code.arch, code.offset, code.size) for code in objects]
     rest = max(0, size - sum(entry.size for entry in named))
     if named:

@@ -132,7 +132,7 @@ def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
     architecture = arch(machine, flags, head[8])
     note = None if architecture else _UNKNOWN
     if offset + end > limit:
-        note = note or "the object goes on behind the end of what holds it"
+        note = note or "the device object goes on behind the end of what holds it"
     return CodeContainer(
         (CodeEntry("elf", KINDS[machine], architecture, offset, size, note=note),), offset + size
     )

@@ -28,7 +28,7 @@ _IN_PATH = re.compile(
 #: As ONNX Runtime ends the names of engines; with a `+` they are for newer GPUs, too.
 _SM = re.compile(r"(?<![a-z0-9])sm_?(?P<number>[0-9]{2,3})(?![0-9a-z+])")
 #: PTX and text: nothing that such a program loads.
-_TEXT = ("compute_", "spir", "nvptx", "amdgcn")
+_TEXT = ("compute_", "spir", "nvptx", "amdgcn", "amdgpu")
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,25 @@ KPACK_TABLE = (
             "amdgcn",
             ("amdgcn", "amdgcn", "gfx942:sramecc+"),
         ),
+        (
+            # As Triton 3.9.0 wrote it.
+            b'\t.amdgcn_target "amdgpu9.42-amd-amdhsa-unknown-gfx942"\n',
+            "k.amdgcn",
+            "amdgcn",
+            ("amdgcn", "amdgcn", "gfx942"),
+        ),
+        (
+            b'source_filename = "x"\ntarget triple = "amdgpu9.42-amd-amdhsa"\n',
+            "k.llir",
+            "llir",
+            ("triton", "ir", "amdgpu9.42"),
+        ),
+        (
+            bitcode("amdgpu9.42-amd-amdhsa"),
+            "k",
+            "bc",
+            ("bitcode", "bitcode", "amdgpu9.42"),
+        ),
     ],
 )
 def test_a_bare_file_of_device_code_names_its_architecture(

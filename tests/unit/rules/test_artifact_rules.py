@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from rulecases import codes, only, target
 from test_compiled_networks import BLOB, CACHED, CUBIN, HSACO, MXR, SAMPLES, engine, neff, om
+from test_nested import zipped
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
@@ -251,3 +252,15 @@ def test_an_engine_cut_in_half_is_undecided(tmp_path: Path) -> None:
     findings = judged(tmp_path, machines("cuda", H100), {"opt/model.plan": data[:-1500]})
     assert codes(findings) == ["BM902"]
     assert findings[0].path == "opt/model.plan"
+
+
+# Archives
+
+
+def test_kernels_in_a_package_of_aotinductor_are_one_artifact(tmp_path: Path) -> None:
+    package = zipped({"data/aotinductor/model/a.cubin": CUBIN, "version": b"1\n"})
+    where = machines("cuda", A100)
+    (one,) = judged(tmp_path, where, {"app/model.pt2": package})
+    assert (one.rule, one.severity, one.path) == ("BM606", "error", "app/model.pt2")
+    both = zipped({"a.cubin": CUBIN, "b.cubin": OLDER, "version": b"1\n"})
+    assert judged(tmp_path, where, {"app/model.pt2": both}) == ()
