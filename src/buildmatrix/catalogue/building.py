@@ -25,7 +25,9 @@ class BackendBuild:
     library_folders: tuple[str, ...] = ()
     #: Names of libraries that the host must have, and no image.
     host_libraries: tuple[str, ...] = ()
-    bases: tuple[tables.StartingBase, ...] = ()
+    #: What a first specification starts with, and who says that there is such an image.
+    base: tables.StartingBase | None = None
+    base_sources: tuple[str, ...] = ()
     wheels: tuple[tables.WheelOrigin, ...] = ()
     runs: tuple[tables.RunOptions, ...] = ()
     #: Why no image can be made, where none can.
@@ -37,6 +39,14 @@ def backend_build(catalogue: Catalogue, backend: str) -> BackendBuild:
     files = [file for file in catalogue.files.values() if file.backend == backend]
     parts = [part for file in files for part in file.build]
     in_image = [part for part in parts if part.stage == "final"]
+    base, sources = next(
+        (
+            (base, tuple(file.sources[key] for key in base.source))
+            for file in files
+            for base in file.bases
+        ),
+        (None, ()),
+    )
     return BackendBuild(
         title=files[0].title if files else backend,
         build=tuple(part for part in parts if part.stage == "build" and part.variables),
@@ -47,7 +57,8 @@ def backend_build(catalogue: Catalogue, backend: str) -> BackendBuild:
         host_libraries=_unique(
             entry.names for file in files for entry in file.libraries if entry.where == "host"
         ),
-        bases=tuple(base for file in files for base in file.bases),
+        base=base,
+        base_sources=sources,
         wheels=tuple(origin for file in files for origin in file.wheels),
         runs=tuple(run for file in files for run in file.runs),
         unbuildable=next((entry.reason for file in files for entry in file.unbuildable), None),

@@ -207,7 +207,7 @@ def _backend(
     requirements: Sequence[str],
     pythons: Sequence[str],
 ) -> str:
-    base = build.bases[0] if build.bases else None
+    base = build.base
     lines = [_comment(*_about(build)).rstrip("\n"), f"[backend.{name}]"]
     if base and base.runtimes:
         runtimes = ", ".join(
@@ -246,13 +246,14 @@ def _backend(
 def _about(build: BackendBuild) -> Iterator[str]:
     """What a reader has to know of a backend, where each thing comes from among it."""
     yield f"{build.title}."
-    if not build.bases:
+    if build.base is None:
         yield (
             "- Base image: no public one of the vendor is known here, so this is a plain one. Put "
             "the vendor's in its place."
         )
-    elif note := build.bases[0].note:
-        yield f"- Base image: {note}"
+    else:
+        note = f": {build.base.note}" if build.base.note else "."
+        yield f"- Base image (source: {'; '.join(build.base_sources)}){note}"
     for origin in build.wheels:
         names = ", ".join(origin.names)
         if origin.origin == "vendor":
@@ -290,7 +291,12 @@ def _relative(path: Path, root: Path) -> str:
 
 def _comment(*lines: str) -> str:
     wrapped = (
-        textwrap.wrap(printable(line), 98, subsequent_indent="  " if line.startswith("- ") else "")
+        textwrap.wrap(
+            printable(line),
+            98,
+            subsequent_indent="  " if line.startswith("- ") else "",
+            break_on_hyphens=False,
+        )
         for line in lines
     )
     return "".join(f"# {line}\n" for lines in wrapped for line in lines)

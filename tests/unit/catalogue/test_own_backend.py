@@ -11,6 +11,7 @@ import pytest
 
 from buildmatrix import cli
 from buildmatrix.binaries.model import Elf
+from buildmatrix.catalogue.load import _load
 from buildmatrix.catalogue.load import load as load_catalogue
 from buildmatrix.errors import SpecError
 from buildmatrix.inventory.model import Binary, Distribution, Inventory
@@ -84,6 +85,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
+    # A data file is read once per process, and tests have different ones of one relative name.
+    _load.cache_clear()
     return tmp_path
 
 
@@ -126,6 +129,57 @@ def test_its_dockerfile_comes_from_its_own_template(project: Path) -> None:
     text = (project / ".buildmatrix/generated/acme4.2-py312-default/Dockerfile").read_text()
     assert "ENV WAVE_HOME=/opt/wave" in text
     assert re.search(r"^FROM \S*acme/wave:4\.2", text, re.MULTILINE)
+
+
+def test_without_a_template_its_dockerfile_comes_from_its_data_file(project: Path) -> None:
+    more = """
+[[build]]
+variables = { WAVE_VISIBLE = "all $HOME" }
+groups = ["wave"]
+packages = ["libnuma1"]
+library-folders = ["/opt/wave/driver"]
+note = "What the runtime should bring."
+source = ["manual"]
+basis = "documented"
+
+[[runs]]
+options = ["--device=/dev/wave0"]
+note = "the first one"
+source = ["manual"]
+basis = "documented"
+"""
+    (project / "catalogue/acme.toml").write_text(DATA + more)
+    path = project / "buildmatrix.toml"
+    path.write_text(SPEC.replace('template = "images/acme.Dockerfile.j2"\n', ""))
+    assert run("generate") == 0
+    text = (project / ".buildmatrix/generated/acme4.2-py312-default/Dockerfile").read_text()
+    assert '# What the runtime should bring.\nENV WAVE_VISIBLE="all \\$HOME"\n' in text
+    assert "usermod --append --groups wave" in text
+    assert 'wanted="libnuma1"' in text
+    assert 'ENV LD_LIBRARY_PATH="/opt/wave/driver${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"' in text
+    assert text.endswith("# docker run --device=/dev/wave0  (the first one)\n")
+    other = (project / ".buildmatrix/generated/cpu-py312-default/Dockerfile").read_text()
+    assert "WAVE" not in other and "wave" not in other
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ('variables = { WAVE = "a\\nRUN b" }', "has a line break"),
+        ('variables = { "A B" = "c" }', "is no variable name"),
+        ('packages = ["a; b"]', "is no name of a Debian package"),
+        ('library-folders = ["/a\\nRUN b"]', "need a quoting filter"),
+    ],
+)
+def test_nothing_of_a_data_file_becomes_an_instruction(
+    project: Path, key: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = f'\n[[build]]\n{key}\nsource = ["manual"]\nbasis = "documented"\n'
+    (project / "catalogue/acme.toml").write_text(DATA + entry)
+    path = project / "buildmatrix.toml"
+    path.write_text(SPEC.replace('template = "images/acme.Dockerfile.j2"\n', ""))
+    assert run("generate") == 2
+    assert said in capsys.readouterr().err
 
 
 def test_its_libraries_are_its_own_and_foreign_elsewhere(project: Path) -> None:

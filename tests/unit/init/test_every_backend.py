@@ -93,7 +93,9 @@ def test_its_first_specification_says_where_base_and_wheels_come_from(
     for origin in build.wheels:
         start = "Wheels on PyPI" if origin.origin == "pypi" else "Wheels that are not on PyPI"
         assert f"# - {start}: {', '.join(origin.names)}." in written
-    assert ("no public one of the vendor is known" in written) == (not build.bases)
+    assert ("no public one of the vendor is known" in written) == (build.base is None)
+    for source in build.base_sources:
+        assert source in written
 
 
 @pytest.mark.parametrize("backend", sorted(CATALOGUE.backends))
