@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from buildmatrix.spec.model import Policy, PolicySeverity, Severity, Target
+from buildmatrix.spec.model import Lists, Policy, PolicySeverity, Severity, Target
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +28,10 @@ class JudgedPolicy:
     #: Patterns of sonames that nothing has to provide, and of variables that must not be set.
     allow_unresolved: tuple[str, ...] = ()
     forbid_env: tuple[str, ...] = ()
+    #: `distributions`, `libraries` and `licenses` → entries as written; kinds without a list are
+    #: left out.
+    allow: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    forbid: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def in_force(policy: Policy, target: Target) -> JudgedPolicy:
@@ -42,8 +49,23 @@ def in_force(policy: Policy, target: Target) -> JudgedPolicy:
         vulnerabilities=policy.vulnerabilities.severity,
         allow_unresolved=_both(policy.allow_unresolved, backend),
         forbid_env=_both(policy.forbid_env, backend),
+        allow=_entries(policy.allow, backend),
+        forbid=_entries(policy.forbid, backend),
     )
 
 
-def _both(texts: Mapping[str, tuple[str, ...]], backend: str) -> tuple[str, ...]:
+def _entries(lists: Lists, backend: str) -> dict[str, tuple[str, ...]]:
+    kinds = {
+        "distributions": lists.distributions,
+        "libraries": lists.libraries,
+        "licenses": lists.licenses,
+    }
+    held = {
+        kind: tuple(entry.text for entry in _both(entries, backend))
+        for kind, entries in kinds.items()
+    }
+    return {kind: texts for kind, texts in held.items() if texts}
+
+
+def _both(texts: Mapping[str, tuple[T, ...]], backend: str) -> tuple[T, ...]:
     return (*texts.get("*", ()), *texts.get(backend, ()))

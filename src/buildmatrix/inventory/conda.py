@@ -26,6 +26,10 @@ _RECORD = re.compile(r"(?:(?P<prefix>.+)/)?conda-meta/[^/]+\.json")
 _METADATA_FILES = (".dist-info/METADATA", ".egg-info/PKG-INFO", ".egg-info")
 
 
+#: Characters.
+_LONGEST_LICENSE = 1000
+
+
 @dataclass(frozen=True, slots=True)
 class CondaPackage:
     """One record."""
@@ -38,6 +42,8 @@ class CondaPackage:
     #: Names of packages that it depends on.
     depends: tuple[str, ...]
     requested: bool
+    #: As its recipe has it: SPDX or free text.
+    license: str
     #: Files of the tree that it lists, with their hashes as a RECORD writes them; `` for none.
     files: Mapping[str, str]
 
@@ -83,6 +89,7 @@ def _read(listing: Listing, path: str, prefix: str) -> CondaPackage | None:
                 prefix=prefix,
                 depends=tuple(dict.fromkeys(_names(record.get("depends")))),
                 requested=bool(record.get("requested_spec") or record.get("requested_specs")),
+                license=str(record.get("license") or "")[:_LONGEST_LICENSE],
                 files=dict(_files(listing, prefix, record)),
             )
     listing.note(path, "no record of a conda package: it has no name or no version")

@@ -65,6 +65,7 @@ def _alone(conda_package: CondaPackage, names: Mapping[tuple[str, str], str]) ->
         version=conda_package.version,
         path=conda_package.path,
         requires=tuple(dict.fromkeys(name for name in requires if name is not None)),
+        license=conda_package.license,
     )
 
 

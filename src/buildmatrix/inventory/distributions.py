@@ -38,6 +38,9 @@ LARGEST_RECORD = 16 << 20
 #: no file of the tree.
 ALL_RECORDS = 64 << 20
 LARGEST_NOTE = 64 << 10
+#: Characters of what a distribution says of its license; numpy has 120.
+_LONGEST_LICENSE = 1000
+_CLASSIFIERS = 20
 #: Bytes hashed at once.
 CHUNK = 1 << 20
 
@@ -165,11 +168,24 @@ def _read(listing: Listing, folder: str, record: Mapping[str, str]) -> Recorded:
             has_record=record_path in listing.files,
             entry_points=_entry_points(_note(listing, f"{folder}/entry_points.txt") or ""),
             components=components(listing, folder),
+            license_expression=_first(headers, "license-expression"),
+            license=_first(headers, "license"),
+            license_classifiers=tuple(
+                classifier[:_LONGEST_LICENSE]
+                for classifier in headers.get("classifier", ())
+                if classifier.startswith("License ::")
+            )[:_CLASSIFIERS],
             record=_digest(record, folder),
             variant=_variant(listing, f"{folder}/{_VARIANT}"),
         ),
         record,
     )
+
+
+def _first(headers: Mapping[str, list[str]], name: str) -> str:
+    """The first value of a header about licenses; some have the whole text of theirs there."""
+    value = (headers.get(name) or [""])[0]
+    return value if len(value) <= _LONGEST_LICENSE else f"{value[: _LONGEST_LICENSE - 3]}..."
 
 
 def _from_folder_name(folder: str) -> tuple[str, str]:

@@ -66,6 +66,11 @@ class Distribution:
     entry_points: tuple[EntryPoint, ...] = ()
     #: Package URLs of what was built into it, from the SBOMs in its metadata folder (PEP 770).
     components: tuple[str, ...] = ()
+    #: `License-Expression` (PEP 639), the header `License` of before as far as it is one line's
+    #: worth of text, and the classifiers that begin with `License ::`.
+    license_expression: str = ""
+    license: str = ""
+    license_classifiers: tuple[str, ...] = ()
     #: sha256 in hex of the hashes that RECORD has for its modules; None where it has none. Two
     #: copies that differ in it hold other files.
     record: str | None = None

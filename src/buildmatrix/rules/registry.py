@@ -19,8 +19,9 @@ Scope = Literal["lock", "wheels", "files", "image", "advisories", "run"]
 #: What is not known of something that a rule has a finding about:
 #: `file`: what a file holds, which could not be read;
 #: `wheel`: what a distribution holds, as it has no wheel;
+#: `license`: what the license of a distribution is;
 #: `advisories`: what is known against a distribution.
-Unknown = Literal["", "file", "wheel", "advisories"]
+Unknown = Literal["", "file", "wheel", "license", "advisories"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Rule:
     severity: Severity
     summary: str
     scope: Scope
-    #: A file or a wheel leaves a run undecided, unless the finding is a note or waived.
+    #: A file, a wheel or a license leaves a run undecided, unless the finding is a note or waived.
     unknown: Unknown = ""
     #: Kinds of fixes that cure several findings at once, which are then read as one.
     shared_fixes: tuple[str, ...] = ()
@@ -47,7 +48,7 @@ class Rule:
     @property
     def is_open(self) -> bool:
         """Whether it says what nobody knows of something that was to be judged."""
-        return self.unknown in ("file", "wheel")
+        return self.unknown in ("file", "wheel", "license")
 
     @property
     def module(self) -> str:
@@ -163,6 +164,16 @@ RULES: tuple[Rule, ...] = (
         "image",
     ),
     Rule("BM607", "unpinned-base", "warning", "a base image has no tag, or no digest", "lock"),
+    Rule("BM608", "not-allowed", "error", "the policy forbids it, or does not list it", "files"),
+    Rule(
+        "BM609",
+        "unknown-license",
+        "warning",
+        "nobody can tell if its license is on a list",
+        "files",
+        unknown="license",
+        shares_reason=True,
+    ),
     Rule("BM701", "driver-too-old", "error", "a runtime asks for a newer driver", "files"),
     Rule(
         "BM702",

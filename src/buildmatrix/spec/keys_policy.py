@@ -40,6 +40,13 @@ class VulnerabilitiesTable(Table):
     )
 
 
+#: Lists by backend, or for all of them.
+TextsByBackend = dict[str, tuple[SourceText, ...]]
+DISTRIBUTIONS = named(kinds.BACKEND, many(text(kinds.DISTRIBUTION_RANGE)), wildcard=True)
+LIBRARIES = named(kinds.BACKEND, many(text(kinds.SONAME_GLOB)), wildcard=True)
+LICENSES = named(kinds.BACKEND, many(text(kinds.LICENSE)), wildcard=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyTable(Table):
     """`[policy]`. Keys of its tables are backends, or `*` for all."""
@@ -67,6 +74,22 @@ class PolicyTable(Table):
         named(kinds.BACKEND, many(text(kinds.GATE)), wildcard=True),
         "Gates that a build must have passed: one that did not run leaves it undecided.",
     )
+    allow_distributions: TextsByBackend = group(
+        DISTRIBUTIONS, "Distributions that may be there; every other one is an error."
+    )
+    forbid_distributions: TextsByBackend = group(
+        DISTRIBUTIONS, "Distributions that must not be there: `xgboost<3`, `nvidia-*`."
+    )
+    allow_libraries: TextsByBackend = group(
+        LIBRARIES, "Shared libraries that distributions may bring; every other one is an error."
+    )
+    forbid_libraries: TextsByBackend = group(
+        LIBRARIES, "Sonames, or patterns for them, that must not be there."
+    )
+    allow_licenses: TextsByBackend = group(
+        LICENSES, "SPDX identifiers of licenses that are accepted; every other one is an error."
+    )
+    forbid_licenses: TextsByBackend = group(LICENSES, "SPDX identifiers of licenses that are not.")
     pinned_bases: SourceText | None = maybe(
         text(kinds.PINNED),
         "What base images must have: a `digest`, a `tag` other than `latest`, or `none` of both.",

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 from packaging.specifiers import InvalidSpecifier
 
 from buildmatrix.parsing import parse_specifiers
@@ -113,6 +114,30 @@ def _specifier(text: str) -> str | None:
     except InvalidSpecifier:
         return "is not a version range; write something like `>=6.4` or `>=3.11,<3.13`"
     return None
+
+
+def _distribution_range(text: str) -> str | None:
+    return _specifier(text[len(distribution_part(text)) :].strip()) if is_ranged(text) else None
+
+
+def distribution_part(text: str) -> str:
+    """What names the distribution in a `DISTRIBUTION_RANGE`."""
+    return re.split(r"[<>=!~ ]", text, maxsplit=1)[0]
+
+
+def is_ranged(text: str) -> bool:
+    """Whether a `DISTRIBUTION_RANGE` speaks of versions."""
+    return distribution_part(text) != text
+
+
+def _license(text: str) -> str | None:
+    if "*" in text:
+        return None
+    try:
+        canonical = canonicalize_license_expression(text)
+    except InvalidLicenseExpression:
+        return "is not on the SPDX license list; write something like `GPL-3.0-only` or `GPL-*`"
+    return None if canonical == text else f"is written `{canonical}`"
 
 
 def _range_or_value(text: str) -> str | None:
@@ -339,6 +364,21 @@ CONDITION = Kind("a value or a version range", ">=3.12", further=_range_or_value
 SERVICE = Kind("an advisory service", "osv", choices=("pypi", "osv"))
 SEVERITY = Kind("a severity", "warning", choices=("error", "warning", "note"))
 GATE = Kind("a gate", "smoke", choices=("lock", "build", "scan", "smoke"))
+DISTRIBUTION_RANGE = Kind(
+    "a distribution, with a range of versions or without",
+    "xgboost<3",
+    r"[A-Za-z0-9*?][A-Za-z0-9._*?-]*(?: ?[<>=!~].*)?",
+    200,
+    _distribution_range,
+)
+LICENSE = Kind(
+    "an SPDX license identifier or a pattern for some",
+    "GPL-3.0-only",
+    r"[A-Za-z0-9*][A-Za-z0-9.+*-]*(?: [Ww][Ii][Tt][Hh] [A-Za-z0-9.+*-]+)?",
+    128,
+    _license,
+    rule="one license, with its exception; alternatives are entries of their own",
+)
 PINNED = Kind("a way to pin images", "digest", choices=("digest", "tag", "none"))
 POLICY_SEVERITY = Kind("a severity", "warning", choices=("error", "warning", "note", "off"))
 ADVISORY = Kind("the name of an advisory", "CVE-2024-22195", r"[A-Za-z0-9][A-Za-z0-9._:-]*", 100)

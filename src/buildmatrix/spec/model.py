@@ -172,6 +172,26 @@ class RuleSeverity:
 
 
 @dataclass(frozen=True, slots=True)
+class Listed:
+    """One entry of a list of what is allowed or forbidden, as written."""
+
+    text: str
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """What is allowed, or what is forbidden; keys are names of backends, or `*`."""
+
+    #: A pattern for names, with a range of versions (PEP 440) where there is one: `xgboost<3`.
+    distributions: Mapping[str, tuple[Listed, ...]] = field(default_factory=dict)
+    #: Patterns for sonames and file names.
+    libraries: Mapping[str, tuple[Listed, ...]] = field(default_factory=dict)
+    #: SPDX license identifiers, with an exception or not, or patterns for them.
+    licenses: Mapping[str, tuple[Listed, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """Thresholds and allowances; keys of the mappings are backend names or `*`."""
 
@@ -185,6 +205,8 @@ class Policy:
     severities: tuple[RuleSeverity, ...] = ()
     #: Gates that a build must have passed, `lock` to `smoke`.
     gates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    allow: Lists = field(default_factory=Lists)
+    forbid: Lists = field(default_factory=Lists)
     #: What references of base images must have; None where the file does not say.
     pinned_bases: PinnedBases | None = None
 

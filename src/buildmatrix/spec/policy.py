@@ -8,10 +8,13 @@ from buildmatrix.spec import kinds
 from buildmatrix.spec.checks import check_backend_name
 from buildmatrix.spec.document import Problems
 from buildmatrix.spec.keys import SpecFile
-from buildmatrix.spec.keys_policy import PolicyTable, VulnerabilitiesTable
-from buildmatrix.spec.layers import value, values
+from buildmatrix.spec.keys_policy import PolicyTable, TextsByBackend, VulnerabilitiesTable
+from buildmatrix.spec.kinds import quoted
+from buildmatrix.spec.layers import sound, value, values
 from buildmatrix.spec.model import (
     AcceptedAdvisory,
+    Listed,
+    Lists,
     PinnedBases,
     Policy,
     PolicySeverity,
@@ -34,7 +37,15 @@ _POLICY_SEVERITIES: Mapping[str, PolicySeverity] = {**_SEVERITIES, "off": "off"}
 def checked_policy(file: SpecFile, problems: Problems) -> Policy:
     """The policy of a file; backends that it does not describe are problems."""
     table = file.policy
-    for mapping in (table.allow_unresolved, table.forbid_env, table.max_size, table.gates):
+    _check_lists(table, problems)
+    by_backend: tuple[Mapping[str, object], ...] = (
+        table.allow_unresolved,
+        table.forbid_env,
+        table.max_size,
+        table.gates,
+        *_all_lists(table),
+    )
+    for mapping in by_backend:
         for name in mapping:
             if name != "*":
                 check_backend_name(name, table.at, file, problems)
@@ -54,8 +65,54 @@ def checked_policy(file: SpecFile, problems: Problems) -> Policy:
         vulnerabilities=_vulnerabilities(table.vulnerabilities, problems),
         severities=severities,
         gates={name: values(texts) for name, texts in table.gates.items()},
+        allow=Lists(
+            distributions=_listed(table.allow_distributions),
+            libraries=_listed(table.allow_libraries),
+            licenses=_listed(table.allow_licenses),
+        ),
+        forbid=Lists(
+            distributions=_listed(table.forbid_distributions),
+            libraries=_listed(table.forbid_libraries),
+            licenses=_listed(table.forbid_licenses),
+        ),
         pinned_bases=_PINNED.get(value(table.pinned_bases)),
     )
+
+
+def _all_lists(table: PolicyTable) -> tuple[TextsByBackend, ...]:
+    return tuple(listing for pair in _pairs(table) for listing in pair)
+
+
+def _pairs(table: PolicyTable) -> tuple[tuple[TextsByBackend, TextsByBackend], ...]:
+    """What is allowed of one kind, and what is forbidden."""
+    return (
+        (table.allow_distributions, table.forbid_distributions),
+        (table.allow_libraries, table.forbid_libraries),
+        (table.allow_licenses, table.forbid_licenses),
+    )
+
+
+def _listed(listing: TextsByBackend) -> dict[str, tuple[Listed, ...]]:
+    return {
+        name: tuple(Listed(text.value, text.at) for text in sound(texts))
+        for name, texts in listing.items()
+    }
+
+
+def _check_lists(table: PolicyTable, problems: Problems) -> None:
+    """What is forbidden for a backend, or for all, cannot be allowed for it as well."""
+    for allowed, forbidden in _pairs(table):
+        for name, texts in allowed.items():
+            for key in dict.fromkeys(("*", name)):
+                places = {text.value: text.at for text in sound(forbidden.get(key, ()))}
+                for text in sound(texts):
+                    if text.value in places:
+                        problems.add(
+                            text.at,
+                            f"{quoted(text.value)} is allowed here, and forbidden in line "
+                            f"{places[text.value].line}",
+                            "keep one of the two",
+                        )
 
 
 def _severities(table: PolicyTable) -> Iterator[RuleSeverity]:

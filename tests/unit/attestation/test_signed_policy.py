@@ -14,7 +14,7 @@ from buildmatrix.reports.verify.model import Proof, Verification
 from buildmatrix.reports.verify.table import render
 from buildmatrix.rules.model import Finding, TargetResult
 from buildmatrix.rules.severities import graded
-from buildmatrix.spec.model import Policy, Position, RuleSeverity
+from buildmatrix.spec.model import Listed, Lists, Policy, Position, RuleSeverity
 
 AT = Position("buildmatrix.toml", 9)
 POLICY = Policy(
@@ -26,6 +26,7 @@ POLICY = Policy(
     gates={"*": ("lock", "smoke")},
     pinned_bases="tag",
     forbid_env={"*": ("A_*",), "cpu": ("B_*",)},
+    forbid=Lists(licenses={"*": (Listed("AGPL-*", AT),), "cuda": (Listed("MIT", AT),)}),
 )
 FOUND = Finding(
     rule="BM401",
@@ -57,6 +58,7 @@ def test_the_verdict_has_the_policy_of_its_backend(tmp_path: Path) -> None:
     assert policy.severities == {"BM401": "warning", "BM605": "off"}
     assert (policy.gates, policy.pinned_bases) == (("lock", "smoke"), "tag")
     assert policy.forbid_env == ("A_*", "B_*")
+    assert (policy.forbid, policy.allow) == ({"licenses": ("AGPL-*",)}, {})
     assert policy.bloat_threshold == 5_000_000
 
 

@@ -36,6 +36,13 @@ BM605 = { cuda = "off", "*" = "note" }
         ('gates = { cpu = ["lint"] }', "`lint` is not a gate"),
         ('gates = { gpu = ["lock"] }', "there is no backend `gpu` here"),
         ('gates = ["lock"]', "must be a table"),
+        ('forbid-licenses = { "*" = ["GPL-9"] }', "`GPL-9` is not on the SPDX license list"),
+        ('forbid-licenses = { "*" = ["gpl-3.0-only"] }', "is written `GPL-3.0-only`"),
+        ('forbid-licenses = { "*" = ["MIT OR Zlib"] }', "one license, with its exception"),
+        ('forbid-distributions = { "*" = ["xgboost<three"] }', "is not a version range"),
+        ('forbid-distributions = { "*" = ["xgboost 3"] }', "is not a distribution, with a range"),
+        ('forbid-distributions = { gpu = ["xgboost"] }', "there is no backend `gpu` here"),
+        ('allow-libraries = { cpu = "libfoo.so" }', "must be a list"),
         ('pinned-bases = "sha256"', "`sha256` is not a way to pin images"),
     ],
 )
@@ -58,3 +65,32 @@ def test_a_severity_that_is_none(refuse: Refuse, text: str, message: str, hint: 
     assert message in problem.message
     assert problem.line == SMALL.count("\n") + 2
     assert hint in (problem.hint or "")
+
+
+@pytest.mark.parametrize(("allowed", "forbidden"), [("cpu", "cpu"), ("cpu", "*"), ("*", "*")])
+def test_one_name_cannot_be_allowed_and_forbidden(
+    refuse: Refuse, allowed: str, forbidden: str
+) -> None:
+    text = (
+        f'[policy]\nforbid-distributions = {{ "{forbidden}" = ["torch"] }}\n'
+        f'allow-distributions = {{ "{allowed}" = ["torch"] }}\n'
+    )
+    (problem,) = refuse(SMALL + text)
+    line = SMALL.count("\n")
+    assert problem.message == f"`torch` is allowed here, and forbidden in line {line + 2}"
+    assert problem.line == line + 3
+
+
+def test_what_is_allowed_for_all_may_be_forbidden_for_one(load: Load) -> None:
+    spec = load(
+        SMALL
+        + """\
+[policy]
+allow-distributions = { "*" = ["torch", "numpy>=2"] }
+forbid-distributions = { cpu = ["torch"] }
+forbid-licenses = { "*" = ["AGPL-*", "GPL-3.0-only WITH GCC-exception-3.1"] }
+"""
+    )
+    assert [entry.text for entry in spec.policy.allow.distributions["*"]] == ["torch", "numpy>=2"]
+    (torch,) = spec.policy.forbid.distributions["cpu"]
+    assert (torch.text, torch.position.line) == ("torch", SMALL.count("\n") + 3)
