@@ -204,7 +204,10 @@ def _read_compiled(
         HostData(source, finder).search([region])
         objects = tuple(code for code in finder.device_code() if code.arch is not None)
     unread += [code.note for code in objects if code.note]
-    named = [CodeEntry(container, code.kind, code.arch, code.offset, code.size) for code in objects]
+    named = [
+        CodeEntry(container, code.kind, code.arch, code.offset, code.size, language=code.language)
+        for code in objects
+    ]
     rest = max(0, size - sum(entry.size for entry in named))
     if named:
         # Weights and plans are of no use without the code.

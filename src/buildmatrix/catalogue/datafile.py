@@ -124,6 +124,12 @@ def _complaints(file: tables.DataFile) -> Iterator[tuple[Place, str]]:
     for number, promise in enumerate(file.variant_features):
         for pattern in promise.values:
             yield from _bad_pattern(("variant-features", number, "values"), pattern)
+    for number, artifact in enumerate(file.artifacts):
+        majors = (*artifact.newer_loads, *(m for row in artifact.newer_loads.values() for m in row))
+        for major in majors:
+            if not re.fullmatch(r"[0-9]{1,9}", major):
+                message = f"[[artifacts]] has the major version {major!r}; write a number"
+                yield ("artifacts", number, "newer-loads"), message
     for number, cache in enumerate(file.caches):
         for folder in cache.folders:
             if not folder.strip("/") or "**" in folder or ".." in folder.split("/"):

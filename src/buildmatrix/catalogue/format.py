@@ -158,8 +158,8 @@ class ArtifactEntry(CatalogueEntry, frozen=True):
     parts: Annotated[int, msgspec.Meta(ge=1, le=4)]
     system_packages: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
-    #: Whether a newer library of the same major version loads what was built for that.
-    newer_loads: bool = False
+    #: Major version that wrote it -> those of newer libraries that load what was built for that.
+    newer_loads: dict[str, tuple[str, ...]] = {}
     #: Whether the library refuses all others; else it compiles again.
     refused: bool = True
 

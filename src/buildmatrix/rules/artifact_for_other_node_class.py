@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from buildmatrix.catalogue.architectures import READY, grade
+from buildmatrix.catalogue.format import ArtifactEntry
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.catalogue.products import architectures
 from buildmatrix.elf.isa import level_number
@@ -140,7 +141,8 @@ def _fits(artifact: Artifact, machines: _Machines) -> bool:
         # TensorRT takes an engine for exactly the compute capability that it was built on.
         return set(machines.architectures) <= set(artifact.architectures)
     grades = (grade(device, artifact.architectures) for device in machines.architectures)
-    return all(item in (*READY, "unknown") for item in grades)
+    # A network may hold code that the driver compiles; objects and caches have none that counts.
+    return all(item in (*READY, "jit", "unknown") for item in grades)
 
 
 def _processors(artifact: Artifact, level: int, machines: Sequence[_Machines]) -> Iterator[_Reason]:
@@ -167,9 +169,9 @@ def _versions(image: ImageSubject, artifact: Artifact) -> Iterator[_Reason]:
     if not present or any(_same(wrote, version, entry.parts) for version in present):
         return
     newest = present[-1]
-    # A file of a library may have fewer numbers than the header.
+    # The name of a file may have fewer numbers than the header.
     shared = min(len(wrote), len(newest), entry.parts)
-    may_load = entry.newer_loads and wrote[0] == newest[0] and wrote[:shared] < newest[:shared]
+    may_load = wrote[:shared] < newest[:shared] and _takes_older(entry, wrote[0], newest[0])
     version = ".".join(map(str, newest))
     yield _Reason(
         f"was written by another version than the {entry.library} {version} of the image, which "
@@ -181,6 +183,17 @@ def _versions(image: ImageSubject, artifact: Artifact) -> Iterator[_Reason]:
             else "compiles it again, or refuses it"
         ),
         "warning" if may_load or not entry.refused else "error",
+    )
+
+
+def _takes_older(entry: ArtifactEntry, wrote: int, present: int) -> bool:
+    """Whether a library of a major version loads what an older one built for that.
+
+    What is newer than the table may.
+    """
+    majors = {int(major) for row in entry.newer_loads.values() for major in row}
+    return bool(majors) and (
+        str(present) in entry.newer_loads.get(str(wrote), ()) or present > max(majors)
     )
 
 

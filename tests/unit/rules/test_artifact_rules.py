@@ -86,6 +86,18 @@ def test_what_fits_all_classes_stays_quiet(tmp_path: Path) -> None:
     assert judged(tmp_path, machines("cuda", H100), files) == ()
 
 
+PTX = b".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry add()\n"
+
+
+def test_a_network_with_code_for_the_driver_to_compile_runs_on_newer_devices(
+    tmp_path: Path,
+) -> None:
+    whole = engine(contents=OLDER + bytes(64) + PTX + bytes(64))
+    assert judged(tmp_path, machines("cuda", H100), {"app/a.plan": whole}) == ()
+    (one,) = judged(tmp_path, machines("cuda", H100), {"app/a.plan": engine(contents=OLDER)})
+    assert one.severity == "error"
+
+
 @pytest.mark.parametrize(
     "names", [("k/sm_80/add.cubin", "k/sm_90/add.cubin"), ("a.cubin", "b.cubin")]
 )
@@ -169,7 +181,11 @@ def test_a_cache_for_another_backend_is_bm605s_alone(tmp_path: Path) -> None:
     [
         ((10, 3, 0, 26), "10.8.0.43", "warning"),
         ((10, 8, 0, 43), "10.3.0", "error"),
-        ((8, 6, 1, 6), "10.8.0.43", "error"),
+        ((8, 6, 1, 6), "10.8.0.43", "warning"),
+        ((8, 6, 1, 6), "11.0.0", "error"),
+        ((10, 8, 0, 43), "11.1.0", "warning"),
+        ((10, 8, 0, 43), "12.0.0", "warning"),
+        ((11, 0, 0, 1), "10.8.0.43", "error"),
         ((10, 8, 0, 30), "10.8.0.43", None),
         ((10, 8, 0, 43), None, None),
     ],
