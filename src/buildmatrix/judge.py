@@ -13,7 +13,14 @@ from buildmatrix.locks.model import Lock
 from buildmatrix.reports.run.model import FailOn, fails, leaves_open
 from buildmatrix.rules import baseline, unpinned_base, waivers
 from buildmatrix.rules.certainty import with_unparsed
-from buildmatrix.rules.engine import check_advisories, check_lock, judge_image, judge_wheels
+from buildmatrix.rules.engine import (
+    Judgement,
+    check_advisories,
+    check_lock,
+    judge_image,
+    judge_wheels,
+)
+from buildmatrix.rules.fit import accepted
 from buildmatrix.rules.model import Finding, GateState, Verdict
 from buildmatrix.rules.severities import check_severities, graded
 from buildmatrix.rules.subject import Subject, locked
@@ -75,14 +82,17 @@ class Judge:
         held = waivers.apply(counted, self._spec.waivers, self._today)
         return baseline.apply(held, self._baseline)
 
-    def image(
-        self, target: Target, inventory: Inventory, lock: Lock | None
-    ) -> tuple[tuple[Finding, ...], tuple[Verdict, ...]]:
-        """What lies in an image, and what each distribution in it is on this backend."""
+    def image(self, target: Target, inventory: Inventory, lock: Lock | None) -> Judgement:
+        """What lies in an image, what each distribution in it is, and where the image runs."""
         policy = self._spec.policy
         seen = evidence(inventory, self._catalogue)
         judgement = judge_image(target, inventory, seen, lock, self._catalogue, policy)
-        return self.settled(judgement.findings), with_unparsed(judgement.verdicts, inventory)
+        findings = self.settled(judgement.findings)
+        return Judgement(
+            findings,
+            with_unparsed(judgement.verdicts, inventory),
+            accepted(judgement.fits, findings),
+        )
 
     @property
     def catalogue(self) -> Catalogue:

@@ -13,7 +13,7 @@ from buildmatrix.reports.run.model import FailOn, Report, assemble
 from buildmatrix.rules.model import TargetResult
 from buildmatrix.sources.model import Facts
 from buildmatrix.spec.bare import bare_spec, bare_target
-from buildmatrix.spec.model import Waiver
+from buildmatrix.spec.model import Spec, Target, Waiver
 
 
 def scan(
@@ -25,27 +25,35 @@ def scan(
     waivers: Sequence[Waiver] = (),
     baseline: Collection[str] = (),
     data_files: Sequence[Path] = (),
+    declared: tuple[Spec, Target] | None = None,
 ) -> Report:
     """Judge the facts of a source against a backend.
 
     `backend` None means: the one that the image says it is for. `runtime` is `any` where it is not
     known. `waivers`, and the fingerprints of a `baseline`, accept findings. `data_files` add to the
-    catalogue. Raises `UsageError` when nothing says which backend is meant.
+    catalogue. `declared` is a target of a specification, as which it is judged instead, with the
+    node classes, the policy and the waivers there. Raises `UsageError` when nothing says which
+    backend is meant.
     """
-    chosen = backend or facts.backend
+    chosen = declared[1].backend if declared is not None else backend or facts.backend
     if chosen is None:
         raise UsageError(f"{facts.label} does not say which backend it is for; give --backend")
-    target = bare_target(facts.label, chosen, runtime)
-    spec = replace(
-        bare_spec(target),
-        waivers=tuple(waivers),
-        catalogue=tuple(str(path.absolute()) for path in data_files),
-    )
+    if declared is not None:
+        spec, target = declared
+        spec = replace(spec, waivers=(*spec.waivers, *waivers))
+    else:
+        target = bare_target(facts.label, chosen, runtime)
+        spec = replace(
+            bare_spec(target),
+            waivers=tuple(waivers),
+            catalogue=tuple(str(path.absolute()) for path in data_files),
+        )
     judge = Judge(spec, fail_on, today, baseline)
     if chosen not in judge.backends:
         backends = ", ".join(sorted(judge.backends))
         raise UsageError(f"there is no backend {chosen!r}; the catalogue knows {backends}")
-    findings, verdicts = judge.image(target, facts.inventory, None)
+    judgement = judge.image(target, facts.inventory, None)
+    findings = judgement.findings
     result = TargetResult(
         id=target.id,
         backend=chosen,
@@ -58,12 +66,13 @@ def scan(
         image=facts.image,
         size=facts.inventory.stats.bytes_total,
         seconds=facts.inventory.stats.seconds,
+        nodes=judgement.fits or None,
     )
     return assemble(
         facts.label,
         judge.catalogue_date,
         targets=[result],
         findings=(*findings, *judge.stale_waivers(findings, ())),
-        verdicts=[replace(verdict, targets=(target.id,)) for verdict in verdicts],
+        verdicts=[replace(verdict, targets=(target.id,)) for verdict in judgement.verdicts],
         inventories=[facts.inventory],
     )

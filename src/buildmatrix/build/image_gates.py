@@ -105,9 +105,10 @@ class ImageGates:
     def _scan(self, work: BuildWork, inventory: Inventory) -> None:
         """Judge what lies in the image."""
         work.scanned = Inventory(unread=inventory.unread, stats=inventory.stats)
-        findings, work.verdicts = self.judge.image(work.target, inventory, work.lock)
-        work.findings += findings
-        work.gates["scan"] = self.judge.gate(findings)
+        judgement = self.judge.image(work.target, inventory, work.lock)
+        work.verdicts, work.nodes = judgement.verdicts, judgement.fits or None
+        work.findings += judgement.findings
+        work.gates["scan"] = self.judge.gate(judgement.findings)
 
     def _smoke(self, work: BuildWork) -> None:
         """Run what can run here, in the image that was scanned."""

@@ -15,6 +15,7 @@ from buildmatrix.rules.model import (
     Finding,
     Gate,
     GateState,
+    NodeFit,
     StagedImage,
     TargetResult,
     Verdict,
@@ -40,6 +41,8 @@ class BuildWork:
     gates: dict[Gate, GateState] = field(default_factory=lambda: dict.fromkeys(GATES, "not-run"))
     findings: tuple[Finding, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
+    #: What the image does on the node classes.
+    nodes: tuple[NodeFit, ...] | None = None
     #: Why gates did not hold, where it is no finding, and exit codes that only this says.
     errors: list[str] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
@@ -128,4 +131,5 @@ class BuildWork:
             staged=self.staged,
             attestation=self.attestation,
             bases=record.bases if record else {},
+            nodes=self.nodes,
         )

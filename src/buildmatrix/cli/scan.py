@@ -11,7 +11,7 @@ import click
 
 from buildmatrix.cli.image_options import former_options, platform_option, tables_option
 from buildmatrix.cli.machine import data_files, parse, reading_options
-from buildmatrix.cli.options import CommandSettings, option
+from buildmatrix.cli.options import CommandSettings, load_targets, option
 from buildmatrix.cli.output import (
     check_formats,
     known_findings,
@@ -23,6 +23,7 @@ from buildmatrix.cli.surroundings import engine_option
 
 if TYPE_CHECKING:
     from buildmatrix.reports.run.model import FailOn
+    from buildmatrix.spec.model import Spec, Target
 
 cache_option = option(
     "--no-cache", is_flag=True, help="Read everything again, and do not use the cache."
@@ -33,6 +34,11 @@ cache_option = option(
 @click.argument("source")
 @option(
     "--backend", metavar="NAME", help="The backend to judge for; by default what an image says."
+)
+@option(
+    "--select",
+    metavar="TARGET",
+    help="A target of the specification: judge it as that, with its node classes and the policy.",
 )
 @option("--runtime", metavar="VERSION", default="any", help="The backend's version, 12.8 for CUDA.")
 @platform_option
@@ -48,6 +54,7 @@ def command(
     /,
     source: str,
     backend: str | None,
+    select: str | None,
     runtime: str,
     engine: str,
     platform: str | None,
@@ -72,6 +79,7 @@ def command(
     from buildmatrix.scan import scan
 
     pairs = check_formats(formats, output)
+    declared = _declared(settings, select, backend, runtime) if select is not None else None
     parsed = parse(source, "scan", settings, lambda: None)
     more, fingerprints = more_waivers(waivers, None), known_findings(baseline)
     with reading_options(
@@ -79,6 +87,23 @@ def command(
     ) as usual:
         facts = parsed.facts(replace(usual, data_files=tuple))
     own = data_files(settings)
-    report = scan(facts, backend, runtime, fail_on, date.today(), more, fingerprints, own)
+    report = scan(facts, backend, runtime, fail_on, date.today(), more, fingerprints, own, declared)
     write_report(report, pairs, output)
     return exit_code(report, fail_on, strict)
+
+
+def _declared(
+    settings: CommandSettings, select: str, backend: str | None, runtime: str
+) -> tuple[Spec, Target]:
+    """The target of the specification that is meant."""
+    from buildmatrix.errors import UsageError
+
+    if backend is not None or runtime != "any":
+        raise click.UsageError("--select says the backend and its version; leave the others out")
+    spec, targets = load_targets(settings, [select], None)
+    if len(targets) > 1:
+        raise UsageError(
+            f"--select {select} fits {len(targets)} targets ({targets[0].id}, {targets[1].id}, "
+            "...); name one of them"
+        )
+    return spec, targets[0]

@@ -22,7 +22,8 @@ from buildmatrix.loader.resolution import Resolution
 from buildmatrix.locks.model import Lock
 from buildmatrix.rules import known_vulnerability, not_checked
 from buildmatrix.rules.agreement import BELONGS, agreed
-from buildmatrix.rules.model import Finding, Verdict, in_order
+from buildmatrix.rules.fit import fits
+from buildmatrix.rules.model import Finding, NodeFit, Verdict, in_order
 from buildmatrix.rules.registry import RULES, Scope
 from buildmatrix.rules.repeats import FILES
 from buildmatrix.rules.subject import ImageSubject, Subject, built, locked
@@ -54,6 +55,8 @@ class Judgement:
     findings: tuple[Finding, ...]
     #: Of each distribution, sorted by name; see `rules.agreement`.
     verdicts: tuple[Verdict, ...]
+    #: Of each node class of the target, of an image that was scanned.
+    fits: tuple[NodeFit, ...] = ()
 
 
 def judge_wheels(wheels: Wheels) -> Judgement:
@@ -120,7 +123,8 @@ def judge_image(
     left = parted.leftovers
     image = built(target, inventory, evidence, lock, catalogue, policy, resolution, left)
     declared, verdicts = agreed(image, _findings(OF_DISTRIBUTIONS, image))
-    return Judgement(in_order((*declared, *_findings(OF_IMAGES, image))), verdicts)
+    findings = in_order((*declared, *_findings(OF_IMAGES, image)))
+    return Judgement(findings, verdicts, fits(image, findings))
 
 
 def _findings(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from buildmatrix.rules.model import Finding, Fix, Severity
+from buildmatrix.rules.model import Finding, Fix, NodeState, Severity
 from buildmatrix.rules.node_drivers import CompatPackage, NodeDriver, node_driver
-from buildmatrix.rules.node_reasons import NodeState, Reason, findings_of
+from buildmatrix.rules.node_reasons import Reason, findings_of
 from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.spec.model import NodeClass
 

@@ -109,8 +109,8 @@ def _finding(
         chain=chain_to_file(image, owner, item.binary, item.name, present.path),
         fix=Fix(
             "pin",
-            f"take the older library out of the way (by {item.rule or 'its folder'} it is found "
-            f"first), or bring {item.name} to {wanted} or later there",
+            f"take the older library out of the way, or bring {item.name} to {wanted} or later "
+            "there",
         ),
     )
 

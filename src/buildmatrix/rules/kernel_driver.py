@@ -13,8 +13,8 @@ from buildmatrix.catalogue.format import Basis, CatalogueEntry
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.catalogue.products import architectures
 from buildmatrix.phrases import listing
-from buildmatrix.rules.model import Finding, Fix, Severity
-from buildmatrix.rules.node_reasons import NodeState, Reason, findings_of
+from buildmatrix.rules.model import Finding, Fix, NodeState, Severity
+from buildmatrix.rules.node_reasons import Reason, findings_of
 from buildmatrix.rules.runtime_versions import Runtime, runtimes
 from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.spec.model import NodeClass

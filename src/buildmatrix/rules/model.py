@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar, get_args
 
 from msgspec import Meta
 
@@ -253,6 +253,36 @@ class StagedImage:
     tags: tuple[str, ...]
 
 
+#: What an image does on a node class, from the best to the worst: all of it runs; by minor-version
+#: compatibility; by the forward-compatibility package in the image; after the driver has compiled
+#: device code; not known; not at all.
+NodeState = Literal["ok", "minor-version", "compat-package", "jit", "undecided", "refused"]
+NODE_STATES: tuple[NodeState, ...] = get_args(NodeState)
+
+
+@dataclass(frozen=True, slots=True)
+class FitReason:
+    """Why an image is what it is on a node class, in one sentence."""
+
+    #: Code of the rule that has a finding about it; empty for what is no finding.
+    rule: str
+    text: str
+    #: Whether that finding is accepted.
+    waived: bool = False
+    distribution: str | None = field(default=None, metadata=IN_MEMORY)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFit:
+    """One cell of the grid of targets and node classes."""
+
+    #: Name of the node class.
+    node: str
+    state: NodeState
+    #: The worst first; none where nothing is to be said.
+    reasons: tuple[FitReason, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class TargetResult:
     """The gates of one target, and what was built for it."""
@@ -286,6 +316,8 @@ class TargetResult:
     staged: StagedImage | None = field(default=None, metadata=IF_KNOWN)
     #: Digest of what holds its signed verdict in the registry, of `build --attest`.
     attestation: str | None = field(default=None, metadata=IF_KNOWN)
+    #: What its image does on each node class that it runs on, where it was scanned.
+    nodes: tuple[NodeFit, ...] | None = field(default=None, metadata=IF_KNOWN)
 
     def __post_init__(self) -> None:
         """Put what is a mapping into the order that reports have."""

@@ -85,7 +85,7 @@ def node_driver(image: ImageSubject, node: NodeClass) -> NodeDriver | None:
     worst: DriverVerdict = "full"
     asks: Runtime | None = None
     rank: tuple[DriverVerdict, ...] = ("full", "line", "unknown", "refused")
-    for runtime in runtimes(image):
+    for runtime in _that_ask(image):
         if runtime.version is None:
             continue
         verdict = drivers.runs(runtime.version, driver, backend, catalogue)
@@ -100,6 +100,20 @@ def node_driver(image: ImageSubject, node: NodeClass) -> NodeDriver | None:
         in ("full", "line")
     )
     return NodeDriver(node, driver, asks, worst, compat, is_enough, supported)
+
+
+def _that_ask(image: ImageSubject) -> tuple[Runtime, ...]:
+    """The runtimes that count: those of which the line alone is known where no other is of it.
+
+    Libraries such as cuDNN link a runtime in, and are made for every toolkit of their line.
+    """
+    present = [(numbers(runtime.version or ""), runtime) for runtime in runtimes(image)]
+    exact = {version[0] for version, _ in present if version is not None and len(version) > 1}
+    return tuple(
+        runtime
+        for version, runtime in present
+        if version is not None and (len(version) > 1 or version[0] not in exact)
+    )
 
 
 def toolkit_there(fit: NodeDriver, image: ImageSubject) -> str | None:

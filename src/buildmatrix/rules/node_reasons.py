@@ -9,21 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.rules.findings import chain_to_file, finding
-from buildmatrix.rules.model import SEVERITY_RANK, Finding, Fix, Severity
+from buildmatrix.rules.model import SEVERITY_RANK, Finding, Fix, NodeState, Severity
 from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.spec.model import NodeClass
-
-#: What an image does on a node class, from the best to the worst: all of it runs; by minor-version
-#: compatibility; by the forward-compatibility package in the image; after the driver has compiled
-#: device code; not known; not at all.
-NodeState = Literal["ok", "minor-version", "compat-package", "jit", "undecided", "refused"]
-NODE_STATES: tuple[NodeState, ...] = (
-    *("ok", "minor-version", "compat-package", "jit", "undecided", "refused"),
-)
 
 #: Node classes that a message says everything about.
 _MOST_NAMED = 4

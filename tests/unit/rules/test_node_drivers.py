@@ -69,6 +69,19 @@ def test_a_runtime_of_the_base_has_the_version_of_its_package_or_of_its_name() -
         assert "CUDA 13.0" in finding.message and finding.distribution is None
 
 
+def test_a_runtime_of_a_line_counts_where_no_other_is_of_it() -> None:
+    linked = file(
+        "nvidia/cudnn/lib/libcudnn_graph.so.9",
+        elf("libcudnn_graph.so.9", marks=["cudart-error-string"]),
+        "nvidia-cudnn-cu12 9.10.2.21",
+    )
+    (finding,) = of_nodes(image(linked), node("570.26"))
+    assert finding.rule == "BM702" and "CUDA 12:" in finding.message
+    assert of_nodes(image(linked, cudart()), node("570.26")) == []
+    (finding,) = of_nodes(image(linked, cudart()), node("520.61.05"))
+    assert (finding.rule, finding.distribution) == ("BM701", "nvidia-cuda-runtime-cu12")
+
+
 # BM702
 
 

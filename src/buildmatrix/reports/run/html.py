@@ -16,6 +16,7 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.phrases import count, size
 from buildmatrix.reports.run.groups import FindingGroup, groups, named, whereabouts
 from buildmatrix.reports.run.model import Report, state_of, steps, targets_in
+from buildmatrix.reports.run.nodes import STYLES, columns, notes, rule_codes
 from buildmatrix.rules.baseline import is_from_baseline
 from buildmatrix.rules.model import Finding, GateState, TargetResult
 from buildmatrix.text import printable
@@ -73,6 +74,10 @@ def render(report: Report) -> str:
         sections=_sections(report),
         ids=[target.id for target in report.targets],
         audited=report.is_audit,
+        nodes=columns(report.targets),
+        fit_styles=STYLES,
+        rule_codes=rule_codes,
+        node_notes=notes(report.targets),
         named=named,
         whereabouts=whereabouts(report),
         patches=_patches,

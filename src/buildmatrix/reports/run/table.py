@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from buildmatrix.phrases import size
-from buildmatrix.reports.run import revision_table, table_audit, table_fixes
+from buildmatrix.reports.run import revision_table, table_audit, table_fixes, table_nodes
 from buildmatrix.reports.run.groups import (
     FindingGroup,
     SharedText,
@@ -37,6 +37,7 @@ def render(report: Report, *, width: int, color: bool) -> str:
     finding_groups = groups(report.findings, [target.id for target in report.targets])
     blocks = [
         *([_targets(report, paint)] if report.targets else []),
+        table_nodes.grid(report.targets, width, paint),
         *_findings(report, finding_groups, width, paint),
         *_bad_distributions(report, width, paint),
         *_unread(report, paint),

@@ -1,0 +1,158 @@
+"""The grid of targets and node classes: what an image does on each class that its target runs on.
+
+It is made of the reasons that BM701 to BM705 make their findings of, of what the device code of the
+image is worth on the devices, and of what is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
+
+from buildmatrix.catalogue import drivers
+from buildmatrix.catalogue.products import architectures
+from buildmatrix.rules import (
+    driver_too_old,
+    forward_compatibility_package,
+    kernel_driver,
+    minor_version_compatibility,
+    unmet_requirement,
+)
+from buildmatrix.rules.coverage import Served, code_holders, coverage
+from buildmatrix.rules.findings import split_owner
+from buildmatrix.rules.model import NODE_STATES, Finding, FitReason, NodeFit, NodeState
+from buildmatrix.rules.node_drivers import node_driver
+from buildmatrix.rules.node_reasons import Reason
+from buildmatrix.rules.runtime_versions import runtimes
+from buildmatrix.rules.subject import ImageSubject
+from buildmatrix.spec.model import NodeClass
+from buildmatrix.spec.version_range import version_range
+
+_RULES: tuple[Callable[[ImageSubject, NodeClass], Iterator[Reason]], ...] = (
+    driver_too_old.reasons,
+    minor_version_compatibility.reasons,
+    forward_compatibility_package.reasons,
+    kernel_driver.reasons,
+    unmet_requirement.reasons,
+)
+_NOTHING = Served("none", is_certain=True)
+#: What makes a class what it is, and why.
+_Said = tuple[NodeState, FitReason]
+
+
+def fits(image: ImageSubject, findings: Collection[Finding]) -> tuple[NodeFit, ...]:
+    """One cell per node class of the target, in the order of the specification.
+
+    `findings` are those of the image: how bad it is that somebody's device code is missing is
+    theirs to say.
+    """
+    return tuple(_fit(image, node, findings) for node in image.target.node_classes)
+
+
+def accepted(cells: Iterable[NodeFit], findings: Collection[Finding]) -> tuple[NodeFit, ...]:
+    """The same; reasons whose findings are all accepted say so. A waiver changes no state."""
+    waived: dict[tuple[str, str | None], bool] = {}
+    for finding in findings:
+        for name in (finding.distribution, None):
+            key = (finding.rule, name)
+            waived[key] = waived.get(key, True) and finding.waived is not None
+    return tuple(
+        replace(
+            cell,
+            reasons=tuple(
+                replace(
+                    reason,
+                    waived=bool(reason.rule)
+                    and waived.get((reason.rule, reason.distribution), False),
+                )
+                for reason in cell.reasons
+            ),
+        )
+        for cell in cells
+    )
+
+
+def _fit(image: ImageSubject, node: NodeClass, findings: Collection[Finding]) -> NodeFit:
+    said: list[_Said] = [
+        (
+            reason.state,
+            FitReason(reason.rule, reason.text, distribution=split_owner(reason.owner)[0]),
+        )
+        for rule in _RULES
+        for reason in rule(image, node)
+    ]
+    said += _driver(image, node)
+    said += _devices(image, node, findings)
+    said.sort(key=lambda item: -NODE_STATES.index(item[0]))
+    state = said[0][0] if said else "ok"
+    return NodeFit(node.name, state, tuple(dict.fromkeys(reason for _, reason in said)))
+
+
+def _driver(image: ImageSubject, node: NodeClass) -> Iterator[_Said]:
+    """What is not known of the driver, and what cures it."""
+    catalogue, backend = image.catalogue, image.backend
+    has_tables = bool(
+        drivers.of_backend(catalogue.toolkit_drivers, backend)
+        or drivers.of_backend(catalogue.driver_pairs, backend)
+        or drivers.of_backend(catalogue.driver_floors, backend)
+        or drivers.of_backend(catalogue.driver_releases, backend)
+    )
+    present = runtimes(image)
+    if not has_tables or not present:
+        return
+    driver = version_range(node.driver)
+    known = [runtime for runtime in present if runtime.version is not None]
+    if not known:
+        yield "undecided", FitReason("", f"the version of {present[0].name} is not known")
+        return
+    if driver.lowest is None:
+        has = f"driver {node.driver}, which has no lowest version" if node.driver else "no driver"
+        yield "undecided", FitReason("", f"{node.name} names {has}")
+        return
+    if drivers.is_beyond(driver, backend, catalogue):
+        newest = drivers.newest_driver(backend, catalogue)
+        text = f"driver {node.driver} is newer than every table, and judged as {newest}"
+        yield "ok", FitReason("", text)
+    fit = node_driver(image, node)
+    if fit is None:
+        return
+    if fit.verdict == "unknown" and fit.runtime is not None:
+        text = f"no table has the toolkit of {fit.runtime.name} ({fit.runtime.version})"
+        yield "undecided", FitReason("", text)
+    if fit.is_cured and fit.verdict in ("line", "refused") and fit.compat is not None:
+        text = f"{fit.name}; the forward-compatibility package {fit.compat.path} stands in for it"
+        yield "compat-package", FitReason("", text)
+
+
+def _devices(
+    image: ImageSubject, node: NodeClass, findings: Collection[Finding]
+) -> Iterator[_Said]:
+    """What the device code is worth on the devices."""
+    archs = architectures(node, image.catalogue)
+    if not archs:
+        if code_holders(image):
+            yield "undecided", FitReason("", f"{node.name} names no `products` and no `archs`")
+        return
+    errors = {
+        finding.distribution
+        for finding in findings
+        if finding.rule == "BM402" and finding.severity == "error" and finding.distribution
+    }
+    for arch in archs:
+        holders = coverage(image, arch).holders
+        lacking = [item for item in holders if item.served == _NOTHING]
+        for item in holders:
+            grade = item.served.grade
+            holder = item.holder
+            name = split_owner(holder.owner)[0]
+            if item.served == _NOTHING:
+                text = f"{holder.name} has no device code for {arch}"
+                is_refused = name in errors or len(lacking) == len(holders)
+                state: NodeState = "refused" if is_refused else "ok"
+                yield state, FitReason("BM402", text, distribution=name)
+            elif grade == "jit":
+                text = f"the code of {holder.name} is compiled for {arch} at the first start"
+                yield "jit", FitReason("BM403", text, distribution=name)
+            elif grade in ("none", "unknown"):
+                text = f"whether {holder.name} has device code for {arch} is not known"
+                yield "undecided", FitReason("BM402", text, distribution=name)
