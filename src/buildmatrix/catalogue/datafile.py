@@ -122,8 +122,12 @@ def _complaints(file: tables.DataFile) -> Iterator[tuple[Place, str]]:
                 message = f"[[hosts]] has the file {path!r}; write one below /proc or /sys"
                 yield ("hosts", number, "product-files"), message
     for number, promise in enumerate(file.variant_features):
-        for pattern in promise.values:
-            yield from _bad_pattern(("variant-features", number, "values"), pattern)
+        for pattern, meaning in promise.values.items():
+            place = ("variant-features", number, "values")
+            complaints = tuple(_bad_pattern(place, pattern))
+            yield from complaints
+            if not complaints and not _expands(pattern, meaning):
+                yield place, f"[[variant-features]] has the meaning {meaning!r} for {pattern!r}"
     for number, artifact in enumerate(file.artifacts):
         majors = (*artifact.newer_loads, *(m for row in artifact.newer_loads.values() for m in row))
         for major in majors:
@@ -179,6 +183,15 @@ def _versions(file: tables.DataFile) -> Iterator[tuple[str, int, str]]:
     for number, made in enumerate(file.framework_libraries):
         every = (*made.releases, *made.libraries.values())
         yield from (("framework-libraries", number, each) for each in every)
+
+
+def _expands(pattern: str, template: str) -> bool:
+    """Whether a template names no group that the pattern does not have."""
+    try:
+        re.sub(f"(?:{pattern})|", template, "")
+    except (re.error, IndexError):
+        return False
+    return True
 
 
 def _bad_pattern(place: Place, pattern: str) -> Iterator[tuple[Place, str]]:

@@ -127,8 +127,8 @@ def _inspection(
 
     facts = source.facts(options)
     if machines is None and facts.target is not None:
-        machines = machines_of_target(*facts.target)
-    return inspect_tree(facts.label, facts.inventory, load(facts.catalogue), machines)
+        machines, target = machines_of_target(*facts.target), facts.target[0]
+    return inspect_tree(facts.label, facts.inventory, load(facts.catalogue), machines, target)
 
 
 def _drawn(source: Source, options: ReadingOptions) -> Drawing:

@@ -17,7 +17,7 @@ from buildmatrix.inspect.shares import shares
 from buildmatrix.inspect.variants import (
     is_variant_metadata,
     release_variants,
-    variants_of_wheel,
+    variants_of,
 )
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import Inventory, Unread
@@ -164,12 +164,16 @@ def _wheel(
         shares=shares(items),
         unread=inventory.unread,
         contents=contents(inventory, items, machines),
-        variants=variants_of_wheel(inventory.distributions, target, catalogue),
+        variants=variants_of(inventory.distributions, target, catalogue),
     )
 
 
 def inspect_tree(
-    name: str, inventory: Inventory, catalogue: Catalogue, machines: Machines | None = None
+    name: str,
+    inventory: Inventory,
+    catalogue: Catalogue,
+    machines: Machines | None = None,
+    target: Target | None = None,
 ) -> Inspection:
     """What an image or a folder holds; files are added up and not listed one by one."""
     items = evidence(inventory, catalogue)
@@ -180,4 +184,5 @@ def inspect_tree(
         shares=shares(items),
         unread=inventory.unread,
         contents=contents(inventory, items, machines),
+        variants=variants_of(inventory.distributions, target, catalogue),
     )

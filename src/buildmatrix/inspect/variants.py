@@ -21,20 +21,25 @@ def is_variant_metadata(name: str) -> bool:
     return name == _OF_WHEEL or name.endswith(_OF_INDEX)
 
 
-def variants_of_wheel(
+def variants_of(
     distributions: Iterable[Distribution], target: Target | None, catalogue: Catalogue
 ) -> tuple[ReleaseVariant, ...]:
-    """The variants that the distributions of a wheel are."""
+    """The variants that the distributions of a wheel or a tree are."""
     return tuple(
         shown
         for item in distributions
         if item.variant is not None
-        for shown in release_variants(of_wheel(item.variant), target, catalogue)
+        for shown in release_variants(
+            of_wheel(item.variant), target, catalogue, f"{item.name} {item.version}"
+        )
     )
 
 
 def release_variants(
-    metadata: VariantMetadata, target: Target | None, catalogue: Catalogue
+    metadata: VariantMetadata,
+    target: Target | None,
+    catalogue: Catalogue,
+    distribution: str = "",
 ) -> tuple[ReleaseVariant, ...]:
     """All variants by label, with what each node class of `target` makes of them."""
     choices: list[tuple[str, VariantChoice]] = []
@@ -49,7 +54,10 @@ def release_variants(
         ]
     return tuple(
         ReleaseVariant(
-            label, spelled(properties), tuple(_use(label, *choice) for choice in choices)
+            label,
+            distribution,
+            spelled(properties),
+            tuple(_use(label, *choice) for choice in choices),
         )
         for label, properties in sorted(metadata.variants.items())
     )

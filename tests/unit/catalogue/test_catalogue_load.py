@@ -102,6 +102,12 @@ def test_a_users_file_adds_to_a_backend_that_is_known(tmp_path: Path) -> None:
         ),
         (
             HEAD
+            + "[[variant-features]]\nnamespace = 'w'\nfeatures = ['a']\nmeans = 'device-code'\n"
+            + "values = { 'v(1)' = 'w\\2' }\nsource = []\nbasis = 'memory'\n",
+            "has the meaning",
+        ),
+        (
+            HEAD
             + '[[distributions]]\nnames = ["w"]\nkind = "native"\nreplace = { cpu = "drop it" }\n'
             + 'source = []\nbasis = "memory"\n',
             "'drop it'; write `use NAME`",

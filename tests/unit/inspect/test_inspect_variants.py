@@ -120,3 +120,15 @@ def test_a_file_that_lies_is_said_and_undecided(
     (unread,) = result["unread"]
     assert "\n" not in unread["why"]
     assert result["variants"] == []
+
+
+def test_an_installed_variant_is_named_with_its_distribution(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metadata = folder / "site-packages" / "demo-1.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: demo\nVersion: 1\n")
+    one = RELEASE | {"variants": {"v2": {"x86_64": {"level": ["v2"]}}}}
+    (metadata / "variant.json").write_text(json.dumps(one))
+    assert run("dir:site-packages", "--select", "cpu-py311-default") == 0
+    assert "  variant v2 of demo 1\n    x86_64 :: level :: v2\n" in capsys.readouterr().out

@@ -88,9 +88,11 @@ class VariantUse:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseVariant:
-    """A wheel variant: that of the wheel, or one of a release on an index."""
+    """A wheel variant: that of a distribution, or one of a release on an index."""
 
     label: str
+    #: `demo 1.0`; empty for those of a release.
+    distribution: str
     #: `nvidia :: sm_arch :: 90_real`, sorted.
     properties: tuple[str, ...] = ()
     #: Nothing where no target was selected.
@@ -131,7 +133,7 @@ class Inspection:
     unread: tuple[Unread, ...] = ()
     #: Only for wheels and trees.
     contents: Contents | None = None
-    #: Only for wheels that are variants, and for what an index says of the variants of a release.
+    #: Of distributions that are variants, and what an index says of the variants of a release.
     variants: tuple[ReleaseVariant, ...] = ()
 
 

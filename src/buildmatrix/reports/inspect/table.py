@@ -58,6 +58,7 @@ class _InspectionWriter:
             yield f"{head}, {count(files, 'file')}, {binaries} of them ELF"
             for title, lines in lists(inspection.contents):
                 yield from self._list(title, lines, most=None)
+            yield from self._variants(inspection)
         else:
             yield f"{head}, {inspection.kind}"
         if inspection.kind not in ("tree", "variants"):
@@ -150,7 +151,8 @@ class _InspectionWriter:
                     for use in variant.uses
                 ),
             ]
-            yield from self._list(f"variant {variant.label}", lines, most=None)
+            of = f" of {variant.distribution}" if inspection.kind == "tree" else ""
+            yield from self._list(f"variant {variant.label}{of}", lines, most=None)
 
     # Both
 
