@@ -67,7 +67,11 @@ class Groups:
         entries = container.entries
         if not entries or entries[0].format not in _JOINING:
             return
-        archs = {entry.arch for entry in entries if entry.arch is not None}
+        # What a program links itself runs nowhere as it is.
+        loaded = (entry for entry in entries if entry.kind != "lto-ir")
+        archs = {entry.arch for entry in loaded if entry.arch is not None}
+        if not archs:
+            return
         is_chosen = not (section or "").startswith(DEVICE_SECTIONS) and len(archs) == 1
         if is_chosen or any(entry.arch is None or entry.kind == "unknown" for entry in entries):
             return

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from buildmatrix.catalogue.architectures import GRADES, READY, Grade, grade
 from buildmatrix.catalogue.files import LINKED_ROLE
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.products import architectures
+from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.phrases import listing
 from buildmatrix.rules.artifacts import is_artifact
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.shipped import OwnedEvidence, finding_in_files, holder
 from buildmatrix.rules.subject import ImageSubject
+
+#: Kind of code that programs link by a library before anything can run it.
+_TO_BE_LINKED = "lto-ir"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,8 @@ class CodeFile:
     """A file with device code for the backend of the image."""
 
     evidence: Evidence
+    #: What its code is for: `sm_90`, `compute_90`, sorted.
+    architectures: tuple[str, ...]
     #: Whether it holds code for some GPU that its bytes do not name, or was not read to its end.
     is_open: bool
 
@@ -28,11 +34,6 @@ class CodeFile:
     def path(self) -> str:
         """Where it lies."""
         return self.evidence.path
-
-    @property
-    def architectures(self) -> tuple[str, ...]:
-        """What its code is for: `sm_90`, `compute_90`, sorted."""
-        return self.evidence.architectures
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +141,10 @@ def coverage(image: ImageSubject, device: str) -> Coverage:
 def code_holders(image: ImageSubject) -> tuple[CodeHolder, ...]:
     """Who has device code for the backend of the image, sorted by name.
 
-    Static archives do not count, since no driver loads them, and neither does what tests bring or
-    what is text. What was compiled for one machine and that nobody installed is BM606's.
+    Static archives and LTO-IR do not count, since no driver loads them, and neither does what tests
+    bring or what is text. What was compiled for one machine and that nobody installed is BM606's.
     """
-    unnamed = _unnamed(image)
+    codes = _codes(image)
     alone = {
         artefact.path
         for artefact in image.inventory.artefacts
@@ -158,8 +159,18 @@ def code_holders(image: ImageSubject) -> tuple[CodeHolder, ...]:
             and item.role != LINKED_ROLE
             and item.path not in alone
         ):
-            is_open = not item.architectures or item.path in unnamed or item.path in image.partial
-            files.setdefault(_holder(image, item), []).append(CodeFile(item, is_open))
+            present = codes.get(item.path, ())
+            loaded = [code for code in present if code.kind != _TO_BE_LINKED]
+            if present and not loaded:
+                continue
+            named = {code.arch for code in loaded}
+            archs = tuple(arch for arch in item.architectures if arch in named)
+            is_open = (
+                not archs
+                or item.path in image.partial
+                or any(code.arch is None and code.size for code in loaded)
+            )
+            files.setdefault(_holder(image, item), []).append(CodeFile(item, archs, is_open))
     return tuple(
         CodeHolder(
             name,
@@ -179,15 +190,13 @@ def _holder(image: ImageSubject, item: Evidence) -> tuple[str, str | None]:
     return image.inventory.packaged.get(item.path, item.path), None
 
 
-def _unnamed(image: ImageSubject) -> frozenset[str]:
-    """Files with code whose architecture its bytes do not name, in a format that has one."""
+def _codes(image: ImageSubject) -> Mapping[str, tuple[DeviceCode, ...]]:
+    """The device code of each file that has some."""
     pairs = (
         *((binary.path, binary.elf.device_code) for binary in image.inventory.binaries),
         *((artefact.path, artefact.device_code) for artefact in image.inventory.artefacts),
     )
-    return frozenset(
-        path for path, codes in pairs if any(code.arch is None and code.size for code in codes)
-    )
+    return {path: codes for path, codes in pairs if codes}
 
 
 def _served(device: str, files: Iterable[CodeFile], *, is_open: bool = False) -> Served:

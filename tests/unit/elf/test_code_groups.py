@@ -127,6 +127,11 @@ def test_the_groups_are_bounded_and_the_rest_is_counted(monkeypatch: pytest.Monk
     ]
 
 
+def test_code_for_linkers_is_no_code_for_a_gpu() -> None:
+    mixed = fat_binary(*(fat_entry(2, arch, cubin("f")) for arch in (80, 90)), fat_entry(8, 75))
+    assert found(Part(FATBIN, unit(80, 90) + mixed + fat_binary(fat_entry(8, 75)))) == ()
+
+
 def test_only_so_many_small_pieces_are_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "MOST_SMALL", 6)
     empty = fat_binary(fat_entry(2, 52, cubin()), fat_entry(2, 60, cubin()))

@@ -101,3 +101,15 @@ def test_files_that_no_distribution_owns_are_named_by_their_package_or_their_pat
         ("app/kernels.fatbin", "none"),
         ("libcublas-12-4 12.4.5", "native"),
     ]
+
+
+def test_code_for_linkers_serves_no_gpu_and_leaves_nothing_unknown() -> None:
+    ltoir = DeviceCode("nv-fatbin", "lto-ir", "compute_75", 1, 4096, 0, ".nv_fatbin")
+    bare = DeviceCode("ltoir", "lto-ir", None, 1, 4096, 0)
+    tree = replace(
+        image(library("demo", (*sass("sm_80"), ltoir))),
+        artefacts=(Artefact(f"{SITE}/demo/device.ltoir", 4096, "ltoir", "demo==1", (bare,)),),
+    )
+    result = covered("cuda", "sm_90", tree)
+    assert result.grade == "none"
+    assert [file.path for file in result.holders[0].holder.files] == [f"{SITE}/demo/_C.abi3.so"]
