@@ -28,6 +28,8 @@ class JudgedPolicy:
     #: Patterns of sonames that nothing has to provide, and of variables that must not be set.
     allow_unresolved: tuple[str, ...] = ()
     forbid_env: tuple[str, ...] = ()
+    #: Key of a budget (`max-size`) → bytes, or layers.
+    budgets: Mapping[str, int] = field(default_factory=dict)
     #: `distributions`, `libraries` and `licenses` → entries as written; kinds without a list are
     #: left out.
     allow: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -49,9 +51,21 @@ def in_force(policy: Policy, target: Target) -> JudgedPolicy:
         vulnerabilities=policy.vulnerabilities.severity,
         allow_unresolved=_both(policy.allow_unresolved, backend),
         forbid_env=_both(policy.forbid_env, backend),
+        budgets=_budgets(policy, target),
         allow=_entries(policy.allow, backend),
         forbid=_entries(policy.forbid, backend),
     )
+
+
+def _budgets(policy: Policy, target: Target) -> dict[str, int]:
+    budgets = {
+        "max-size": policy.max_size,
+        "max-download": policy.max_download,
+        "max-foreign": policy.max_foreign,
+        "max-layers": policy.max_layers,
+    }
+    limits = {key: policy.budget(budget, target) for key, budget in budgets.items()}
+    return {key: limit for key, limit in limits.items() if limit is not None}
 
 
 def _entries(lists: Lists, backend: str) -> dict[str, tuple[str, ...]]:

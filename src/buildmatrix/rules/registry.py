@@ -146,7 +146,7 @@ RULES: tuple[Rule, ...] = (
     Rule("BM502", "failing-import", "error", "an import fails on this backend", "files"),
     Rule("BM601", "foreign-base", "error", "the base holds another backend's toolkit", "image"),
     Rule("BM602", "foreign-environment", "error", "a variable of another backend is set", "image"),
-    Rule("BM603", "size-budget", "error", "the image is larger than the policy allows", "image"),
+    Rule("BM603", "size-budget", "error", "it is larger than the policy allows", "files"),
     Rule(
         "BM604",
         "deleted-bytes",

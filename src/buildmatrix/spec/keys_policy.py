@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from buildmatrix.spec import kinds
-from buildmatrix.spec.shapes import SourceText, day, either, many, named, text
+from buildmatrix.spec.shapes import SourceText, day, either, many, named, text, whole
 from buildmatrix.spec.tables import Table, group, key, maybe, row
 
 
@@ -40,6 +40,8 @@ class VulnerabilitiesTable(Table):
     )
 
 
+#: Budgets by target: an identifier, a pattern, a backend or `*`.
+SIZES = named(kinds.TARGETS, text(kinds.SIZE))
 #: Lists by backend, or for all of them.
 TextsByBackend = dict[str, tuple[SourceText, ...]]
 DISTRIBUTIONS = named(kinds.BACKEND, many(text(kinds.DISTRIBUTION_RANGE)), wildcard=True)
@@ -60,8 +62,16 @@ class PolicyTable(Table):
         "Patterns of environment variables that an image must not set.",
     )
     max_size: dict[str, SourceText] = group(
-        named(kinds.BACKEND, text(kinds.SIZE), wildcard=True),
-        "Largest allowed size of the root file system: `3GB` (powers of ten) or `3GiB`.",
+        SIZES, "Largest allowed size of the root file system: `3GB` (powers of ten) or `3GiB`."
+    )
+    max_download: dict[str, SourceText] = group(
+        SIZES, "Most bytes that the wheels of a lock may have, to be downloaded."
+    )
+    max_foreign: dict[str, SourceText] = group(
+        SIZES, "Most bytes of other backends that may be installed."
+    )
+    max_layers: dict[str, int] = group(
+        named(kinds.TARGETS, whole(1, 10_000, "20")), "Most layers that an image may have."
     )
     bloat_threshold: SourceText | None = maybe(
         text(kinds.SIZE),

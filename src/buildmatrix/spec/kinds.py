@@ -379,6 +379,9 @@ LICENSE = Kind(
     _license,
     rule="one license, with its exception; alternatives are entries of their own",
 )
+TARGETS = Kind(
+    "a backend or a pattern for target identifiers", "cuda*-server", r"[a-z0-9._*?\[\]!-]+"
+)
 PINNED = Kind("a way to pin images", "digest", choices=("digest", "tag", "none"))
 POLICY_SEVERITY = Kind("a severity", "warning", choices=("error", "warning", "note", "off"))
 ADVISORY = Kind("the name of an advisory", "CVE-2024-22195", r"[A-Za-z0-9][A-Za-z0-9._:-]*", 100)

@@ -102,7 +102,7 @@ def load_spec(path: Path, backends: Backends | None = None) -> Spec:
         excluded=matrix.excluded,
         subsets=_subsets(file, matrix, problems),
         node_classes=node_classes,
-        policy=checked_policy(file, problems),
+        policy=checked_policy(file, matrix.ids, problems),
         waivers=tuple(
             checked_waiver(waive, matrix.ids, matrix.gone, problems) for waive in file.waive
         ),

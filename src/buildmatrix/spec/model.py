@@ -197,8 +197,12 @@ class Policy:
 
     allow_unresolved: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     forbid_env: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    #: Bytes.
+    #: Budgets. Keys are identifiers of targets and patterns for them as well. Bytes of the root
+    #: file system, of the wheels of a lock, and of what is foreign and of no use; and layers.
     max_size: Mapping[str, int] = field(default_factory=dict)
+    max_download: Mapping[str, int] = field(default_factory=dict)
+    max_foreign: Mapping[str, int] = field(default_factory=dict)
+    max_layers: Mapping[str, int] = field(default_factory=dict)
     #: Foreign bytes up to which a distribution is not called `bloat`.
     bloat_threshold: int = 5_000_000
     vulnerabilities: VulnerabilityPolicy = field(default_factory=VulnerabilityPolicy)
@@ -214,6 +218,14 @@ class Policy:
         """What is said of a rule for a backend: by its name, else by `*`; None for nothing."""
         entries = {entry.backend: entry for entry in self.severities if entry.rule == rule}
         return entries.get(backend, entries.get("*"))
+
+    def budget(self, budgets: Mapping[str, int], target: Target) -> int | None:
+        """What a budget is for a target: by its identifier, else by the pattern that it matches,
+        else by its backend, else by `*`; None for no limit.
+        """
+        patterns = (key for key in budgets if key != "*" and fnmatchcase(target.id, key))
+        keys = (target.id, *patterns, target.backend, "*")
+        return next((budgets[key] for key in keys if key in budgets), None)
 
     def required_gates(self, backend: str) -> tuple[str, ...]:
         """Gates that must have run and held: those of the backend, else those of `*`."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 
 from buildmatrix.spec import kinds
 from buildmatrix.spec.checks import check_backend_name
@@ -22,6 +23,7 @@ from buildmatrix.spec.model import (
     Severity,
     VulnerabilityPolicy,
 )
+from buildmatrix.spec.points import suggest
 from buildmatrix.spec.shapes import SourceText
 
 _SEVERITIES: Mapping[str, Severity] = {
@@ -34,14 +36,21 @@ _PINNED: Mapping[str, PinnedBases] = {"digest": "digest", "tag": "tag", "none": 
 _POLICY_SEVERITIES: Mapping[str, PolicySeverity] = {**_SEVERITIES, "off": "off"}
 
 
-def checked_policy(file: SpecFile, problems: Problems) -> Policy:
-    """The policy of a file; backends that it does not describe are problems."""
+def checked_policy(file: SpecFile, ids: Sequence[str], problems: Problems) -> Policy:
+    """The policy of a file; backends and targets (`ids`) that it does not have are problems."""
     table = file.policy
     _check_lists(table, problems)
+    budgets: tuple[Mapping[str, object], ...] = (
+        table.max_size,
+        table.max_download,
+        table.max_foreign,
+        table.max_layers,
+    )
+    for budget in budgets:
+        _check_budget(budget, file, ids, problems)
     by_backend: tuple[Mapping[str, object], ...] = (
         table.allow_unresolved,
         table.forbid_env,
-        table.max_size,
         table.gates,
         *_all_lists(table),
     )
@@ -56,7 +65,10 @@ def checked_policy(file: SpecFile, problems: Problems) -> Policy:
     return Policy(
         allow_unresolved={name: values(texts) for name, texts in table.allow_unresolved.items()},
         forbid_env={name: values(texts) for name, texts in table.forbid_env.items()},
-        max_size={name: kinds.size(text.value) for name, text in table.max_size.items()},
+        max_size=_sizes(table.max_size),
+        max_download=_sizes(table.max_download),
+        max_foreign=_sizes(table.max_foreign),
+        max_layers=table.max_layers,
         bloat_threshold=(
             kinds.size(table.bloat_threshold.value)
             if table.bloat_threshold
@@ -77,6 +89,37 @@ def checked_policy(file: SpecFile, problems: Problems) -> Policy:
         ),
         pinned_bases=_PINNED.get(value(table.pinned_bases)),
     )
+
+
+def _sizes(budget: Mapping[str, SourceText]) -> dict[str, int]:
+    return {name: kinds.size(text.value) for name, text in budget.items() if text.sound}
+
+
+def _check_budget(
+    budget: Mapping[str, object], file: SpecFile, ids: Sequence[str], problems: Problems
+) -> None:
+    """Note keys that name nothing, and patterns of which nobody can tell which one counts."""
+    at = file.policy.at
+    first: dict[str, str] = {}
+    for key in budget:
+        if key in ("*", *file.backend, *ids):
+            continue
+        if not any(character in key for character in "*?["):
+            check_backend_name(key, at, file, problems)
+            continue
+        matching = [id for id in ids if fnmatchcase(id, key)]
+        if not matching:
+            message = f"no target matches `{key}`"
+            problems.add(at, message, suggest(key, ids), doubtful=True)
+        for id in matching:
+            other = first.setdefault(id, key)
+            if other != key and id not in budget:
+                problems.add(
+                    at,
+                    f"`{other}` and `{key}` both give {id} a budget",
+                    f"write one for `{id}` itself, or patterns that do not overlap",
+                    mistake=f"{other} {key}",
+                )
 
 
 def _all_lists(table: PolicyTable) -> tuple[TextsByBackend, ...]:

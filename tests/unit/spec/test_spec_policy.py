@@ -36,6 +36,10 @@ BM605 = { cuda = "off", "*" = "note" }
         ('gates = { cpu = ["lint"] }', "`lint` is not a gate"),
         ('gates = { gpu = ["lock"] }', "there is no backend `gpu` here"),
         ('gates = ["lock"]', "must be a table"),
+        ('max-size = { "rocm*" = "1GB" }', "no target matches `rocm*`"),
+        ('max-size = { "cuda*" = "1GB", "*-server" = "2GB" }', "both give cuda12.8-py312-server"),
+        ("max-layers = { cpu = 0 }", "must be a whole number"),
+        ('max-download = { gpu = "1GB" }', "there is no backend `gpu` here"),
         ('forbid-licenses = { "*" = ["GPL-9"] }', "`GPL-9` is not on the SPDX license list"),
         ('forbid-licenses = { "*" = ["gpl-3.0-only"] }', "is written `GPL-3.0-only`"),
         ('forbid-licenses = { "*" = ["MIT OR Zlib"] }', "one license, with its exception"),
@@ -94,3 +98,18 @@ forbid-licenses = { "*" = ["AGPL-*", "GPL-3.0-only WITH GCC-exception-3.1"] }
     assert [entry.text for entry in spec.policy.allow.distributions["*"]] == ["torch", "numpy>=2"]
     (torch,) = spec.policy.forbid.distributions["cpu"]
     assert (torch.text, torch.position.line) == ("torch", SMALL.count("\n") + 3)
+
+
+def test_patterns_and_identifiers_have_budgets(load: Load) -> None:
+    spec = load(
+        SMALL
+        + """\
+[policy]
+max-size = { "cuda13*" = "8GB", "cuda*12-server" = "9GB", "cuda13.0-py312-server" = "1GB" }
+max-layers = { cpu = 20 }
+"""
+    )
+    sizes = [spec.policy.budget(spec.policy.max_size, target) for target in spec.targets]
+    assert sizes == [9 * 10**9, 10**9, None, None]
+    layers = [spec.policy.budget(spec.policy.max_layers, target) for target in spec.targets]
+    assert layers == [None, None, 20, 20]
