@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from buildmatrix.cli.cache import fact_cache, user_cache
 from buildmatrix.cli.console import complain
 from buildmatrix.cli.options import CommandSettings, load
-from buildmatrix.cli.surroundings import engine, engine_with_images
+from buildmatrix.cli.surroundings import engine, engine_with_images, mirrored_registry
 from buildmatrix.cli.wheels import wheel_reader
 from buildmatrix.engines.choice import AUTO
 
@@ -49,9 +49,7 @@ def reading_options(
 
         @cache
         def registry() -> Registry:
-            from buildmatrix.registry.client import Registry
-
-            return stack.enter_context(Registry(offline=offline))
+            return stack.enter_context(mirrored_registry(settings, offline=offline))
 
         yield ReadingOptions(
             lambda: engine_with_images(settings, engine_name),

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,9 @@ from buildmatrix.engines import choice
 from buildmatrix.engines.choice import AUTO, NAMES, engine_for_mirror, is_saved
 from buildmatrix.engines.model import Engine, Surroundings
 from buildmatrix.errors import UsageError
+
+if TYPE_CHECKING:
+    from buildmatrix.registry.client import Registry
 
 engine_option = option(
     "--engine",
@@ -123,10 +126,21 @@ def engine_with_images(settings: CommandSettings, name: str = AUTO) -> Engine:
 def _own_engine(settings: CommandSettings) -> Engine:
     from buildmatrix.engines.oci.engine import OciEngine
     from buildmatrix.engines.oci.store import ImageStore
-    from buildmatrix.registry.client import Registry
     from buildmatrix.state.folder import images_folder
     from buildmatrix.store.cache import default_folder
 
     cache = user_cache()
     store = ImageStore(default_folder(os.environ) / "images", cache)
-    return OciEngine(images_folder(settings.file), store, cache, Registry())
+    return OciEngine(images_folder(settings.file), store, cache, mirrored_registry(settings))
+
+
+def mirrored_registry(settings: CommandSettings, *, offline: bool = False) -> Registry:
+    """What reads images, from the mirrors in the settings of this machine where it has some."""
+    from buildmatrix.registry.client import Registry
+    from buildmatrix.registry.mirrors import Mirrors
+
+    def note(text: str) -> None:
+        if settings.verbose:
+            complain(text)
+
+    return Registry(offline=offline, mirrors=Mirrors(os.environ), note=note)

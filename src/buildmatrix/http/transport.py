@@ -51,7 +51,9 @@ class Transport:
         self._trust = trust
         self._clock = _Clock()
         self._proxies = getproxies()
-        self._pools: dict[tuple[str, str | None, bool, Path | None], httpcore.ConnectionPool] = {}
+        self._pools: dict[
+            tuple[str, str | None, bool, tuple[Path, ...]], httpcore.ConnectionPool
+        ] = {}
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -125,7 +127,7 @@ class Transport:
 
     def _pool(self, address: HttpAddress, proxy: str | None) -> httpcore.ConnectionPool:
         is_checked = self._trust.is_checked(address)
-        own = self._trust.own(address) if address.scheme == "https" and is_checked else None
+        own = self._trust.own(address) if address.scheme == "https" and is_checked else ()
         with self._lock:
             key = address.scheme, proxy, is_checked, own
             if key not in self._pools:
@@ -173,15 +175,18 @@ def _parsed(proxy: str) -> httpcore.Proxy:
     return httpcore.Proxy(url, auth=auth)
 
 
-def _context(trust: Trust, is_checked: bool, own: Path | None) -> ssl.SSLContext:
+def _context(trust: Trust, is_checked: bool, own: tuple[Path, ...]) -> ssl.SSLContext:
     """`is_checked` is False where the user said that the certificate is not to be checked.
 
-    `own`: the folder with certificates for this server alone.
+    `own`: what there is for this server alone, as `Trust.own` has it.
     """
     if is_checked:
         context = _certificates(*trust.certificates)
-        if own is not None:
-            _take_own(context, own)
+        for path in own:
+            if path.is_dir():
+                _take_own(context, path)
+            else:
+                _trust(context, "hosts.toml", str(path))
         return context
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from buildmatrix.http.addresses import HttpAddress
@@ -19,11 +20,15 @@ class Trust:
 
     #: Folders with a folder for each server that has certificates of its own, named `HOST[:PORT]`.
     folders: tuple[Path, ...] = ()
+    #: Files with authorities for one server alone, by `HOST[:PORT]`; may grow.
+    authorities: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
 
-    def own(self, address: HttpAddress) -> Path | None:
-        """The folder with certificates for this server alone."""
+    def own(self, address: HttpAddress) -> tuple[Path, ...]:
+        """What there is for this server alone: files of authorities, and else a folder."""
+        if files := self.authorities.get(address.authority):
+            return files
         folders = (folder / address.authority for folder in self.folders)
-        return next((folder for folder in folders if folder.is_dir()), None)
+        return tuple([folder for folder in folders if folder.is_dir()][:1])
 
     def is_checked(self, address: HttpAddress) -> bool:
         """Whether the certificate of this server has to be good."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
 
+from buildmatrix.errors import UndecidedError
 from buildmatrix.http.failures import RequestError
 from buildmatrix.http.requests import HttpAnswer
 from buildmatrix.oci.documents import Descriptor
@@ -17,24 +19,54 @@ PROGRESS = 1 << 20
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
 
 
+@dataclass(frozen=True, slots=True)
+class BlobPlace:
+    """Somebody who may have a blob."""
+
+    session: Session
+    reference: Reference
+    #: Told why a mirror was left for the next place; None for the registry itself.
+    leave: Callable[[RequestError], None] | None = None
+    #: Told that it begins to send.
+    serves: Callable[[], None] = lambda: None
+
+
 def stream(
-    session: Session, reference: Reference, descriptor: Descriptor
+    places: Sequence[BlobPlace], reference: Reference, descriptor: Descriptor
 ) -> Generator[bytes, None, None]:
-    """See `client.Registry.blob`."""
+    """See `client.Registry.blob`. The registry of `reference` is the last of the places.
+
+    What one began another one ends: the digest is that of all bytes.
+    """
     check = Check(descriptor, f"{reference.name}: the blob {descriptor.digest}")
     failures, last = 0, 0
+    left = list(places)
     while True:
+        place = left[0]
         try:
-            for chunk in _from(session, reference, descriptor, check.length):
+            for chunk in _from(place.session, place.reference, descriptor, check.length):
+                if place.leave is not None and check.length == last:
+                    place.serves()
                 check.add(chunk)
                 yield chunk
             break
         except RequestError as error:
+            if place.leave is not None:
+                place.leave(error)
+                left.pop(0)
+                last = check.length
+                continue
+            session = place.session
             if check.length - last >= PROGRESS:
                 failures, last = 0, check.length
             failures += 1
             session.pause(error, failures)
-    check.finish()
+    try:
+        check.finish()
+    except UndecidedError as error:
+        if place.leave is not None:
+            place.leave(RequestError(error.message))
+        raise
 
 
 def _from(

@@ -5,17 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import BinaryIO
+from dataclasses import replace
+from functools import partial
+from typing import BinaryIO, TypeVar
 
+from buildmatrix.errors import UndecidedError
+from buildmatrix.http.failures import RequestError
 from buildmatrix.http.patience import Patience
 from buildmatrix.oci.documents import Descriptor
-from buildmatrix.registry.blobs import exists, read_range, stream
+from buildmatrix.registry.blobs import BlobPlace, exists, read_range, stream
 from buildmatrix.registry.manifests import ManifestBytes, Manifests
+from buildmatrix.registry.mirrors import Mirrors
 from buildmatrix.registry.reference import Reference
 from buildmatrix.registry.referrers import Referrers
 from buildmatrix.registry.session import Session
 from buildmatrix.registry.uploads import push
 from buildmatrix.trees.base import Closing
+
+_Answer = TypeVar("_Answer")
 
 
 class Registry(Closing):
@@ -31,6 +38,9 @@ class Registry(Closing):
             and those in BUILDMATRIX_PLAIN_HTTP.
         offline: nothing is asked for.
         patience: how long a registry is waited for.
+        mirrors: where else images are read from; None for nowhere. What is written, and the lists
+            of what refers to an image, are the registry's own.
+        note: told once which mirror an image came from, and which was passed over.
     """
 
     def __init__(
@@ -39,20 +49,44 @@ class Registry(Closing):
         plain_http: Sequence[str] = (),
         offline: bool = False,
         patience: Patience | None = None,
+        mirrors: Mirrors | None = None,
+        note: Callable[[str], None] = lambda _: None,
     ) -> None:
         plain = (*plain_http, *os.environ.get("BUILDMATRIX_PLAIN_HTTP", "").split())
+        self._note = note
+        self._told: set[str] = set()
+        #: Mirrors that were out of order.
+        self._broken: set[str] = set()
         self._session = Session(patience or Patience(), plain, os.environ, offline=offline)
         self._manifests = Manifests(self._session)
+        self._mirrors = mirrors
+        self._mirror_session, self._mirrored = self._session, self._manifests
+        if mirrors is not None:
+            mirrors.plain_http, mirrors.note = plain, note
+            self._mirror_session = Session(
+                # The registry itself is there when a mirror is not.
+                replace(patience or Patience(), tries=1, connect=3.0),
+                plain,
+                os.environ,
+                offline=offline,
+                authorities=mirrors.authorities,
+            )
+            self._mirrored = Manifests(self._mirror_session)
         self._referrers = Referrers(self._session, self._manifests)
+
+    @property
+    def _sessions(self) -> set[Session]:
+        return {self._session, self._mirror_session}
 
     def close(self) -> None:
         """Close all connections; what waits for a registry gives up."""
-        self._session.close()
+        for session in self._sessions:
+            session.close()
 
     @property
     def bytes_read(self) -> int:
         """Bytes that came over the network so far, documents included."""
-        return self._session.received.bytes
+        return sum(session.received.bytes for session in self._sessions)
 
     @property
     def bytes_sent(self) -> int:
@@ -62,7 +96,7 @@ class Registry(Closing):
     @property
     def requests(self) -> int:
         """Requests so far, those for tokens included."""
-        return self._session.received.requests
+        return sum(session.received.requests for session in self._sessions)
 
     # Reading
 
@@ -72,14 +106,22 @@ class Registry(Closing):
         A tag may mean something else a moment later. The registry is asked each time, and for the
         document itself, so that the digest is that of bytes it really has.
         """
-        return self._manifests.ask(reference).descriptor
+        return self._read(
+            reference,
+            self._mirrored.ask,
+            self._manifests.ask,
+        ).descriptor
 
     def manifest(self, reference: Reference) -> ManifestBytes:
         """A manifest or an index; of the digest, where `reference` has one. At most 8 MiB.
 
         What was asked for by digest before comes out of memory.
         """
-        return self._manifests.read(reference)
+        return self._read(
+            reference,
+            self._mirrored.read,
+            self._manifests.read,
+        )
 
     @contextmanager
     def blob(self, reference: Reference, descriptor: Descriptor) -> Iterator[Iterator[bytes]]:
@@ -88,7 +130,17 @@ class Registry(Closing):
         The iterator ends only after length and digest of all bytes were found right, and raises
         otherwise: whoever leaves it earlier has bytes that nobody checked.
         """
-        chunks = stream(self._session, reference, descriptor)
+        *mirrors, origin = self._places(reference.at(descriptor.digest))
+        places = [
+            BlobPlace(
+                self._mirror_session,
+                place,
+                partial(self._leave, place),
+                partial(self._served, reference, place),
+            )
+            for place in mirrors
+        ]
+        chunks = stream([*places, BlobPlace(self._session, origin)], origin, descriptor)
         try:
             yield chunks
         finally:
@@ -101,7 +153,11 @@ class Registry(Closing):
 
         Raises UndecidedError where the registry has no ranges, too.
         """
-        return read_range(self._session, reference, descriptor, offset, length)
+        return self._read(
+            reference.at(descriptor.digest),
+            lambda place: read_range(self._mirror_session, place, descriptor, offset, length),
+            lambda place: read_range(self._session, place, descriptor, offset, length),
+        )
 
     def has_blob(self, reference: Reference, digest: str) -> bool:
         """Whether the repository has a blob."""
@@ -115,6 +171,45 @@ class Registry(Closing):
         From the referrers API, or where a registry has none from the tag that stands in for it.
         """
         return self._referrers.read(reference, digest, artifact_type)
+
+    def _places(self, reference: Reference) -> tuple[Reference, ...]:
+        """Mirrors that are not out of order, and the registry itself, the last."""
+        if self._mirrors is None:
+            return (reference,)
+        places = self._mirrors.places(reference)
+        return (*(item for item in places.mirrors if item.host not in self._broken), places.origin)
+
+    def _read(
+        self,
+        reference: Reference,
+        of_mirror: Callable[[Reference], _Answer],
+        of_registry: Callable[[Reference], _Answer],
+    ) -> _Answer:
+        *mirrors, origin = self._places(reference)
+        for place in mirrors:
+            try:
+                answer = of_mirror(place)
+            except UndecidedError as error:
+                self._leave(place, error)
+                continue
+            self._served(reference, place)
+            return answer
+        return of_registry(origin)
+
+    def _served(self, reference: Reference, place: Reference) -> None:
+        self._tell(f"{reference.name}: read from the mirror {place.host}")
+
+    def _leave(self, place: Reference, error: UndecidedError) -> None:
+        """Go on with the next; one that answers may have the next image."""
+        status = error.status if isinstance(error, RequestError) else None
+        if status is None or status >= 500:
+            self._broken.add(place.host)
+        self._tell(f"the mirror {place.host} is passed over: {error.message}")
+
+    def _tell(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._note(text)
 
     # Writing
 

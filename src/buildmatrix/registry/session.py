@@ -49,10 +49,17 @@ class Session:
         environment: Mapping[str, str],
         *,
         offline: bool,
+        authorities: Mapping[str, tuple[Path, ...]] | None = None,
     ) -> None:
         self._plain_http = frozenset(plain_http)
         self._credentials = RegistryCredentials(environment)
-        self._requests = Requests(patience, _NOBODY, _trust(environment), offline=offline)
+        trust = _trust(environment, {} if authorities is None else authorities)
+        self._requests = Requests(
+            patience,
+            _NOBODY,
+            trust,
+            offline=offline,
+        )
         self._hosts: dict[str, _Host] = {}
         self._lock = threading.Lock()
         self.again = self._requests.again
@@ -232,7 +239,7 @@ def _about(error: RequestError, reference: Reference) -> RequestError:
     return RequestError(message, again=error.again, wait=error.wait, status=error.status)
 
 
-def _trust(environment: Mapping[str, str]) -> Trust:
+def _trust(environment: Mapping[str, str], authorities: Mapping[str, tuple[Path, ...]]) -> Trust:
     """As for package indexes, and what Docker and podman have for a registry alone.
 
     Not taken: the hosts that pip or uv trust without a certificate.
@@ -244,4 +251,8 @@ def _trust(environment: Mapping[str, str]) -> Trust:
         home / ".docker" / "certs.d",
         Path("/etc/docker/certs.d"),
     )
-    return Trust(certificates=configured_trust().certificates, folders=tuple(folders))
+    return Trust(
+        certificates=configured_trust().certificates,
+        folders=tuple(folders),
+        authorities=authorities,
+    )
