@@ -317,3 +317,26 @@ def test_a_saved_report_is_grouped_alike(tmp_path: Path) -> None:
     again = read(path)
     assert len(groups(again.findings)) == len(groups(made.findings)) == 1
     assert headline(cures(again.findings, ()), 36) == "2 lines should cure 8 of 36 findings"
+
+
+def test_two_budgets_of_one_target_are_read_apart() -> None:
+    findings = [
+        Finding(
+            rule="BM603",
+            name="size-budget",
+            severity="error",
+            target=f"{backend}-py312",
+            backend=backend,
+            vendor=None,
+            message=f"it is over {key}",
+            fingerprint=f"{number:032x}",
+        )
+        for backend in ("cpu", "cuda")
+        for number, key in enumerate(("max-size", "max-layers"))
+    ]
+    held = groups(findings, ("cpu-py312", "cuda-py312"))
+    assert [group.targets for group in held] == [("cpu-py312", "cuda-py312")] * 2
+    assert [group.messages[0].text for group in held] == [
+        "it is over max-size",
+        "it is over max-layers",
+    ]

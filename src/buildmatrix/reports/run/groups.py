@@ -92,8 +92,13 @@ def groups(findings: Iterable[Finding], targets: Sequence[str] = ()) -> tuple[Fi
     for finding in findings:
         of_targets.setdefault((finding.target, *_cause(finding)), []).append(finding)
     by_cause: dict[tuple[object, ...], list[Finding]] = {}
-    for alike in of_targets.values():
-        by_cause.setdefault(_about(alike), []).extend(alike)
+    seen: Counter[tuple[object, ...]] = Counter()
+    for (target, *_), alike in of_targets.items():
+        about = _about(alike)
+        # Two budgets of one target look alike: the first goes with the first of other targets.
+        number = seen[target, about]
+        seen[target, about] += 1
+        by_cause.setdefault((about, number), []).extend(alike)
     made_groups = [_group(tuple(alike), targets) for alike in by_cause.values()]
     weights: dict[object, int] = {}
     for group in made_groups:
