@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
@@ -16,9 +18,13 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.node_classes.labels import Labels, Reading, Statement, readings
 from buildmatrix.node_classes.model import Machine, Node, Seen
 
+Document = TypeVar("Document")
+
 #: Taints by which a cluster says how a node is today, and not what it is (Kubernetes, "Taints and
 #: Tolerations").
 _PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+#: Nodes of one list. Kubernetes itself is made for 5,000.
+MOST = 100_000
 _WHOLE = re.compile(r"[0-9]{1,6}")
 
 
@@ -56,6 +62,27 @@ class KubernetesNode(msgspec.Struct):
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
+
+    def __post_init__(self) -> None:
+        """Count it: a list of empty tables takes a hundred times its size in memory."""
+        _decoded.number += 1
+        if _decoded.number > MOST:
+            raise ValueError(f"it has more than {MOST:,} nodes")
+
+
+@dataclass(slots=True)
+class _Decoded:
+    number: int = 0
+
+
+#: msgspec decodes a list as a whole; only the items themselves can end that.
+_decoded = _Decoded()
+
+
+def decode(data: bytes, kind: type[Document]) -> Document:
+    """A document with nodes in it. Raises the errors of msgspec."""
+    _decoded.number = 0
+    return msgspec.json.decode(data, type=kind)
 
 
 class Reader:

@@ -14,14 +14,16 @@ import msgspec
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.errors import UsageError
-from buildmatrix.node_classes.kubernetes import KubernetesNode, Reader
+from buildmatrix.node_classes.kubernetes import KubernetesNode, Reader, decode
 from buildmatrix.node_classes.model import Machine, Node, Seen
 from buildmatrix.reports.doctor.model import Diagnosis
 from buildmatrix.reports.json_form import parse
 from buildmatrix.spec.kinds import quoted
 
-#: Bytes of one file. Ten thousand nodes with all that a cluster says of them are about 150 MB.
-LARGEST = 1_000_000_000
+#: Bytes of one file. Ten thousand nodes with all that a cluster says of them are 100 to 300 MB.
+LARGEST = 600_000_000
+#: Bytes of the diagnosis of a host, which has a few kB.
+_LARGEST_DIAGNOSIS = 10_000_000
 _WANTED = "write one with `kubectl get nodes -o json` or `buildmatrix doctor --format json`"
 
 
@@ -79,9 +81,9 @@ def _bytes(name: str) -> bytes:
 
 def _read_one(data: bytes, title: str, reader: Reader, seen: Seen) -> None:
     try:
-        document = msgspec.json.decode(data, type=_List)
+        document = decode(data, _List)
         if document.kind == "Node":
-            reader.read([msgspec.json.decode(data, type=KubernetesNode)])
+            reader.read([decode(data, KubernetesNode)])
             return
     except msgspec.ValidationError as error:
         raise UsageError(f"{title} is {_other(data, str(error))}; {_WANTED}") from error
@@ -121,6 +123,8 @@ def _other(data: bytes, reason: str) -> str:
 
 
 def _host(data: bytes, title: str) -> Node:
+    if len(data) > _LARGEST_DIAGNOSIS:
+        raise UsageError(f"{title} is larger than any diagnosis of a host; {_WANTED}")
     try:
         held = parse(data, Diagnosis)
     except ValueError as error:

@@ -309,6 +309,15 @@ def test_a_file_that_is_not_there_and_one_that_is_too_large_are_refused(tmp_path
         read([written(tmp_path / "large.json", listed(h100("n")))], load())
 
 
+def test_a_list_of_more_nodes_than_any_cluster_has_is_refused(tmp_path):
+    path = tmp_path / "nodes.json"
+    path.write_text('{"kind": "List", "items": [' + "{}," * 100_000 + "{}]}")
+    with pytest.raises(UsageError, match="more than 100,000 nodes"):
+        read([str(path)], load())
+    path.write_text('{"kind": "List", "items": [' + "{}," * 99_999 + "{}]}")
+    assert len(read([str(path), str(path)], load()).nodes) == 200_000
+
+
 def test_utf_16_as_a_shell_of_windows_writes_it_is_named(tmp_path):
     path = tmp_path / "nodes.json"
     path.write_bytes(json.dumps(listed()).encode("utf-16"))
