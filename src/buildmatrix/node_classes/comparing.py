@@ -196,7 +196,10 @@ class _Chooser:
         return None
 
     def _resembles(self, node_class: NodeClass, machine: Machine) -> bool:
-        """Whether it is what the class is made of, by the first of these that both say."""
+        """Whether it is what the class is made of, by the first of these that both say.
+
+        A machine that says nothing of it may be: that is open, and no machine without a class.
+        """
         if node_class.products and machine.products:
             return _has_product(node_class, machine)
         wanted = architectures(node_class, self._catalogue)
@@ -205,9 +208,7 @@ class _Chooser:
             return not set(wanted).isdisjoint(archs)
         if node_class.resources and machine.resources:
             return set(node_class.resources) <= set(machine.resources)
-        return not (node_class.products or wanted or node_class.resources) or not (
-            machine.products or archs or machine.resources
-        )
+        return True
 
 
 def _archs(machine: Machine, catalogue: Catalogue) -> tuple[str, ...]:

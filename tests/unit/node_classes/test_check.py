@@ -146,6 +146,13 @@ def test_a_node_that_does_not_say_its_driver_leaves_that_open(tmp_path):
     assert (held.state, exit_code(held)) == ("undecided", 3)
 
 
+def test_a_node_without_labels_of_its_devices_is_open_and_not_without_a_class(tmp_path):
+    bare = node("bare", {}, {"nvidia.com/gpu": "8"})
+    held = compared(tmp_path, H100, listed(h100("n"), bare))
+    assert said(held) == [("undecided", "products", "NVIDIA H100 80GB HBM3", "", ("bare",))]
+    assert (held.uncovered, exit_code(held)) == ((), 3)
+
+
 def test_drift_counts_more_than_what_is_open(tmp_path):
     bare = node("bare", {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, {})
     classes = f'{H100}driver = "550.107.02"\n'
