@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import InvalidSpecifier
 
 from buildmatrix.catalogue.drivers import of_backend
 from buildmatrix.catalogue.load import Catalogue
@@ -21,6 +21,7 @@ from buildmatrix.catalogue.names import matches_any
 from buildmatrix.catalogue.products import architectures
 from buildmatrix.errors import Problem, SpecError, UsageError
 from buildmatrix.locks.model import Lock
+from buildmatrix.parsing import parse_specifiers
 from buildmatrix.spec.hints import did_you_mean
 from buildmatrix.spec.model import NodeClass, Target
 from buildmatrix.spec.points import ANY
@@ -175,7 +176,7 @@ def _driver_major(node: NodeClass) -> int | None:
     if single is not None:
         return single[0]
     try:
-        drivers = SpecifierSet(node.driver)
+        drivers = parse_specifiers(node.driver)
     except InvalidSpecifier:
         return None
     starts = [numbers(part.version) for part in drivers if part.operator in (">=", ">", "==", "~=")]

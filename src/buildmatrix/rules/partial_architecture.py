@@ -102,12 +102,14 @@ def _finding(image: ImageSubject, holder: CodeHolder, gaps: Sequence[_Gap]) -> F
     name = worst.file.path.rpartition("/")[2]
     what = "binary code" if worst.is_late else "device code"
     verb = "has" if worst.objects == 1 else "have"
+    served = worst.total - worst.objects
+    rest = "the others have" if served > 1 else "the other has"
     return finding_of_holder(
         "BM404",
         image,
         holder,
         f"{worst.objects} of {count(worst.total, 'object')} in {name} of {holder.name} {verb} no "
-        f"{what} for {listing(map(str, worst.devices))}, which the others have: "
+        f"{what} for {listing(map(str, worst.devices))}, which {rest}: "
         f"{_kernels(worst)}{_others(len(more))}",
         files=[file for file in holder.files if file.path == worst.file.path or file.path in more],
         severity=None if lives else "note",

@@ -36,5 +36,5 @@ def replace_the_outside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         lambda: FakeEngine(folder) if (folder / SETTINGS).exists() else real(),
     )
     monkeypatch.setattr(sandbox, "usable", lambda: (object(), "bwrap"))
-    monkeypatch.setattr(client, "Registry", lambda: FileRegistry(folder))
+    monkeypatch.setattr(client, "Registry", lambda **_: FileRegistry(folder))
     monkeypatch.setattr(machine, "MachineFiles", partial(machine.MachineFiles, folder / "machine"))
