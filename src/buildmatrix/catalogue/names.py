@@ -66,6 +66,7 @@ def version_of(name: str) -> str:
 _BETWEEN = re.compile(r"(?:[\s_/-]|\((?:R|TM)\))+", re.IGNORECASE)
 
 
+@lru_cache(maxsize=4096)
 def product_words(name: str) -> str:
     """The name of a product as all who write it have it.
 
@@ -75,6 +76,7 @@ def product_words(name: str) -> str:
     return _BETWEEN.sub("-", name.casefold()).strip("-")
 
 
+@lru_cache(maxsize=4096)
 def product_patterns(glob: str) -> tuple[str, ...]:
     """What a product's glob is in the form of `product_words`; with more words behind it, too."""
     words = product_words(glob)

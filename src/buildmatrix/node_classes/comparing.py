@@ -183,15 +183,17 @@ class _Chooser:
             for item in own
             if item.labels and all(held.get(key) == value for key, value in item.labels.items())
         ]
-        plain = [item for item in own if not item.labels and self._resembles(item, kind.machine)]
+        # Each only where those in front of it have none: a fleet may have hundreds of classes.
         # Whose labels are others now has drifted, if it still is what the class is made of.
-        drifted = [item for item in own if item.labels and self._resembles(item, kind.machine)]
-        for candidates in (labelled, plain, drifted):
-            if candidates:
-                judged = [
-                    (item.name, tuple(_differences(item, kind, self._catalogue)))
-                    for item in candidates
-                ]
+        for candidates in (
+            labelled,
+            (item for item in own if not item.labels and self._resembles(item, kind.machine)),
+            (item for item in own if item.labels and self._resembles(item, kind.machine)),
+        ):
+            judged = [
+                (item.name, tuple(_differences(item, kind, self._catalogue))) for item in candidates
+            ]
+            if judged:
                 return min(judged, key=lambda pair: len(pair[1]))
         return None
 
