@@ -96,11 +96,11 @@ def said(findings: tuple[Finding, ...]) -> frozenset[tuple[str, str, str, str | 
 
 def scanned(tree: Tree, backend: str) -> Seen:
     inventory = collect(tree)
-    findings, verdicts = judge_for(None, (), "error", date(2026, 11, 21), ()).image(
+    judgement = judge_for(None, (), "error", date(2026, 11, 21), ()).image(
         bare_target(backend, backend, python="3.11"), inventory, None
     )
-    (verdict,) = verdicts
-    return Seen(said(findings), verdict.verdict, is_open=bool(inventory.unread))
+    (verdict,) = judgement.verdicts
+    return Seen(said(judgement.findings), verdict.verdict, is_open=bool(inventory.unread))
 
 
 def audited(report: Report, backend: str) -> Seen:

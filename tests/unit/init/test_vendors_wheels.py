@@ -14,7 +14,6 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.init.first_spec import first_spec
 from buildmatrix.inventory.model import Binary, Distribution, Inventory
 from buildmatrix.judge import Judge
-from buildmatrix.rules.model import Finding
 from buildmatrix.spec.load import load_spec
 
 CATALOGUE = load()
@@ -96,8 +95,7 @@ def judged(root: Path, backend: str, *wheels: Inventory) -> set[tuple[str, str |
         distributions=tuple(item for made in wheels for item in made.distributions),
         binaries=(*(item for made in wheels for item in made.binaries), LIBC),
     )
-    findings: tuple[Finding, ...]
-    findings, _ = Judge(spec, "error", date(2026, 11, 22)).image(spec.targets[0], image, None)
+    findings = Judge(spec, "error", date(2026, 11, 22)).image(spec.targets[0], image, None).findings
     return {
         (finding.rule, finding.vendor, finding.distribution)
         for finding in findings
