@@ -43,10 +43,26 @@ class _Machines:
 class _Reason:
     text: str
     severity: Severity
+    #: Whether it only says which node classes leave it open.
+    is_open: bool = False
 
 
 def check(image: ImageSubject) -> Iterator[Finding]:
     """One finding per artifact, with all reasons that speak against it."""
+    for artifact, reasons in _judged(image):
+        yield _finding(image, artifact, reasons)
+
+
+def unfit_caches(image: ImageSubject) -> frozenset[str]:
+    """Caches that this rule has something against: their weight is not said a second time."""
+    return frozenset(
+        artifact.path
+        for artifact, reasons in _judged(image)
+        if artifact.is_cache and not all(reason.is_open for reason in reasons)
+    )
+
+
+def _judged(image: ImageSubject) -> Iterator[tuple[Artifact, list[_Reason]]]:
     machines = [
         _Machines(node.name, architectures(node, image.catalogue), level_number(node.cpu))
         for node in image.target.node_classes
@@ -56,14 +72,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         if artifact.owner is None:
             reasons += _devices(image, artifact, machines)
         if reasons:
-            yield _finding(image, artifact, reasons)
-
-
-def unfit_caches(image: ImageSubject) -> frozenset[str]:
-    """Caches that this rule has a finding about: their weight is not said a second time."""
-    findings = check(image)
-    caches = {leftover.path for leftover in image.leftovers if leftover.kind == "kernels"}
-    return frozenset(item.path for item in findings if item.path in caches and item.path)
+            yield artifact, reasons
 
 
 def _finding(image: ImageSubject, artifact: Artifact, reasons: Sequence[_Reason]) -> Finding:
@@ -115,13 +124,9 @@ def _devices(
             why = artifact.note or "its format does not say"
             yield _Reason(f"may not run on {listing(map(str, judged))}: {why}", "note")
         return
-    if not judged:
-        if not machines:
-            archs = listing(code, _MOST_NAMED)
-            yield _Reason(
-                f"is for {archs}, and no node class says whether the target meets them", "note"
-            )
-        return
+    open_classes = [item.name for item in machines if not item.architectures]
+    if open_classes or not judged:
+        yield _undecided(code, open_classes, "`archs` and no `products`")
     unfit = [item for item in judged if not _fits(artifact, item)]
     if unfit:
         severity: Severity = "error" if len(unfit) == len(judged) else "warning"
@@ -155,6 +160,21 @@ def _processors(artifact: Artifact, level: int, machines: Sequence[_Machines]) -
             "it is compiled again there, or refused",
             "error" if len(unfit) == len(judged) else "warning",
         )
+    open_classes = [item.name for item in machines if item.level is None]
+    if open_classes and judged:
+        yield _undecided(artifact.architectures, open_classes, "`cpu`")
+
+
+def _undecided(code: Sequence[str], classes: Sequence[str], missing: str) -> _Reason:
+    """That it is not known of machines what they are; of all, where there are no classes."""
+    who = f"node class {listing(classes)} has no {missing}, which" if classes else "no node class"
+    archs = listing(code, _MOST_NAMED)
+    return _Reason(
+        f"is for {archs}, and {who} {'would say' if classes else 'says'} whether the target meets "
+        "them",
+        "note",
+        is_open=bool(classes),
+    )
 
 
 # Versions

@@ -81,6 +81,23 @@ def test_a_cubin_that_fits_no_class_or_not_all(
         assert "h100" not in findings[0].message
 
 
+@pytest.mark.parametrize(("known", "severity"), [([H100], "note"), ([], "note"), ([A100], "error")])
+def test_a_class_whose_gpus_nobody_knows_is_left_open_in_words(
+    tmp_path: Path, known: list[tuple[str, Sequence[str], str]], severity: str
+) -> None:
+    where = machines("cuda", *known, ("lab", [], ""))
+    (one,) = judged(tmp_path, where, {"opt/app/add.cubin": CUBIN})
+    assert (one.rule, one.severity) == ("BM606", severity)
+    assert "node class lab has no `archs` and no `products`" in one.message
+
+
+def test_a_class_without_a_cpu_beside_one_that_has_is_left_open(tmp_path: Path) -> None:
+    where = machines("cpu", ("new", [], "x86-64-v4"), ("lab", [], ""))
+    (one,) = judged(tmp_path, where, {"opt/net.blob": BLOB})
+    assert (one.rule, one.severity) == ("BM606", "note")
+    assert "node class lab has no `cpu`" in one.message
+
+
 def test_what_fits_all_classes_stays_quiet(tmp_path: Path) -> None:
     files = {"opt/app/add.cubin": CUBIN, "opt/app/engine.plan": engine(contents=CUBIN)}
     assert judged(tmp_path, machines("cuda", H100), files) == ()
@@ -166,6 +183,14 @@ def test_a_large_cache_that_does_not_fit_is_one_finding(tmp_path: Path) -> None:
     policy = Policy(bloat_threshold=100)
     assert codes(judged(tmp_path, machines("cuda", A100), {CACHE: CUBIN}, policy)) == ["BM606"]
     assert codes(judged(tmp_path, machines("cuda", H100), {}, policy)) == ["BM605"]
+
+
+def test_a_cache_of_which_it_is_open_whether_it_fits_is_weighed_all_the_same(
+    tmp_path: Path,
+) -> None:
+    where = machines("cuda", H100, ("lab", [], ""))
+    findings = judged(tmp_path, where, {CACHE: CUBIN}, Policy(bloat_threshold=100))
+    assert codes(findings) == ["BM605", "BM606"]
 
 
 def test_a_cache_for_another_backend_is_bm605s_alone(tmp_path: Path) -> None:
