@@ -364,6 +364,25 @@ class FrameworkLibraries(CatalogueEntry, frozen=True):
     libraries: dict[str, str]
 
 
+class LibraryDistribution(CatalogueEntry, frozen=True):
+    """Distributions that are a library: what asks for one of them asks for its version."""
+
+    #: Globs.
+    distributions: tuple[str, ...]
+    #: Globs of SONAMEs.
+    libraries: tuple[str, ...]
+
+
+class VersionPair(CatalogueEntry, frozen=True):
+    """Distributions that work beside the same version of another one, and with no other."""
+
+    #: Globs.
+    distributions: tuple[str, ...]
+    beside: str
+    #: What happens otherwise.
+    effect: str
+
+
 class VariantFeature(CatalogueEntry, frozen=True):
     """What properties of wheel variants promise (PEP 825), and so which machines they are for.
 
@@ -532,6 +551,8 @@ class DataFile(
     conditions: tuple[Condition, ...] = ()
     brands: tuple[Brand, ...] = ()
     framework_libraries: tuple[FrameworkLibraries, ...] = ()
+    library_distributions: tuple[LibraryDistribution, ...] = ()
+    version_pairs: tuple[VersionPair, ...] = ()
     variant_features: tuple[VariantFeature, ...] = ()
     node_labels: tuple[NodeLabel, ...] = ()
     node_resources: tuple[NodeLabel, ...] = ()

@@ -91,6 +91,8 @@ class Catalogue:
     conditions: Sequence[Owned[tables.Condition]]
     brands: Sequence[Owned[tables.Brand]]
     framework_libraries: Sequence[Owned[tables.FrameworkLibraries]]
+    library_distributions: Sequence[Owned[tables.LibraryDistribution]]
+    version_pairs: Sequence[Owned[tables.VersionPair]]
     variant_features: Sequence[Owned[tables.VariantFeature]]
     node_labels: Sequence[Owned[tables.NodeLabel]]
     node_resources: Sequence[Owned[tables.NodeLabel]]
@@ -171,6 +173,8 @@ def catalogue(named: Mapping[str, tables.DataFile]) -> Catalogue:
         conditions=_sequence(files, lambda file: file.conditions),
         brands=_sequence(files, lambda file: file.brands),
         framework_libraries=_sequence(files, lambda file: file.framework_libraries),
+        library_distributions=_sequence(files, lambda file: file.library_distributions),
+        version_pairs=_sequence(files, lambda file: file.version_pairs),
         node_labels=_sequence(files, lambda file: file.node_labels),
         node_resources=_sequence(files, lambda file: file.node_resources),
         files=dict(named),

@@ -1,16 +1,20 @@
 """BM706: a distribution finds another version of a library than it was built with.
 
-What it was built with is what its metadata pins, else what the catalogue knows of its release; what
-it finds is where the loader leads its NEEDED entries. Libraries of another line are the business of
-BM302 and BM303, as far as those see them.
+What it was built with is what its metadata asks for, else what the catalogue knows of its release;
+what it finds is where the loader leads its NEEDED entries. Some open their libraries by names that
+they put together when they run: of those all copies in the tree are too old, or nothing is said.
+Libraries of another line are the business of BM302 and BM303, as far as those see them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from packaging.requirements import InvalidRequirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
 
 from buildmatrix.catalogue import drivers
 from buildmatrix.catalogue.lookup import distribution, library
@@ -40,6 +44,15 @@ class _Expected:
     by: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The least version of a distribution that metadata asks for."""
+
+    version: str
+    #: `==` for what it was built with; `>=` for what it runs with.
+    operator: Literal["==", ">="]
+
+
 def check(image: ImageSubject) -> Iterator[Finding]:
     """One finding per distribution and library that is found too old, or of another line."""
     binaries = {binary.path: binary for binary in image.inventory.binaries}
@@ -48,12 +61,101 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         binary = binaries.get(item.binary)
         if binary is not None and binary.owner is not None and item.path is not None:
             needed.setdefault(binary.owner, []).append(item)
+    libraries = _libraries(image)
     for installed in image.inventory.distributions:
         owner = f"{installed.name}=={installed.version}"
         match = distribution(installed.name, installed.version, image.catalogue)
-        if match is None or match.backend != image.backend or owner not in needed:
+        if match is None or match.backend != image.backend:
             continue
-        yield from _judged(image, installed, owner, needed[owner], binaries)
+        asked = _asked(installed)
+        linked = needed.get(owner, [])
+        yield from _judged(image, installed, owner, linked, binaries, asked)
+        yield from _opened(image, owner, {item.name for item in linked}, libraries, asked)
+        yield from _beside(image, installed, owner)
+
+
+def _libraries(image: ImageSubject) -> Mapping[str, list[Binary]]:
+    """The libraries that distributions of their own exist for, by SONAME."""
+    rows = drivers.of_backend(image.catalogue.library_distributions, image.backend)
+    globs = tuple(glob for row in rows for glob in row.libraries)
+    libraries: dict[str, list[Binary]] = {}
+    for binary in image.inventory.loadable:
+        name = binary.elf.soname
+        if name is not None and matches_any(globs, name):
+            libraries.setdefault(name, []).append(binary)
+    return libraries
+
+
+def _opened(
+    image: ImageSubject,
+    owner: str,
+    linked: Collection[str],
+    libraries: Mapping[str, list[Binary]],
+    asked: Mapping[str, _Asked],
+) -> Iterator[Finding]:
+    """Libraries that it asks for and does not link, where each copy in the tree is too old."""
+    rows = drivers.of_backend(image.catalogue.library_distributions, image.backend)
+    for name, least in sorted(asked.items()):
+        expected = numbers(least.version)
+        if expected is None:
+            continue
+        globs = [
+            glob for row in rows if matches_any(row.distributions, name) for glob in row.libraries
+        ]
+        for soname, copies in sorted(libraries.items()):
+            role = _role(image, soname)
+            if soname in linked or role is None or not matches_any(globs, soname):
+                continue
+            versions = [_version(image, copy) for copy in copies]
+            if all(_is_older(version, expected) for version in versions):
+                present, version = copies[0], versions[0]
+                assert version is not None
+                yield _finding(
+                    image,
+                    owner,
+                    soname,
+                    present,
+                    role,
+                    _Expected(expected, _words(name, least)),
+                    version,
+                )
+
+
+def _is_older(version: Numbers | None, expected: Numbers) -> bool:
+    """Whether a version is known, of the same line, and older than what is expected."""
+    if version is None or version[0] != expected[0]:
+        return False
+    count = min(len(expected), len(version))
+    return compare(version[:count], expected[:count]) < 0
+
+
+def _beside(image: ImageSubject, installed: Distribution, owner: str) -> Iterator[Finding]:
+    """Of the distributions that must have the same version as another one."""
+    for row in drivers.of_backend(image.catalogue.version_pairs, image.backend):
+        if not matches_any(row.distributions, installed.name):
+            continue
+        others = [item for item in image.inventory.distributions if item.name == row.beside]
+        if not others or any(_same(installed.version, item.version) for item in others):
+            continue
+        version = others[0].version
+        yield finding(
+            "BM706",
+            image,
+            f"{installed.name} {installed.version} is beside {row.beside} {version}, and works "
+            f"with the same version alone: {row.effect}",
+            vendor=image.catalogue.vendor_of(image.backend),
+            owner=owner,
+            path=installed.path,
+            chain=chain_to_file(image, owner, f"{row.beside} {version}"),
+            fix=Fix("pin", f"bring {installed.name} and {row.beside} to the same version"),
+            identity=row.beside,
+        )
+
+
+def _same(first: str, second: str) -> bool:
+    """Whether two versions begin with the same numbers; what has none is not compared."""
+    one, other = numbers(first), numbers(second)
+    return one is None or other is None or one == other
 
 
 def _judged(
@@ -62,8 +164,8 @@ def _judged(
     owner: str,
     needed: list[Needed],
     binaries: Mapping[str, Binary],
+    asked: Mapping[str, _Asked],
 ) -> Iterator[Finding]:
-    pins = _pins(installed)
     seen: set[str] = set()
     for item in sorted(needed, key=lambda item: (item.name, item.binary)):
         if item.name in seen or item.path is None:
@@ -73,44 +175,51 @@ def _judged(
         if role is None or present is None or present.owner == owner:
             continue
         seen.add(item.name)
-        expected = _expected(image, installed, item.name, pins, binaries)
+        expected = _expected(image, installed, item.name, asked, binaries)
         version = _version(image, present)
         if expected is None or version is None:
             continue
         count = min(len(expected.version), len(version))
         if compare(version[:count], expected.version[:count]) >= 0:
             continue
-        yield _finding(image, owner, item, present, role, expected, version)
+        yield _finding(
+            image, owner, item.name, present, role, expected, version, binary=item.binary
+        )
 
 
 def _finding(
     image: ImageSubject,
     owner: str,
-    item: Needed,
+    soname: str,
     present: Binary,
     role: str,
     expected: _Expected,
     version: Numbers,
+    *,
+    binary: str | None = None,
 ) -> Finding:
+    """`binary` is what links the library; None for what opens it by itself."""
     name, number = split_owner(owner)
     wanted, has = ".".join(map(str, expected.version)), ".".join(map(str, version))
+    leads = "all that it can find is" if binary is None else "the loader leads it to"
     severity: Severity = "error" if role in _STRICT else "warning"
     holder = present.owner or image.inventory.packaged.get(present.path) or "the base"
     return finding(
         "BM706",
         image,
-        f"{name} {number} was built with {item.name} {wanted} ({expected.by}), and the loader "
-        f"leads it to {present.path} of {holder.replace('==', ' ')}, which is {has}: an older one "
-        "lacks what it may call",
+        f"{name} {number} was made for {soname} {wanted} or later ({expected.by}), and {leads} "
+        f"{present.path} of {holder.replace('==', ' ')}, which is {has}: an older one lacks what "
+        "it may call",
         severity=severity,
         vendor=image.catalogue.vendor_of(image.backend),
         owner=owner,
-        path=item.binary,
-        chain=chain_to_file(image, owner, item.binary, item.name, present.path),
+        path=binary or present.path,
+        chain=chain_to_file(
+            image, owner, *([binary] if binary is not None else []), soname, present.path
+        ),
         fix=Fix(
             "pin",
-            f"take the older library out of the way, or bring {item.name} to {wanted} or later "
-            "there",
+            f"take the older library out of the way, or bring {soname} to {wanted} or later there",
         ),
     )
 
@@ -123,38 +232,66 @@ def _role(image: ImageSubject, name: str) -> str | None:
     return None
 
 
-def _pins(installed: Distribution) -> Mapping[str, str]:
-    """Distributions that its metadata asks for in one exact version."""
-    pins: dict[str, str] = {}
+def _asked(installed: Distribution) -> Mapping[str, _Asked]:
+    """Distributions of which its metadata asks for one version, or for a least one.
+
+    Extras count, whether they were asked for or not: they say what it works with. Of several lines
+    about one distribution (for a Python, for a platform) the one that asks for least counts.
+    """
+    asked: dict[str, _Asked] = {}
     for line in installed.requires:
         try:
             requirement = parse_requirement(line)
         except InvalidRequirement:
             continue
-        exact = [item.version for item in requirement.specifier if item.operator in ("==", "===")]
-        if len(exact) == 1 and not exact[0].endswith("*"):
-            pins[distribution_name(requirement.name)] = exact[0]
-    return pins
+        name = distribution_name(requirement.name)
+        least = _least(requirement.specifier)
+        before = asked.get(name)
+        if least is not None and (
+            before is None or Version(least.version) < Version(before.version)
+        ):
+            asked[name] = least
+    return asked
+
+
+def _least(specifier: SpecifierSet) -> _Asked | None:
+    exact = [item.version for item in specifier if item.operator in ("==", "===")]
+    if len(exact) == 1 and not exact[0].endswith("*"):
+        return _Asked(exact[0], "==") if _is_version(exact[0]) else None
+    floors = [item.version for item in specifier if item.operator in (">=", "~=")]
+    return _Asked(max(floors, key=Version), ">=") if floors else None
+
+
+def _is_version(text: str) -> bool:
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True
+
+
+def _words(name: str, asked: _Asked) -> str:
+    return f"its metadata asks for {name}{asked.operator}{asked.version}"
 
 
 def _expected(
     image: ImageSubject,
     installed: Distribution,
     soname: str,
-    pins: Mapping[str, str],
+    asked: Mapping[str, _Asked],
     binaries: Mapping[str, Binary],
 ) -> _Expected | None:
-    """By the pin of a distribution that brings the library, the catalogue, or the local version."""
+    """By what its metadata asks for, the catalogue, or the local version."""
     for binary in binaries.values():
         name, _ = split_owner(binary.owner)
         if (
             name is not None
-            and name in pins
+            and name in asked
             and soname in (binary.elf.soname, binary.path.rpartition("/")[2])
         ):
-            version = numbers(pins[name])
+            version = numbers(asked[name].version)
             if version is not None:
-                return _Expected(version, f"its metadata asks for {name} {pins[name]}")
+                return _Expected(version, _words(name, asked[name]))
     local = installed.version.partition("+")[2]
     release = ".".join(map(str, (numbers(installed.version) or ())[:2]))
     for row in drivers.of_backend(image.catalogue.framework_libraries, image.backend):

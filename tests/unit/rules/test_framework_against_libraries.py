@@ -79,3 +79,71 @@ def test_what_is_missing_or_of_another_line_is_said_by_others() -> None:
     assert found(image(torch(), requires=PINNED)) == []
     assert "BM302 torch" in codes(of_image(on(runtime="12.8"), image(torch())))
     assert SITE
+
+
+# What opens its libraries by names that it puts together when it runs
+
+JAX = {
+    "jax-cuda12-plugin": [
+        'nvidia-cudnn-cu12<10.0,>=9.8; sys_platform == "linux" and extra == "with-cuda"',
+        'nvidia-nccl-cu12>=2.18.1; sys_platform == "linux" and extra == "with-cuda"',
+    ]
+}
+JAX_FILE = file("jax_cuda12_plugin/_versions.so", elf(), "jax-cuda12-plugin 0.10.2")
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [("9.1.0.70", ["BM706 error"]), ("9.8.0.87", []), ("9.19.0.56", []), ("8.9.2.26", [])],
+)
+def test_what_a_plugin_asks_for_and_opens_by_itself(version: str, expected: list[str]) -> None:
+    assert found(image(JAX_FILE, cudnn(version), requires=JAX)) == expected
+    # Nothing that its metadata asks for, nothing that can be too old.
+    assert found(image(JAX_FILE, cudnn(version))) == []
+
+
+def test_one_copy_that_is_new_enough_may_be_the_one_that_is_opened() -> None:
+    base = file(f"usr/local/cudnn/{CUDNN}.1.0", elf(CUDNN))
+    packaged = {base.path: "libcudnn9-cuda-12 9.1.0.70-1"}
+    alone = replace(image(JAX_FILE, base, requires=JAX), packaged=packaged)
+    finding = only(of_image(on(runtime="12.8"), alone), "BM706")
+    assert "nvidia-cudnn-cu12>=9.8" in finding.message and finding.path == base.path
+    both = replace(image(JAX_FILE, base, cudnn("9.10.2.21"), requires=JAX), packaged=packaged)
+    assert found(both) == []
+    # A copy of which nothing says the version may be new enough, too.
+    unsaid = file(f"usr/local/cudnn/{CUDNN}", elf(CUDNN))
+    assert found(image(JAX_FILE, unsaid, requires=JAX)) == []
+
+
+def test_an_older_nccl_is_a_warning_and_the_line_that_asks_for_least_counts() -> None:
+    nccl = file("nvidia/nccl/lib/libnccl.so.2", elf("libnccl.so.2"), "nvidia-nccl-cu12 2.17.1")
+    assert found(image(JAX_FILE, nccl, requires=JAX)) == ["BM706 warning"]
+    lines = [*JAX["jax-cuda12-plugin"], "nvidia-nccl-cu12>=2.17; python_version < '3.11'"]
+    assert found(image(JAX_FILE, nccl, requires={"jax-cuda12-plugin": lines})) == []
+
+
+def test_a_linked_library_is_judged_by_where_the_loader_leads() -> None:
+    asks = {"torch": ["nvidia-cudnn-cu12>=9.8"]}
+    old = file(f"other/lib/{CUDNN}", elf(CUDNN), "nvidia-cudnn-cu12 9.1.0.70")
+    assert found(image(torch(), cudnn("9.1.0.70"), requires=asks)) == ["BM706 error"]
+    assert found(image(torch("$ORIGIN/../../other/lib"), old, requires=asks)) == ["BM706 error"]
+
+
+@pytest.mark.parametrize(
+    ("jaxlib", "expected"),
+    [
+        ("0.10.1", ["BM706 error"]),
+        ("0.10.2", []),
+        ("0.10.2.dev20260101", []),
+        ("0.11.0", ["BM706 error"]),
+    ],
+)
+def test_a_plugin_beside_another_version(jaxlib: str, expected: list[str]) -> None:
+    assert found(image(JAX_FILE, installed=[f"jaxlib {jaxlib}"])) == expected
+    # A plugin of another vendor has releases of its own.
+    other = file("jax_rocm7_plugin/_versions.so", elf(), "jax-rocm7-plugin 0.10.2")
+    assert found(image(other, installed=[f"jaxlib {jaxlib}"])) == []
+
+
+def test_a_plugin_without_what_it_plugs_into() -> None:
+    assert found(image(JAX_FILE)) == []
