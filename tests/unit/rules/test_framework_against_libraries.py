@@ -147,3 +147,18 @@ def test_a_plugin_beside_another_version(jaxlib: str, expected: list[str]) -> No
 
 def test_a_plugin_without_what_it_plugs_into() -> None:
     assert found(image(JAX_FILE)) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nvidia-cudnn-cu12",
+        "nvidia-cudnn-cu12<10",
+        "nvidia-cudnn-cu12===newest",
+        "nvidia-cudnn-cu12>=" + "9" * 5000,
+        "not a requirement >=",
+    ],
+)
+def test_metadata_that_asks_for_nothing_that_can_be_compared(line: str) -> None:
+    requires = {"jax-cuda12-plugin": [line]}
+    assert found(image(JAX_FILE, cudnn("9.1.0.70"), requires=requires)) == []
