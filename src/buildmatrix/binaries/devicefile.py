@@ -81,6 +81,7 @@ _MEANINGS = {
     "blob": ("openvino", "unknown"),
     "neff": ("neff", "unknown"),
     "om": ("om", "unknown"),
+    "vkcache": ("vulkan-cache", "unknown"),
 }
 
 #: Text in which a target is looked for.
@@ -213,7 +214,9 @@ def _read_compiled(
         # Weights and plans are of no use without the code.
         named[0] = replace(named[0], size=named[0].size + rest)
     else:
-        note = None if header.arch else _UNNAMED.get(kind, "the header does not name the device")
+        why = header.note or _UNNAMED.get(kind, "the header does not name the device")
+        note = None if header.arch else why
+        meaning = header.vendor or meaning
         named.append(CodeEntry(container, meaning, header.arch, 0, size, note=note))
     return DeviceFile(kind, _summed(named), version=header.version, unread=tuple(unread))
 

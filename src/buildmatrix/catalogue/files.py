@@ -25,7 +25,8 @@ KERNEL_ROLE = "kernel"
 #: Device code in a static archive, which only a linker takes.
 LINKED_ROLE = "link"
 #: Roles by the kind of file; any other is loaded as it is.
-_ROLES = {"a": LINKED_ROLE, "bc": "compiler"}
+#: The role of what was compiled by whoever's driver for an interface is the backend of that.
+_ROLES = {"a": LINKED_ROLE, "bc": "compiler", "vkcache": "vulkan"}
 FOLDER_ROLE = "folder"
 
 

@@ -1,7 +1,7 @@
-"""Networks that were compiled for one device: what their headers say. Nothing in here runs them.
+"""Networks and pipelines that were compiled for one device: what their headers say.
 
-Where a vendor publishes no format, only what public code of the vendor reads is read, and nothing
-is said of the rest:
+Nothing in here runs them. Where a vendor publishes no format, only what public code of the vendor
+reads is read, and nothing is said of the rest:
 
 - TensorRT: `printPlanVersion` in samples/common/sampleEngines.cpp of NVIDIA/TensorRT: the tag
   `ftrt`, the number of the serialization (0), and at 24 to 27 the version of TensorRT. The tag of
@@ -15,6 +15,9 @@ is said of the rest:
   contents, version.
 - CANN: `ModelFileHeader` of the graph engine: `IMOD`, bytes of the header (256), at 76 those of the
   model.
+- Vulkan: `VkPipelineCacheHeaderVersionOne` of the Vulkan specification, "Pipeline Cache Header":
+  bytes of the header (32), version (1), ids of vendor and device, and 16 bytes of the driver's.
+  How long the data behind it is, is the driver's own affair.
 """
 
 from __future__ import annotations
@@ -51,10 +54,15 @@ _OM_HEADER = 256
 _NEFF = re.compile(rb"[\x01\x02]\0{7}\x00\x04\0{6}")
 _NEFF_HEADER = 1024
 
+_PIPELINES = struct.pack("<II", 32, 1)
+_PIPELINES_HEADER = 32
+#: The ids of Khronos, for vendors without one of the PCI-SIG (`VkVendorId`), begin above this.
+_KHRONOS_VENDORS = range(0x10001, 0x10010)
+
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What the header of a compiled network says."""
+    """What the header of a compiled file says."""
 
     #: Of the library that wrote it, as far as it is written: `10.3.0.26`.
     version: str | None = None
@@ -62,10 +70,14 @@ class Compiled:
     arch: str | None = None
     #: Why the file cannot be whole.
     unread: str | None = None
+    #: Whose devices it is for, where a number says so: `pci-10de`.
+    vendor: str | None = None
+    #: Why there is no `arch`, where the header says more than nothing.
+    note: str | None = None
 
 
 def kind_of(name: str, head: bytes) -> str | None:
-    """`engine`, `mxr`, `blob`, `neff` or `om` by the first 64 bytes; None for any other file.
+    """`engine`, `mxr`, `blob`, `neff`, `om` or `vkcache` by the first 64 bytes; else None.
 
     Only of an engine with a text in front of it the name counts; `read` then looks behind the text.
     """
@@ -77,6 +89,8 @@ def kind_of(name: str, head: bytes) -> str | None:
         return "om"
     if _NEFF.match(head):
         return "neff"
+    if head.startswith(_PIPELINES) and _is_of_pipelines(head):
+        return "vkcache"
     if _MXR.match(head) and _MXR_VERSION in head:
         return "mxr"
     if name.endswith(".engine") and head[2:5] == b"\0\0{":
@@ -155,6 +169,29 @@ def _neff(source: ByteSource, size: int) -> Compiled:
     )
 
 
+def _is_of_pipelines(head: bytes) -> bool:
+    """Whether ids follow that a vendor can have, and bytes that are no small numbers."""
+    if len(head) < 24:
+        return False
+    vendor, device = struct.unpack_from("<II", head, 8)
+    driver = head[16:_PIPELINES_HEADER]
+    return (
+        (0 < vendor < 0x10000 or vendor in _KHRONOS_VENDORS)
+        and device != 0
+        and 2 * len(set(driver)) >= len(driver)
+    )
+
+
+def _vkcache(source: ByteSource, size: int) -> Compiled:
+    vendor, device = struct.unpack_from("<II", source.read(0, 16), 8)
+    return Compiled(
+        unread=_short(size, _PIPELINES_HEADER),
+        vendor=f"pci-{vendor:04x}" if vendor < 0x10000 else None,
+        note=f"a pipeline cache names device {device:#06x} of vendor {vendor:#06x}, and no "
+        "architecture",
+    )
+
+
 def _mxr(source: ByteSource, size: int) -> Compiled:
     head = source.read(0, 256)
     if not _MXR.match(head):
@@ -227,6 +264,7 @@ _READERS: dict[str, Callable[[ByteSource, int], Compiled | None]] = {
     "om": _om,
     "neff": _neff,
     "mxr": _mxr,
+    "vkcache": _vkcache,
 }
 #: The kinds that `read` reads.
 KINDS = frozenset(_READERS)

@@ -15,7 +15,8 @@ class DeviceCode:
     #: PTX in data of the host is `ptx-text`.
     format: str
     #: What the entries are: `sass`, `ptx`, `lto-ir`, `amdgcn`, `spirv`, `zebin`, `aicore`,
-    #: `bitcode`, `ir`, `unknown`.
+    #: `bitcode`, `ir`, `unknown`; of a cache of pipelines whose it is, by the id of the PCI-SIG:
+    #: `pci-10de`.
     kind: str
     #: `sm_90`, `compute_120`, `gfx942:sramecc+:xnack-`, `spir64`; None where the bytes cannot say.
     #: SPIR-V without a container: `spirv64` and `spirv32` for kernels, `spirv` for shaders.

@@ -15,7 +15,7 @@ from buildmatrix.elf.model import Mark
 from buildmatrix.python_imports.reach import Reach
 
 #: Raised with every change of what an inventory says: older stored ones are then read again.
-SCHEMA = "buildmatrix/inventory/11"
+SCHEMA = "buildmatrix/inventory/12"
 
 #: Kinds of containers that are packages: they count even where nothing in them does.
 PACKAGES = frozenset({"wheel", "conda", "deb", "rpm"})
@@ -159,7 +159,7 @@ class Artefact:
     path: str
     size: int
     #: Lower-case suffix, no dot: `bc`, `ptx`, `cubin`, `fatbin`, `hsaco`, `spv`, `kpack`,
-    #: `engine`, `mxr`, `blob`, `neff`, `om` ...
+    #: `engine`, `mxr`, `blob`, `neff`, `om`, `vkcache` ...
     kind: str
     owner: str | None = None
     #: What it holds; nothing for code of the host (bitcode, archives).

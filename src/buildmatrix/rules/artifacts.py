@@ -19,8 +19,9 @@ from buildmatrix.rules.subject import ImageSubject
 
 #: Objects for one architecture, of which a program picks what fits.
 _OBJECTS = frozenset({"cubin", "hsaco", "zebin"})
-#: Whole networks; they name their library's version, or may.
-_NETWORKS = frozenset({"engine", "mxr", "blob", "neff", "om"})
+#: Whole networks, which name their library's version, or may, and caches of pipelines.
+_NETWORKS = frozenset({"engine", "mxr", "blob", "neff", "om", "vkcache"})
+_TITLES = {"vkcache": "Vulkan pipeline cache"}
 #: What stands for an architecture in a path: `sm_90a`, `sm80`, `gfx942`.
 _IN_PATH = re.compile(
     r"(?<![a-z0-9])(?:(?:sm|cc|compute)[_-]?[0-9]{2,3}[af]?|gfx[0-9a-f]{3,4})(?![a-z0-9])"
@@ -79,7 +80,7 @@ def artifacts(image: ImageSubject) -> Iterator[Artifact]:
     groups: dict[str, list[Artefact]] = {}
     for artefact in image.inventory.artefacts:
         items = evidence.get(artefact.path, [])
-        if items and all(item.backend != image.backend for item in items):
+        if items and all(image.backend not in (item.backend, item.role) for item in items):
             continue
         if is_artifact(artefact, image.inventory) or artefact.kind in _NETWORKS:
             groups.setdefault(_place(artefact), []).append(artefact)
@@ -107,7 +108,7 @@ def _artifact(image: ImageSubject, group: list[Artefact], evidence: list[Evidenc
     notes = (code.note for item in group for code in item.device_code if code.note)
     return Artifact(
         path=first.container or first.path,
-        title=entry.title if entry is not None else f".{first.kind} file",
+        title=entry.title if entry else _TITLES.get(first.kind, f".{first.kind} file"),
         owner=first.owner,
         architectures=tuple(sorted(by_name or named)) if by_name or is_whole else (),
         note=next(notes, None),

@@ -15,9 +15,12 @@ def is_foreign(item: Evidence | DistributionMatch, backend: str, catalogue: Cata
     """Whether a thing belongs to another vendor than `backend` does.
 
     What has no vendor is foreign nowhere, and backends of one vendor (oneAPI and OpenVINO) are
-    not foreign to each other.
+    not foreign to each other. What a driver compiled for Vulkan is at home on that, whoever's
+    driver it was.
     """
     if item.vendor is None or item.backend == backend:
+        return False
+    if isinstance(item, Evidence) and item.kind == "device-code" and item.role == backend:
         return False
     return catalogue.vendor_of(backend) != item.vendor
 

@@ -66,6 +66,12 @@ def om(contents: int = 5000) -> bytes:
     return head.ljust(256, b"\0") + bytes(contents)
 
 
+def pipelines(vendor: int = 0x10DE, contents: int = 3000) -> bytes:
+    """A pipeline cache of Vulkan."""
+    driver = bytes.fromhex("5ad13c70be4f42967e089b1d23c4a5f6")
+    return struct.pack("<4I", 32, 1, vendor, 0x2330) + driver + bytes(contents)
+
+
 def read(data: bytes, name: str = "model") -> DeviceFile | None:
     return read_device_file(BytesSource(data), len(data), name)
 
@@ -82,6 +88,7 @@ def read(data: bytes, name: str = "model") -> DeviceFile | None:
         (MXR, "model", "mxr", "2.12.0", "gfx942"),
         (neff(), "graph", "neff", "2.0", None),
         (om(), "net", "om", None, None),
+        (pipelines(), "pipelines.bin", "vkcache", None, None),
     ],
 )
 def test_a_header_tells_what_the_format_has(
@@ -107,6 +114,7 @@ def test_a_header_tells_what_the_format_has(
         (om(), "a.om"),
         (engine(contents=bytes(99) + CUBIN), "a.engine"),
         (engine(contents=b"")[:40], "a.engine"),
+        (pipelines(contents=0), "pipelines.bin"),
     ],
 )
 def test_half_a_file_is_unread_and_never_whole(data: bytes, name: str) -> None:
@@ -126,14 +134,31 @@ def test_half_a_file_is_unread_and_never_whole(data: bytes, name: str) -> None:
         (b"IMODV1.2" + bytes(300), "cell.mod"),
         (struct.pack("<5Q", 3, 1024, 0, 0, 0) + bytes(2000), "a.neff"),
         (packed({"version": 7, "name": "other"}) + bytes(90), "a.msgpack"),
+        (struct.pack("<100I", 32, 1, *range(300, 398)), "numbers.bin"),
+        (struct.pack("<6I", 32, 1, 300, 5, 6, 7), "numbers.bin"),
+        (pipelines(vendor=0x20000), "other.bin"),
+        (pipelines()[:20], "half.bin"),
     ],
 )
 def test_what_only_looks_like_it_stays_quiet(data: bytes, name: str) -> None:
     assert read(data, name) is None
 
 
+@pytest.mark.parametrize(
+    ("vendor", "kind"),
+    [(0x10DE, "pci-10de"), (0x1002, "pci-1002"), (0x8086, "pci-8086"), (0x10005, "unknown")],
+)
+def test_a_pipeline_cache_names_its_vendor(vendor: int, kind: str) -> None:
+    facts = read(pipelines(vendor))
+    assert facts is not None
+    (code,) = facts.device_code
+    assert (code.format, code.kind, code.arch) == ("vulkan-cache", kind, None)
+    assert code.note is not None
+    assert f"device 0x2330 of vendor {vendor:#06x}" in code.note
+
+
 def test_only_the_beginning_says_what_a_network_is() -> None:
-    for data in (engine(), BLOB, CACHED, MXR, neff(), om()):
+    for data in (engine(), BLOB, CACHED, MXR, neff(), om(), pipelines()):
         assert kind_of("x", data[:HEAD]) is not None
 
 

@@ -12,7 +12,18 @@ from pathlib import Path
 
 import pytest
 from rulecases import codes, only, target
-from test_compiled_networks import BLOB, CACHED, CUBIN, HSACO, MXR, SAMPLES, engine, neff, om
+from test_compiled_networks import (
+    BLOB,
+    CACHED,
+    CUBIN,
+    HSACO,
+    MXR,
+    SAMPLES,
+    engine,
+    neff,
+    om,
+    pipelines,
+)
 from test_nested import zipped
 
 from buildmatrix.catalogue.load import load
@@ -164,6 +175,40 @@ def test_another_backends_artifacts_are_bm401s_alone(tmp_path: Path) -> None:
     assert len(findings) == 4
     found = judged(tmp_path, machines("rocm", ("mi300", ["gfx942"], "")), {})
     assert {one.vendor for one in found} == {"aws", "huawei", "nvidia"}
+
+
+@pytest.mark.parametrize(
+    ("backend", "vendor", "rules"),
+    [
+        ("cuda", 0x10DE, []),
+        ("cuda", 0x1002, ["BM401"]),
+        ("rocm", 0x1002, []),
+        ("rocm", 0x8086, ["BM401"]),
+        ("oneapi", 0x8086, []),
+        ("openvino", 0x8086, []),
+        ("cpu", 0x10DE, ["BM401"]),
+        ("vulkan", 0x10DE, []),
+        ("opencl", 0x10DE, ["BM401"]),
+        ("cpu", 0x10005, []),
+    ],
+)
+def test_a_pipeline_cache_is_its_vendors_and_at_home_on_vulkan(
+    tmp_path: Path, backend: str, vendor: int, rules: list[str]
+) -> None:
+    findings = judged(tmp_path, target(backend), {"app/pipelines.bin": pipelines(vendor)})
+    assert codes(findings) == rules
+
+
+def test_for_which_gpu_a_pipeline_cache_is_stays_open(tmp_path: Path) -> None:
+    (one,) = judged(tmp_path, machines("cuda", H100), {"app/pipelines.bin": pipelines()})
+    assert (one.rule, one.severity) == ("BM606", "note")
+    assert "(Vulkan pipeline cache) may not run on h100 (sm_90)" in one.message
+    assert "device 0x2330 of vendor 0x10de" in one.message
+
+
+def test_half_a_header_of_a_pipeline_cache_is_undecided(tmp_path: Path) -> None:
+    findings = judged(tmp_path, machines("cuda", H100), {"app/p.bin": pipelines()[:28]})
+    assert codes(findings) == ["BM606", "BM902"]
 
 
 # A cache
