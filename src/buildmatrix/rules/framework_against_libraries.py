@@ -94,14 +94,11 @@ def _opened(
     asked: Mapping[str, _Asked],
 ) -> Iterator[Finding]:
     """Libraries that it asks for and does not link, where each copy in the tree is too old."""
-    rows = drivers.of_backend(image.catalogue.library_distributions, image.backend)
     for name, least in sorted(asked.items()):
-        expected = numbers(least.version)
+        expected = _needed_version(least)
         if expected is None:
             continue
-        globs = [
-            glob for row in rows if matches_any(row.distributions, name) for glob in row.libraries
-        ]
+        globs = _globs(image, name)
         for soname, copies in sorted(libraries.items()):
             role = _role(image, soname)
             if soname in linked or role is None or not matches_any(globs, soname):
@@ -119,6 +116,14 @@ def _opened(
                     _Expected(expected, _words(name, least)),
                     version,
                 )
+
+
+def _globs(image: ImageSubject, name: str) -> tuple[str, ...]:
+    """Globs of the SONAMEs that a distribution of this name has."""
+    rows = drivers.of_backend(image.catalogue.library_distributions, image.backend)
+    return tuple(
+        glob for row in rows if matches_any(row.distributions, name) for glob in row.libraries
+    )
 
 
 def _is_older(version: Numbers | None, expected: Numbers) -> bool:
@@ -179,8 +184,7 @@ def _judged(
         version = _version(image, present)
         if expected is None or version is None:
             continue
-        count = min(len(expected.version), len(version))
-        if compare(version[:count], expected.version[:count]) >= 0:
+        if not _is_older(version, expected.version):
             continue
         yield _finding(
             image, owner, item.name, present, role, expected, version, binary=item.binary
@@ -270,6 +274,15 @@ def _is_version(text: str) -> bool:
     return True
 
 
+def _needed_version(asked: _Asked) -> Numbers | None:
+    """What a copy that is not the one that it asks for must have: a pin names a release.
+
+    torch, jax and tensorflow compare the first two numbers of cuDNN.
+    """
+    version = numbers(asked.version)
+    return version[:2] if version is not None and asked.operator == "==" else version
+
+
 def _words(name: str, asked: _Asked) -> str:
     return f"its metadata asks for {name}{asked.operator}{asked.version}"
 
@@ -292,6 +305,10 @@ def _expected(
             version = numbers(asked[name].version)
             if version is not None:
                 return _Expected(version, _words(name, asked[name]))
+    for name, least in sorted(asked.items()):
+        version = _needed_version(least)
+        if version is not None and matches_any(_globs(image, name), soname):
+            return _Expected(version, _words(name, least))
     local = installed.version.partition("+")[2]
     release = ".".join(map(str, (numbers(installed.version) or ())[:2]))
     for row in drivers.of_backend(image.catalogue.framework_libraries, image.backend):

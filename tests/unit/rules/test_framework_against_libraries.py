@@ -162,3 +162,36 @@ def test_a_plugin_without_what_it_plugs_into() -> None:
 def test_metadata_that_asks_for_nothing_that_can_be_compared(line: str) -> None:
     requires = {"jax-cuda12-plugin": [line]}
     assert found(image(JAX_FILE, cudnn("9.1.0.70"), requires=requires)) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [("9.1.0.70-1", ["BM706 error"]), ("9.8.0.87-1", []), ("9.12.0.46-1", [])],
+)
+def test_a_linked_library_of_the_base_without_any_wheel_of_it(
+    version: str, expected: list[str]
+) -> None:
+    base = file(f"usr/lib/x86_64-linux-gnu/{CUDNN}", elf(CUDNN))
+    provider = file(
+        "onnxruntime/capi/libonnxruntime_providers_cuda.so",
+        elf(None, [CUDNN]),
+        "onnxruntime-gpu 1.22.0",
+    )
+    requires = {"onnxruntime-gpu": ["nvidia-cudnn-cu12~=9.8; extra == 'cudnn'"]}
+    packaged = {base.path: f"libcudnn9-cuda-12 {version}"}
+    inventory = replace(image(provider, base, requires=requires), packaged=packaged)
+    assert found(inventory) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [("8.9.2.26-1", []), ("8.6.0.163-1", ["BM706 error"])]
+)
+def test_a_pin_names_a_release_and_another_patch_of_the_base_is_enough(
+    version: str, expected: list[str]
+) -> None:
+    base = file("usr/lib/x86_64-linux-gnu/libcudnn.so.8", elf("libcudnn.so.8"))
+    framework = file("tensorflow/libtensorflow_cc.so.2", elf(), "tensorflow 2.15.0")
+    requires = {"tensorflow": ["nvidia-cudnn-cu12==8.9.4.25; extra == 'and-cuda'"]}
+    packaged = {base.path: f"libcudnn8 {version}"}
+    inventory = replace(image(framework, base, requires=requires), packaged=packaged)
+    assert found(inventory) == expected
