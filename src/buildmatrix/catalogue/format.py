@@ -352,6 +352,18 @@ class Brand(CatalogueEntry, frozen=True):
     brands: tuple[str, ...]
 
 
+class Redistribution(CatalogueEntry, frozen=True):
+    """What a vendor's license lets everybody pass on; it says no more of files that it covers."""
+
+    license: str
+    #: Globs of the distributions that come with this license, and of the paths that its own
+    #: installer fills.
+    distributions: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    #: Globs of file names.
+    names: tuple[str, ...] = ()
+
+
 class FrameworkLibraries(CatalogueEntry, frozen=True):
     """The versions of libraries that builds of a distribution were made with."""
 
@@ -553,6 +565,7 @@ class DataFile(
     framework_libraries: tuple[FrameworkLibraries, ...] = ()
     library_distributions: tuple[LibraryDistribution, ...] = ()
     version_pairs: tuple[VersionPair, ...] = ()
+    redistribution: tuple[Redistribution, ...] = ()
     variant_features: tuple[VariantFeature, ...] = ()
     node_labels: tuple[NodeLabel, ...] = ()
     node_resources: tuple[NodeLabel, ...] = ()

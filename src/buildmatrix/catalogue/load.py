@@ -93,6 +93,7 @@ class Catalogue:
     framework_libraries: Sequence[Owned[tables.FrameworkLibraries]]
     library_distributions: Sequence[Owned[tables.LibraryDistribution]]
     version_pairs: Sequence[Owned[tables.VersionPair]]
+    redistribution: Sequence[Owned[tables.Redistribution]]
     variant_features: Sequence[Owned[tables.VariantFeature]]
     node_labels: Sequence[Owned[tables.NodeLabel]]
     node_resources: Sequence[Owned[tables.NodeLabel]]
@@ -160,6 +161,7 @@ def catalogue(named: Mapping[str, tables.DataFile]) -> Catalogue:
         exceptions=_sequence(files, lambda file: file.exceptions),
         hosts=_sequence(files, lambda file: file.hosts),
         caches=_sequence(files, lambda file: file.caches),
+        redistribution=_sequence(files, lambda file: file.redistribution),
         variant_features=_sequence(files, lambda file: file.variant_features),
         products=_index(files, lambda file: file.products, _names, product_patterns),
         toolkit_drivers=_sequence(files, lambda file: file.toolkit_drivers),

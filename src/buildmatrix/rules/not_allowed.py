@@ -13,23 +13,40 @@ from buildmatrix.phrases import listing
 from buildmatrix.rules.findings import chain_to_file, finding
 from buildmatrix.rules.licenses import accepted, licenses, names
 from buildmatrix.rules.model import Finding, Fix
+from buildmatrix.rules.redistribution import asks, withheld
 from buildmatrix.rules.subject import ImageSubject, Present
 from buildmatrix.spec.kinds import distribution_part
 from buildmatrix.spec.model import Listed
 
 
 def check(image: ImageSubject) -> Iterator[Finding]:
-    """One finding per distribution for its name, one for its license, and one for each entry that
-    is about its libraries.
+    """One finding per distribution for its name, one for its license, one for each entry that is
+    about its libraries, and one for what its license does not let everybody pass on.
     """
     yield from _distributions(image)
     yield from _libraries(image)
     yield from _licenses(image)
+    yield from _withheld(image)
 
 
 def entries(lists: Mapping[str, tuple[Listed, ...]], backend: str) -> tuple[Listed, ...]:
     """What a list says for a backend: what is for all of them, and what is for it."""
     return (*lists.get("*", ()), *lists.get(backend, ()))
+
+
+def license_lists(image: ImageSubject) -> tuple[Sequence[Listed], Sequence[Listed]]:
+    """Licenses that are forbidden and those that are allowed."""
+    forbidden = entries(image.policy.forbid.licenses, image.backend)
+    return (
+        [entry for entry in forbidden if not asks(entry)],
+        entries(image.policy.allow.licenses, image.backend),
+    )
+
+
+def redistribution_asked(image: ImageSubject) -> Listed | None:
+    """The entry that forbids what may not be passed on; None without one."""
+    forbidden = entries(image.policy.forbid.licenses, image.backend)
+    return next((entry for entry in forbidden if asks(entry)), None)
 
 
 def _distributions(image: ImageSubject) -> Iterator[Finding]:
@@ -114,8 +131,7 @@ def _name(path: str) -> str:
 
 
 def _licenses(image: ImageSubject) -> Iterator[Finding]:
-    forbidden = entries(image.policy.forbid.licenses, image.backend)
-    allowed = entries(image.policy.allow.licenses, image.backend)
+    forbidden, allowed = license_lists(image)
     for item in image.inventory.distributions if forbidden or allowed else ():
         expressions = licenses(item)
         if not expressions or accepted(expressions, allowed, forbidden) != "no":
@@ -132,6 +148,26 @@ def _licenses(image: ImageSubject) -> Iterator[Finding]:
             chain=chain_to_file(image, owner, item.path),
             fix=_fix(f"take {item.name} out of what asks for it", "licenses"),
             identity="licenses",
+        )
+
+
+def _withheld(image: ImageSubject) -> Iterator[Finding]:
+    entry = redistribution_asked(image)
+    if entry is None:
+        return
+    for owner, license, paths in withheld(image):
+        shown = listing(path.rpartition("/")[2] for path in paths)
+        brings = f"{owner.replace('==', ' ')} brings {shown}" if owner else shown
+        yield finding(
+            "BM608",
+            image,
+            f"{brings}: the {license} does not list that as what may be passed on, and this "
+            f"{_forbidden(entry, 'licenses')}",
+            owner=owner,
+            path=paths[0],
+            chain=chain_to_file(image, owner, paths[0]),
+            fix=_fix("leave it in the stage that builds, and out of the image", "licenses"),
+            identity="redistribution",
         )
 
 

@@ -14,7 +14,8 @@ from buildmatrix.rules.findings import chain_to_file, finding
 from buildmatrix.rules.fixes import accept
 from buildmatrix.rules.licenses import accepted, licenses
 from buildmatrix.rules.model import Finding, Fix
-from buildmatrix.rules.not_allowed import entries
+from buildmatrix.rules.not_allowed import license_lists, redistribution_asked
+from buildmatrix.rules.redistribution import unread
 from buildmatrix.rules.subject import ImageSubject
 
 #: Characters of what metadata says, in a message.
@@ -22,28 +23,35 @@ _SHOWN = 80
 
 
 def check(image: ImageSubject) -> Iterator[Finding]:
-    """One finding per distribution."""
-    forbidden = entries(image.policy.forbid.licenses, image.backend)
-    allowed = entries(image.policy.allow.licenses, image.backend)
+    """One finding per distribution and question: which license, and what it lets one pass on."""
+    forbidden, allowed = license_lists(image)
     for item in image.inventory.distributions if forbidden or allowed else ():
         expressions = licenses(item)
         if expressions and accepted(expressions, allowed, forbidden) != "unknown":
             continue
-        owner = f"{item.name}=={item.version}"
-        yield finding(
-            "BM609",
-            image,
-            f"{item.name} {item.version}: {_why(item, expressions)}, so no list of licenses "
-            "under [policy] decides",
-            owner=owner,
-            path=item.path,
-            chain=chain_to_file(image, owner, item.path),
-            fix=Fix(
-                "waive",
-                "read its license, and accept it with a [[waive]]",
-                accept("BM609", distribution=item.name),
-            ),
-        )
+        why = f"{_why(item, expressions)}, so no list of licenses under [policy] decides"
+        yield _unknown(image, item, why, "")
+    for item, terms in unread(image) if redistribution_asked(image) else ():
+        why = f"its license is {terms}, and no data file says what that lets everybody pass on"
+        yield _unknown(image, item, why, "redistribution")
+
+
+def _unknown(image: ImageSubject, item: Distribution, why: str, identity: str) -> Finding:
+    owner = f"{item.name}=={item.version}"
+    return finding(
+        "BM609",
+        image,
+        f"{item.name} {item.version}: {why}",
+        owner=owner,
+        path=item.path,
+        chain=chain_to_file(image, owner, item.path),
+        fix=Fix(
+            "waive",
+            "read its license, and accept it with a [[waive]]",
+            accept("BM609", distribution=item.name),
+        ),
+        identity=identity,
+    )
 
 
 def _why(item: Distribution, expressions: tuple[str, ...]) -> str:
