@@ -14,7 +14,7 @@ from typing import Literal
 
 from packaging.requirements import InvalidRequirement
 from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
+from packaging.version import InvalidVersion
 
 from buildmatrix.catalogue import drivers
 from buildmatrix.catalogue.lookup import distribution, library
@@ -23,7 +23,7 @@ from buildmatrix.catalogue.runtimes import built_for
 from buildmatrix.inventory.model import Binary, Distribution
 from buildmatrix.inventory.names import distribution_name
 from buildmatrix.loader.resolution import Needed
-from buildmatrix.parsing import parse_requirement
+from buildmatrix.parsing import parse_requirement, parse_version
 from buildmatrix.rules.findings import chain_to_file, finding, split_owner
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.subject import ImageSubject
@@ -252,7 +252,7 @@ def _asked(installed: Distribution) -> Mapping[str, _Asked]:
         least = _least(requirement.specifier)
         before = asked.get(name)
         if least is not None and (
-            before is None or Version(least.version) < Version(before.version)
+            before is None or parse_version(least.version) < parse_version(before.version)
         ):
             asked[name] = least
     return asked
@@ -262,13 +262,17 @@ def _least(specifier: SpecifierSet) -> _Asked | None:
     exact = [item.version for item in specifier if item.operator in ("==", "===")]
     if len(exact) == 1 and not exact[0].endswith("*"):
         return _Asked(exact[0], "==") if _is_version(exact[0]) else None
-    floors = [item.version for item in specifier if item.operator in (">=", "~=")]
-    return _Asked(max(floors, key=Version), ">=") if floors else None
+    floors = [
+        item.version
+        for item in specifier
+        if item.operator in (">=", "~=") and _is_version(item.version)
+    ]
+    return _Asked(max(floors, key=parse_version), ">=") if floors else None
 
 
 def _is_version(text: str) -> bool:
     try:
-        Version(text)
+        parse_version(text)
     except InvalidVersion:
         return False
     return True
