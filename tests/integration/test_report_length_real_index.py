@@ -31,7 +31,11 @@ def audit(root: Path, requirements: str, *backends: str) -> tuple[str, str, Path
     return names["table"].read_text(), names["markdown"].read_text(), names["json"]
 
 
-def test_nine_targets_with_one_cause_are_read_in_a_minute(tmp_path: Path) -> None:
+def test_nine_targets_with_one_cause_are_read_in_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Not beside the specification of the checkout, whose targets have bases of their own.
+    monkeypatch.chdir(tmp_path)
     table, markdown, saved = audit(tmp_path, "torch==2.9.0\n", *BACKENDS)
     assert len(table.splitlines()) < 120
     assert table.count("BM101") == 1

@@ -262,8 +262,9 @@ def test_a_build_stops_at_the_lock_for_a_known_vulnerability(
         "scan": "not-run",
         "smoke": "not-run",
     }
-    (one,) = report["findings"]
+    base, one = report["findings"]
     assert (one["rule"], one["distribution"]) == ("BM801", "jinja2")
+    assert (base["rule"], base["severity"]) == ("BM607", "note")
     assert one["chain"] == ["requirements.in:2", "jinja2 3.1.2"]
     assert one["fix"]["patch"] == "jinja2>=3.1.6"
     assert [item["id"] for item in one["advisories"]] == [
