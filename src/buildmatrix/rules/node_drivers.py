@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from buildmatrix.catalogue import drivers
@@ -10,13 +10,11 @@ from buildmatrix.catalogue import format as tables
 from buildmatrix.catalogue.drivers import DriverVerdict
 from buildmatrix.catalogue.names import matches_any, product_patterns, product_words
 from buildmatrix.catalogue.products import architectures
+from buildmatrix.inventory.paths import LinkedPaths
 from buildmatrix.rules.runtime_versions import Runtime, runtimes
 from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.spec.model import NodeClass
 from buildmatrix.spec.version_range import Numbers, VersionRange, compare, numbers, version_range
-
-#: Links that are followed in one path; as many as the kernel follows.
-_MOST_LINKS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +129,10 @@ def compat_package(
 ) -> tuple[CompatPackage | None, tables.ForwardCompatibility | None]:
     """The newest one in the image, those in reach first, and the entry that knows it."""
     links = {link.path: link.target for link in image.inventory.links if not link.hard}
+    paths = LinkedPaths((), links)
     present: list[tuple[CompatPackage, tables.ForwardCompatibility]] = []
     for row in drivers.of_backend(image.catalogue.forward_compatibility, image.backend):
-        injected = _followed(row.injected, links)
+        injected = paths.folder(row.injected)
         for binary in image.inventory.loadable:
             folder, _, base = binary.path.rpartition("/")
             if not matches_any(row.libraries, base) or not matches_any(row.folders, folder):
@@ -141,7 +140,7 @@ def compat_package(
             package = CompatPackage(
                 binary.path,
                 base.rpartition(".so.")[2],
-                _by(image, folder, links),
+                _by(image, folder, paths),
                 folder in (row.injected, injected),
             )
             if numbers(package.driver):
@@ -153,11 +152,9 @@ def compat_package(
     )
 
 
-def _by(image: ImageSubject, folder: str, links: dict[str, str]) -> str:
+def _by(image: ImageSubject, folder: str, paths: LinkedPaths) -> str:
     def holds(folders: Iterable[str]) -> bool:
-        return any(
-            _followed(item.strip("/"), links) == folder for item in folders if item.strip("/")
-        )
+        return any(paths.folder(item) == folder for item in folders if item.strip("/"))
 
     if holds(image.inventory.environment.get("LD_LIBRARY_PATH", "").split(":")):
         return "LD_LIBRARY_PATH"
@@ -167,32 +164,6 @@ def _by(image: ImageSubject, folder: str, links: dict[str, str]) -> str:
     ):
         return "ld.so.conf"
     return ""
-
-
-def _followed(path: str, links: dict[str, str]) -> str:
-    """A path in the tree with the links in it followed."""
-    for _ in range(_MOST_LINKS):
-        parts = path.split("/")
-        for count in range(1, len(parts) + 1):
-            head = "/".join(parts[:count])
-            if head in links:
-                target = links[head]
-                base: Sequence[str] = () if target.startswith("/") else parts[: count - 1]
-                path = _plain([*base, *target.split("/"), *parts[count:]])
-                break
-        else:
-            return path
-    return path
-
-
-def _plain(parts: Iterable[str]) -> str:
-    plain: list[str] = []
-    for part in parts:
-        if part == "..":
-            del plain[-1:]
-        elif part not in ("", "."):
-            plain.append(part)
-    return "/".join(plain)
 
 
 def is_for_devices(
