@@ -120,7 +120,7 @@ class LooseEnvelope:
 
 
 def loose(data: bytes) -> LooseEnvelope | None:
-    """What cosign 2 keeps of a bundle; None for one that it has no form for.
+    """What cosign 2 keeps of a bundle; None for a bundle that it has no form for.
 
     That is one whose log entry has no promise of inclusion, or of another text of the envelope.
     Raises `ValueError` for what is no bundle of an envelope.

@@ -1,7 +1,7 @@
 """Signatures that were made by an identity: who signed, and whether the log has it.
 
 Everything is in the bundle: the certificate, its timestamp of the log of certificates, and the
-entry of the transparency log with its proof. Nobody is asked.
+entry of the transparency log with its proof. No service is asked.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Identity:
     issuer: str
 
     def covers(self, subject: str) -> bool:
-        """Whether a subject is the one that is asked for."""
+        """Whether a subject fits the pattern."""
         pattern = ".*".join(map(re.escape, self.subject.split("*")))
         return re.fullmatch(pattern, subject, re.DOTALL) is not None
 
@@ -57,7 +57,7 @@ class CertificateError(Exception):
 
 
 class CertificateCheck:
-    """Checks bundles for one of some identities."""
+    """Checks that a bundle is signed by an accepted identity."""
 
     def __init__(self, identities: Sequence[Identity], root: TrustedRoot) -> None:
         from sigstore.verify import Verifier
@@ -92,26 +92,26 @@ class _Policy:
 
     def __init__(self, identities: Sequence[Identity]) -> None:
         self._identities = identities
-        self.is_asked = False
+        self.was_consulted = False
         self.refusal: CertificateError | None = None
 
     def verify(self, cert: Certificate) -> None:
         """Raises what the library takes for a refusal."""
         from sigstore.errors import VerificationError
 
-        self.is_asked = True
+        self.was_consulted = True
         subjects, issuer = _subjects(cert), _issuer(cert)
         who = _text(subjects[0] if subjects else "nobody")
         if len(subjects) != 1 or not any(item.covers(subjects[0]) for item in self._identities):
-            asked = " or ".join(item.subject for item in self._identities)
+            accepted = " or ".join(item.subject for item in self._identities)
             self.refusal = CertificateError(
-                "other-identity", f"is signed by {who}, and not by {asked}"
+                "other-identity", f"is signed by {who}, and not by {accepted}"
             )
         elif not any(item.issuer == issuer for item in self._identities):
-            asked = self._identities[0].issuer
+            accepted = self._identities[0].issuer
             self.refusal = CertificateError(
                 "other-issuer",
-                f"is signed by {who} as {_text(issuer) or 'nobody'} knows it, and not {asked}",
+                f"is signed by {who} as {_text(issuer) or 'nobody'} knows it, and not {accepted}",
             )
         if self.refusal is not None:
             raise VerificationError(str(self.refusal))
@@ -140,13 +140,13 @@ def _refusal(
     certificate = bundle.signing_certificate
     signed = _signed_at(bundle)
     first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    if not policy.is_asked and signed is not None and not first <= signed <= last:
+    if not policy.was_consulted and signed is not None and not first <= signed <= last:
         return CertificateError(
             "certificate",
             f"was signed at {_moment(signed)}, and its certificate was good from {_moment(first)} "
             f"to {_moment(last)}",
         )
-    if not policy.is_asked:
+    if not policy.was_consulted:
         return CertificateError(
             "certificate", f"has a certificate that is not trusted: {_text(str(error))}"
         )

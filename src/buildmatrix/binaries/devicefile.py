@@ -211,7 +211,7 @@ def _read_compiled(
     ]
     rest = max(0, size - sum(entry.size for entry in named))
     if named:
-        # Weights and plans are of no use without the code.
+        # Weights and plans are useless without the code.
         named[0] = replace(named[0], size=named[0].size + rest)
     else:
         why = header.note or _UNNAMED.get(kind, "the header does not name the device")

@@ -124,7 +124,7 @@ def compiles(kind: str, language: str, backend: str, catalogue: Catalogue) -> st
 
 
 def pair_of(driver: VersionRange, backend: str, catalogue: Catalogue) -> tables.DriverPair | None:
-    """The row of a driver that has its first numbers; the newest for one beyond all rows."""
+    """The row with the first numbers of a driver; the newest row for a driver beyond all rows."""
     if driver.lowest is None or driver.is_empty:
         return None
     rows: Sequence[tables.DriverPair] = of_backend(catalogue.driver_pairs, backend)

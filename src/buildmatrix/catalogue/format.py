@@ -377,7 +377,7 @@ class FrameworkLibraries(CatalogueEntry, frozen=True):
 
 
 class LibraryDistribution(CatalogueEntry, frozen=True):
-    """Distributions that are a library: what asks for one of them asks for its version."""
+    """Distributions that are a library: who requires such a distribution requires its version."""
 
     #: Globs.
     distributions: tuple[str, ...]
@@ -436,7 +436,7 @@ NodeField = Literal[
 class NodeLabel(CatalogueEntry, frozen=True):
     """Labels that discovery services give the nodes of a cluster, or resources that nodes offer.
 
-    Of several entries for one field the first one that says something counts.
+    Of several entries for one field the first that says something counts.
     """
 
     #: Globs of keys, of which the most exact one counts.
