@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from buildmatrix.catalogue import format as tables
+from buildmatrix.catalogue.format.building import BuildPart, RunOptions, StartingBase, WheelOrigin
 from buildmatrix.catalogue.load import Catalogue
 
 
@@ -15,8 +15,8 @@ class BackendBuild:
 
     title: str
     #: With variables: of the stage that installs the wheels, and of the image.
-    build: tuple[tables.BuildPart, ...] = ()
-    final: tuple[tables.BuildPart, ...] = ()
+    build: tuple[BuildPart, ...] = ()
+    final: tuple[BuildPart, ...] = ()
     #: Of the image's user.
     groups: tuple[str, ...] = ()
     #: Debian packages of the image.
@@ -26,10 +26,10 @@ class BackendBuild:
     #: Names of libraries that the host must have, and no image.
     host_libraries: tuple[str, ...] = ()
     #: What a first specification starts with, and who says that there is such an image.
-    base: tables.StartingBase | None = None
+    base: StartingBase | None = None
     base_sources: tuple[str, ...] = ()
-    wheels: tuple[tables.WheelOrigin, ...] = ()
-    runs: tuple[tables.RunOptions, ...] = ()
+    wheels: tuple[WheelOrigin, ...] = ()
+    runs: tuple[RunOptions, ...] = ()
     #: Why no image can be made, where none can.
     unbuildable: str | None = None
 

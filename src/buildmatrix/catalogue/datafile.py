@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from buildmatrix import toml
-from buildmatrix.catalogue import format as tables
+from buildmatrix.catalogue.format.tables import SCHEMA, DataFile, entries
 from buildmatrix.catalogue.model import Replacement, ReplacementAction
 from buildmatrix.elf.marks import MARKS
 from buildmatrix.errors import Problem, SpecError
@@ -36,7 +36,7 @@ _UNKNOWN_FIELD = re.compile(r"unknown field `([^`]+)`")
 _FORMAT = "docs/catalogue.md lists what each table may hold"
 
 
-def read(name: str, data: bytes) -> tables.DataFile:
+def read(name: str, data: bytes) -> DataFile:
     """One data file of buildmatrix itself; `name` is what errors call it. Raises `SpecError`."""
     try:
         content = toml.loads(data.decode())
@@ -45,7 +45,7 @@ def read(name: str, data: bytes) -> tables.DataFile:
     return _checked(content, Problems(name), lambda _: None)
 
 
-def read_file(path: Path) -> tables.DataFile:
+def read_file(path: Path) -> DataFile:
     """One data file of a user. Raises `SpecError` with the lines of everything that is wrong."""
     problems = Problems(str(path))
     parsed = document.read(path, problems, absent="docs/catalogue.md shows how to write one")
@@ -60,12 +60,12 @@ def read_file(path: Path) -> tables.DataFile:
     return _checked(parsed.values, problems, locate)
 
 
-def _checked(content: Mapping[str, object], problems: Problems, locate: _Locate) -> tables.DataFile:
-    if content.get("schema") != tables.SCHEMA:
-        problems.add(locate(("schema",)), f"`schema` must be {tables.SCHEMA}", _FORMAT)
+def _checked(content: Mapping[str, object], problems: Problems, locate: _Locate) -> DataFile:
+    if content.get("schema") != SCHEMA:
+        problems.add(locate(("schema",)), f"`schema` must be {SCHEMA}", _FORMAT)
         problems.stop()
     try:
-        file = msgspec.convert(content, tables.DataFile)
+        file = msgspec.convert(content, DataFile)
     except msgspec.ValidationError as error:
         text, _, where = str(error).partition(" - at `$")
         where = where.rstrip("`").lstrip(".")
@@ -84,9 +84,9 @@ def _checked(content: Mapping[str, object], problems: Problems, locate: _Locate)
     raise AssertionError("a problem was just added")
 
 
-def _complaints(file: tables.DataFile) -> Iterator[tuple[Place, str]]:
+def _complaints(file: DataFile) -> Iterator[tuple[Place, str]]:
     """What the types of the format cannot say, each with the path of the entry."""
-    for table, number, entry in tables.entries(file):
+    for table, number, entry in entries(file):
         for key in entry.source:
             if key not in file.sources:
                 yield (
@@ -166,7 +166,7 @@ def _complaints(file: tables.DataFile) -> Iterator[tuple[Place, str]]:
                 )
 
 
-def _versions(file: tables.DataFile) -> Iterator[tuple[str, int, str]]:
+def _versions(file: DataFile) -> Iterator[tuple[str, int, str]]:
     """What drivers are compared with: table, number of the entry, and version."""
     for number, toolkit in enumerate(file.toolkit_drivers):
         yield from (("toolkit-drivers", number, each) for each in (toolkit.toolkit, toolkit.driver))

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, TypeVar
 
-from buildmatrix.catalogue import format as tables
+from buildmatrix.catalogue.format.entry import CatalogueEntry
+from buildmatrix.catalogue.format.versions import DriverFloor, DriverPair, ToolkitDriver
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.spec.version_range import Numbers, VersionRange, compare, numbers
 
@@ -20,7 +21,7 @@ from buildmatrix.spec.version_range import Numbers, VersionRange, compare, numbe
 #: enough, or the table does not have the toolkit.
 DriverVerdict = Literal["full", "line", "refused", "unknown"]
 
-EntryT = TypeVar("EntryT", bound=tables.CatalogueEntry)
+EntryT = TypeVar("EntryT", bound=CatalogueEntry)
 
 
 def of_backend(items: Iterable[Owned[EntryT]], backend: str) -> tuple[EntryT, ...]:
@@ -33,7 +34,7 @@ def meets(present: Numbers, least: str) -> bool:
     return compare(present, _numbers(least)[: len(present)]) >= 0
 
 
-def minimum(toolkit: str, backend: str, catalogue: Catalogue) -> tables.ToolkitDriver | None:
+def minimum(toolkit: str, backend: str, catalogue: Catalogue) -> ToolkitDriver | None:
     """The oldest driver of a toolkit (`12.8`), of its first release; None where no table has it."""
     rows = [
         row
@@ -43,7 +44,7 @@ def minimum(toolkit: str, backend: str, catalogue: Catalogue) -> tables.ToolkitD
     return min(rows, key=lambda row: _numbers(row.driver), default=None)
 
 
-def floor(toolkit: str, backend: str, catalogue: Catalogue) -> tables.DriverFloor | None:
+def floor(toolkit: str, backend: str, catalogue: Catalogue) -> DriverFloor | None:
     """The oldest driver that runs anything of the line of a toolkit, of `12` for `12.8`."""
     for row in of_backend(catalogue.driver_floors, backend):
         if _numbers(row.line) == _numbers(toolkit)[:1]:
@@ -101,9 +102,7 @@ def runs(toolkit: str, driver: VersionRange, backend: str, catalogue: Catalogue)
     return "refused"
 
 
-def _newest_of_line(
-    toolkit: str, backend: str, catalogue: Catalogue
-) -> tables.ToolkitDriver | None:
+def _newest_of_line(toolkit: str, backend: str, catalogue: Catalogue) -> ToolkitDriver | None:
     rows = [
         row
         for row in of_backend(catalogue.toolkit_drivers, backend)
@@ -123,11 +122,11 @@ def compiles(kind: str, language: str, backend: str, catalogue: Catalogue) -> st
     return None
 
 
-def pair_of(driver: VersionRange, backend: str, catalogue: Catalogue) -> tables.DriverPair | None:
+def pair_of(driver: VersionRange, backend: str, catalogue: Catalogue) -> DriverPair | None:
     """The row with the first numbers of a driver; the newest row for a driver beyond all rows."""
     if driver.lowest is None or driver.is_empty:
         return None
-    rows: Sequence[tables.DriverPair] = of_backend(catalogue.driver_pairs, backend)
+    rows: Sequence[DriverPair] = of_backend(catalogue.driver_pairs, backend)
     for row in rows:
         first = _numbers(row.driver)
         if (*driver.lowest, *(0,) * len(first))[: len(first)] == first:

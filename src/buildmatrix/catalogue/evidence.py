@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from buildmatrix.catalogue import format as tables
+from buildmatrix.catalogue.format.entry import CatalogueEntry
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import (
@@ -35,7 +35,7 @@ class EvidenceMaker:
         self,
         kind: EvidenceKind,
         file: File | PythonLoad,
-        owned: Owned[tables.CatalogueEntry],
+        owned: Owned[CatalogueEntry],
         *,
         name: str,
         detail: str,

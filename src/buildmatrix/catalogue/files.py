@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from buildmatrix.catalogue import format as tables
 from buildmatrix.catalogue.evidence import LOWER, EvidenceMaker, File, file_name
+from buildmatrix.catalogue.format.names import DeviceCodeEntry, SectionEntry
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.lookup import LibraryMatch, common_names, library
 from buildmatrix.catalogue.model import Evidence, Weight
@@ -169,9 +169,7 @@ class FileMatcher:
         """One evidence per backend and weight. A file of bitcode is a tool: compilers link it."""
         kind = file.kind if isinstance(file, Artefact) else None
         name = file_name(file)
-        groups: dict[
-            tuple[str, Weight], tuple[Owned[tables.DeviceCodeEntry], list[DeviceCode]]
-        ] = {}
+        groups: dict[tuple[str, Weight], tuple[Owned[DeviceCodeEntry], list[DeviceCode]]] = {}
         for code in device_code:
             owned = _owner(code, self._catalogue.device_code)
             if owned is not None:
@@ -221,7 +219,7 @@ class FileMatcher:
                 size=section.size,
             )
 
-    def _sections(self, file: File) -> Iterator[tuple[Section, Owned[tables.SectionEntry]]]:
+    def _sections(self, file: File) -> Iterator[tuple[Section, Owned[SectionEntry]]]:
         """Sections that compilers make for device code and nothing else, each with its owner."""
         for section in file.elf.sections if isinstance(file, Binary) else ():
             if section.size and not section.nobits:
@@ -355,8 +353,8 @@ def _any_library(globs: Sequence[str], names: set[str]) -> bool:
 
 
 def _owner(
-    code: DeviceCode, entries: Sequence[Owned[tables.DeviceCodeEntry]]
-) -> Owned[tables.DeviceCodeEntry] | None:
+    code: DeviceCode, entries: Sequence[Owned[DeviceCodeEntry]]
+) -> Owned[DeviceCodeEntry] | None:
     """Whose device code it is; None for nobody's, and for what a neutral entry covers."""
     fitting = [
         owned

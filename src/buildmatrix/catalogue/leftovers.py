@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import unquote
 
-from buildmatrix.catalogue import format as tables
+from buildmatrix.catalogue.format.artifacts import CacheEntry
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.match import PACKAGE_ROLE, evidence
@@ -145,7 +145,7 @@ def _leftover(
     folder: str,
     aside: Inventory,
     inventory: Inventory,
-    cache: tables.CacheEntry | None,
+    cache: CacheEntry | None,
     catalogue: Catalogue,
 ) -> Leftover:
     totals = next((item for item in inventory.folders if item.path == folder), None)
@@ -226,7 +226,7 @@ class _Caches:
     def __init__(self, catalogue: Catalogue, inventory: Inventory) -> None:
         self._find = _finder(tuple(catalogue.caches), _named(catalogue, inventory))
         #: Folder → what the catalogue says of it.
-        self.entries: dict[str, tables.CacheEntry] = {}
+        self.entries: dict[str, CacheEntry] = {}
         self._folders: dict[str, str | None] = {}
         #: Caches with many bytes, whatever is known of those.
         self.counted = {
@@ -324,13 +324,11 @@ def _named(catalogue: Catalogue, inventory: Inventory) -> tuple[tuple[str, int],
     )
 
 
-_Finder = Callable[[str], tuple[str, tables.CacheEntry] | None]
+_Finder = Callable[[str], tuple[str, CacheEntry] | None]
 
 
 @lru_cache(maxsize=8)
-def _finder(
-    entries: tuple[Owned[tables.CacheEntry], ...], named: tuple[tuple[str, int], ...]
-) -> _Finder:
+def _finder(entries: tuple[Owned[CacheEntry], ...], named: tuple[tuple[str, int], ...]) -> _Finder:
     """Says which cache a folder is, or lies in: the outermost."""
     patterns = [
         (_pattern(folder), owned.entry) for owned in entries for folder in owned.entry.folders
@@ -342,7 +340,7 @@ def _finder(
     any_of = re.compile("|".join(pattern for pattern, _ in patterns)) if patterns else None
     each = [(re.compile(pattern), entry) for pattern, entry in patterns]
 
-    def find(path: str) -> tuple[str, tables.CacheEntry] | None:
+    def find(path: str) -> tuple[str, CacheEntry] | None:
         if any_of is None or any_of.search(path) is None:
             return None
         ends = [(match.end(), entry) for pattern, entry in each if (match := pattern.search(path))]

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from buildmatrix.catalogue import format as tables
+from buildmatrix.catalogue.format.entry import CatalogueEntry
+from buildmatrix.catalogue.format.tables import DataFile, entries
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.errors import UsageError
 
@@ -97,15 +98,15 @@ def _recognized(table: str, values: dict[str, Any]) -> str:
 
 def _entries(
     catalogue: Catalogue, backend: str
-) -> Iterator[tuple[str, tables.DataFile, str, tables.CatalogueEntry]]:
+) -> Iterator[tuple[str, DataFile, str, CatalogueEntry]]:
     """File, its data, table and entry, in the order of the files."""
     for name, data in catalogue.files.items():
         if data.backend == backend:
-            for table, _, entry in tables.entries(data):
+            for table, _, entry in entries(data):
                 yield name, data, table, entry
 
 
-def _plain(entry: tables.CatalogueEntry, data: tables.DataFile) -> dict[str, Any]:
+def _plain(entry: CatalogueEntry, data: DataFile) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(entry)
     plain["source"] = [data.sources[key] for key in entry.source]
     plain["checked"] = (entry.checked or data.checked).isoformat()

@@ -13,8 +13,42 @@ from importlib import resources
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from buildmatrix.catalogue import format as tables
 from buildmatrix.catalogue.datafile import read, read_file
+from buildmatrix.catalogue.format.artifacts import ArtifactEntry, CacheEntry, Framework
+from buildmatrix.catalogue.format.entry import Basis, CatalogueEntry
+from buildmatrix.catalogue.format.machines import Host, NodeLabel, Product
+from buildmatrix.catalogue.format.names import (
+    DeviceCodeEntry,
+    DistributionEntry,
+    EnvironmentEntry,
+    ExceptionRule,
+    ImageEntry,
+    LibraryEntry,
+    LocalVersion,
+    Redistribution,
+    Root,
+    SectionEntry,
+    Static,
+    SystemPackageEntry,
+    ToolEntry,
+)
+from buildmatrix.catalogue.format.tables import DataFile
+from buildmatrix.catalogue.format.versions import (
+    Brand,
+    CodeVersion,
+    Condition,
+    DriverFloor,
+    DriverPair,
+    DriverRelease,
+    ForwardCompatibility,
+    FrameworkLibraries,
+    KernelFloor,
+    LibraryDistribution,
+    RuntimeVersion,
+    ToolkitDriver,
+    VariantFeature,
+    VersionPair,
+)
 from buildmatrix.catalogue.model import (
     BackendEntry,
     Confidence,
@@ -24,11 +58,11 @@ from buildmatrix.catalogue.model import (
 from buildmatrix.catalogue.names import GlobIndex, library_patterns, product_patterns
 from buildmatrix.errors import Problem, SpecError
 
-EntryT = TypeVar("EntryT", bound=tables.CatalogueEntry)
-EntryT_co = TypeVar("EntryT_co", bound=tables.CatalogueEntry, covariant=True)
+EntryT = TypeVar("EntryT", bound=CatalogueEntry)
+EntryT_co = TypeVar("EntryT_co", bound=CatalogueEntry, covariant=True)
 
 #: How sure an entry is, by how it is known.
-CONFIDENCE: Mapping[tables.Basis, Confidence] = {
+CONFIDENCE: Mapping[Basis, Confidence] = {
     "verified": "high",
     "documented": "high",
     "inferred": "medium",
@@ -59,46 +93,46 @@ class Catalogue:
     #: Date of the newest file, `YYYY-MM-DD`.
     date: str
     backends: Mapping[str, BackendEntry]
-    libraries: GlobIndex[Owned[tables.LibraryEntry]]
-    distributions: GlobIndex[Owned[tables.DistributionEntry]]
+    libraries: GlobIndex[Owned[LibraryEntry]]
+    distributions: GlobIndex[Owned[DistributionEntry]]
     #: Name of a conda package -> the distribution that it installs under another name.
     conda: Mapping[str, str]
-    local_versions: Sequence[Owned[tables.LocalVersion]]
-    system_packages: GlobIndex[Owned[tables.SystemPackageEntry]]
-    roots: GlobIndex[Owned[tables.Root]]
-    environment: GlobIndex[Owned[tables.EnvironmentEntry]]
-    images: GlobIndex[Owned[tables.ImageEntry]]
-    sections: GlobIndex[Owned[tables.SectionEntry]]
-    device_code: Sequence[Owned[tables.DeviceCodeEntry]]
-    artifacts: Sequence[Owned[tables.ArtifactEntry]]
-    frameworks: Sequence[Owned[tables.Framework]]
-    static: Sequence[Owned[tables.Static]]
-    tools: GlobIndex[Owned[tables.ToolEntry]]
-    exceptions: Sequence[Owned[tables.ExceptionRule]]
-    hosts: Sequence[Owned[tables.Host]]
-    caches: Sequence[Owned[tables.CacheEntry]]
+    local_versions: Sequence[Owned[LocalVersion]]
+    system_packages: GlobIndex[Owned[SystemPackageEntry]]
+    roots: GlobIndex[Owned[Root]]
+    environment: GlobIndex[Owned[EnvironmentEntry]]
+    images: GlobIndex[Owned[ImageEntry]]
+    sections: GlobIndex[Owned[SectionEntry]]
+    device_code: Sequence[Owned[DeviceCodeEntry]]
+    artifacts: Sequence[Owned[ArtifactEntry]]
+    frameworks: Sequence[Owned[Framework]]
+    static: Sequence[Owned[Static]]
+    tools: GlobIndex[Owned[ToolEntry]]
+    exceptions: Sequence[Owned[ExceptionRule]]
+    hosts: Sequence[Owned[Host]]
+    caches: Sequence[Owned[CacheEntry]]
     #: By their names as `names.product_words` has them.
-    products: GlobIndex[Owned[tables.Product]]
+    products: GlobIndex[Owned[Product]]
     #: What runs on which driver: `catalogue.drivers`.
-    toolkit_drivers: Sequence[Owned[tables.ToolkitDriver]]
-    driver_floors: Sequence[Owned[tables.DriverFloor]]
-    driver_pairs: Sequence[Owned[tables.DriverPair]]
-    driver_releases: Sequence[Owned[tables.DriverRelease]]
-    kernel_floors: Sequence[Owned[tables.KernelFloor]]
-    code_versions: Sequence[Owned[tables.CodeVersion]]
-    runtime_versions: Sequence[Owned[tables.RuntimeVersion]]
-    forward_compatibility: Sequence[Owned[tables.ForwardCompatibility]]
-    conditions: Sequence[Owned[tables.Condition]]
-    brands: Sequence[Owned[tables.Brand]]
-    framework_libraries: Sequence[Owned[tables.FrameworkLibraries]]
-    library_distributions: Sequence[Owned[tables.LibraryDistribution]]
-    version_pairs: Sequence[Owned[tables.VersionPair]]
-    redistribution: Sequence[Owned[tables.Redistribution]]
-    variant_features: Sequence[Owned[tables.VariantFeature]]
-    node_labels: Sequence[Owned[tables.NodeLabel]]
-    node_resources: Sequence[Owned[tables.NodeLabel]]
+    toolkit_drivers: Sequence[Owned[ToolkitDriver]]
+    driver_floors: Sequence[Owned[DriverFloor]]
+    driver_pairs: Sequence[Owned[DriverPair]]
+    driver_releases: Sequence[Owned[DriverRelease]]
+    kernel_floors: Sequence[Owned[KernelFloor]]
+    code_versions: Sequence[Owned[CodeVersion]]
+    runtime_versions: Sequence[Owned[RuntimeVersion]]
+    forward_compatibility: Sequence[Owned[ForwardCompatibility]]
+    conditions: Sequence[Owned[Condition]]
+    brands: Sequence[Owned[Brand]]
+    framework_libraries: Sequence[Owned[FrameworkLibraries]]
+    library_distributions: Sequence[Owned[LibraryDistribution]]
+    version_pairs: Sequence[Owned[VersionPair]]
+    redistribution: Sequence[Owned[Redistribution]]
+    variant_features: Sequence[Owned[VariantFeature]]
+    node_labels: Sequence[Owned[NodeLabel]]
+    node_resources: Sequence[Owned[NodeLabel]]
     #: By name: what the look-ups above are made of.
-    files: Mapping[str, tables.DataFile]
+    files: Mapping[str, DataFile]
 
     def vendor_of(self, backend: str) -> str | None:
         """The vendor of a backend; None for a backend of no vendor, and for an unknown backend."""
@@ -121,7 +155,7 @@ def _load(extra: tuple[Path, ...]) -> Catalogue:
 
 
 @lru_cache(maxsize=1)
-def _own() -> Mapping[str, tables.DataFile]:
+def _own() -> Mapping[str, DataFile]:
     """The files that come with buildmatrix, by name."""
     folder = resources.files("buildmatrix.catalogue") / "data"
     return {
@@ -131,7 +165,7 @@ def _own() -> Mapping[str, tables.DataFile]:
     }
 
 
-def catalogue(named: Mapping[str, tables.DataFile]) -> Catalogue:
+def catalogue(named: Mapping[str, DataFile]) -> Catalogue:
     """The catalogue that these files, by name, make together; at least one."""
     files = tuple(named.values())
     return Catalogue(
@@ -193,7 +227,7 @@ def _names(entry: _Named) -> tuple[str, ...]:
 
 
 def _sequence(
-    files: Iterable[tables.DataFile], table: Callable[[tables.DataFile], Iterable[EntryT]]
+    files: Iterable[DataFile], table: Callable[[DataFile], Iterable[EntryT]]
 ) -> tuple[Owned[EntryT], ...]:
     return tuple(
         Owned(entry, file.backend, file.vendor, "") for file in files for entry in table(file)
@@ -201,8 +235,8 @@ def _sequence(
 
 
 def _index(
-    files: Iterable[tables.DataFile],
-    table: Callable[[tables.DataFile], Iterable[EntryT]],
+    files: Iterable[DataFile],
+    table: Callable[[DataFile], Iterable[EntryT]],
     globs: Callable[[EntryT], Iterable[str]],
     keys: Callable[[str], Iterable[str]] = lambda glob: (glob,),
 ) -> GlobIndex[Owned[EntryT]]:
@@ -215,7 +249,7 @@ def _index(
     )
 
 
-def _backends(files: Mapping[str, tables.DataFile]) -> Mapping[str, BackendEntry]:
+def _backends(files: Mapping[str, DataFile]) -> Mapping[str, BackendEntry]:
     """One entry per backend. Its first file names it; the others may only add to it."""
     backends: dict[str, BackendEntry] = {}
     for name, file in files.items():
@@ -247,13 +281,13 @@ def _backends(files: Mapping[str, tables.DataFile]) -> Mapping[str, BackendEntry
     return backends
 
 
-def _routes(file: tables.DataFile) -> Iterator[IndexRoute]:
+def _routes(file: DataFile) -> Iterator[IndexRoute]:
     for entry in file.indexes:
         for name, toolkit in entry.routes.items():
             yield IndexRoute(entry.family, name, toolkit or None)
 
 
-def _releases(file: tables.DataFile) -> Iterator[Release]:
+def _releases(file: DataFile) -> Iterator[Release]:
     for entry in file.indexes:
         for version, routes in entry.releases.items():
             yield Release(entry.family, version, routes)

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from buildmatrix.catalogue import format as tables
 from buildmatrix.catalogue.datafile import replacement
+from buildmatrix.catalogue.format.names import DistributionEntry, LibraryEntry
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.model import DistributionMatch, Weight
 from buildmatrix.catalogue.names import (
@@ -25,7 +25,7 @@ from buildmatrix.inventory.names import distribution_name
 class LibraryMatch:
     """A backend that a library belongs to."""
 
-    owned: Owned[tables.LibraryEntry]
+    owned: Owned[LibraryEntry]
     #: The entry's weight, or `weak` for a name that several vendors have.
     weight: Weight
     #: Toolkit lines that have it under this version; empty where that is not known.
@@ -44,7 +44,7 @@ def library(name: str, path: str | None, catalogue: Catalogue) -> tuple[LibraryM
     lies, None where only the name was seen. A neutral entry wins over all others, a strong one
     over weak ones. A name that two vendors have with equal weight proves neither.
     """
-    first: dict[str, Owned[tables.LibraryEntry]] = {}
+    first: dict[str, Owned[LibraryEntry]] = {}
     for candidate in library_names(name):
         for owned in catalogue.libraries.find(candidate):
             under = owned.entry.under
@@ -125,9 +125,7 @@ def distribution(name: str, version: str, catalogue: Catalogue) -> DistributionM
     )
 
 
-def _by_name(
-    entries: list[Owned[tables.DistributionEntry]], version: str
-) -> DistributionMatch | None:
+def _by_name(entries: list[Owned[DistributionEntry]], version: str) -> DistributionMatch | None:
     """The most exact entry, with what less exact ones of its backend say beyond it."""
     if not entries:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from buildmatrix.catalogue import format as tables
+from buildmatrix.catalogue.format.machines import Product
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.names import product_words
 from buildmatrix.spec.model import NodeClass
@@ -15,7 +15,7 @@ _MEMORY_TOLERANCE = 0.08
 _CUDA = re.compile(r"(?:sm|compute)_([0-9]+)[af]?")
 
 
-def product(name: str, backend: str, catalogue: Catalogue) -> Owned[tables.Product] | None:
+def product(name: str, backend: str, catalogue: Catalogue) -> Owned[Product] | None:
     """What the catalogue says of a device; `name` as its vendor's tools or a label spell it.
 
     Of two backends that have such a device (`cuda` and `vulkan`) the one that is asked for is

@@ -14,9 +14,9 @@ from typing import Literal
 
 from packaging.version import InvalidVersion, Version
 
-from buildmatrix.catalogue import format as tables
 from buildmatrix.catalogue.architectures import READY, Grade, grade
 from buildmatrix.catalogue.drivers import is_beyond, toolkit_of
+from buildmatrix.catalogue.format.versions import VariantFeature
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.products import architectures
 from buildmatrix.elf.isa import level_number
@@ -37,7 +37,7 @@ class Promise:
     feature: str
     value: str
     #: None where the catalogue does not have the feature.
-    owned: Owned[tables.VariantFeature] | None
+    owned: Owned[VariantFeature] | None
     #: `sm_90`, `x86-64-v3`, `12.8`; None where the value is none that the feature can have.
     meaning: str | None
 
@@ -83,7 +83,7 @@ def promise(namespace: str, feature: str, value: str, *, catalogue: Catalogue) -
     return Promise(namespace, feature, value, owned, meaning)
 
 
-def _meaning(entry: tables.VariantFeature, value: str) -> str | None:
+def _meaning(entry: VariantFeature, value: str) -> str | None:
     if entry.means == "library":
         return value if value in entry.libraries else None
     if entry.means.startswith("toolkit"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from buildmatrix.catalogue.format import Host
+from buildmatrix.catalogue.format.machines import Host
 from buildmatrix.doctor.machine import MachineFacts
 from buildmatrix.reports.doctor.model import DoctorLine
 

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
-from buildmatrix.catalogue.format import Host
+from buildmatrix.catalogue.format.machines import Host
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.doctor.checks import absent, devices, disk
 from buildmatrix.doctor.machine import MachineFacts, MachineFiles, look

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from buildmatrix.catalogue.format import Host
+from buildmatrix.catalogue.format.machines import Host
 from buildmatrix.parsing import natural
 
 #: Bytes of a file that are read, and nodes and files of one pattern that are looked at.

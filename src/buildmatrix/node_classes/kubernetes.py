@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from buildmatrix.catalogue.format import NodeField
+from buildmatrix.catalogue.format.machines import NodeField
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.node_classes.labels import Labels, Reading, Statement, readings
 from buildmatrix.node_classes.model import Machine, Node, Seen

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from buildmatrix.catalogue.format import NodeField, NodeLabel
+from buildmatrix.catalogue.format.machines import NodeField, NodeLabel
 from buildmatrix.catalogue.load import Owned
 from buildmatrix.catalogue.names import GlobIndex
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from buildmatrix.catalogue.architectures import READY, grade
-from buildmatrix.catalogue.format import ArtifactEntry
+from buildmatrix.catalogue.format.artifacts import ArtifactEntry
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.catalogue.products import architectures
 from buildmatrix.elf.isa import level_number

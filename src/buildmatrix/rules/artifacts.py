@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from buildmatrix.catalogue import format as tables
+from buildmatrix.catalogue.format.artifacts import ArtifactEntry
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.elf.isa import level_number
@@ -53,7 +53,7 @@ class Artifact:
     #: Of the library that wrote it.
     version: str | None = None
     #: What the catalogue says of that library.
-    library: tables.ArtifactEntry | None = None
+    library: ArtifactEntry | None = None
     evidence: tuple[Evidence, ...] = ()
 
     @property
@@ -126,7 +126,7 @@ def _named(artefact: Artefact) -> Iterator[str]:
         yield f"sm_{match['number']}"
 
 
-def _library(image: ImageSubject, artefact: Artefact) -> tables.ArtifactEntry | None:
+def _library(image: ImageSubject, artefact: Artefact) -> ArtifactEntry | None:
     formats = {code.format for code in artefact.device_code}
     return next(
         (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from buildmatrix.catalogue import format as tables
+from buildmatrix.catalogue.format.machines import Product
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.names import matches, matches_any, product_words
 from buildmatrix.catalogue.products import bare_architecture, product, same_memory
@@ -99,9 +99,7 @@ def _foreign_resources(node: NodeClass, catalogue: Catalogue) -> Iterator[Contra
             yield Contradiction("resources", text)
 
 
-def _other_architectures(
-    node: NodeClass, products: list[tables.Product]
-) -> Iterator[Contradiction]:
+def _other_architectures(node: NodeClass, products: list[Product]) -> Iterator[Contradiction]:
     of_products = {arch for device in products for arch in device.architectures}
     other = [arch for arch in node.archs if bare_architecture(arch) not in of_products]
     if of_products and other:
@@ -111,7 +109,7 @@ def _other_architectures(
 
 
 def _partition(
-    node: NodeClass, products: list[tables.Product], catalogue: Catalogue
+    node: NodeClass, products: list[Product], catalogue: Catalogue
 ) -> Iterator[Contradiction]:
     """Products decide; without them all devices of the architectures."""
     bare = {bare_architecture(arch) for arch in node.archs}
@@ -132,7 +130,7 @@ def _partition(
         yield Contradiction("partition", f"has the partition {node.partition}, and {what} {can}")
 
 
-def _memory(node: NodeClass, products: list[tables.Product]) -> Iterator[Contradiction]:
+def _memory(node: NodeClass, products: list[Product]) -> Iterator[Contradiction]:
     """The memory of a device that is divided is that of a part."""
     if not node.memory or node.partition or not products:
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from buildmatrix.catalogue import drivers
-from buildmatrix.catalogue.format import Basis, CatalogueEntry
+from buildmatrix.catalogue.format.entry import Basis, CatalogueEntry
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.catalogue.products import architectures
 from buildmatrix.phrases import listing

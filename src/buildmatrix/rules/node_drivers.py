@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from buildmatrix.catalogue import drivers
-from buildmatrix.catalogue import format as tables
 from buildmatrix.catalogue.drivers import DriverVerdict
+from buildmatrix.catalogue.format.versions import ForwardCompatibility
 from buildmatrix.catalogue.names import matches_any, product_patterns, product_words
 from buildmatrix.catalogue.products import architectures
 from buildmatrix.inventory.paths import LinkedPaths
@@ -126,11 +126,11 @@ def toolkit_there(fit: NodeDriver, image: ImageSubject) -> str | None:
 
 def compat_package(
     image: ImageSubject,
-) -> tuple[CompatPackage | None, tables.ForwardCompatibility | None]:
+) -> tuple[CompatPackage | None, ForwardCompatibility | None]:
     """The newest one in the image, those in reach first, and the entry that knows it."""
     links = {link.path: link.target for link in image.inventory.links if not link.hard}
     paths = LinkedPaths((), links)
-    present: list[tuple[CompatPackage, tables.ForwardCompatibility]] = []
+    present: list[tuple[CompatPackage, ForwardCompatibility]] = []
     for row in drivers.of_backend(image.catalogue.forward_compatibility, image.backend):
         injected = paths.folder(row.injected)
         for binary in image.inventory.loadable:
@@ -166,9 +166,7 @@ def _by(image: ImageSubject, folder: str, paths: LinkedPaths) -> str:
     return ""
 
 
-def is_for_devices(
-    row: tables.ForwardCompatibility, image: ImageSubject, node: NodeClass
-) -> bool | None:
+def is_for_devices(row: ForwardCompatibility, image: ImageSubject, node: NodeClass) -> bool | None:
     """Whether the devices of a node class are among those that an entry is for."""
     if any(is_product(row.not_products, name) for name in node.products):
         return False

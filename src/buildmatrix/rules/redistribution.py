@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from buildmatrix.catalogue.format import Redistribution
+from buildmatrix.catalogue.format.names import Redistribution
 from buildmatrix.catalogue.names import demangle, matches_any
 from buildmatrix.inventory.model import Distribution
 from buildmatrix.rules.licenses import licenses

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 
 from buildmatrix.catalogue import drivers
-from buildmatrix.catalogue import format as tables
 from buildmatrix.catalogue.conditions import InvalidConditionError, NodeFacts, met
+from buildmatrix.catalogue.format.versions import Condition
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.catalogue.products import architectures
 from buildmatrix.rules.model import Finding, Fix
@@ -42,7 +42,7 @@ def reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
                 yield reason
 
 
-def _conditions(image: ImageSubject, row: tables.Condition) -> Iterator[tuple[str, str]]:
+def _conditions(image: ImageSubject, row: Condition) -> Iterator[tuple[str, str]]:
     """The variables that set a condition, and it."""
     environment = image.inventory.environment
     if environment.get(row.unless) in _TRUE:
@@ -61,7 +61,7 @@ def _conditions(image: ImageSubject, row: tables.Condition) -> Iterator[tuple[st
 
 
 def _judged(
-    image: ImageSubject, node: NodeClass, row: tables.Condition, name: str, condition: str
+    image: ImageSubject, node: NodeClass, row: Condition, name: str, condition: str
 ) -> Reason | None:
     facts = _facts(image, node)
     first = condition.split(" ")[0] if name == row.legacy else condition

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.catalogue import format as tables
 from buildmatrix.catalogue.datafile import read, replacement
+from buildmatrix.catalogue.format.tables import DataFile, entries
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.lookup import distribution, library
 from buildmatrix.elf.marks import MARKS
@@ -26,7 +26,7 @@ ENTRY = HEAD + '[[libraries]]\nnames = ["libwave.so.*"]\nrole = "runtime"\n'
 GOOD = ENTRY + 'source = ["site"]\nbasis = "documented"\n'
 
 
-def data_files() -> list[tuple[str, tables.DataFile]]:
+def data_files() -> list[tuple[str, DataFile]]:
     folder = resources.files("buildmatrix.catalogue") / "data"
     return [(item.name, read(item.name, item.read_bytes())) for item in folder.iterdir()]
 
@@ -52,7 +52,7 @@ def test_indexes_are_known_by_uvs_names_and_never_by_address() -> None:
 
 def test_every_entry_names_sources_and_every_source_is_named() -> None:
     for name, file in data_files():
-        found = [entry for _, _, entry in tables.entries(file)]
+        found = [entry for _, _, entry in entries(file)]
         assert found and all(entry.source for entry in found), name
         assert {source for entry in found for source in entry.source} == set(file.sources), name
 

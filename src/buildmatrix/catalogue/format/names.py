@@ -1,0 +1,170 @@
+"""What things of a backend are called, where they lie, and what they prove."""
+
+from __future__ import annotations
+
+from buildmatrix.catalogue.format.entry import CatalogueEntry
+from buildmatrix.catalogue.model import DistributionKind, EvidenceKind, Weight, Where
+
+
+class LibraryEntry(CatalogueEntry, frozen=True):
+    """Names of shared libraries (and of static ones), as file names, SONAMEs and NEEDED have them.
+
+    The components of a version are a prefix: `libnccl.so.2` also means `libnccl.so.2.30.7`, and
+    `libcudart.so.*` means every version and none.
+    """
+
+    names: tuple[str, ...]
+    role: str
+    where: Where = "image"
+    weight: Weight = "strong"
+    #: Version in the soname -> toolkit line, or all lines that share it.
+    toolkits: dict[str, str | tuple[str, ...]] = {}
+    #: Globs of paths. Names that others use too count only for files that lie there.
+    under: tuple[str, ...] = ()
+
+
+class DistributionEntry(CatalogueEntry, frozen=True):
+    """Names of Python distributions; `name+local` also asks for a local version, by glob."""
+
+    names: tuple[str, ...]
+    kind: DistributionKind
+    weight: Weight = "strong"
+    #: The toolkit line; `version`: the first component of the distribution's version.
+    toolkit: str | None = None
+    #: By backend: `ACTION [TARGET][; NOTE]`, see `model.Replacement`.
+    replace: dict[str, str] = {}
+    tolerated_in: tuple[str, ...] = ()
+    #: For a meta package that installs nothing but by its extras: extra -> distributions.
+    extras: dict[str, tuple[str, ...]] | None = None
+    #: Whether all that it is for fails without a device of the backend.
+    needs_device: bool = False
+
+
+class CondaPackageEntry(CatalogueEntry, frozen=True):
+    """Names of conda packages that install a Python distribution of another name."""
+
+    names: tuple[str, ...]
+    distribution: str
+
+
+class LocalVersion(CatalogueEntry, frozen=True):
+    """A local version (PEP 440) that names the backend a wheel was built for."""
+
+    #: Regular expression from the start of the local version; a group `toolkit` gives the line.
+    pattern: str
+    weight: Weight = "strong"
+
+
+class SystemPackageEntry(CatalogueEntry, frozen=True):
+    """Names of packages of the system's package manager."""
+
+    names: tuple[str, ...]
+    where: Where = "image"
+    weight: Weight = "strong"
+
+
+class Root(CatalogueEntry, frozen=True):
+    """Globs of paths where everything belongs to the backend, whatever it is called."""
+
+    paths: tuple[str, ...]
+
+
+class EnvironmentEntry(CatalogueEntry, frozen=True):
+    """Environment variables of images."""
+
+    names: tuple[str, ...]
+    #: Globs of values that count; `toolkit` is only read from values that match.
+    values: tuple[str, ...] = ("*",)
+    #: Values that switch the backend off, and so say nothing.
+    idle: tuple[str, ...] = ("",)
+    weight: Weight = "weak"
+    #: Regular expression from the start of the value, with a group `toolkit`.
+    toolkit: str | None = None
+
+
+class ImageEntry(CatalogueEntry, frozen=True):
+    """Repositories of images made for the backend."""
+
+    names: tuple[str, ...]
+
+
+class SectionEntry(CatalogueEntry, frozen=True):
+    """Sections that hold device code, for files whose containers could not be read."""
+
+    names: tuple[str, ...]
+    weight: Weight = "strong"
+
+
+class DeviceCodeEntry(CatalogueEntry, frozen=True):
+    """Device code by format, kind and architecture; all three must fit.
+
+    As in `device_code.model.DeviceCode`.
+    """
+
+    formats: tuple[str, ...] = ("*",)
+    kinds: tuple[str, ...] = ("*",)
+    #: Globs; without them an entry also fits code whose architecture is unknown.
+    architectures: tuple[str, ...] = ()
+    weight: Weight = "strong"
+
+
+class Static(CatalogueEntry, frozen=True):
+    """What proves that a runtime was linked in statically: any of `marks`."""
+
+    name: str
+    role: str
+    #: The runtime as a shared library: it has its own marks, and is not linked into itself.
+    shared: tuple[str, ...]
+    marks: tuple[str, ...]
+    weight: Weight = "strong"
+    #: Bytes that it adds to a file, about.
+    size: int = 0
+
+
+class ToolEntry(CatalogueEntry, frozen=True):
+    """File names of tools, device bitcode and the like."""
+
+    names: tuple[str, ...]
+    role: str = "compiler"
+    where: Where = "image"
+    weight: Weight = "strong"
+
+
+class Route(CatalogueEntry, frozen=True):
+    """Places that serve builds of a family of distributions."""
+
+    family: str
+    #: Name of the place, as uv knows it -> toolkit line; empty where it stands for none.
+    routes: dict[str, str] = {}
+    #: Release of the family (`2.6`) -> names of the places that serve builds of it.
+    releases: dict[str, tuple[str, ...]] = {}
+
+
+class ExceptionRule(CatalogueEntry, frozen=True):
+    """What looks like evidence and is not, or is in a place where it belongs.
+
+    All conditions that are given must hold; `neutral` as the weight removes the evidence.
+    """
+
+    #: Kinds of evidence.
+    kinds: tuple[EvidenceKind, ...]
+    #: Backends of the evidence; default: all.
+    backends: tuple[str, ...] = ("*",)
+    #: Globs of the library that was named, of the file that names it, and of that file's path.
+    names: tuple[str, ...] = ("*",)
+    files: tuple[str, ...] = ("*",)
+    paths: tuple[str, ...] = ("*",)
+    weight: Weight | None = None
+    where: Where | None = None
+
+
+class Redistribution(CatalogueEntry, frozen=True):
+    """What a vendor's license lets everybody pass on; it says no more of files that it covers."""
+
+    license: str
+    #: Globs of the distributions that come with this license, and of the paths that its own
+    #: installer fills.
+    distributions: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    #: Globs of file names.
+    names: tuple[str, ...] = ()
