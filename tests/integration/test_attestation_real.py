@@ -34,6 +34,8 @@ from buildmatrix.attestation.verdict import (
     JudgedFinding,
     TargetVerdict,
 )
+from buildmatrix.commands.verify.judgement import Demands
+from buildmatrix.commands.verify.run import verify
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.documents import (
     CONFIGURATION,
@@ -52,8 +54,6 @@ from buildmatrix.reports.json_form import render
 from buildmatrix.reports.run.model import assemble
 from buildmatrix.reports.verify.model import Verification
 from buildmatrix.rules.model import Acceptance, StagedImage, TargetResult
-from buildmatrix.verify.judgement import Demands
-from buildmatrix.verify.run import verify
 
 PASSWORD = "correct horse"
 #: cosign's own option for registries with, and without, what OCI calls referrers.

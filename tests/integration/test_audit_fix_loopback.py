@@ -13,9 +13,9 @@ import pytest
 from fix_project import SPEC, package_index, session, write
 from package_index import PackageIndex
 
-from buildmatrix.audit import patches
-from buildmatrix.audit.fix import fixed
-from buildmatrix.audit.fixing import try_fixes
+from buildmatrix.commands.audit import patches
+from buildmatrix.commands.audit.fix import fixed
+from buildmatrix.commands.audit.fixing import try_fixes
 from buildmatrix.errors import UndecidedError
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.run import junit, markdown, sarif, saved, table
@@ -364,7 +364,7 @@ def test_a_file_that_changes_meanwhile_is_left_alone(
         (root / "base.in").write_text("scipy\n")
         return real(texts)
 
-    monkeypatch.setattr("buildmatrix.audit.fix.write", write_late)
+    monkeypatch.setattr("buildmatrix.commands.audit.fix.write", write_late)
     with pytest.raises(UndecidedError, match=r"base\.in changed while"):
         on_cpu(root, dry_run=False)
     assert (root / "base.in").read_text() == "scipy\n"

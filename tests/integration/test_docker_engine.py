@@ -548,8 +548,8 @@ from pathlib import Path
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import BuildmatrixError
-from buildmatrix.build.run import build
-from buildmatrix.build.options import Options
+from buildmatrix.commands.build.run import build
+from buildmatrix.commands.build.options import Options
 from buildmatrix.spec.load import load_spec
 
 class Lines:

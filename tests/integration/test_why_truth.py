@@ -16,12 +16,12 @@ from conftest import Buildmatrix
 from loader_roots import PROGRAM, Object, Root, Toolchain
 from loader_roots import toolchain as toolchain  # a fixture
 
+from buildmatrix.commands.why.join import join
 from buildmatrix.inventory.collect import collect
 from buildmatrix.loader.resolver import resolve
 from buildmatrix.locks.uv import find_uv
 from buildmatrix.reports.why.graph import Edge, Graph
 from buildmatrix.trees.directory import DirectoryTree
-from buildmatrix.why.join import join
 
 #: An image of the test stack that has a shell and a Python.
 BASE = "localhost:5000/python:3.11-slim-bookworm"

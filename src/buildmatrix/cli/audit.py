@@ -30,8 +30,8 @@ from buildmatrix.cli.wheels import wheel_reader
 from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError, most_severe
 
 if TYPE_CHECKING:
-    from buildmatrix.audit.session import AuditSession, Results
-    from buildmatrix.diff.git_revision import Revision
+    from buildmatrix.commands.audit.session import AuditSession, Results
+    from buildmatrix.commands.diff.git_revision import Revision
     from buildmatrix.judge import Judge
     from buildmatrix.spec.model import Spec
 
@@ -88,9 +88,9 @@ def command(
     """
     from datetime import date
 
-    from buildmatrix.audit.malloc import share_one_heap
-    from buildmatrix.audit.session import AuditInputs, AuditSession
-    from buildmatrix.audit.subject import check_usable, judge_for
+    from buildmatrix.commands.audit.malloc import share_one_heap
+    from buildmatrix.commands.audit.session import AuditInputs, AuditSession
+    from buildmatrix.commands.audit.subject import check_usable, judge_for
     from buildmatrix.index.reading import CachingReader
     from buildmatrix.reports.run.model import exit_code
 
@@ -134,11 +134,11 @@ def command(
         check_usable(outcomes)
         report = session.report(outcomes)
         if fix:
-            from buildmatrix.audit.fix import fixed
+            from buildmatrix.commands.audit.fix import fixed
 
             outcomes, report = fixed(session, outcomes, report, dry_run=dry_run)
         if ref is not None and then is not None:
-            from buildmatrix.diff.revision import since
+            from buildmatrix.commands.diff.revision import since
 
             report = since(session, outcomes, report, ref, then)
     write_report(report, pairs, output, session.inputs.root)
@@ -155,6 +155,6 @@ def _spec(settings: CommandSettings, has_sources: bool) -> Spec | None:
 
 
 def _inputs_at(session: AuditSession, ref: str) -> AbstractContextManager[Revision]:
-    from buildmatrix.diff.revision import inputs_at
+    from buildmatrix.commands.diff.revision import inputs_at
 
     return inputs_at(session.inputs, ref)

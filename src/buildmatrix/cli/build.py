@@ -101,8 +101,8 @@ def command(
 
     A target that fails costs no other. What is done and unchanged is not built again.
     """
-    from buildmatrix.build.options import Options
-    from buildmatrix.build.run import build
+    from buildmatrix.commands.build.options import Options
+    from buildmatrix.commands.build.run import build
 
     pairs = check_formats(formats, output)
     if push and stage:

@@ -28,7 +28,7 @@ def command(settings: CommandSettings, name: str, globs: tuple[str, ...], style:
     It has what they depend on: device architectures, driver, runtime and frameworks, and is fit for
     a path and for a label of Kubernetes. What the file does not say is an error.
     """
-    from buildmatrix.cache_key.run import document, keys_of, single
+    from buildmatrix.commands.cache_key.run import document, keys_of, single
 
     spec, targets = load_targets(settings, globs, None)
     keys = keys_of(spec, targets, name)

@@ -125,9 +125,9 @@ def command(
         )
     if subset is not None:
         raise UsageError("--subset belongs to --targets; choose targets of a report with --select")
-    from buildmatrix.diff import run as diff
-    from buildmatrix.diff.settings import DiffSettings as Reading
-    from buildmatrix.diff.source_side import sides_of
+    from buildmatrix.commands.diff import run as diff
+    from buildmatrix.commands.diff.settings import DiffSettings as Reading
+    from buildmatrix.commands.diff.source_side import sides_of
 
     spec = specification(settings)
     first, second = (parse(source, "diff", settings, spec) for source in sources)
@@ -162,7 +162,7 @@ def _drift(
     backend: str | None,
     fail_on: FailOn,
 ) -> tuple[Drifts, int]:
-    from buildmatrix.diff.targets import drift, exit_code
+    from buildmatrix.commands.diff.targets import drift, exit_code
     from buildmatrix.sources.resolution.resolved import resolve_sources
 
     if len(sources) > 1:

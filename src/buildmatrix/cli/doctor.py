@@ -34,8 +34,8 @@ def _lines(
 ) -> Generator[DoctorLine, None, Callable[[Collection[DoctorLine]], Diagnosis]]:
     """Each thing that is checked, as soon as it is known; then what makes a document of them."""
     from buildmatrix.cli.cache import user_cache
-    from buildmatrix.doctor import examine
-    from buildmatrix.doctor.machine import MachineFiles
+    from buildmatrix.commands.doctor import examine
+    from buildmatrix.commands.doctor.machine import MachineFiles
     from buildmatrix.locks.machine_indexes import default_indexes
     from buildmatrix.reports.doctor.model import DoctorLine
     from buildmatrix.spec.paths import read_data_files

@@ -32,7 +32,7 @@ def command(
 
     Its comments say why each line is there.
     """
-    from buildmatrix.init.first_spec import first_spec
+    from buildmatrix.commands.init.first_spec import first_spec
 
     folder = settings.file.parent
     paths = inputs or tuple(path for name in INPUTS if (path := folder / name).is_file())[:1]

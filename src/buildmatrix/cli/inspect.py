@@ -75,7 +75,7 @@ def command(
     vendor, distribution, layer and architecture. Of NAME-VERSION-variants.json of an index: which
     wheel variant the --select target takes. Nothing of it is executed.
     """
-    from buildmatrix.inspect.machines import machines_of
+    from buildmatrix.commands.inspect.machines import machines_of
     from buildmatrix.reports.inspect.model import Inspections
 
     machines = target = None
@@ -118,12 +118,12 @@ def _inspection(
     source: Source, options: ReadingOptions, machines: Machines | None, target: Target | None
 ) -> Inspection:
     from buildmatrix.catalogue.load import load
-    from buildmatrix.inspect.look import inspect, inspect_tree
+    from buildmatrix.commands.inspect.look import inspect, inspect_tree
 
     if source.single_file is not None:
         catalogue = load(options.data_files())
         return inspect(source.single_file, catalogue, options.cache(), machines, target)
-    from buildmatrix.inspect.machines import machines_of_target
+    from buildmatrix.commands.inspect.machines import machines_of_target
 
     facts = source.facts(options)
     if machines is None and facts.target is not None:
@@ -132,8 +132,8 @@ def _inspection(
 
 
 def _drawn(source: Source, options: ReadingOptions) -> Drawing:
-    from buildmatrix.inspect.library_graph import of_libraries
-    from buildmatrix.why.joined import joined
+    from buildmatrix.commands.inspect.library_graph import of_libraries
+    from buildmatrix.commands.why.joined import joined
 
     graph = joined(source, options)
     return of_libraries(graph.source, graph.graph, graph.evidence)

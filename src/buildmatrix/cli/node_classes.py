@@ -44,8 +44,8 @@ def import_(settings: CommandSettings, /, files: tuple[str, ...], output: Path |
     not know is named on standard error, and nothing is guessed from it.
     """
     from buildmatrix.catalogue.load import load as load_catalogue
-    from buildmatrix.node_classes.read import read
-    from buildmatrix.node_classes.writing import tables
+    from buildmatrix.commands.node_classes.read import read
+    from buildmatrix.commands.node_classes.writing import tables
     from buildmatrix.spec.paths import read_data_files
 
     catalogue = load_catalogue(read_data_files(settings.file) if settings.file.is_file() else ())
@@ -75,9 +75,9 @@ def check(
     devices are of no class. 3: a machine does not say what its class says of it.
     """
     from buildmatrix.catalogue.load import load as load_catalogue
-    from buildmatrix.node_classes.comparing import check as compare
-    from buildmatrix.node_classes.comparing import exit_code
-    from buildmatrix.node_classes.read import read
+    from buildmatrix.commands.node_classes.comparing import check as compare
+    from buildmatrix.commands.node_classes.comparing import exit_code
+    from buildmatrix.commands.node_classes.read import read
 
     pairs = check_formats(formats, output, FORMATS)
     spec = load(settings)

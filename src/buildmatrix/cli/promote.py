@@ -48,7 +48,7 @@ def command(
     its verdicts is not in its registry any more. A run that was stopped says which tags it set; run
     it again to go on.
     """
-    from buildmatrix.promote.run import promote
+    from buildmatrix.commands.promote.run import promote
     from buildmatrix.registry.client import Registry
     from buildmatrix.reports.run.saved import read
 

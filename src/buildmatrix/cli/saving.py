@@ -11,7 +11,7 @@ from buildmatrix.cli.options import CommandSettings
 from buildmatrix.errors import UsageError
 
 if TYPE_CHECKING:
-    from buildmatrix.build.run import Result
+    from buildmatrix.commands.build.run import Result
     from buildmatrix.engines.model import Engine
     from buildmatrix.spec.model import Target
 

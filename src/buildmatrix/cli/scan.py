@@ -75,8 +75,8 @@ def command(
     environment stands for it. The name of an image is Docker's where Docker has it, else a
     registry's.
     """
+    from buildmatrix.commands.scan import scan
     from buildmatrix.reports.run.model import exit_code
-    from buildmatrix.scan import scan
 
     pairs = check_formats(formats, output)
     declared = _declared(settings, select, backend, runtime) if select is not None else None

@@ -31,8 +31,8 @@ def command(settings: CommandSettings, pattern: str, engine: str) -> int:
 
     Levels that need a device are named and not run; they never count as passed.
     """
-    from buildmatrix.build.smoke import not_run_here, run
     from buildmatrix.catalogue.load import load as load_catalogue
+    from buildmatrix.commands.build.smoke import not_run_here, run
     from buildmatrix.state.folder import FOLDER, State
     from buildmatrix.state.journal import stored
 

@@ -99,11 +99,11 @@ def command(
     cannot be asked, so nobody knows.
     """
     from buildmatrix.attestation.keys import read_public
+    from buildmatrix.commands.verify.judgement import Demands
+    from buildmatrix.commands.verify.run import exit_code, verify
     from buildmatrix.oci.documents import Platform
     from buildmatrix.registry.client import Registry
     from buildmatrix.sources.registry import reference_of
-    from buildmatrix.verify.judgement import Demands
-    from buildmatrix.verify.run import exit_code, verify
 
     pairs = check_formats(formats, output, FORMATS)
     if not keys and not subjects:

@@ -98,7 +98,7 @@ def command(
     The exit code is 0 also where nothing matches: that is an answer. It is 3 where nothing matches
     and something could not be read.
     """
-    from buildmatrix.why.joined import joined, why
+    from buildmatrix.commands.why.joined import joined, why
 
     if not library.strip():
         raise UsageError("LIBRARY is empty; name a library, a distribution, a path or a backend")
@@ -142,6 +142,6 @@ def _with_symbols(answer: Answer, tree: OpenTree | None, wanted: bool, every: bo
             "--symbols reads whole files, and of this SOURCE only their facts are known; name an "
             "image, a folder, a wheel or a target"
         )
-    from buildmatrix.why.uses import with_symbols
+    from buildmatrix.commands.why.uses import with_symbols
 
     return with_symbols(answer, tree, every=every)

@@ -13,8 +13,8 @@ from pathlib import Path
 from elf_images import Image, Part, fat_binary, fat_entry
 from index import IndexServer
 
-from buildmatrix.audit.run import audit
-from buildmatrix.audit.subject import judge_for
+from buildmatrix.commands.audit.run import audit
+from buildmatrix.commands.audit.subject import judge_for
 from buildmatrix.http.patience import Patience
 from buildmatrix.index.client import Client
 from buildmatrix.index.wheels import WheelReader

@@ -421,8 +421,8 @@ def test_a_target_that_could_not_be_resolved_is_undecided_beside_one_that_was(
 ) -> None:
     from datetime import date
 
-    from buildmatrix.audit.run import audit
-    from buildmatrix.audit.subject import judge_for
+    from buildmatrix.commands.audit.run import audit
+    from buildmatrix.commands.audit.subject import judge_for
     from buildmatrix.errors import UndecidedError
     from buildmatrix.progress import Silent
     from buildmatrix.sources.resolution.resolved import Resolved, Unresolved

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.build.committed import outdated
+from buildmatrix.commands.build.committed import outdated
 from buildmatrix.errors import UndecidedError
 from buildmatrix.spec.bare import bare_spec
 from buildmatrix.spec.model import Spec

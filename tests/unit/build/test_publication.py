@@ -13,9 +13,9 @@ from rulecases import target
 from test_verdict import spec
 
 from buildmatrix.attestation.keys import read_private
-from buildmatrix.build.options import Options
-from buildmatrix.build.publication import Publication
-from buildmatrix.build.work import BuildWork
+from buildmatrix.commands.build.options import Options
+from buildmatrix.commands.build.publication import Publication
+from buildmatrix.commands.build.work import BuildWork
 from buildmatrix.engines.model import BuildJob, Pushed
 from buildmatrix.errors import BuildError, Interrupted, UndecidedError
 from buildmatrix.http.failures import RequestError

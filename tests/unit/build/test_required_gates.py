@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rulecases import target
 
-from buildmatrix.build.work import BuildWork
+from buildmatrix.commands.build.work import BuildWork
 from buildmatrix.reports.run.model import assemble, exit_code
 from buildmatrix.rules.model import Gate, GateState
 from buildmatrix.spec.model import Policy

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from buildmatrix.build import smoke
+from buildmatrix.commands.build import smoke
 from buildmatrix.engines.model import Run, RunResult
 from buildmatrix.progress import Silent
 from buildmatrix.spec.model import Base, Position, Smoke, SmokeLevel, Target, User

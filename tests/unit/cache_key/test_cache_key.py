@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from rulecases import lock, pin, target
 
-from buildmatrix.cache_key.key import LONGEST, CacheKey, cache_key, node_class
-from buildmatrix.cache_key.run import single
 from buildmatrix.catalogue.load import load
+from buildmatrix.commands.cache_key.key import LONGEST, CacheKey, cache_key, node_class
+from buildmatrix.commands.cache_key.run import single
 from buildmatrix.errors import SpecError, UsageError
 from buildmatrix.locks.model import Lock
 from buildmatrix.spec.model import NodeClass, Position, Target

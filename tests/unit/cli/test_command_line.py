@@ -14,10 +14,10 @@ from types import SimpleNamespace
 import pytest
 
 from buildmatrix import cli
-from buildmatrix.build import smoke
 from buildmatrix.cli import surroundings
 from buildmatrix.cli.output import check_formats, write_report
 from buildmatrix.cli.progress import PlainLines
+from buildmatrix.commands.build import smoke
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.rules.model import TargetResult

@@ -13,7 +13,7 @@ import msgspec._core
 import pytest
 
 from buildmatrix import cli, store
-from buildmatrix.diff import source_side as diff_sides
+from buildmatrix.commands.diff import source_side as diff_sides
 from buildmatrix.inventory.model import Distribution, Inventory, Stats
 from buildmatrix.reports import schemas
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from buildmatrix import cli
+from buildmatrix.commands.verify import run
+from buildmatrix.commands.verify.judgement import Demands
 from buildmatrix.errors import UndecidedError
-from buildmatrix.verify import run
-from buildmatrix.verify.judgement import Demands
 
 KEY = Path(__file__).parents[1] / "attestation/vectors/cosign.pub"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
+from buildmatrix.commands.diff.compare import compare
+from buildmatrix.commands.diff.model import Side
+from buildmatrix.commands.diff.sides import with_inventory
 from buildmatrix.device_code.model import DeviceCode
-from buildmatrix.diff.compare import compare
-from buildmatrix.diff.model import Side
-from buildmatrix.diff.sides import with_inventory
 from buildmatrix.inventory.model import Binary, Distribution, Inventory, Layer, Stats
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.reports.diff.model import Comparison, Kind

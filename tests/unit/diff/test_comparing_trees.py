@@ -10,10 +10,10 @@ import pytest
 from comparison_cases import difference, installed, library, pin, side, tree
 from comparison_cases import lock as locked
 
-from buildmatrix.diff.compare import compare
-from buildmatrix.diff.image import HIDDEN
-from buildmatrix.diff.model import HeldDistribution, Side
-from buildmatrix.diff.sides import with_lock
+from buildmatrix.commands.diff.compare import compare
+from buildmatrix.commands.diff.image import HIDDEN
+from buildmatrix.commands.diff.model import HeldDistribution, Side
+from buildmatrix.commands.diff.sides import with_lock
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import ClosedFile, Inventory, Layer
 from buildmatrix.reports.diff.model import DistributionChanges

@@ -20,8 +20,8 @@ from comparison_cases import (
 )
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.diff.compare import compare
-from buildmatrix.diff.drift import drifts
+from buildmatrix.commands.diff.compare import compare
+from buildmatrix.commands.diff.drift import drifts
 from buildmatrix.inventory.model import Layer, Unread
 from buildmatrix.reports import json_form as comparison_json
 from buildmatrix.reports import schemas

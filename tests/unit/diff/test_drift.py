@@ -7,8 +7,8 @@ from dataclasses import replace
 from comparison_cases import lock, pin, target
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.diff.drift import drifts
-from buildmatrix.diff.targets import exit_code
+from buildmatrix.commands.diff.drift import drifts
+from buildmatrix.commands.diff.targets import exit_code
 from buildmatrix.locks.model import Lock
 from buildmatrix.reports.diff.drifts import Drift, Drifts, ExplainedDrift
 from buildmatrix.spec.model import Target

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.diff.git_revision import at_revision, moved
+from buildmatrix.commands.diff.git_revision import at_revision, moved
 from buildmatrix.errors import ComponentError, UsageError
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.catalogue.load import Catalogue, load
-from buildmatrix.doctor.checks import LITTLE, disk
-from buildmatrix.doctor.examine import device_lines
-from buildmatrix.doctor.machine import LARGEST, MachineFiles
+from buildmatrix.commands.doctor.checks import LITTLE, disk
+from buildmatrix.commands.doctor.examine import device_lines
+from buildmatrix.commands.doctor.machine import LARGEST, MachineFiles
 from buildmatrix.engines.model import Facilities
 from buildmatrix.errors import SpecError
 

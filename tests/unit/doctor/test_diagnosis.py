@@ -8,8 +8,8 @@ from pathlib import Path
 import jsonschema
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.doctor.examine import diagnosis
-from buildmatrix.doctor.machine import MachineFiles
+from buildmatrix.commands.doctor.examine import diagnosis
+from buildmatrix.commands.doctor.machine import MachineFiles
 from buildmatrix.reports.doctor.model import Diagnosis, DoctorLine
 from buildmatrix.reports.doctor.table import render as table
 from buildmatrix.reports.json_form import render, schema

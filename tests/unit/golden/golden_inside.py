@@ -14,7 +14,7 @@ from golden_registry import FileRegistry
 
 from buildmatrix import __version__
 from buildmatrix.catalogue.load import load
-from buildmatrix.doctor import machine
+from buildmatrix.commands.doctor import machine
 from buildmatrix.engines.docker import engine
 from buildmatrix.engines.oci import sandbox
 from buildmatrix.registry import client

@@ -12,9 +12,9 @@ from buildmatrix import cli
 from buildmatrix.catalogue.building import backend_build
 from buildmatrix.catalogue.listing import lines
 from buildmatrix.catalogue.load import load
+from buildmatrix.commands.init.first_spec import first_spec
 from buildmatrix.engines.oci.recipe import Account, Recipe, SystemPackages, Variables, recipe
 from buildmatrix.errors import UsageError
-from buildmatrix.init.first_spec import first_spec
 from buildmatrix.locks.model import Lock
 from buildmatrix.render.dockerfile import dockerfile, equipped
 from buildmatrix.render.environment import builtin_templates, make_environment

@@ -11,7 +11,7 @@ import pytest
 from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.building import backend_build
 from buildmatrix.catalogue.load import load
-from buildmatrix.init.first_spec import first_spec
+from buildmatrix.commands.init.first_spec import first_spec
 from buildmatrix.inventory.model import Binary, Distribution, Inventory
 from buildmatrix.judge import Judge
 from buildmatrix.spec.load import load_spec

@@ -10,8 +10,8 @@ import pytest
 from buildmatrix import cli, store
 from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.load import load
+from buildmatrix.commands.inspect.look import inspect_tree
 from buildmatrix.device_code.model import DeviceCode
-from buildmatrix.inspect.look import inspect_tree
 from buildmatrix.inventory.model import Binary, Distribution, Inventory, Layer, Stats
 from buildmatrix.reports.inspect import table
 from buildmatrix.reports.inspect.model import Inspections, Machines

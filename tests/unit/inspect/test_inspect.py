@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from buildmatrix.catalogue.load import load
 from buildmatrix.cli import inspect as cli
 from buildmatrix.cli.options import CommandSettings
+from buildmatrix.commands.inspect.look import inspect
 from buildmatrix.errors import UsageError
-from buildmatrix.inspect.look import inspect
 from buildmatrix.reports.inspect import table
 from buildmatrix.reports.inspect.model import Inspection, Inspections
 from buildmatrix.symbols import imported as symbols

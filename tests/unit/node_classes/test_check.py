@@ -11,9 +11,9 @@ import pytest
 from clusters import h100, listed, node, written
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.node_classes.comparing import check, exit_code
-from buildmatrix.node_classes.read import read
-from buildmatrix.node_classes.writing import tables
+from buildmatrix.commands.node_classes.comparing import check, exit_code
+from buildmatrix.commands.node_classes.read import read
+from buildmatrix.commands.node_classes.writing import tables
 from buildmatrix.reports.json_form import render, schema
 from buildmatrix.reports.node_classes.model import NodeClassCheck
 from buildmatrix.reports.node_classes.table import render as table

@@ -12,10 +12,10 @@ import tomli
 from clusters import h100, listed, node, written
 
 from buildmatrix.catalogue.load import load
+from buildmatrix.commands.node_classes import read as reading
+from buildmatrix.commands.node_classes.read import read
+from buildmatrix.commands.node_classes.writing import tables
 from buildmatrix.errors import UsageError
-from buildmatrix.node_classes import read as reading
-from buildmatrix.node_classes.read import read
-from buildmatrix.node_classes.writing import tables
 from buildmatrix.spec.load import load_spec
 from buildmatrix.spec.model import Spec
 

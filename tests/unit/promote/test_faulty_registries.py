@@ -18,6 +18,7 @@ from test_verify import DEMANDS, GOOD, KEY
 from buildmatrix.attestation import verdict
 from buildmatrix.attestation.attach import Claim, attach
 from buildmatrix.attestation.tagged import tag_of
+from buildmatrix.commands.verify.run import verify
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.documents import (
     CONFIGURATION,
@@ -31,7 +32,6 @@ from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.run.model import Report
 from buildmatrix.rules.model import StagedImage, TargetResult
-from buildmatrix.verify.run import verify
 
 TAGS = tuple(f"1-t{number}" for number in range(4))
 

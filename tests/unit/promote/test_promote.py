@@ -12,11 +12,11 @@ import jsonschema
 import pytest
 from memory_registry import MemoryRegistry
 
+from buildmatrix.commands.promote.run import promote
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.http.failures import RequestError
 from buildmatrix.oci.documents import INDEX, MANIFEST, ImageIndex, Manifest, encode
 from buildmatrix.progress import Silent
-from buildmatrix.promote.run import promote
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports import schemas
 from buildmatrix.reports.json_form import render as as_json

@@ -26,10 +26,10 @@ from buildmatrix.attestation.certificates import CertificateCheck, Identity
 from buildmatrix.attestation.keyless import KeylessSigner, keyless_signer, trusted_root
 from buildmatrix.attestation.tagged import layers_under, tag_of
 from buildmatrix.cli import main
+from buildmatrix.commands.verify.judgement import Demands
 from buildmatrix.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.oci.documents import Descriptor, encode, manifest_of
 from buildmatrix.registry.reference import Reference
-from buildmatrix.verify.judgement import Demands
 
 #: What names a CI system, and would be an identity of the machine that runs the tests.
 CI = (

@@ -26,6 +26,8 @@ from buildmatrix.attestation.verdict import (
     JudgedFinding,
     TargetVerdict,
 )
+from buildmatrix.commands.verify.judgement import Demands, lacks, sift
+from buildmatrix.commands.verify.run import exit_code, verify
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.documents import (
     INDEX,
@@ -42,8 +44,6 @@ from buildmatrix.reports.json_form import render as as_json
 from buildmatrix.reports.verify.model import Verification
 from buildmatrix.reports.verify.table import render
 from buildmatrix.rules.model import Acceptance
-from buildmatrix.verify.judgement import Demands, lacks, sift
-from buildmatrix.verify.run import exit_code, verify
 
 VECTORS = Path(__file__).parents[1] / "attestation/vectors"
 KEY = read_private(VECTORS / "openssl.pem", None)

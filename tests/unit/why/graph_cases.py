@@ -8,6 +8,9 @@ from pathlib import Path
 from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
+from buildmatrix.commands.why.answer import answer
+from buildmatrix.commands.why.join import join
+from buildmatrix.commands.why.question import ask, vendors
 from buildmatrix.elf.model import Literal, Mark
 from buildmatrix.inventory.model import Binary, Distribution, Inventory
 from buildmatrix.loader.resolver import resolve
@@ -15,9 +18,6 @@ from buildmatrix.locks.model import Lock, Package
 from buildmatrix.reports.why import text as why_text
 from buildmatrix.reports.why.graph import Graph
 from buildmatrix.reports.why.model import Answer, AnsweredNode
-from buildmatrix.why.answer import answer
-from buildmatrix.why.join import join
-from buildmatrix.why.question import ask, vendors
 
 SITE = "lib/python3.11/site-packages"
 

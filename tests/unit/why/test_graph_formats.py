@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.inspect.library_graph import of_libraries
+from buildmatrix.commands.inspect.library_graph import of_libraries
 from buildmatrix.inventory.model import Inventory, Layer
 from buildmatrix.reports import json_form as graph_json
 from buildmatrix.reports.drawings import dot as graph_dot

@@ -6,11 +6,11 @@ from graph_cases import SITE, flat, labels
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.model import Evidence
+from buildmatrix.commands.why.answer import answer
+from buildmatrix.commands.why.question import ask, vendors
+from buildmatrix.commands.why.saved import from_findings
 from buildmatrix.reports.why.model import Answer
 from buildmatrix.rules.model import Finding
-from buildmatrix.why.answer import answer
-from buildmatrix.why.question import ask, vendors
-from buildmatrix.why.saved import from_findings
 
 FILE = f"{SITE}/xgboost/lib/libxgboost.so"
 

@@ -1,0 +1,1 @@
+"""One package per command: its work, without a command line."""

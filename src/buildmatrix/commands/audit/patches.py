@@ -1,0 +1,300 @@
+"""A fix as text: which file says it, and what that file says then.
+
+Nothing here touches the user's files until `write` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from buildmatrix.commands.audit.session import AuditInputs
+from buildmatrix.errors import UndecidedError
+from buildmatrix.locks.amend import CannotAmend, amended
+from buildmatrix.locks.environment import is_environment
+from buildmatrix.locks.lines import bracketed
+from buildmatrix.locks.projects import read_project
+from buildmatrix.locks.requirement_files import read_requirements
+from buildmatrix.locks.rewrite import (
+    CannotRewrite,
+    renamed_item,
+    renamed_line,
+    renamed_string,
+    unified,
+)
+from buildmatrix.parsing import parse_requirement
+from buildmatrix.rules.model import SpecChange
+from buildmatrix.sources.model import Declared, label_of
+from buildmatrix.sources.parse import declared
+from buildmatrix.spec.model import Target
+
+_BOM = "\ufeff"
+
+
+class CannotWrite(Exception):
+    """No file can say this change; the message says why, as the end of a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A file as it is and as it would be."""
+
+    #: Where it is written, and where it is read: a link may lie between the two.
+    path: Path
+    at: Path
+    #: As seen from the folder that sources start from.
+    label: str
+    before: str
+    after: str
+
+    @property
+    def patch(self) -> str:
+        """The difference, for `git apply`."""
+        return unified(self.label, self.before, self.after)
+
+
+@dataclass(slots=True)
+class Draft:
+    """Inputs with changes in them that are not written."""
+
+    inputs: AuditInputs
+    texts: dict[Path, Text] = field(default_factory=dict)
+    #: Files that were read on the way, and include others.
+    beside: set[Path] = field(default_factory=set)
+    #: SOURCEs, some of them changed (`pypi:xgboost-cpu==3.4.1`).
+    sources: list[str] = field(default_factory=list)
+    #: Ranges of the requirements that were changed.
+    ranges: set[str] = field(default_factory=set)
+    #: What no file says: made to targets, by identifier.
+    hooks: list[tuple[frozenset[str], SpecChange]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Begin with what is there."""
+        self.sources = self.sources or list(self.inputs.sources)
+
+    @property
+    def patch(self) -> str:
+        """The difference of all files."""
+        changed = sorted(self.texts.values(), key=lambda text: text.label)
+        return "".join(text.patch for text in changed)
+
+    def edit(self, path: Path) -> Text:
+        """The file as it is in this draft. Raises `CannotWrite`."""
+        place = path.resolve()
+        if place not in self.texts:
+            try:
+                text = place.read_bytes().decode()
+            except (OSError, UnicodeDecodeError) as error:
+                raise CannotWrite(f"{path} cannot be read as text") from error
+            label = label_of(str(place), self.inputs.root.resolve())
+            return Text(place, path, label, text, text)
+        return self.texts[place]
+
+    def put(self, text: Text, after: str) -> None:
+        """Give a file other content."""
+        if after != text.before:
+            self.texts[text.path] = replace(text, after=after)
+
+    def hooked(self, target: Target) -> Target:
+        """A target with the changes that no file says."""
+        for ids, change in self.hooks:
+            if any(id == target.id or id.startswith(f"{target.id}:") for id in ids):
+                target = changed(target, change)
+        return target
+
+
+def changed(target: Target, change: SpecChange) -> Target:
+    """The target as its specification would make it with `change`."""
+    match change.key:
+        case "replace":
+            return replace(target, replace={**target.replace, change.name: change.value})
+        case "drop":
+            return replace(target, drop=(*target.drop, change.name))
+        case "torch":
+            return replace(target, torch=change.value)
+        case _:
+            return replace(target, no_binary=(*target.no_binary, change.name))
+
+
+def entry(change: SpecChange) -> Mapping[str, object]:
+    """The change as keys of `[backend.NAME]`."""
+    match change.key:
+        case "replace":
+            return {"replace": {change.name: change.value}}
+        case "torch":
+            return {"torch": change.value}
+        case _:
+            return {change.key: [change.name]}
+
+
+def snippet(change: SpecChange, backend: str) -> str:
+    """The change as lines of a specification."""
+    lines = {
+        "replace": f'replace = {{ {change.name} = "{change.value}" }}',
+        "torch": f'torch = "{change.value}"',
+    }
+    return f"[backend.{backend}]\n" + lines.get(change.key, f'{change.key} = ["{change.name}"]')
+
+
+def in_spec(draft: Draft, change: SpecChange, backend: str) -> None:
+    """Write a change into the specification. Raises `CannotWrite`."""
+    spec = draft.inputs.spec
+    assert spec is not None
+    text = draft.edit(spec.path)
+    draft.beside |= {spec.root / name for name in spec.catalogue}
+    draft.beside |= {
+        spec.root / name for target in spec.targets for name in target.requirements if name
+    }
+    try:
+        draft.put(text, amended(text.after, {"backend": {backend: entry(change)}}))
+    except CannotAmend as error:
+        raise CannotWrite(f"{text.label} is not changed: {error}") from error
+
+
+def in_source(draft: Draft, number: int, change: SpecChange, only: str | None = None) -> None:
+    """Write a change into what a SOURCE names; `only` is the range to ask for.
+
+    Raises `CannotWrite` where it has no place for it.
+    """
+    root = draft.inputs.root
+    parsed = declared(draft.sources[number], root)
+    path, label = root / parsed.name, label_of(parsed.name, root)
+    obstacle = parsed.unwritable(path, label)
+    if obstacle is not None:
+        raise CannotWrite(obstacle)
+    if parsed.written_as == "itself":
+        _in_requirement(draft, number, parsed, change, only)
+    elif parsed.written_as == "project" and change.key == "drop":
+        _in_uv_settings(draft, path.parent, change)
+    elif change.key != "replace":
+        missing = "which index torch comes from" if change.key == "torch" else "what to leave out"
+        raise CannotWrite(f"{label} has no line that says {missing}")
+    elif parsed.written_as == "project":
+        _in_project(draft, parsed, path, label, change, only)
+    else:
+        _in_requirements(draft, path, label, change, only)
+
+
+def _in_requirement(
+    draft: Draft, number: int, parsed: Declared, change: SpecChange, only: str | None
+) -> None:
+    requirement = parse_requirement(parsed.name)
+    if change.key != "replace" or canonicalize_name(requirement.name) != change.name:
+        raise CannotWrite(f"{parsed} is no file")
+    extras = bracketed(requirement.extras)
+    ranged = str(requirement.specifier) if only is None else only
+    draft.ranges.add(str(requirement.specifier))
+    draft.sources[number] = f"pypi:{change.value}{extras}{ranged}"
+
+
+def _in_requirements(
+    draft: Draft, path: Path, label: str, change: SpecChange, only: str | None
+) -> None:
+    requirements = read_requirements(path, label)
+    places = {file: path.parent / _from(label, file) for file in requirements.files}
+    draft.beside |= {*places.values()}
+    lines = [line for line in requirements.lines if line.name == change.name and line.requirement]
+    # A limit of the old name says nothing about its twin, which would come in any version.
+    limits = [
+        line for line in requirements.constraints if line.name == change.name and line.requirement
+    ]
+    for line in (*lines, *limits) if lines else ():
+        if line.requirement.url is not None:
+            raise CannotWrite(f"{line} gives {change.name} by its address")
+        text = draft.edit(places[line.file])
+        head, body = _without_bom(text.after)
+        if _line(text.after, line.line) != _line(text.before, line.line):
+            continue  # Another SOURCE includes the same file.
+        try:
+            renamed = renamed_item if is_environment(line.file) else renamed_line
+            anew = renamed(body, line.line, change.name, change.value, only)
+        except CannotRewrite as error:
+            raise CannotWrite(f"{line} is not changed: {error}") from error
+        draft.ranges.add(str(line.requirement.specifier))
+        draft.put(text, head + anew)
+    if not lines:
+        raise CannotWrite(f"no line of {label} names {change.name}")
+
+
+def _from(label: str, file: str) -> str:
+    """`file` as seen from the folder of `label`; both start from the same one."""
+    import os
+    import posixpath
+
+    return os.path.relpath(file, posixpath.dirname(label) or ".")
+
+
+def _in_project(
+    draft: Draft, parsed: Declared, path: Path, label: str, change: SpecChange, only: str | None
+) -> None:
+    parts = {"", *parsed.extras, *(f":{group}" for group in parsed.groups)}
+    requirements = [
+        item
+        for item in read_project(path, label).requirements
+        if item.name == change.name and item.part in parts
+    ]
+    for requirement in {(item.line, item.text): item for item in requirements}.values():
+        text = draft.edit(path)
+        head, body = _without_bom(text.after)
+        try:
+            anew = renamed_string(
+                body, requirement.line, requirement.text, change.name, change.value, only
+            )
+        except CannotRewrite as error:
+            raise CannotWrite(f"{label}:{requirement.line} is not changed: {error}") from error
+        draft.ranges.add(str(requirement.parsed.specifier))
+        draft.put(text, head + anew)
+    if not requirements:
+        raise CannotWrite(f"no line of {label} names {change.name}")
+
+
+def _in_uv_settings(draft: Draft, folder: Path, change: SpecChange) -> None:
+    """Leave a distribution out, as uv's settings say it."""
+    own = folder / "uv.toml"
+    path = own if own.is_file() else folder / "pyproject.toml"
+    entries = {"exclude-dependencies": [change.name]}
+    text = draft.edit(path)
+    additions = entries if path == own else {"tool": {"uv": entries}}
+    try:
+        draft.put(text, amended(text.after, additions))
+    except CannotAmend as error:
+        raise CannotWrite(f"{text.label} is not changed: {error}") from error
+
+
+def _line(text: str, number: int) -> str:
+    return text.splitlines()[number - 1]
+
+
+def _without_bom(text: str) -> tuple[str, str]:
+    return (_BOM, text[1:]) if text.startswith(_BOM) else ("", text)
+
+
+def write(texts: Iterable[Text]) -> tuple[str, ...]:
+    """Write files; their labels. Raises `UndecidedError` when one is not what it was, or cannot be.
+
+    Nothing is written unless all of them are as they were.
+    """
+    from buildmatrix.files import write_changed
+
+    files: Collection[Text] = sorted(texts, key=lambda item: item.label)
+    for text in files:
+        try:
+            is_unchanged = text.path.read_bytes().decode() == text.before
+        except (OSError, UnicodeDecodeError):
+            is_unchanged = False
+        if not is_unchanged:
+            raise UndecidedError(
+                f"{text.label} changed while its fix was tried, so nothing was written; run this "
+                "again."
+            )
+    for text in files:
+        mode = text.path.stat().st_mode & 0o7777
+        write_changed(text.path, text.after.encode())
+        try:
+            text.path.chmod(mode)
+        except OSError as error:
+            raise UndecidedError(f"{text.label} cannot be made what it was: {error}") from error
+    return tuple(file.label for file in files)

@@ -1,0 +1,260 @@
+"""The order of an audit: lists of files first, then the beginnings of binaries, where it matters.
+
+Every wheel is read once for all targets. A list says what a wheel is called, what it requires and
+what its files are called; for most distributions that settles it. Where it does not, the beginnings
+of the binaries are read within a budget (`budget`), and more of those that still say too little as
+far as the budget goes; or everything with `deep`. With `strict` what is open after that is read
+whole: a strict audit reads until it is certain.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from buildmatrix.commands.audit.target import AuditWork, Merger, judge_target, start
+from buildmatrix.errors import BuildmatrixError, UsageError
+from buildmatrix.index.budget import Need, leftover_shares, shares
+from buildmatrix.index.reading import Reader, Readings, WheelRequest, key
+from buildmatrix.inventory.model import Inventory, Stats, Unread
+from buildmatrix.judge import Judge
+from buildmatrix.locks.model import Wheel
+from buildmatrix.progress import Progress
+from buildmatrix.reports.run.model import Report, assemble, fails
+from buildmatrix.rules import stale_lock
+from buildmatrix.rules.certainty import DECISIVE, Gain
+from buildmatrix.rules.model import GATES, AuditTotals, Gate, GateState, TargetResult
+from buildmatrix.sources.resolution.resolved import Resolved, Unresolved
+from buildmatrix.vulnerabilities.advisories import AdvisoryOptions, pending_advisories
+
+#: Wheels that are read at the same time. Most of the time is spent waiting for an index.
+JOBS = 16
+
+
+def audit(
+    subject: str,
+    results: Sequence[Resolved | BuildmatrixError],
+    reader: Reader,
+    judge: Judge,
+    progress: Progress,
+    *,
+    deep: bool = False,
+    strict: bool = False,
+    asking: AdvisoryOptions | None = None,
+    jobs: int = JOBS,
+) -> Report:
+    """Judge what the wheels of locks would bring in; nothing is downloaded as a whole.
+
+    Args:
+        subject: what the report is about.
+        results: what was resolved, or why it could not be; one entry per target.
+        reader: reads wheels, wherever they are.
+        judge: the rules, the catalogue and the waivers.
+        progress: shows what is read.
+        deep: read all bytes of what is not certain.
+        strict: read all bytes of what could still turn a verdict, where nothing fails already.
+        asking: how advisories are asked for; None asks for none.
+        jobs: wheels that are read at a time.
+
+    What could not be read or resolved is in the report, and makes it undecided.
+    """
+    began = time.monotonic()
+    works = [start(resolved) for resolved in results if isinstance(resolved, Resolved)]
+    readings = Readings(reader, jobs, progress)
+    locks = [work.resolved.lock for work in works]
+    with pending_advisories(locks, judge.policy, asking, progress) as answer:
+        _read_and_judge(works, readings, judge, deep=deep, strict=strict)
+        advisories = answer()
+    for work in works:
+        if advisories is not None:
+            work.findings += judge.advisories(work.resolved.target, work.resolved.lock, advisories)
+    return _report(subject, results, works, readings, judge, time.monotonic() - began)
+
+
+def look(
+    resolved: Sequence[Resolved], reader: Reader, judge: Judge, progress: Progress, jobs: int = JOBS
+) -> tuple[AuditWork, ...]:
+    """What the wheels of locks would bring in: one result per lock, in order."""
+    works = tuple(start(item) for item in resolved)
+    _read_and_judge(works, Readings(reader, jobs, progress), judge)
+    return works
+
+
+def _read_and_judge(
+    works: Sequence[AuditWork],
+    readings: Readings,
+    judge: Judge,
+    *,
+    deep: bool = False,
+    strict: bool = False,
+) -> None:
+    """Read the wheels of all targets as far as it takes, and say of each what is to be said."""
+    merger = Merger(judge)
+    all_wheels = {key(wheel): wheel for work in works for wheel in work.wheels.values()}
+    readings.read([WheelRequest(wheel, "listing") for wheel in all_wheels.values()], "file lists")
+    for work in works:
+        judge_target(work, readings, merger, judge)
+    gained = _gained(works, readings)
+    if deep:
+        whole = [WheelRequest(all_wheels[name], "whole") for name in sorted(gained)]
+        readings.recall(request.wheel for request in whole)
+        _read_on(works, readings, merger, judge, whole, "contents")
+        return
+    total = sum(facts.size for facts in readings.facts.values())
+    wheel_facts = {name: readings.facts[name] for name in gained}
+    needs = {name: Need.of(facts.size, facts.members) for name, facts in wheel_facts.items()}
+    order: tuple[Gain, ...] = ("verdict", "evidence")
+    groups = [{name: needs[name] for name in gained if gain in gained[name]} for gain in order]
+    first = shares(groups, total)
+    _read_on(works, readings, merger, judge, _heads(all_wheels, first), "beginnings of binaries")
+    # Where device code lies behind most of the host's code, a beginning does not show it.
+    open_still = {
+        name: needs[name].whole
+        for name, gain in _gained(works, readings).items()
+        if not gain.isdisjoint(DECISIVE) and name in first
+    }
+    more = leftover_shares(open_still, total, sum(first.values()))
+    _read_on(works, readings, merger, judge, _heads(all_wheels, more), "more of the binaries")
+    if strict:
+        undecided = _gained(works, readings, unless_failing=True)
+        whole = [
+            WheelRequest(all_wheels[name], "whole")
+            for name in sorted(undecided)
+            if not undecided[name].isdisjoint(DECISIVE)
+        ]
+        _read_on(works, readings, merger, judge, whole, "all bytes of what is undecided")
+
+
+def _heads(wheels: Mapping[str, Wheel], shares: Mapping[str, int]) -> list[WheelRequest]:
+    return [WheelRequest(wheels[name], "heads", most) for name, most in sorted(shares.items())]
+
+
+def _read_on(
+    works: Sequence[AuditWork],
+    readings: Readings,
+    merger: Merger,
+    judge: Judge,
+    requests: Sequence[WheelRequest],
+    contents: str,
+) -> None:
+    """Read wheels deeper, and judge again those targets that have any of them."""
+    if not requests:
+        return
+    merger.forget()
+    readings.read(requests, contents)
+    changed = {key(item.wheel) for item in requests}
+    for work in works:
+        if changed.intersection(work.keys):
+            judge_target(work, readings, merger, judge)
+
+
+def _gained(
+    works: Sequence[AuditWork], readings: Readings, *, unless_failing: bool = False
+) -> dict[str, set[Gain]]:
+    """Wheel -> what a deeper look into it could say, on any target.
+
+    With `unless_failing`, on targets where no finding about it fails the run already.
+    """
+    gained: dict[str, set[Gain]] = {}
+    for work in works:
+        failing = {
+            name
+            for finding in work.findings
+            if unless_failing and fails(finding)
+            for name in finding.distributions
+        }
+        for owner, gain in work.gains.items():
+            name = owner.partition("==")[0]
+            wheel = work.wheels.get(name)
+            if wheel is not None and key(wheel) in readings.facts and name not in failing:
+                gained.setdefault(key(wheel), set()).add(gain)
+    return gained
+
+
+def _report(
+    subject: str,
+    results: Sequence[Resolved | BuildmatrixError],
+    works: Sequence[AuditWork],
+    readings: Readings,
+    judge: Judge,
+    seconds: float,
+) -> Report:
+    judged = iter(works)
+    targets = [
+        _result(next(judged), judge, seconds) if isinstance(error, Resolved) else _failed(error)
+        for error in results
+    ]
+    findings = [finding for work in works for finding in work.findings]
+    return assemble(
+        subject,
+        judge.catalogue_date,
+        targets=targets,
+        # Of no use are only waivers that cover nothing in the image either: `build` tells.
+        findings=[*stale_lock.merged(findings), *judge.stale_waivers(findings, ())],
+        verdicts=[
+            replace(verdict, targets=(work.resolved.target.id,))
+            for work in works
+            for verdict in work.verdicts
+        ],
+        inventories=[_whole(works, readings, seconds)],
+    )
+
+
+def _whole(works: Sequence[AuditWork], readings: Readings, seconds: float) -> Inventory:
+    """What reading all wheels cost, and what of them could not be read."""
+    facts = readings.facts.values()
+    wheels = {key(wheel): wheel for work in works for wheel in work.wheels.values()}
+    failed = [
+        Unread(wheel.filename, readings.failures[name])
+        for name, wheel in wheels.items()
+        if name in readings.failures
+    ]
+    return Inventory(
+        unread=(
+            *failed,
+            *(item for wheel_facts in facts for item in wheel_facts.inventory.unread),
+            *dict.fromkeys(item for work in works for item in work.added),
+        ),
+        stats=Stats(
+            files=sum(len(wheel_facts.members) for wheel_facts in facts),
+            binaries=sum(
+                len(wheel_facts.inventory.binaries)
+                + sum(file.by != "size" for file in wheel_facts.inventory.closed)
+                for wheel_facts in facts
+            ),
+            bytes_total=sum(wheel_facts.size for wheel_facts in facts),
+            bytes_read=readings.bytes_read,
+            seconds=seconds,
+            cached=readings.cached,
+        ),
+    )
+
+
+def _gates(state: GateState) -> dict[Gate, GateState]:
+    return {gate: state if gate == "lock" else "not-run" for gate in GATES}
+
+
+def _result(work: AuditWork, judge: Judge, seconds: float) -> TargetResult:
+    target = work.resolved.target
+    return TargetResult(
+        id=target.id,
+        backend=target.backend,
+        gates=_gates(judge.gate(work.findings)),
+        seconds=seconds,
+        audit=work.totals,
+        left_out=work.resolved.left_out,
+    )
+
+
+def _failed(error: BuildmatrixError) -> TargetResult:
+    """A target of which nothing is known."""
+    target = error.target if isinstance(error, Unresolved) else None
+    id = target.id if target is not None else ""
+    return TargetResult(
+        id=id,
+        backend=target.backend if target is not None else "",
+        gates=_gates("failed" if error.exit_code == UsageError.exit_code else "undecided"),
+        error=error.message.removeprefix(f"{id}: "),
+        audit=AuditTotals(),
+    )

@@ -1,0 +1,213 @@
+"""One target of an audit: its wheels, what was said of them, and what could still be said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.match import distribution
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.commands.audit.bytes import weigh
+from buildmatrix.index.model import WheelFacts
+from buildmatrix.index.reading import Readings, key
+from buildmatrix.inventory.merge import MergedPaths, merge
+from buildmatrix.inventory.model import Inventory, Unread
+from buildmatrix.judge import Judge
+from buildmatrix.loader.resolution import Resolution
+from buildmatrix.locks.model import Lock, Wheel
+from buildmatrix.locks.platform import marker_environment
+from buildmatrix.locks.requires import lacking, with_askers
+from buildmatrix.phrases import listing
+from buildmatrix.rules.certainty import (
+    Gain,
+    Unopened,
+    gains,
+    may_be,
+    unopened,
+    what_stays_open,
+    with_unparsed,
+)
+from buildmatrix.rules.model import AuditTotals, Finding, Verdict
+from buildmatrix.rules.wheels import resolved, wheels
+from buildmatrix.sources.resolution.chosen import chosen_wheels
+from buildmatrix.sources.resolution.resolved import Resolved
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A set of wheels as they would be installed, and what no backend changes about it."""
+
+    inventory: Inventory
+    evidence: tuple[Evidence, ...]
+    resolution: Resolution
+
+
+@dataclass(slots=True)
+class AuditWork:
+    """One target on its way through an audit."""
+
+    resolved: Resolved
+    #: The wheel that an installer takes, by distribution; why none is taken, for the others.
+    wheels: Mapping[str, Wheel]
+    without_wheel: Mapping[str, str]
+    findings: tuple[Finding, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    totals: AuditTotals = field(default_factory=AuditTotals)
+    #: What an installer or another package manager adds to it, as unread entries.
+    added: tuple[Unread, ...] = ()
+    #: Distributions of which more could be known.
+    gains: Mapping[str, Gain] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What its wheels are known by."""
+        return tuple(key(wheel) for wheel in self.wheels.values())
+
+
+def start(resolved: Resolved) -> AuditWork:
+    """One target before anything of it was read."""
+    chosen = chosen_wheels(resolved)
+    return AuditWork(resolved, chosen.wheels, chosen.without_wheel)
+
+
+class Merger:
+    """Merges wheels, once per set of them: most backends share theirs."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._merged_sets: dict[tuple[tuple[str, str], ...], Merged] = {}
+        self._paths: dict[tuple[str, ...], MergedPaths] = {}
+
+    def merged(self, work: AuditWork, readings: Readings) -> Merged:
+        """The wheels of a target, as far as they were read."""
+        names = [item for item in work.keys if item in readings.facts]
+        parts = [readings.facts[item] for item in names]
+        identity = tuple((name, readings.facts[name].depth) for name in names)
+        unread = tuple(
+            Unread(wheel.filename, readings.failures[key(wheel)])
+            for wheel in work.wheels.values()
+            if key(wheel) in readings.failures
+        )
+        merged = self._merged_sets.get(identity)
+        if merged is None:
+            paths = self._paths.setdefault(tuple(names), MergedPaths())
+            inventory = merge(
+                [wheel_facts.inventory for wheel_facts in parts],
+                [wheel_facts.members for wheel_facts in parts],
+                paths,
+            )
+            merged = Merged(inventory, self._judge.evidence(inventory), resolved(inventory))
+            self._merged_sets[identity] = merged
+        if not unread:
+            return merged
+        return replace(
+            merged,
+            inventory=replace(merged.inventory, unread=(*merged.inventory.unread, *unread)),
+        )
+
+    def forget(self) -> None:
+        """Free what is about to be read deeper."""
+        self._merged_sets.clear()
+
+
+def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Judge) -> None:
+    """Say what is to be said of a target, with what was read until now."""
+    target, lock = work.resolved.target, work.resolved.lock
+    facts = {
+        name: readings.facts[key(wheel)]
+        for name, wheel in work.wheels.items()
+        if key(wheel) in readings.facts
+    }
+    unread = {
+        name: wheel.size
+        for name, wheel in work.wheels.items()
+        if name not in facts and wheel.size is not None
+    }
+    merged = merger.merged(work, readings)
+    environment = marker_environment(target)
+    lock = with_askers(lock, merged.inventory.distributions, environment)
+    work.added = lock.unread
+    if lock.is_completed:
+        work.added += _added(lacking(lock, merged.inventory.distributions, environment))
+    known_unread = merged.inventory.unread
+    merged = replace(
+        merged, inventory=replace(merged.inventory, unread=(*known_unread, *work.added))
+    )
+    work.resolved = replace(work.resolved, lock=lock)
+    subject = wheels(
+        target,
+        merged.inventory,
+        merged.evidence,
+        _with_conda(lock, judge.catalogue),
+        judge.catalogue,
+        judge.policy,
+        downloads=unread | {name: wheel_facts.size for name, wheel_facts in facts.items()},
+        stale=work.resolved.stale,
+        without_wheel=work.without_wheel,
+        resolution=merged.resolution,
+    )
+    work.findings, verdicts = judge.wheels(subject)
+    left_open = unopened(subject)
+    work.gains = gains(subject, {verdict.name: verdict for verdict in verdicts}, left_open)
+    deepened = with_unparsed(
+        (_with_depth(verdict, left_open, work.gains, facts) for verdict in verdicts),
+        merged.inventory,
+    )
+    work.verdicts, work.totals = weigh(subject, deepened, facts, unread)
+
+
+def _with_conda(lock: Lock, catalogue: Catalogue) -> Lock:
+    """The lock with those conda packages whose names say whose they are.
+
+    Of one that has builds for several vendors, a channel may have another than the index has.
+    """
+    packages = []
+    for package in lock.conda:
+        match = distribution(package.name, package.version, catalogue)
+        if match is not None and match.kind in ("native", "pure", "meta"):
+            packages.append(package)
+    names = {package.name for package in packages}
+    others = (package for package in lock.packages if package.name not in names)
+    return replace(lock, packages=(*others, *packages)) if packages else lock
+
+
+def _added(missing: Mapping[str, tuple[str, ...]]) -> tuple[Unread, ...]:
+    """What an installer adds to pinned requirements, as unread: it was not judged."""
+    return tuple(
+        Unread(
+            name,
+            f"it requires {listing(required)}, which the file does not pin for this platform: an "
+            "installer adds them, and they were not judged; pin the file again for this platform",
+        )
+        for name, required in missing.items()
+    )
+
+
+def _with_depth(
+    verdict: Verdict,
+    left_open: Mapping[str, Unopened],
+    gains_of: Mapping[str, Gain],
+    facts: Mapping[str, WheelFacts],
+) -> Verdict:
+    """The verdict with what it rests on, and with what stayed open."""
+    owner = f"{verdict.name}=={verdict.version}"
+    read = facts.get(verdict.name)
+    gain = gains_of.get(owner)
+    unopened_files = left_open.get(owner)
+    if read is None:
+        return verdict
+    # A name that says all needs no look, and nothing is open about it.
+    looked = gain is not None or read.depth == "heads"
+    possible = may_be(verdict, unopened_files, gain)
+    return replace(
+        verdict,
+        depth=read.depth,
+        open=what_stays_open(unopened_files, gain, read.size)
+        if unopened_files is not None and looked
+        else None,
+        certain=possible is None,
+        may_be=possible,
+        foreign_at_least=unopened_files is not None and unopened_files.has_more and looked,
+        sha256=read.sha256,
+    )

@@ -1,0 +1,213 @@
+"""One try of a change: the inputs with it in them, resolved and audited again, and compared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from buildmatrix.commands.audit.overlay import overlay
+from buildmatrix.commands.audit.patches import Draft
+from buildmatrix.commands.audit.session import (
+    AuditInputs,
+    AuditSession,
+    Results,
+    common_python,
+    target_of,
+)
+from buildmatrix.errors import BuildmatrixError, UsageError
+from buildmatrix.inventory.model import Unread
+from buildmatrix.locks.uv_errors import NoSolution
+from buildmatrix.reports.run.model import Report
+from buildmatrix.rules.model import AuditTotals
+from buildmatrix.sources.parse import declared
+from buildmatrix.sources.resolution.resolved import Resolved, Unresolved
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One resolution and audit with a change."""
+
+    draft: Draft
+    why_not_written: str = ""
+    #: Why it does not work; None where it does.
+    failure: str | None = None
+    #: False where it could not be tried at all.
+    is_known: bool = True
+    results: Results = ()
+    has_no_solution: bool = False
+    #: Target -> bytes that it downloads and installs less.
+    saved: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    only: str | None = None
+
+    @property
+    def works(self) -> bool:
+        """Whether it does what it is for, and nothing else."""
+        return self.failure is None
+
+
+@dataclass(slots=True)
+class Bench:
+    """Where drafts are tried: everything is compared with the audit of what is there."""
+
+    session: AuditSession
+    results: Results
+    report: Report
+    #: What the locks would be, for a draft makes other ones in any case.
+    _as_if_unlocked: Report | None = None
+    #: Where the last try had its files.
+    _place: Path | None = None
+
+    def attempt(
+        self,
+        draft: Draft,
+        ids: frozenset[str],
+        gone: Collection[tuple[str, str]],
+        obstacle: str = "",
+    ) -> Attempt:
+        """Audit a draft for the targets `ids`, and look whether the findings `gone` are gone.
+
+        `gone` are targets and fingerprints; `obstacle` is why no file can say the change.
+        """
+        try:
+            results = self._resolve(draft, ids)
+        except BuildmatrixError as error:
+            return Attempt(
+                draft, obstacle, self.short(error), is_known=isinstance(error, UsageError)
+            )
+        for item in results:
+            if isinstance(item, BuildmatrixError):
+                reason = item.error if isinstance(item, Unresolved) else item
+                is_known = isinstance(reason, NoSolution | UsageError)
+                return Attempt(
+                    draft,
+                    obstacle,
+                    self.short(item),
+                    is_known=is_known,
+                    has_no_solution=is_known,
+                )
+        after = self.session.report(results, advisories=False)
+        before = self._before() if not self.session.inputs.sources else self.report
+        return Attempt(
+            draft,
+            obstacle,
+            _failure(before, after, ids, gone),
+            is_known=not _unread(before, after),
+            results=tuple(results),
+            saved=_differences(before, after, ids),
+        )
+
+    def _resolve(self, draft: Draft, ids: frozenset[str]) -> Results:
+        inputs = self.session.inputs
+        is_spec = not inputs.sources
+        with ExitStack() as stack:
+            root, spec = inputs.root, inputs.spec
+            if draft.texts:
+                contents = {text.at: text.after.encode() for text in draft.texts.values()}
+                root = stack.enter_context(overlay(inputs.root, contents, draft.beside))
+                self._place = root
+                if spec is not None and any(
+                    text.path == spec.path.resolve() for text in draft.texts.values()
+                ):
+                    place = root / _below(spec.path, inputs.root)
+                    spec = self.session.load(place)
+            sources = tuple(_relative(source, inputs.root) for source in draft.sources)
+            results = self.session.resolve(
+                AuditInputs(sources, spec, root),
+                globs=sorted(ids) if is_spec else None,
+                python=common_python(self.results) if inputs.sources else None,
+                relock=is_spec,
+                change=draft.hooked if draft.hooks else None,
+            )
+        if inputs.sources:
+            # Names of targets have those of their sources in them.
+            results = tuple(map(_called, results, self.results))
+        return [item for item in results if (target := target_of(item)) is None or target.id in ids]
+
+    def _before(self) -> Report:
+        """The audit to compare with: a lock would be another one after a change in any case."""
+        spec = self.session.inputs.spec
+        assert spec is not None
+        if not any((spec.root / target.lock).exists() for target in spec.targets):
+            return self.report
+        if self._as_if_unlocked is None:
+            all_ids = [target.id for target in map(target_of, self.results) if target is not None]
+            results = self.session.resolve(globs=all_ids, relock=True)
+            self._as_if_unlocked = self.session.report(results, advisories=False)
+        return self._as_if_unlocked
+
+    def short(self, error: BuildmatrixError) -> str:
+        """What went wrong, in one line, with the names that the user's files have."""
+        target = target_of(error)
+        first = error.message.removeprefix(f"{target.id}: " if target else "").splitlines()[0]
+        return first.replace(f"{self._place}/", "") if self._place is not None else first
+
+
+def _failure(
+    before: Report, after: Report, ids: Collection[str], gone: Collection[tuple[str, str]]
+) -> str | None:
+    """Why an audit is not what was hoped for; None where it is."""
+    for target in after.targets:
+        if target.error is not None:
+            return target.error.splitlines()[0]
+    for item in _unread(before, after):
+        return f"{item.path} could not be read: {item.why}"
+    earlier = {(finding.target, finding.fingerprint) for finding in before.findings}
+    for finding in after.findings:
+        if finding.waived is not None or finding.target not in ids:
+            continue
+        if (finding.target, finding.fingerprint) in gone:
+            return f"the finding stays: {finding.message}"
+        if (finding.target, finding.fingerprint) not in earlier and finding.severity != "note":
+            return f"it brings something new: {finding.rule} {finding.message}"
+    return None
+
+
+def _unread(before: Report, after: Report) -> tuple[Unread, ...]:
+    """What a try could not read, beside what could not be read before."""
+    earlier = {unread.path for unread in before.unread}
+    return tuple(unread for unread in after.unread if unread.path not in earlier)
+
+
+def _differences(
+    before: Report, after: Report, ids: Collection[str]
+) -> Mapping[str, tuple[int, int]]:
+    old = {target.id: target.audit or AuditTotals() for target in before.targets}
+    new = {target.id: target.audit or AuditTotals() for target in after.targets}
+    return {
+        id: (old[id].download - new[id].download, old[id].installed - new[id].installed)
+        for id in ids
+        if id in old and id in new
+    }
+
+
+def _called(
+    resolved: Resolved | BuildmatrixError, as_before: object
+) -> Resolved | BuildmatrixError:
+    """A result under the name that its target had before the change."""
+    target = target_of(resolved)
+    before = as_before.target if isinstance(as_before, Resolved | Unresolved) else None
+    if target is None or before is None:
+        return resolved
+    named = replace(target, id=before.id)
+    if isinstance(resolved, Unresolved):
+        return Unresolved(named, resolved.error)
+    assert isinstance(resolved, Resolved)
+    return replace(resolved, target=named, lock=replace(resolved.lock, target=named.id))
+
+
+def _relative(source: str, root: Path) -> str:
+    """A SOURCE that holds in an overlay of `root` too."""
+    parsed = declared(source, root)
+    if not parsed.is_file or not Path(parsed.name).is_absolute():
+        return source
+    name = os.path.relpath(
+        Path(parsed.name).parent.resolve() / Path(parsed.name).name, root.resolve()
+    )
+    return parsed.at(name)
+
+
+def _below(path: Path, root: Path) -> Path:
+    return Path(os.path.relpath(path.resolve(), root.resolve()))

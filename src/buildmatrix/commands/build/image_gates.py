@@ -1,0 +1,155 @@
+"""The gates `build`, `scan` and `smoke`: the image of one target is built, judged and run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+
+import msgspec
+
+from buildmatrix import store
+from buildmatrix.commands.build import smoke
+from buildmatrix.commands.build.options import Options
+from buildmatrix.commands.build.work import BuildWork
+from buildmatrix.engines.model import Engine
+from buildmatrix.errors import BuildmatrixError, Interrupted
+from buildmatrix.inventory.model import Inventory
+from buildmatrix.judge import Judge
+from buildmatrix.progress import Progress
+from buildmatrix.rules.model import Gate
+from buildmatrix.spec.model import Spec
+from buildmatrix.state import journal
+from buildmatrix.state.journal import BuildRecord
+from buildmatrix.state.target_layers import keep_layers, with_layers
+
+
+@dataclass(frozen=True, slots=True)
+class ImageGates:
+    """Takes targets through the gates that need an engine; several threads may use it."""
+
+    spec: Spec
+    options: Options
+    engine: Engine
+    judge: Judge
+    progress: Progress
+
+    def pass_all(self, work: BuildWork) -> None:
+        """Take one target from build to smoke, and give its image its tags."""
+        try:
+            if self._through("build", work, self._image):
+                # An export takes as long as smoke commands do, and needs nothing of them.
+                with ThreadPoolExecutor(1, thread_name_prefix="layers") as aside:
+                    scanned = aside.submit(self._scanned, work)
+                    self._through("smoke", work, self._smoke)
+                    self._through("scan", work, lambda work: self._scan(work, scanned.result()))
+        except Interrupted:
+            work.errors.append("stopped before it was done")
+        work.demand(self.judge.policy.required_gates(work.target.backend), self._no_smoke(work))
+        if work.green and not work.errors:
+            self._through("build", work, self._release)
+        ok = work.green and not work.errors
+        self.progress.done(work.target.id, work.outcome(), ok)
+
+    def _through(self, gate: Gate, work: BuildWork, step: Callable[[BuildWork], None]) -> bool:
+        """Take `work` through one gate; False where it could not be tried. Raises `Interrupted`."""
+        try:
+            step(work)
+        except Interrupted:
+            raise
+        except BuildmatrixError as error:
+            work.fail(gate, error)
+            return False
+        return True
+
+    def _image(self, work: BuildWork) -> None:
+        """Build and scan what the journal does not have."""
+        if work.record is None:
+            assert work.job is not None
+            outcome = self.engine.build(work.job, self.options.surroundings, self.progress)
+            # The layers cannot say what the image's configuration does.
+            inventory = replace(store.read(outcome.inventory), environment=outcome.environment)
+            if outcome.has_layers:
+                note = partial(self.progress.step, work.target.id)
+                inventory = keep_layers(work.files, outcome.digest, inventory, note)
+            store.write(work.files.inventory, inventory)
+            record = BuildRecord(
+                key=work.key,
+                engine=self.engine.name,
+                digest=outcome.digest,
+                config=outcome.config,
+                loaded=outcome.loaded,
+                tags=(work.job.staged,) if outcome.loaded else (),
+                inventory=journal.sha256_of(work.files.inventory),
+                seconds=round(outcome.seconds, 3),
+                bases=dict(outcome.bases),
+            )
+            journal.write(work.files, record)
+            work.record = record
+        work.gates["build"] = "passed"
+
+    def _scanned(self, work: BuildWork) -> Inventory:
+        """What lies in the image, and what its layers hide."""
+        inventory, unknown = with_layers(
+            work.files,
+            store.read(work.files.inventory),
+            lambda: self.engine,
+            lambda text: self.progress.step(work.target.id, text),
+            self.spec.root / self.spec.output / work.target.id / "Dockerfile",
+        )
+        if unknown:
+            self.progress.note(f"{work.target.id}: what its layers hide is not judged: {unknown}")
+        return inventory
+
+    def _scan(self, work: BuildWork, inventory: Inventory) -> None:
+        """Judge what lies in the image."""
+        work.scanned = Inventory(unread=inventory.unread, stats=inventory.stats)
+        judgement = self.judge.image(work.target, inventory, work.lock)
+        work.verdicts, work.nodes = judgement.verdicts, judgement.fits or None
+        work.findings += judgement.findings
+        work.gates["scan"] = self.judge.gate(judgement.findings)
+
+    def _smoke(self, work: BuildWork) -> None:
+        """Run what can run here, in the image that was scanned."""
+        record = work.record
+        if not self.options.smoke or record is None or not record.loaded or not record.tags:
+            return
+        outcome = smoke.run(
+            work.target,
+            self.judge.has_device(work.target.backend),
+            record.tags[0],
+            record.config or record.digest,
+            record.smoke,
+            self.engine,
+            self.progress,
+        )
+        work.gates["smoke"] = outcome.state
+        if outcome.why_not is not None:
+            work.smoke_impossible = True
+            self.progress.note(f"{work.target.id}: smoke commands were not run: {outcome.why_not}")
+        if outcome.error is not None:
+            work.errors.append(outcome.error)
+        if outcome.passed != record.smoke:
+            work.record = msgspec.structs.replace(record, smoke=outcome.passed)
+            journal.write(work.files, work.record)
+
+    def _no_smoke(self, work: BuildWork) -> str:
+        """Why no smoke command ran, where none did."""
+        if not work.target.smoke:
+            return "the target has no [[smoke]] command"
+        if not self.options.smoke:
+            return "--no-smoke left its commands out"
+        if work.smoke_impossible:
+            return "its image cannot be run on this machine"
+        return "its commands need a device that this machine does not have"
+
+    def _release(self, work: BuildWork) -> None:
+        """Move the target's tags on this machine to its image: all gates have passed."""
+        record, job = work.record, work.job
+        if record is None or job is None or not record.loaded:
+            return
+        if record.tags == (job.staged,) and job.tags:
+            self.engine.release(job.staged, job.tags)
+            work.record = msgspec.structs.replace(record, tags=job.tags)
+            journal.write(work.files, work.record)

@@ -1,0 +1,70 @@
+"""What is to be built of a target, and the key by which the journal knows it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from buildmatrix.commands.build import smoke
+from buildmatrix.commands.build.digests import Digests
+from buildmatrix.commands.build.options import Options
+from buildmatrix.engines.model import BuildJob, Ingredients
+from buildmatrix.locks.model import Lock
+from buildmatrix.render.names import bake_name, scan_name, staged_name
+from buildmatrix.spec.model import Spec, Target
+from buildmatrix.state import journal
+from buildmatrix.state.folder import TargetFiles
+
+
+class BuildPlan:
+    """Jobs and keys for targets whose files were generated."""
+
+    def __init__(
+        self, spec: Spec, options: Options, engine: str, files: Mapping[str, bytes]
+    ) -> None:
+        """`engine` is the engine's name, `files` what was generated: path → content."""
+        self._spec = spec
+        self._options = options
+        self._engine = engine
+        self._files = files
+        self._bake = f"{spec.output}/docker-bake.json"
+        self._entries = msgspec.json.decode(files[self._bake])["target"]
+        self._digests = Digests(spec.root, spec.output)
+
+    def job(self, target: Target, lock: Lock, files: TargetFiles, has_device: bool) -> BuildJob:
+        """What the engine is to build; `has_device` is about the target's backend."""
+        root = self._spec.root
+        return BuildJob(
+            id=target.id,
+            bake_file=root / self._bake,
+            image_target=bake_name(target.id),
+            scan_target=scan_name(target.id),
+            context=root,
+            tags=target.references,
+            staged=staged_name(target.id, root),
+            log=files.log,
+            scan_output=files.scan_output,
+            load=self._options.smoke and bool(smoke.runs_here(target, has_device)),
+            ingredients=Ingredients(self._spec, target, lock),
+        )
+
+    def key(self, target: Target, lock: Lock) -> str:
+        """Digest of everything that the image is made of and made by."""
+        names = bake_name(target.id), scan_name(target.id)
+        own_folders = (f"{self._spec.output}/{target.id}/", f"{self._spec.output}/scan/")
+        return journal.key(
+            {
+                "engine": self._engine,
+                "builder": self._options.surroundings.builder,
+                "mirror": self._options.surroundings.mirror,
+                "bake": [self._entries[name] for name in names],
+                "generated": {
+                    path: self._digests.of(path)
+                    for path in self._files
+                    if path.startswith(own_folders)
+                },
+                "context": [self._digests.of(path) for path, _ in target.copy],
+                "lock": lock.digest,
+            }
+        )

@@ -1,0 +1,265 @@
+"""`build`: lock → judge the lock, then its wheels → build, scan, judge the image → smoke → push.
+
+Targets go through the gates side by side, and one that fails costs no other. What was finished
+before is not done again (see `journal`), but always judged again: rules and catalogue may have
+changed since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from buildmatrix.commands.build import smoke
+from buildmatrix.commands.build.committed import outdated
+from buildmatrix.commands.build.image_gates import ImageGates
+from buildmatrix.commands.build.lock_gate import LockGate
+from buildmatrix.commands.build.options import Options
+from buildmatrix.commands.build.publication import Publication
+from buildmatrix.commands.build.work import BuildWork
+from buildmatrix.engines.disk import writing
+from buildmatrix.engines.model import BuildJob, Engine
+from buildmatrix.errors import (
+    EXIT_INTERRUPTED,
+    BuildmatrixError,
+    Interrupted,
+    UndecidedError,
+    most_severe,
+)
+from buildmatrix.judge import Judge
+from buildmatrix.progress import Progress
+from buildmatrix.reports.run.model import Report, assemble, exit_code
+from buildmatrix.rules import generated_file
+from buildmatrix.rules.model import Finding, TargetResult
+from buildmatrix.spec.model import Spec, Target
+from buildmatrix.spec.paths import check_copied
+from buildmatrix.state import journal
+from buildmatrix.state.folder import FOLDER, State
+from buildmatrix.state.journal import BuildRecord
+from buildmatrix.threads import Crew
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a run says, and the exit code that follows from it."""
+
+    report: Report
+    exit_code: int
+    #: Why images that are good were not published, or that the user stopped the run.
+    error: str | None = None
+
+
+def build(
+    spec: Spec,
+    targets: Sequence[Target],
+    options: Options,
+    engine: Engine,
+    progress: Progress,
+) -> Result:
+    """Take `targets` through all gates.
+
+    Raises `ComponentError` before anything is built when the engine cannot be used,
+    `UndecidedError` when a registry that is to be pushed to cannot be reached, and `SpecError` for
+    what is to be copied and is not there or a template that cannot be rendered. Everything else is
+    in the result, also what was finished when the user stopped the run; that is in the journal.
+    """
+    check_copied(spec, targets)
+    state = State(spec.root / FOLDER)
+    with state.held(progress):
+        run = _BuildRun(
+            spec, options, engine, progress, [BuildWork(t, state.of(t.id)) for t in targets]
+        )
+        try:
+            return run.all()
+        except (KeyboardInterrupt, Interrupted):
+            return run.interrupted()
+
+
+class _BuildRun:
+    """The order of the gates, and what the targets of one run share."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        options: Options,
+        engine: Engine,
+        progress: Progress,
+        works: list[BuildWork],
+    ) -> None:
+        self.spec = spec
+        self.options = options
+        self.engine = engine
+        self.progress = progress
+        self.works = works
+        self.judge = Judge(spec, options.fail_on, options.today, options.known_findings)
+        self.push_error: BuildmatrixError | None = None
+        #: About generated files that are committed; they belong to no target.
+        self.outdated: tuple[Finding, ...] = ()
+
+    def all(self) -> Result:
+        """All steps, in order."""
+        if self.options.push or self.options.stage:
+            self.registries()
+        lock_gate = LockGate(self.spec, self.options, self.judge, self.progress)
+        lock_gate.locks(self.works)
+        ready = [work for work in self.works if work.gates["lock"] == "passed"]
+        if not (self.options.fail_fast and len(ready) < len(self.works)):
+            self.render()
+            self.recall(ready)
+            ready = self.accepted(ready)
+            lock_gate.audit([work for work in ready if work.record is None])
+            ready = [work for work in ready if work.gates["lock"] == "passed"]
+        if not (self.options.fail_fast and len(ready) < len(self.works)):
+            self.side_by_side(ready)
+        if self.options.push or self.options.stage:
+            self.publish()
+        return self.result()
+
+    def registries(self) -> None:
+        """Find out before anything is built that a registry cannot be reached."""
+        references = [tag for work in self.works for tag in work.target.references]
+        for reference, why in self.engine.unreachable(
+            references, self.options.surroundings.builder
+        ).items():
+            raise UndecidedError(
+                f"the registry of {reference} cannot be reached, so nothing was built: {why}; see "
+                "that it answers, or build without --push"
+            )
+
+    def render(self) -> None:
+        """Write the generated files, and say for each target what is to be built from what."""
+        from buildmatrix.commands.build.plan import BuildPlan
+        from buildmatrix.render.generate import generate, write
+
+        locked = [work for work in self.works if work.lock is not None]
+        if not locked:
+            return
+        locks = {work.target.id: work.lock for work in locked if work.lock is not None}
+        files = generate(self.spec, [work.target for work in locked], locks)
+        with writing(self.spec.root / self.spec.output):
+            write(self.spec, files)
+        self.compare_with_git(files)
+        plan = BuildPlan(self.spec, self.options, self.engine.name, files)
+        for work in locked:
+            lock = locks[work.target.id]
+            has_device = self.judge.has_device(work.target.backend)
+            work.job = plan.job(work.target, lock, work.files, has_device)
+            work.key = plan.key(work.target, lock)
+
+    def compare_with_git(self, files: Mapping[str, bytes]) -> None:
+        """Find the generated files that somebody committed and that `files` had to correct."""
+        try:
+            stale = generated_file.check(outdated(self.spec, files))
+            self.outdated = self.judge.settled(stale)
+        except UndecidedError as error:
+            self.progress.note(f"committed generated files were not checked: {error.message}")
+
+    def accepted(self, works: Sequence[BuildWork]) -> list[BuildWork]:
+        """Those that are built, or can be; the others are red, and nothing was fetched."""
+        refusals = self.engine.refusals(
+            [work.job for work in works if work.job and work.record is None]
+        )
+        accepted = []
+        for work in works:
+            error = refusals.get(work.target.id)
+            if error is None:
+                accepted.append(work)
+            else:
+                work.fail("build", error)
+                self.progress.done(work.target.id, work.outcome(), ok=False)
+        return accepted
+
+    def recall(self, works: Sequence[BuildWork]) -> None:
+        """Give the targets their records, where the images that these name are still there."""
+        if not self.options.rebuild:
+            for work in works:
+                work.record = journal.read(work.files, work.key)
+        loaded = [work.record for work in works if work.record and work.record.loaded]
+        present = self.engine.present([tag for record in loaded for tag in record.tags])
+        for work in works:
+            if work.record and not _is_present(work.record, work.job, present):
+                work.record = None
+            work.cached = work.record is not None
+        if any(work.record is None for work in works):
+            self.engine.check(self.options.surroundings.builder)
+
+    def side_by_side(self, works: Sequence[BuildWork]) -> None:
+        """Build, scan, judge and smoke-test, `jobs` targets at a time."""
+        gates = ImageGates(self.spec, self.options, self.engine, self.judge, self.progress)
+        crew = Crew(gates.pass_all, self.options.jobs, "target", stop=self.engine.cancel)
+        for _ in crew.answers(works):
+            if self.options.fail_fast and any(work.red for work in works):
+                crew.send_home()
+
+    def publish(self) -> None:
+        """Publish the images, and what else was asked for."""
+        publication = Publication(self.spec, self.options, self.engine, self.progress)
+        self.push_error = publication.publish(self.works, self.report)
+
+    def interrupted(self) -> Result:
+        """What the run came to until the user stopped it."""
+        finished = [work.target.id for work in self.works if work.record]
+        for work in self.works:
+            if not (work.green or work.red):
+                work.errors = work.errors or ["stopped before it was done"]
+        return replace(
+            self.result(),
+            exit_code=EXIT_INTERRUPTED,
+            error=(
+                f"interrupted; finished and kept: {', '.join(finished) or 'nothing'}; run again to "
+                "go on from there"
+            ),
+        )
+
+    def result(self) -> Result:
+        """What the run says, and its exit code."""
+        report = self.report()
+        codes = [code for work in self.works for code in work.codes]
+        if self.push_error:
+            codes.append(self.push_error.exit_code)
+        return Result(
+            report,
+            most_severe([*codes, exit_code(report, self.options.fail_on, self.options.strict)]),
+            self.push_error.message if self.push_error else None,
+        )
+
+    def report(self) -> Report:
+        """What is to be reported."""
+        findings = [finding for work in self.works for finding in work.findings]
+        judged = {work.target.id for work in self.works if work.scanned}
+        return assemble(
+            self.spec.path.name,
+            self.judge.catalogue_date,
+            targets=[self.target_result(work) for work in self.works],
+            findings=[
+                *findings,
+                *self.judge.stale_waivers(findings, judged),
+                *self.outdated,
+            ],
+            verdicts=[
+                replace(verdict, targets=(work.target.id,))
+                for work in self.works
+                for verdict in work.verdicts
+            ],
+            inventories=[work.scanned for work in self.works if work.scanned],
+        )
+
+    def target_result(self, work: BuildWork) -> TargetResult:
+        """The gates of one target, and the smoke commands that another machine has to run."""
+        not_run: tuple[str, ...] = ()
+        if self.options.smoke:
+            has_device = self.judge.has_device(work.target.backend)
+            commands = (
+                work.target.smoke
+                if work.smoke_impossible
+                else smoke.not_run_here(work.target, has_device)
+            )
+            not_run = tuple(f"{command.name} ({command.level})" for command in commands)
+        return work.result(self.spec.root, not_run)
+
+
+def _is_present(record: BuildRecord, job: BuildJob | None, present: Mapping[str, str]) -> bool:
+    """Whether the image of a record is where this run wants it."""
+    if record.loaded:
+        return record.is_at(present)
+    return job is not None and not job.load

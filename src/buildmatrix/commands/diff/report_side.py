@@ -1,0 +1,77 @@
+"""A saved report as one side of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from buildmatrix.commands.diff.model import Side
+from buildmatrix.commands.diff.sides import held_of_verdicts, partial_of
+from buildmatrix.errors import UsageError
+from buildmatrix.reports.run.model import Report, is_undecided
+from buildmatrix.reports.run.saved import read
+from buildmatrix.rules.model import TargetResult
+from buildmatrix.sources.wheel import is_wheel_label
+from buildmatrix.spec.points import match
+
+
+def side_of_report(path: Path, globs: Sequence[str], backend: str | None) -> Side:
+    """What a report says, of the targets that were asked for.
+
+    A report does not have the facts that no rule objected to. Raises `UsageError` for a file that
+    is none, and where none of its targets was asked for.
+    """
+    report = read(path)
+    targets = _chosen(path, report, globs, backend)
+    ids = {target.id for target in targets}
+    others = {target.id for target in report.targets} - ids
+    verdicts = tuple(
+        verdict
+        for verdict in report.distributions
+        if not report.targets
+        or any(verdict.is_about(target.id, target.backend) for target in targets)
+    )
+    return Side(
+        f"report:{path}",
+        "report",
+        subject=report.subject,
+        targets={target.id: target.backend for target in targets},
+        is_wheel=bool(targets) and all(is_wheel_label(result.id) for result in targets),
+        held=held_of_verdicts(verdicts),
+        partial=partial_of(verdicts),
+        size=_size(targets),
+        digest=targets[0].digest if len(targets) == 1 else None,
+        findings=tuple(finding for finding in report.findings if finding.target not in others),
+        verdicts=verdicts,
+        unread=report.unread,
+        is_undecided=is_undecided(report),
+    )
+
+
+def _chosen(
+    path: Path, report: Report, globs: Sequence[str], backend: str | None
+) -> tuple[TargetResult, ...]:
+    ids = [target.id for target in report.targets]
+    wanted = set(match(globs, ids) if globs else ids)
+    targets = tuple(
+        target
+        for target in report.targets
+        if target.id in wanted and backend in (None, target.backend)
+    )
+    if not targets and report.targets:
+        selection = " and ".join(
+            [
+                *(f"--select {glob}" for glob in globs),
+                *([f"--backend {backend}"] if backend else []),
+            ]
+        )
+        raise UsageError(f"report:{path} has no target for {selection}; it has {', '.join(ids)}")
+    return targets
+
+
+def _size(targets: Sequence[TargetResult]) -> int | None:
+    """Bytes of the one image, or of what the one lock would install."""
+    if len(targets) != 1:
+        return None
+    (result,) = targets
+    return result.audit.installed if result.audit is not None else result.size

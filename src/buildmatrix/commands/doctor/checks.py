@@ -1,0 +1,92 @@
+"""What was seen of a machine → what a person reads, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from buildmatrix.catalogue.format.machines import Host
+from buildmatrix.commands.doctor.machine import MachineFacts
+from buildmatrix.reports.doctor.model import DoctorLine
+
+#: Bytes of a disk below which a build of an accelerator's image is likely to fill it: the build and
+#: the final stage of one CUDA image, and the download cache.
+LITTLE = 20_000_000_000
+#: Names in one line.
+_SHOWN = 8
+
+
+def devices(seen: Sequence[MachineFacts], hosts: Sequence[Host]) -> DoctorLine:
+    """What one backend has here; a catalogue may describe it in several ways, one after another."""
+    best = next((item for item in seen if item.anything), seen[0])
+    host = hosts[seen.index(best)]
+    subject = f"devices {best.backend}"
+    troubles = list(_troubles(best, host))
+    if not best.nodes and not troubles:
+        looked = " ".join(pattern for item in hosts for pattern in item.nodes)
+        origin = f" of PCI vendor {host.pci_vendor}" if host.pci_vendor else ""
+        return DoctorLine("none", subject, f"none here (no {looked}{origin}); building needs none")
+    parts = [_count(best.nodes)] if best.nodes else []
+    parts.append(f"driver {best.driver}" if best.driver else "driver not seen")
+    parts.append(_access(best, host))
+    text = "; ".join(filter(None, parts))
+    if troubles:
+        return DoctorLine("partly", subject, f"{text}. {' '.join(troubles)}")
+    return DoctorLine("ok", subject, text)
+
+
+def _troubles(seen: MachineFacts, host: Host) -> Iterator[str]:
+    wanted = " ".join(host.nodes)
+    if not seen.nodes:
+        if seen.driver is not None and host.pci_vendor is None:
+            yield (
+                f"The driver is loaded, and there is no {wanted}: it makes them when a device is "
+                "found; in a container they have to be passed in."
+            )
+        for kind, file in seen.cdi.items():
+            yield (
+                f"{file} offers {kind} to containers, and there is no {wanted}: generate it again."
+            )
+        return
+    if seen.missing:
+        yield f"{_listed(seen.missing)} missing: programs cannot open a device without it."
+    if seen.closed:
+        groups = sorted({number for number in seen.closed.values() if number is not None})
+        numbers = " ".join(map(str, groups))
+        yield (
+            f"This user may not open {_listed(tuple(seen.closed))}: add the user to the group "
+            f"{numbers}, and start containers with --group-add {numbers}."
+        )
+
+
+def _access(seen: MachineFacts, host: Host) -> str:
+    ways = [f"CDI {kind} ({file})" for kind, file in seen.cdi.items()]
+    ways += [f"Docker runtime {name}" for name in seen.runtimes]
+    if ways:
+        return f"for containers: {', '.join(ways)}"
+    wanted = [
+        *(f"CDI {kind}" for kind in host.cdi),
+        *(f"Docker runtime {n}" for n in host.runtimes),
+    ]
+    return f"nothing makes them available to containers ({', '.join(wanted)})" if wanted else ""
+
+
+def _count(nodes: Sequence[str]) -> str:
+    return f"{len(nodes)} device{'s' if len(nodes) > 1 else ''} ({_listed(nodes)})"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return " ".join(names[:_SHOWN]) + more
+
+
+def absent(backends: Collection[str]) -> DoctorLine:
+    """Backends that nobody asked for and of which there is no sign."""
+    return DoctorLine("none", "devices", f"of {', '.join(sorted(backends))}: none here")
+
+
+def disk(purpose: str, place: str, free: int, total: int) -> DoctorLine:
+    """The room where something is written."""
+    text = f"{place} has {free / 1e9:.1f} GB free of {total / 1e9:.1f} GB ({purpose})"
+    if free < LITTLE:
+        return DoctorLine("low", "disk", f"{text}; a build may need {LITTLE / 1e9:.0f} GB")
+    return DoctorLine("ok", "disk", text)

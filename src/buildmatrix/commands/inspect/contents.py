@@ -1,0 +1,142 @@
+"""What a wheel, an image or a tree holds: bytes by distribution, vendor, layer, architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from buildmatrix.catalogue.architectures import Support, support
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.commands.inspect.shares import shares
+from buildmatrix.device_code.model import DeviceCode
+from buildmatrix.inventory.model import Inventory
+from buildmatrix.reports.inspect.model import Architecture, Contents, Holding, LayerShare, Machines
+
+
+def contents(
+    inventory: Inventory, evidence: Sequence[Evidence], machines: Machines | None = None
+) -> Contents:
+    """Add up `inventory`; `machines` are those that it has to run on, where that is known.
+
+    Bytes of a file count once for each vendor that the file belongs to.
+    """
+    layers = tuple(
+        LayerShare(
+            layer.instruction, layer.size, layer.hidden, len(paths), _vendors(evidence, paths)
+        )
+        for layer, paths in zip(inventory.layers, _by_layer(inventory), strict=True)
+    )
+    return Contents(
+        files=inventory.stats.files,
+        size=inventory.stats.bytes_total,
+        binaries=len(inventory.binaries),
+        shares=shares(evidence),
+        distributions=_distributions(inventory, evidence),
+        layers=layers,
+        architectures=_architectures(inventory, evidence, machines),
+        machines=machines,
+    )
+
+
+def _distributions(inventory: Inventory, evidence: Sequence[Evidence]) -> tuple[Holding, ...]:
+    """All distributions, the largest first, then what no distribution owns."""
+    bytes_of: dict[str | None, dict[str, dict[str, int]]] = {}
+    for item in evidence:
+        if item.kind in ("bundled", "tool", "device-code"):
+            files = bytes_of.setdefault(item.distribution, {}).setdefault(item.backend, {})
+            files[item.path] = max(item.size, files.get(item.path, 0))
+    holdings = [
+        Holding(
+            distribution.name,
+            distribution.version,
+            distribution.size,
+            _sums(bytes_of.get(f"{distribution.name}=={distribution.version}", {})),
+        )
+        for distribution in inventory.distributions
+    ]
+    holdings.sort(key=lambda holding: (-holding.size, holding.name))
+    loose = sum(binary.size for binary in inventory.binaries if binary.owner is None)
+    loose += sum(artefact.size for artefact in inventory.artefacts if artefact.owner is None)
+    if loose:
+        holdings.append(Holding("", "", loose, _sums(bytes_of.get(None, {}))))
+    return tuple(holdings)
+
+
+def _sums(backends: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    sums = {backend: sum(files.values()) for backend, files in backends.items()}
+    return dict(sorted(sums.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _by_layer(inventory: Inventory) -> list[set[str]]:
+    paths: list[set[str]] = [set() for _ in inventory.layers]
+    for path, index in inventory.origins.items():
+        if 0 <= index < len(paths):
+            paths[index].add(path)
+    return paths
+
+
+def _vendors(evidence: Iterable[Evidence], paths: set[str]) -> dict[str, int]:
+    sizes: dict[str, dict[str, int]] = {}
+    for item in evidence:
+        if item.path in paths and item.kind in ("bundled", "tool", "device-code"):
+            files = sizes.setdefault(item.backend, {})
+            files[item.path] = max(item.size, files.get(item.path, 0))
+    return _sums(sizes)
+
+
+def _architectures(
+    inventory: Inventory, evidence: Iterable[Evidence], machines: Machines | None
+) -> tuple[Architecture, ...]:
+    """Device code by backend and architecture, the largest first."""
+    owners = {
+        (item.path, arch): item.backend
+        for item in evidence
+        if item.kind == "device-code"
+        for arch in (*item.architectures, None)
+    }
+    sums: dict[tuple[str, str, str], tuple[int, int, set[str]]] = {}
+    for path, code in _code(inventory):
+        backend = owners.get((path, code.arch))
+        if backend is None:
+            continue
+        key = backend, code.arch or "", code.kind
+        size, count, files = sums.get(key, (0, 0, set()))
+        sums[key] = size + code.size, count + code.count, {*files, path}
+    rows = [
+        Architecture(
+            backend, arch, kind, size, count, len(files), _use(backend, arch, kind, machines)
+        )
+        for (backend, arch, kind), (size, count, files) in sums.items()
+    ]
+    return tuple(
+        sorted(
+            rows,
+            key=lambda architecture: (
+                -architecture.size,
+                architecture.backend,
+                architecture.arch,
+                architecture.kind,
+            ),
+        )
+    )
+
+
+def _code(inventory: Inventory) -> Iterator[tuple[str, DeviceCode]]:
+    for binary in inventory.binaries:
+        yield from ((binary.path, code) for code in binary.elf.device_code)
+    for artefact in inventory.artefacts:
+        yield from ((artefact.path, code) for code in artefact.device_code)
+
+
+def _use(backend: str, arch: str, kind: str, machines: Machines | None) -> str:
+    """`native`, `jit` or `none` on the best of the machines; empty where that is not known."""
+    if machines is None or not arch:
+        return ""
+    # Bitcode is for a compiler, which makes code for any of them.
+    if kind in ("bitcode", "ir") and backend == machines.backend:
+        return ""
+    if backend != machines.backend:
+        return "none"
+    served = {support(device, [arch]) for device in machines.archs}
+    ways: tuple[Support, ...] = ("native", "jit", "unknown")
+    best = next((way for way in ways if way in served), "none")
+    return "" if best == "unknown" else best

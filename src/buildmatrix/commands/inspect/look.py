@@ -1,0 +1,188 @@
+"""One file → everything that `inspect` says of it. Reads as a scan does, and judges nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.match import evidence
+from buildmatrix.commands.inspect.contents import contents
+from buildmatrix.commands.inspect.shares import shares
+from buildmatrix.commands.inspect.variants import (
+    is_variant_metadata,
+    release_variants,
+    variants_of,
+)
+from buildmatrix.errors import UndecidedError, UsageError
+from buildmatrix.inventory.collect import collect
+from buildmatrix.inventory.model import Inventory, Unread
+from buildmatrix.inventory.names import readable
+from buildmatrix.inventory.variants import LARGEST_OF_INDEX, read_variants
+from buildmatrix.reports.inspect.model import Inspection, Machines
+from buildmatrix.spec.model import Target
+from buildmatrix.symbols.imported import Imports, SymbolsUnread, imports
+from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble, reason
+from buildmatrix.trees.directory import DirectoryTree
+from buildmatrix.trees.wheel import WheelTree
+
+if TYPE_CHECKING:
+    from buildmatrix.store.facts import FactCache
+
+
+def inspect(
+    path: Path,
+    catalogue: Catalogue,
+    cache: FactCache | None = None,
+    machines: Machines | None = None,
+    target: Target | None = None,
+) -> Inspection:
+    """Everything about the ELF object, file of device code, archive or wheel at `path`.
+
+    `machines` are those that it has to run on, where that is known, and `target` is who says so.
+    Files with the variants of a release are read, too. Nothing of it is executed.
+
+    Raises `UsageError` for what is none of these, `UndecidedError` for what cannot be
+    read.
+    """
+    if not path.exists():
+        raise UsageError(f"there is no {path}")
+    if not path.is_file():
+        raise UsageError(f"{path} is not a file; `buildmatrix scan` reads folders")
+    try:
+        if path.suffix == ".whl":
+            return _wheel(path, catalogue, cache, machines, target)
+        if is_variant_metadata(path.name):
+            return _release(path, catalogue, target)
+        return _file(path, catalogue)
+    except OSError as error:
+        raise UndecidedError(f"{path} cannot be read: {reason(error)}") from error
+
+
+class _OneFile(Tree):
+    """The file at `path`, under its absolute path: a folder such as /opt/rocm says much."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.resolve()
+        self._folder = DirectoryTree(self._path.parent)
+        self._size = self._path.stat().st_size
+
+    def close(self) -> None:
+        self._folder.close()
+
+    def walk(self) -> Iterator[File | Symlink | Trouble]:
+        yield File(os.fspath(self._path).lstrip("/"), self._size)
+
+    def open(self, path: str) -> AbstractContextManager[RandomAccess]:
+        return self._folder.open(self._path.name)
+
+
+def _file(path: Path, catalogue: Catalogue) -> Inspection:
+    tree = _OneFile(path)
+    try:
+        inventory = collect(tree)
+    finally:
+        tree.close()
+    facts = inventory.binaries or inventory.artefacts or inventory.containers or inventory.unread
+    if not facts:
+        raise UsageError(
+            f"{path} is not an ELF object, a file of device code, an archive of these, or a wheel; "
+            "there is nothing to inspect"
+        )
+    unread = list(inventory.unread)
+    symbols: tuple[Imports, ...] = ()
+    if inventory.loadable:
+        try:
+            symbols = imports(path)
+        except SymbolsUnread as error:
+            unread.append(
+                Unread(readable(str(path)), f"the imported symbols are not known: {error}")
+            )
+    return Inspection(
+        path=readable(str(path)),
+        size=inventory.stats.bytes_total,
+        kind=_kind(inventory),
+        binaries=inventory.binaries,
+        artefacts=inventory.artefacts,
+        imports=symbols,
+        evidence=evidence(inventory, catalogue),
+        unread=tuple(unread),
+    )
+
+
+def _kind(inventory: Inventory) -> str:
+    if inventory.loadable:
+        return "elf"
+    if inventory.containers:
+        return "archive"
+    return inventory.artefacts[0].kind if inventory.artefacts else "unreadable"
+
+
+def _release(path: Path, catalogue: Catalogue, target: Target | None) -> Inspection:
+    """What an index has to say of the variants of a release, or a wheel of its own."""
+    size = path.stat().st_size
+    found = Inspection(path=readable(str(path)), size=size, kind="variants")
+    try:
+        if size > LARGEST_OF_INDEX:
+            raise ValueError(f"it has more than {LARGEST_OF_INDEX:,} bytes")
+        metadata = read_variants(path.read_bytes())
+    except ValueError as error:
+        return replace(found, unread=(Unread(found.path, str(error)),))
+    return replace(found, variants=release_variants(metadata, target, catalogue))
+
+
+def _wheel(
+    path: Path,
+    catalogue: Catalogue,
+    cache: FactCache | None,
+    machines: Machines | None,
+    target: Target | None,
+) -> Inspection:
+    def scan() -> Inventory:
+        with WheelTree(path) as tree:
+            return collect(tree)
+
+    if cache is None:
+        inventory = scan()
+    else:
+        from buildmatrix.store.facts import digest
+
+        inventory = cache.inventory(f"wheel {digest(path)}", scan)
+    items = evidence(inventory, catalogue)
+    return Inspection(
+        path=readable(str(path)),
+        size=path.stat().st_size,
+        kind="wheel",
+        binaries=inventory.binaries,
+        artefacts=inventory.artefacts,
+        distributions=inventory.distributions,
+        evidence=items,
+        shares=shares(items),
+        unread=inventory.unread,
+        contents=contents(inventory, items, machines),
+        variants=variants_of(inventory.distributions, target, catalogue),
+    )
+
+
+def inspect_tree(
+    name: str,
+    inventory: Inventory,
+    catalogue: Catalogue,
+    machines: Machines | None = None,
+    target: Target | None = None,
+) -> Inspection:
+    """What an image or a folder holds; files are added up and not listed one by one."""
+    items = evidence(inventory, catalogue)
+    return Inspection(
+        path=readable(name),
+        size=inventory.stats.bytes_total,
+        kind="tree",
+        shares=shares(items),
+        unread=inventory.unread,
+        contents=contents(inventory, items, machines),
+        variants=variants_of(inventory.distributions, target, catalogue),
+    )

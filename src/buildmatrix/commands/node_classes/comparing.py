@@ -1,0 +1,344 @@
+"""Node classes of a specification against the machines that there are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from packaging.specifiers import InvalidSpecifier
+from packaging.version import InvalidVersion
+
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.names import matches_any, product_patterns, product_words
+from buildmatrix.catalogue.products import architectures, product, same_memory
+from buildmatrix.commands.node_classes.model import Machine, Seen
+from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
+from buildmatrix.parsing import parse_specifiers, parse_version
+from buildmatrix.phrases import size
+from buildmatrix.reports.node_classes.model import (
+    CheckState,
+    ClassCheck,
+    ClassState,
+    NodeClassCheck,
+    NodeDifference,
+    Uncovered,
+)
+from buildmatrix.spec import kinds
+from buildmatrix.spec.model import NodeClass, Spec
+
+_LEVELS = kinds.CPU_LEVEL.choices
+_RELEASE = re.compile(r"[0-9]+(?:\.[0-9]+)*")
+_SEPARATORS = re.compile(r"[.+~_-]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What decides to which class a machine belongs: the same for most of a cluster."""
+
+    machine: Machine
+    #: Of the labels that any class names; None for a host that has none.
+    labels: tuple[tuple[str, str], ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Differing:
+    """A field that is not as the class says; `seen` is empty where the machine does not say."""
+
+    field: str
+    expected: str
+    seen: str
+    undecided: bool = False
+
+
+@dataclass(slots=True)
+class _Found:
+    nodes: int = 0
+    differences: dict[_Differing, list[str]] = field(default_factory=dict)
+
+
+def check(spec: Spec, sources: Sequence[str], seen: Seen, catalogue: Catalogue) -> NodeClassCheck:
+    """Every class with its machines and where these differ, and the machines of no class.
+
+    A machine belongs to the class whose labels it has; without labels its products, architectures
+    and resources decide. Of several classes that fit, the one from which it differs least.
+    """
+    found = {node_class.name: _Found() for node_class in spec.node_classes}
+    uncovered: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    chooser = _Chooser(spec.node_classes, catalogue)
+    for node in seen.nodes:
+        for machine in node.machines:
+            choice = chooser.choose(machine, node.labels)
+            if choice is None:
+                place = (machine.backend, machine.products, machine.resources)
+                uncovered.setdefault(place, []).append(node.name)
+                continue
+            name, differences = choice
+            found[name].nodes += 1
+            for difference in differences:
+                found[name].differences.setdefault(difference, []).append(node.name)
+    backends = {target.backend for target in spec.targets}
+    is_cluster = any(node.labels is not None for node in seen.nodes) or not seen.nodes
+    classes = tuple(
+        _class_check(node_class, found[node_class.name]) for node_class in spec.node_classes
+    )
+    strangers = tuple(
+        Uncovered(
+            backend=backend,
+            in_specification=backend in backends,
+            products=products,
+            resources=resources,
+            nodes=tuple(sorted(names)),
+        )
+        for (backend, products, resources), names in sorted(uncovered.items())
+    )
+    return NodeClassCheck(
+        specification=str(spec.path),
+        sources=tuple(sources),
+        state=_state(classes, strangers, is_cluster),
+        nodes=len(seen.nodes),
+        classes=classes,
+        uncovered=strangers,
+        unknown=dict(sorted(seen.unknown.items())),
+    )
+
+
+def exit_code(held: NodeClassCheck) -> int:
+    """0 without drift, 1 with, 3 where somebody does not say enough."""
+    codes: dict[CheckState, int] = {
+        "ok": EXIT_OK,
+        "drift": EXIT_FINDINGS,
+        "undecided": UndecidedError.exit_code,
+    }
+    return codes[held.state]
+
+
+def _state(
+    classes: Iterable[ClassCheck], strangers: Iterable[Uncovered], is_cluster: bool
+) -> CheckState:
+    states = {item.state for item in classes}
+    if not is_cluster:
+        # The diagnoses of some hosts need not be of all.
+        states.discard("no-nodes")
+    if states & {"drift", "no-nodes"} or any(item.in_specification for item in strangers):
+        return "drift"
+    return "undecided" if "undecided" in states else "ok"
+
+
+def _class_check(node_class: NodeClass, found: _Found) -> ClassCheck:
+    differences = tuple(
+        NodeDifference(
+            "undecided" if item.undecided else "drift",
+            item.field,
+            item.expected,
+            item.seen,
+            tuple(sorted(names)),
+        )
+        for item, names in sorted(
+            found.differences.items(), key=lambda pair: (pair[0].field, pair[0].seen)
+        )
+    )
+    states = {item.state for item in differences}
+    state: ClassState = "undecided" if states else "ok"
+    if not found.nodes:
+        state = "no-nodes"
+    elif "drift" in states:
+        state = "drift"
+    return ClassCheck(
+        name=node_class.name,
+        backend=node_class.backend,
+        place=str(node_class.position),
+        state=state,
+        nodes=found.nodes,
+        differences=differences,
+    )
+
+
+class _Chooser:
+    """Finds the class of a machine; a machine like one of before is of the same class."""
+
+    def __init__(self, classes: Sequence[NodeClass], catalogue: Catalogue) -> None:
+        self._classes = classes
+        self._catalogue = catalogue
+        self._keys = {key for node_class in classes for key in node_class.labels}
+        self._known: dict[_Kind, tuple[str, tuple[_Differing, ...]] | None] = {}
+
+    def choose(
+        self, machine: Machine, labels: Mapping[str, str] | None
+    ) -> tuple[str, tuple[_Differing, ...]] | None:
+        """The name of the class, and in what the machine is another; None for no class."""
+        held = None
+        if labels is not None:
+            held = tuple((key, labels[key]) for key in sorted(self._keys & labels.keys()))
+        kind = _Kind(machine, held)
+        if kind not in self._known:
+            self._known[kind] = self._choose(kind)
+        return self._known[kind]
+
+    def _choose(self, kind: _Kind) -> tuple[str, tuple[_Differing, ...]] | None:
+        own = [item for item in self._classes if item.backend == kind.machine.backend]
+        held = dict(kind.labels or ())
+        labelled = [
+            item
+            for item in own
+            if item.labels and all(held.get(key) == value for key, value in item.labels.items())
+        ]
+        # Each only where those in front of it have none: a fleet may have hundreds of classes.
+        # Whose labels are others now has drifted, if it still is what the class is made of.
+        for candidates in (
+            labelled,
+            (item for item in own if not item.labels and self._resembles(item, kind.machine)),
+            (item for item in own if item.labels and self._resembles(item, kind.machine)),
+        ):
+            judged = [
+                (item.name, tuple(_differences(item, kind, self._catalogue))) for item in candidates
+            ]
+            if judged:
+                return min(judged, key=lambda pair: len(pair[1]))
+        return None
+
+    def _resembles(self, node_class: NodeClass, machine: Machine) -> bool:
+        """Whether it is what the class is made of, by the first of these that both say.
+
+        A machine that says nothing of it may be: that is open, and no machine without a class.
+        """
+        if node_class.products and machine.products:
+            return _has_product(node_class, machine)
+        wanted = architectures(node_class, self._catalogue)
+        archs = _archs(machine, self._catalogue)
+        if wanted and archs:
+            return not set(wanted).isdisjoint(archs)
+        if node_class.resources and machine.resources:
+            return set(node_class.resources) <= set(machine.resources)
+        return True
+
+
+def _archs(machine: Machine, catalogue: Catalogue) -> tuple[str, ...]:
+    owned = (product(name, machine.backend, catalogue) for name in machine.products)
+    named = tuple(arch for item in owned if item for arch in item.entry.architectures)
+    return named or machine.archs
+
+
+def _has_product(node_class: NodeClass, machine: Machine) -> bool:
+    patterns = [glob for name in node_class.products for glob in product_patterns(name)]
+    return any(matches_any(patterns, product_words(name)) for name in machine.products)
+
+
+def _differences(node_class: NodeClass, kind: _Kind, catalogue: Catalogue) -> Iterator[_Differing]:
+    machine = kind.machine
+    if node_class.products:
+        seen = ", ".join(machine.products)
+        if not seen:
+            yield _Differing("products", ", ".join(node_class.products), "", True)
+        elif not _has_product(node_class, machine):
+            yield _Differing("products", ", ".join(node_class.products), seen)
+    if node_class.archs:
+        archs = _archs(machine, catalogue)
+        if archs and set(architectures(node_class, catalogue)).isdisjoint(archs):
+            yield _Differing("archs", ", ".join(node_class.archs), ", ".join(archs))
+    yield from _differing("driver", node_class.driver, machine.driver, _is_version)
+    yield from _differing("kernel", node_class.kernel, machine.kernel, _is_version)
+    memory = size(node_class.memory) if node_class.memory else ""
+    yield from _differing(
+        "memory",
+        memory,
+        machine.memory,
+        lambda _, seen: same_memory(node_class.memory, kinds.size(seen)),
+        needed=kind.labels is not None,
+    )
+    count = str(machine.count) if machine.count else ""
+    yield from _differing("count", str(node_class.count or ""), count, str.__eq__)
+    yield from _differing(
+        "partition",
+        node_class.partition,
+        ", ".join(machine.partitions),
+        lambda wanted, _: (
+            product_words(wanted) in {product_words(part) for part in machine.partitions}
+        ),
+        needed=kind.labels is not None,
+    )
+    if machine.partitions and not node_class.partition and node_class.count:
+        yield _Differing("partition", "none", ", ".join(machine.partitions))
+    yield from _differing(
+        "container-runtime",
+        node_class.container_runtime,
+        machine.container_runtime,
+        lambda wanted, seen: _is_version(wanted.replace(" ", "."), seen.replace(" ", ".")),
+        needed=kind.labels is not None,
+    )
+    # Discovery does not say it on most clusters, which is no reason to doubt the class.
+    yield from _differing("cpu", node_class.cpu, machine.cpu, _is_level, needed=False)
+    if kind.labels is not None:
+        yield from _of_the_cluster(node_class, machine, dict(kind.labels))
+
+
+def _of_the_cluster(
+    node_class: NodeClass, machine: Machine, labels: Mapping[str, str]
+) -> Iterator[_Differing]:
+    """What only nodes of a cluster have: labels, resources and taints."""
+    for key, value in node_class.labels.items():
+        if labels.get(key) != value:
+            yield _Differing(f"labels.{key}", value, labels.get(key, ""))
+    missing = [name for name in node_class.resources if name not in machine.resources]
+    if missing:
+        yield _Differing("resources", ", ".join(missing), ", ".join(machine.resources))
+    if node_class.tolerations:
+        strange = [
+            taint for taint in machine.taints if not _is_tolerated(taint, node_class.tolerations)
+        ]
+        if strange:
+            expected = ", ".join(node_class.tolerations)
+            yield _Differing("tolerations", expected, ", ".join(strange))
+
+
+def _is_tolerated(taint: str, tolerations: Iterable[str]) -> bool:
+    """A toleration without value or effect is one of all values or effects."""
+    key, _, effect = taint.partition(":")
+    name = key.partition("=")[0]
+    for toleration in tolerations:
+        other, _, other_effect = toleration.partition(":")
+        if other_effect in ("", effect) and other in (key, name):
+            return True
+    return False
+
+
+def _differing(
+    name: str,
+    expected: str,
+    seen: str,
+    fits: Callable[[str, str], bool | None],
+    *,
+    needed: bool = True,
+) -> Iterator[_Differing]:
+    """What to say of one field. `needed`: a machine that does not say it leaves that open."""
+    if not expected or (not seen and not needed):
+        return
+    if not seen:
+        yield _Differing(name, expected, "", True)
+        return
+    answer = fits(expected, seen)
+    if not answer:
+        yield _Differing(name, expected, seen, answer is None)
+
+
+def _is_version(expected: str, seen: str) -> bool | None:
+    """Whether a version is in a range, or is one that is written with fewer parts.
+
+    Kernels (`5.15.0-1067-nvidia`) are compared with a range by their leading numbers. None where
+    it cannot be decided.
+    """
+    if not kinds.is_range(expected):
+        wanted, parts = _SEPARATORS.split(expected), _SEPARATORS.split(seen)
+        return parts[: len(wanted)] == wanted
+    release = _RELEASE.match(seen)
+    if release is None:
+        return None
+    try:
+        return parse_specifiers(expected).contains(parse_version(release[0]), prereleases=True)
+    except (InvalidSpecifier, InvalidVersion):
+        return None
+
+
+def _is_level(expected: str, seen: str) -> bool:
+    """Whether processors of the level `seen` run what is built for the level `expected`."""
+    return seen in _LEVELS and _LEVELS.index(seen) >= _LEVELS.index(expected)

@@ -1,0 +1,221 @@
+"""Nodes of a cluster, as `kubectl get nodes -o json` writes them.
+
+The fields are those of the Kubernetes API, core/v1: NodeList, Node, NodeSystemInfo, Taint. Only
+what is needed is decoded: most of a node's description are images and conditions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from buildmatrix.catalogue.format.machines import NodeField
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.commands.node_classes.labels import Labels, Reading, Statement, readings
+from buildmatrix.commands.node_classes.model import Machine, Node, Seen
+
+Document = TypeVar("Document")
+
+#: Taints by which a cluster says how a node is today, and not what it is (Kubernetes, "Taints and
+#: Tolerations").
+_PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+#: Nodes of one list. Kubernetes itself is made for 5,000.
+MOST = 100_000
+_WHOLE = re.compile(r"[0-9]{1,6}")
+
+
+class _Metadata(msgspec.Struct):
+    name: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _Taint(msgspec.Struct):
+    key: str = ""
+    value: str | None = None
+    effect: str = ""
+
+
+class _Spec(msgspec.Struct):
+    taints: list[_Taint] | None = None
+
+
+class _NodeInfo(msgspec.Struct, rename="camel"):
+    kernel_version: str = ""
+    container_runtime_version: str = ""
+    architecture: str = ""
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    capacity: dict[str, str | int] | None = None
+    allocatable: dict[str, str | int] | None = None
+    node_info: _NodeInfo | None = None
+
+
+class KubernetesNode(msgspec.Struct):
+    """A Node, as far as it matters here."""
+
+    kind: str = ""
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+    def __post_init__(self) -> None:
+        """Count it: a list of empty tables takes a hundred times its size in memory."""
+        _decoded.number += 1
+        if _decoded.number > MOST:
+            raise ValueError(f"it has more than {MOST:,} nodes")
+
+
+@dataclass(slots=True)
+class _Decoded:
+    number: int = 0
+
+
+#: msgspec decodes a list as a whole; only the items themselves can end that.
+_decoded = _Decoded()
+
+
+def decode(data: bytes, kind: type[Document]) -> Document:
+    """A document with nodes in it. Raises the errors of msgspec."""
+    _decoded.number = 0
+    return msgspec.json.decode(data, type=kind)
+
+
+class Reader:
+    """Reads the nodes of one cluster: most are described like one that was read before."""
+
+    def __init__(self, catalogue: Catalogue, seen: Seen) -> None:
+        self._labels = Labels(catalogue.node_labels)
+        self._resources = Labels(catalogue.node_resources)
+        self._seen = seen
+        self._described: dict[object, tuple[Machine, ...]] = {}
+
+    def read(self, items: Iterable[KubernetesNode]) -> None:
+        """Add nodes to what was seen."""
+        self._seen.nodes.extend(map(self._node, items))
+
+    def _node(self, item: KubernetesNode) -> Node:
+        labels = item.metadata.labels or {}
+        # Without what is known to say nothing: a timestamp would make every node another kind.
+        relevant = [(key, value) for key, value in labels.items() if self._labels.says(key)]
+        capacity = item.status.capacity or item.status.allocatable or {}
+        offered = [
+            (name, str(amount))
+            for name, amount in capacity.items()
+            if str(amount) != "0" and self._resources.says(name)
+        ]
+        taints = tuple(sorted(_taints(item.spec.taints or ())))
+        info = item.status.node_info or _NodeInfo()
+        self._note_unknown(self._labels, labels)
+        self._note_unknown(self._resources, capacity)
+        place = (
+            *(tuple(sorted(relevant)), tuple(sorted(offered)), taints),
+            *(info.kernel_version, info.container_runtime_version, info.architecture),
+        )
+        machines = self._described.get(place)
+        if machines is None:
+            machines = tuple(self._machines(dict(relevant), dict(offered), taints, info))
+            self._described[place] = machines
+        return Node(item.metadata.name, machines, labels)
+
+    def _note_unknown(self, table: Labels, keys: Iterable[str]) -> None:
+        for key in filter(table.is_unknown, keys):
+            self._seen.unknown[key] = self._seen.unknown.get(key, 0) + 1
+
+    def _machines(
+        self,
+        labels: Mapping[str, str],
+        offered: Mapping[str, str],
+        taints: tuple[str, ...],
+        info: _NodeInfo,
+    ) -> Iterator[Machine]:
+        said = [
+            statement
+            for key, value in labels.items()
+            for statement in self._labels.statements(key, value)
+        ]
+        resources = [
+            statement
+            for name, amount in offered.items()
+            for statement in self._resources.statements(name, amount)
+        ]
+        by_label, by_resource = readings(said), readings(resources)
+        cpu = [
+            reading.values[0]
+            for (_, field), reading in by_label.items()
+            if field == "cpu" and info.architecture == "amd64"
+        ]
+        for backend in sorted(_backends(by_label, by_resource)):
+            yield _machine(
+                backend,
+                by_label,
+                by_resource,
+                resources=_asked_for(resources, backend),
+                labels=labels,
+                taints=taints,
+                kernel=info.kernel_version,
+                container_runtime=info.container_runtime_version.replace("://", " ", 1),
+                cpu=cpu[0] if cpu else "",
+            )
+
+
+def _backends(*tables: Mapping[tuple[str, NodeField], Reading]) -> set[str]:
+    """The backends of which a node has devices."""
+    return {backend for table in tables for backend, field in table if field != "cpu"}
+
+
+def _asked_for(resources: Iterable[Statement], backend: str) -> tuple[str, ...]:
+    return tuple(sorted({item.key for item in resources if item.backend == backend}))
+
+
+def _machine(
+    backend: str,
+    by_label: Mapping[tuple[str, NodeField], Reading],
+    by_resource: Mapping[tuple[str, NodeField], Reading],
+    *,
+    resources: tuple[str, ...],
+    labels: Mapping[str, str],
+    taints: tuple[str, ...],
+    kernel: str,
+    container_runtime: str,
+    cpu: str,
+) -> Machine:
+    nothing = Reading((), ())
+
+    def of(field: NodeField) -> Reading:
+        """What a label says, else what a resource does."""
+        place = (backend, field)
+        return by_label.get(place) or by_resource.get(place) or nothing
+
+    def first(field: NodeField) -> str:
+        return next(iter(of(field).values), "")
+
+    identity = dict.fromkeys((*of("product").keys, *of("partition").keys))
+    counts = [int(value) for value in of("count").values if _WHOLE.fullmatch(value)]
+    return Machine(
+        backend=backend,
+        products=tuple(sorted(set(of("product").values))),
+        archs=tuple(sorted(set(of("arch").values))),
+        driver=first("driver"),
+        memory=first("memory"),
+        count=sum(counts),
+        partitions=tuple(sorted(set(of("partition").values))),
+        kernel=kernel,
+        container_runtime=container_runtime,
+        cpu=cpu,
+        resources=resources,
+        taints=taints,
+        labels=tuple((key, labels[key]) for key in sorted(identity) if key in labels),
+    )
+
+
+def _taints(taints: Sequence[_Taint]) -> Iterator[str]:
+    """Taints that say what a node is, as `kubectl taint` spells them."""
+    for taint in taints:
+        if not taint.key.startswith(_PASSING):
+            value = f"={taint.value}" if taint.value else ""
+            yield f"{taint.key}{value}" + (f":{taint.effect}" if taint.effect else "")

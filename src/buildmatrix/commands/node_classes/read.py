@@ -1,0 +1,145 @@
+"""Files that list machines → what each of them is.
+
+A file is what `kubectl get nodes -o json` writes (a List, or a single Node), or what
+`doctor --format json` does on a host.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.commands.node_classes.kubernetes import KubernetesNode, Reader, decode
+from buildmatrix.commands.node_classes.model import Machine, Node, Seen
+from buildmatrix.errors import UsageError
+from buildmatrix.reports.doctor.model import Diagnosis
+from buildmatrix.reports.json_form import parse
+from buildmatrix.spec.kinds import quoted
+
+#: Bytes of one file. Ten thousand nodes with all that a cluster says of them are 100 to 300 MB.
+LARGEST = 600_000_000
+#: Bytes of the diagnosis of a host, which has a few kB.
+_LARGEST_DIAGNOSIS = 10_000_000
+_WANTED = "write one with `kubectl get nodes -o json` or `buildmatrix doctor --format json`"
+
+
+class _List(msgspec.Struct):
+    """The outermost table, whatever the file is."""
+
+    kind: str = ""
+    schema: str = ""
+    items: list[KubernetesNode] | None = None
+
+
+class _Item(msgspec.Struct):
+    kind: str = ""
+
+
+class _Kinds(msgspec.Struct):
+    """The same, for what has other things in it than nodes."""
+
+    kind: str = ""
+    schema: str = ""
+    items: list[_Item] = []
+
+
+def read(names: Sequence[str], catalogue: Catalogue) -> Seen:
+    """All machines of some files; `-` is standard input.
+
+    Raises `UsageError` for a file that cannot be read, is too large, or lists no machines.
+    """
+    seen = Seen()
+    reader = Reader(catalogue, seen)
+    for name in names:
+        data = _bytes(name)
+        title = "standard input" if name == "-" else name
+        try:
+            _read_one(data, title, reader, seen)
+        except RecursionError:
+            raise UsageError(f"{title} nests too deeply to be a list of nodes") from None
+    return seen
+
+
+def _bytes(name: str) -> bytes:
+    try:
+        if name == "-":
+            data = sys.stdin.buffer.read(LARGEST + 1)
+        else:
+            with Path(name).open("rb") as file:
+                data = file.read(LARGEST + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{name} cannot be read: {reason}; {_WANTED}") from error
+    if len(data) > LARGEST:
+        raise UsageError(f"{name} has more than {LARGEST:,} bytes; write a list of nodes only")
+    return data.removeprefix(b"\xef\xbb\xbf")
+
+
+def _read_one(data: bytes, title: str, reader: Reader, seen: Seen) -> None:
+    try:
+        document = decode(data, _List)
+        if document.kind == "Node":
+            reader.read([decode(data, KubernetesNode)])
+            return
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{title} is {_other(data, str(error))}; {_WANTED}") from error
+    except msgspec.DecodeError as error:
+        wide = " (it looks like UTF-16)" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
+        raise UsageError(f"{title} is not whole JSON{wide}: {error}; {_WANTED}") from error
+    if document.schema.startswith("buildmatrix/doctor/"):
+        seen.nodes.append(_host(data, title))
+    elif document.items is not None and document.kind in ("List", "NodeList"):
+        # `kubectl get nodes,pods` makes one list of both.
+        others = sorted({item.kind for item in document.items if item.kind not in ("", "Node")})
+        if others:
+            kinds = ", ".join(map(quoted, others[:4]))
+            raise UsageError(f"{title} lists {kinds}, and not only nodes; {_WANTED}")
+        reader.read(document.items)
+    else:
+        kind = document.kind or document.schema
+        raise UsageError(f"{title} is {_kind(kind)}; {_WANTED}")
+
+
+def _kind(kind: str) -> str:
+    return f"a {quoted(kind)} and no list of nodes" if kind else "no list of nodes"
+
+
+def _other(data: bytes, reason: str) -> str:
+    """What a file is whose content has other types than that of a list of nodes."""
+    try:
+        kinds = msgspec.json.decode(data, type=_Kinds)
+    except msgspec.DecodeError:
+        return f"no list of nodes ({reason})"
+    inner = sorted({item.kind for item in kinds.items} - {"", "Node"})
+    if inner:
+        return f"a list of {', '.join(map(quoted, inner[:4]))} and no list of nodes"
+    if kinds.kind not in ("", "List", "NodeList", "Node"):
+        return _kind(kinds.kind)
+    return f"no list of nodes ({reason})"
+
+
+def _host(data: bytes, title: str) -> Node:
+    if len(data) > _LARGEST_DIAGNOSIS:
+        raise UsageError(f"{title} is larger than any diagnosis of a host; {_WANTED}")
+    try:
+        held = parse(data, Diagnosis)
+    except ValueError as error:
+        raise UsageError(f"{title} is no diagnosis of a host: {error}; {_WANTED}") from error
+    return Node(
+        held.host or title,
+        tuple(
+            Machine(
+                backend=devices.backend,
+                products=tuple(sorted(devices.products)),
+                driver=devices.driver or "",
+                count=len(devices.nodes),
+                kernel=held.kernel,
+                cdi=tuple(sorted(f"{kind}=all" for kind in devices.cdi)),
+            )
+            for devices in held.devices
+        ),
+    )

@@ -1,0 +1,162 @@
+"""Machines that were seen → `[node-class.NAME]` tables of a specification."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple
+
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.names import product_words
+from buildmatrix.catalogue.products import product
+from buildmatrix.commands.node_classes.model import Machine, Seen
+from buildmatrix.phrases import count, listing
+from buildmatrix.spec import kinds
+from buildmatrix.spec.kinds import Kind
+from buildmatrix.text import printable
+from buildmatrix.toml import written, written_key
+
+#: Names in one comment or note.
+_SHOWN = 8
+_NAME = re.compile(r"[^a-z0-9._-]+")
+#: Characters of a name, with room for a number that tells it from others.
+_LONGEST = 56
+
+
+def tables(seen: Seen, catalogue: Catalogue) -> tuple[str, tuple[str, ...]]:
+    """The tables as TOML, and a sentence for each thing that is not in them.
+
+    Machines of which all the same is said are one class. The same list gives the same text.
+    """
+    nodes: dict[Machine, list[str]] = {}
+    for node in seen.nodes:
+        for machine in node.machines:
+            nodes.setdefault(machine, []).append(node.name)
+    notes: list[str] = []
+    names: set[str] = set()
+    parts = []
+    for machine in sorted(nodes, key=astuple):
+        name = _name(machine, names)
+        lines = list(_table(name, machine, catalogue, notes))
+        comment = f"# {count(len(nodes[machine]), 'node')}: {_listed(nodes[machine])}"
+        parts.append("\n".join([comment, *lines]) + "\n")
+    notes += _overlooked(seen)
+    return "\n".join(parts), tuple(dict.fromkeys(notes))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return listing((printable(name) for name in sorted(names)), _SHOWN)
+
+
+def _name(machine: Machine, taken: set[str]) -> str:
+    """A name after what the machine has; those of several that have the same are numbered."""
+    words = [product_words(machine.products[0])] if machine.products else [machine.backend]
+    words += [part.casefold() for part in machine.partitions[:1]]
+    base = _NAME.sub("-", "-".join(words))[:_LONGEST].strip("._-") or machine.backend
+    name, number = base, 1
+    while name in taken:
+        number += 1
+        name = f"{base}-{number}"
+    taken.add(name)
+    return name
+
+
+def _table(name: str, machine: Machine, catalogue: Catalogue, notes: list[str]) -> Iterator[str]:
+    """The lines of one class. What no specification may hold is left out, and noted."""
+
+    def fit(key: str, kind: Kind, values: Sequence[str]) -> list[str]:
+        fitting = []
+        for value in values:
+            complaint = kind.complaint(value)
+            if complaint is None:
+                fitting.append(value)
+            else:
+                notes.append(f"{name}: `{key}` is left out: {kinds.quoted(value)} {complaint}")
+        return fitting
+
+    def line(key: str, value: object) -> Iterator[str]:
+        if value:
+            yield f"{key} = {written(value)}"
+
+    def one(key: str, kind: Kind, value: str) -> Iterator[str]:
+        for fitting in fit(key, kind, [value] if value else []):
+            yield from line(key, fitting)
+
+    products, archs = _devices(name, machine, catalogue, notes)
+    yield f"[node-class.{written_key(name)}]"
+    yield from line("backend", machine.backend)
+    yield from one("driver", kinds.DRIVER, machine.driver)
+    yield from line("archs", fit("archs", kinds.ARCH, archs))
+    yield from line("products", fit("products", kinds.PRODUCT, products))
+    yield from one("memory", kinds.SIZE, machine.memory)
+    if 0 < machine.count <= 10_000:
+        yield from line("count", machine.count)
+    if len(machine.partitions) == 1:
+        yield from one("partition", kinds.PARTITION, machine.partitions[0])
+    elif machine.partitions:
+        parts = ", ".join(map(kinds.quoted, machine.partitions[:_SHOWN]))
+        notes.append(f"{name}: `partition` is left out: its devices are divided into {parts}")
+    yield from one("kernel", kinds.KERNEL, machine.kernel)
+    yield from one("container-runtime", kinds.CONTAINER_RUNTIME, machine.container_runtime)
+    yield from one("cpu", kinds.CPU_LEVEL, machine.cpu)
+    yield from line("resources", fit("resources", kinds.RESOURCE, machine.resources))
+    yield from line("tolerations", fit("tolerations", kinds.TOLERATION, machine.taints))
+    yield from line("cdi", fit("cdi", kinds.CDI_DEVICE, machine.cdi))
+    yield from line("labels", _labels(machine, fit))
+
+
+def _labels(machine: Machine, fit: object) -> Mapping[str, str]:
+    assert callable(fit)
+    return {
+        key: value
+        for key, value in machine.labels
+        if fit("labels", kinds.LABEL, [key]) and fit("labels", kinds.VALUE, [value])
+    }
+
+
+def _devices(
+    name: str, machine: Machine, catalogue: Catalogue, notes: list[str]
+) -> tuple[list[str], Sequence[str]]:
+    """Products that the catalogue knows; else the architectures that labels say."""
+    known, unknown = [], []
+    by_product: list[str] = []
+    for item in machine.products:
+        owned = product(item, machine.backend, catalogue)
+        if owned is not None and owned.backend == machine.backend:
+            known.append(item)
+            by_product += owned.entry.architectures
+        else:
+            unknown.append(item)
+    if unknown:
+        names = ", ".join(map(kinds.quoted, unknown[:_SHOWN]))
+        rest = "" if machine.archs else "; write its `archs`"
+        notes.append(f"{name}: the catalogue knows no product {names}{rest}")
+        return known, machine.archs
+    if machine.archs and by_product and not set(machine.archs) <= set(by_product):
+        notes.append(
+            f"{name}: labels say {', '.join(machine.archs)}, and the catalogue says "
+            f"{', '.join(by_product)} for {', '.join(map(kinds.quoted, known))}; `archs` has "
+            "what the labels say"
+        )
+        return [], machine.archs
+    return known, () if known else machine.archs
+
+
+def _overlooked(seen: Seen) -> Iterator[str]:
+    plain = [node.name for node in seen.nodes if not node.machines]
+    if plain:
+        yield (
+            f"{count(len(plain), 'node')} without a device that the catalogue knows: "
+            f"{_listed(plain)}"
+        )
+    yield from unknown_labels(seen)
+
+
+def unknown_labels(seen: Seen) -> Iterator[str]:
+    """A sentence about the labels and resources of which nothing was made, if there are any."""
+    if seen.unknown:
+        keys = (
+            f"{kinds.quoted(key)} ({count(number, 'node')})"
+            for key, number in sorted(seen.unknown.items())
+        )
+        yield f"nothing was made of labels and resources that are not known: {listing(keys, 20)}"

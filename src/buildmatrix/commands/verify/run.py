@@ -1,0 +1,121 @@
+"""`verify`: from the name of an image to one answer, without its layers."""
+
+from __future__ import annotations
+
+from buildmatrix.attestation.certificates import Identity
+from buildmatrix.attestation.fetch import AttestationReader
+from buildmatrix.attestation.keys import PublicKey
+from buildmatrix.attestation.verdict import PREDICATE_TYPE
+from buildmatrix.commands.verify.judgement import Demands, Sifted, Signed, lacks, newest, sift
+from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
+from buildmatrix.oci.documents import INDEXES, index_of
+from buildmatrix.phrases import listing
+from buildmatrix.registry.client import Registry
+from buildmatrix.registry.reference import Reference
+from buildmatrix.reports.verify.model import Proof, Refusal, Verification
+
+
+def verify(registry: Registry, source: str, reference: Reference, demands: Demands) -> Verification:
+    """Whether the image of a name has a verdict that meets the demands.
+
+    Of several images under one name that of the platform is meant. Raises `UndecidedError` where
+    the registry cannot be reached, or has no image of that name or platform.
+    """
+    top = registry.resolve(reference)
+    image = reference.at(top.digest)
+    sifted, kinds = Sifted(), ""
+    if top.media_type in INDEXES:
+        index = index_of(registry.manifest(image).data, str(image))
+        if demands.platform is not None:
+            (first, *_) = index.of(demands.platform) or (None,)
+            if first is None:
+                raise UndecidedError(f"{image} has no image for {demands.platform}")
+            image = reference.at(first.digest)
+        elif len(index.images()) > 1:
+            kinds = listing(str(item.platform) for item in index.images())
+    sifted = _sifted(registry, image, demands)
+    proof, refusals = _weighed(sifted, demands)
+    if kinds:
+        # Even where somebody signed a verdict about their index: the others were never scanned, and
+        # each engine takes that of its own platform.
+        refusals = [
+            Refusal(
+                "multi-platform",
+                f"the name is that of several images ({kinds}), and a verdict is about one: name "
+                "one with --platform, or by its digest",
+            ),
+            *(refusals if sifted.signed else sifted.refusals),
+        ]
+    return Verification(
+        source=source,
+        backend=demands.backend,
+        repository=image.name,
+        digest=image.digest,
+        verified=not refusals,
+        refusals=tuple(dict.fromkeys(refusals)),
+        proof=proof,
+        notes=()
+        if not sifted.signed
+        else tuple(dict.fromkeys(item.message for item in sifted.refusals)),
+    )
+
+
+def exit_code(verification: Verification) -> int:
+    """0 where the image has its proof, else 1."""
+    return EXIT_OK if verification.verified else EXIT_FINDINGS
+
+
+def _sifted(registry: Registry, image: Reference, demands: Demands) -> Sifted:
+    """What is attached; the tag of cosign 2 is read where no bundle holds a verdict."""
+    reader = AttestationReader(registry, image, PREDICATE_TYPE)
+    referrers = list(reader.referrers())
+    first = sift(referrers, image.digest, demands)
+    if first.signed:
+        return first
+    # What was refused already needs no second sentence.
+    seen = [item.envelope for item in referrers if item.envelope is not None]
+    others = [item for item in reader.tagged() if item.envelope not in seen]
+    second = sift(others, image.digest, demands)
+    return Sifted(second.signed, first.refusals + second.refusals)
+
+
+def _weighed(sifted: Sifted, demands: Demands) -> tuple[Proof | None, list[Refusal]]:
+    if not sifted.signed:
+        nothing = Refusal(
+            "no-attestation",
+            "the image has no verdict of buildmatrix with it; `build --push --attest` attaches it",
+        )
+        return None, sifted.refusals or [nothing]
+    chosen = newest(sifted.signed, demands.backend)
+    if isinstance(chosen, Refusal):
+        return None, [chosen]
+    return _proof(chosen), list(lacks(chosen.verdict, demands))
+
+
+def _proof(signed: Signed) -> Proof:
+    held = signed.verdict
+    return Proof(
+        attestation=signed.place,
+        key=signed.signer.hint if isinstance(signed.signer, PublicKey) else None,
+        identity=signed.signer.subject if isinstance(signed.signer, Identity) else None,
+        issuer=signed.signer.issuer if isinstance(signed.signer, Identity) else None,
+        judged=held.judged,
+        tool=held.tool.version,
+        catalogue=held.tool.catalogue,
+        target=held.target.id,
+        backend=held.target.backend,
+        runtime=held.target.runtime,
+        platform=held.target.platform,
+        lock=held.lock,
+        gates=held.gates,
+        smoke_not_run=held.smoke_not_run,
+        findings={
+            "error": held.counts.error,
+            "warning": held.counts.warning,
+            "note": held.counts.note,
+        },
+        accepted=tuple(
+            dict.fromkeys(item.accepted for item in held.findings if item.accepted is not None)
+        ),
+        severities=held.rules.policy.severities if held.rules.policy is not None else {},
+    )

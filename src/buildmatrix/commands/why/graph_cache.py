@@ -1,0 +1,99 @@
+"""What was made of a target's inventory, kept beside it: `why` and `diff` then answer at once.
+
+An entry holds the stamps (device, inode, size, mtime, ctime) of all files that it was made from,
+those of the catalogue among them. When one differs the entry is made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.commands.why.question import Vendors
+from buildmatrix.inventory.model import Unread
+from buildmatrix.reports.why.graph import Graph
+from buildmatrix.store.cache import Store
+
+T = TypeVar("T")
+Stamp = tuple[str, int, int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceGraph:
+    """A source as a graph, with what the catalogue says of it."""
+
+    source: str
+    graph: Graph
+    evidence: tuple[Evidence, ...]
+    vendors: Vendors
+    unread: tuple[Unread, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _StampedEntry:
+    stamps: tuple[Stamp | None, ...]
+    #: All files that it was made from.
+    files: tuple[str, ...]
+    #: What was made, encoded.
+    made: msgspec.Raw
+
+
+_ENTRY = msgspec.msgpack.Decoder(_StampedEntry)
+
+
+def kept(
+    store: Store,
+    key: str,
+    files: Iterable[Path],
+    make: Callable[[], tuple[T, Iterable[Path]]],
+    kind: type[T],
+    *,
+    fits: Callable[[T], bool] = lambda _: True,
+) -> T:
+    """What `store` keeps of a `kind`, or what `make` returns, which is then kept.
+
+    `files` are those that it is made from and that are known before; `make` returns the others.
+    What `fits` refuses is made anew.
+    """
+    before = tuple(files)
+    present = unchanged(store, key, before, kind)
+    if present is not None and fits(present):
+        return present
+    made, further = make()
+    names = tuple(dict.fromkeys(map(str, (*before, *further))))
+    with suppress(UnicodeEncodeError):
+        store.save(
+            key, _StampedEntry(_stamps(names), names, msgspec.Raw(msgspec.msgpack.encode(made)))
+        )
+    return made
+
+
+def unchanged(store: Store, key: str, files: Iterable[Path], kind: type[T]) -> T | None:
+    """What `store` keeps of a `kind`, where it was made from `files` and no file changed since."""
+    entry = store.load(key, _ENTRY)
+    if entry is None or not {str(path) for path in files} <= set(entry.files):
+        return None
+    if entry.stamps != _stamps(entry.files):
+        return None
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return msgspec.msgpack.decode(entry.made, type=kind)
+    return None
+
+
+def _stamps(files: Iterable[str]) -> tuple[Stamp | None, ...]:
+    return tuple(_stamp(path) for path in files)
+
+
+def _stamp(path: str) -> Stamp | None:
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return path, status.st_dev, status.st_ino, status.st_size, *times
