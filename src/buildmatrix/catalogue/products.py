@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from buildmatrix.catalogue.format.machines import Product
 from buildmatrix.catalogue.load import Catalogue, Owned
-from buildmatrix.catalogue.names import product_words
+from buildmatrix.catalogue.names import matches_any, product_patterns, product_words
 from buildmatrix.spec.model import NodeClass
 
 #: What vendors call 80 GB are 80 GiB (7 % more), less up to 8 % that the driver and ECC take.
@@ -24,6 +25,12 @@ def product(name: str, backend: str, catalogue: Catalogue) -> Owned[Product] | N
     entries = catalogue.products.find(product_words(name))
     own = (owned for owned in entries if owned.backend == backend)
     return next(own, entries[0] if entries else None)
+
+
+def is_product(globs: Iterable[str], name: str) -> bool:
+    """Whether a device is one that globs of names mean."""
+    words = product_words(name)
+    return any(matches_any(product_patterns(glob), words) for glob in globs)
 
 
 def architectures(node: NodeClass, catalogue: Catalogue) -> tuple[str, ...]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from buildmatrix.catalogue import drivers
 from buildmatrix.catalogue.drivers import DriverVerdict
 from buildmatrix.catalogue.format.versions import ForwardCompatibility
-from buildmatrix.catalogue.names import matches_any, product_patterns, product_words
-from buildmatrix.catalogue.products import architectures
+from buildmatrix.catalogue.names import matches_any
+from buildmatrix.catalogue.products import architectures, is_product
 from buildmatrix.inventory.paths import LinkedPaths
 from buildmatrix.rules.runtime_versions import Runtime, runtimes
 from buildmatrix.rules.subject import ImageSubject
@@ -176,9 +176,3 @@ def is_for_devices(row: ForwardCompatibility, image: ImageSubject, node: NodeCla
     if archs and all(matches_any(row.architectures, arch) for arch in archs):
         return True
     return None
-
-
-def is_product(globs: Iterable[str], name: str) -> bool:
-    """Whether a device is one that globs of names mean."""
-    words = product_words(name)
-    return any(matches_any(product_patterns(glob), words) for glob in globs)

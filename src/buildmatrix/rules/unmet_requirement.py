@@ -12,9 +12,8 @@ from buildmatrix.catalogue import drivers
 from buildmatrix.catalogue.conditions import InvalidConditionError, NodeFacts, met
 from buildmatrix.catalogue.format.versions import Condition
 from buildmatrix.catalogue.names import matches_any
-from buildmatrix.catalogue.products import architectures
+from buildmatrix.catalogue.products import architectures, is_product
 from buildmatrix.rules.model import Finding, Fix
-from buildmatrix.rules.node_drivers import is_product
 from buildmatrix.rules.node_reasons import Reason, findings_of
 from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.spec.model import NodeClass
