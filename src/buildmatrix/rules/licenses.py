@@ -8,7 +8,7 @@ pattern (`BSD-*`), and a list that names a part of it does not decide.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
@@ -121,20 +121,17 @@ def _expression(text: str, allowed: Sequence[Listed], forbidden: Sequence[Listed
     place = 0
 
     def alternatives(depth: int) -> Answer:
-        nonlocal place
-        answer = conjunction(depth)
-        while words[place] == "OR":
-            place += 1
-            answer = max(answer, conjunction(depth), key=_RANK.__getitem__)
-        return answer
+        return max(joined("OR", conjunction, depth), key=_RANK.__getitem__)
 
     def conjunction(depth: int) -> Answer:
+        return min(joined("AND", single, depth), key=_RANK.__getitem__)
+
+    def joined(word: str, part: Callable[[int], Answer], depth: int) -> Iterator[Answer]:
         nonlocal place
-        answer = single(depth)
-        while words[place] == "AND":
+        yield part(depth)
+        while words[place] == word:
             place += 1
-            answer = min(answer, single(depth), key=_RANK.__getitem__)
-        return answer
+            yield part(depth)
 
     def single(depth: int) -> Answer:
         nonlocal place
