@@ -1,25 +1,18 @@
-"""The report as one HTML page that needs nothing else: to keep as an artifact of a CI job.
-
-Names and texts come from images that nobody vouches for. They are escaped by Jinja2, and the page's
-Content-Security-Policy allows no request, and no style and script but its own two, by their hashes.
-"""
+"""The report as one HTML page."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.phrases import count, size
+from buildmatrix.phrases import count
+from buildmatrix.reports.page import document
 from buildmatrix.reports.run.groups import FindingGroup, groups, named, whereabouts
 from buildmatrix.reports.run.model import Report, state_of, steps, targets_in
 from buildmatrix.reports.run.nodes import STYLES, columns, notes, rule_codes
 from buildmatrix.rules.baseline import is_from_baseline
 from buildmatrix.rules.model import Finding, GateState, TargetResult
-from buildmatrix.text import printable
 from buildmatrix.vulnerabilities.model import Advisory
 
 _STATES: Mapping[GateState, str] = {
@@ -44,23 +37,10 @@ class _TargetsSection:
 
 def render(report: Report) -> str:
     """The report as one document; the same report gives the same bytes."""
-    import jinja2
-    from markupsafe import Markup
-
-    environment = jinja2.Environment(
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: printable(value) if type(value) is str else value,
-    )
-    environment.filters["size"] = size
-    folder = resources.files("buildmatrix.reports.run") / "page"
-    style, script, page = (
-        (folder / name).read_text(encoding="utf-8")
-        for name in ("report.css", "report.js", "report.html.j2")
-    )
-    return environment.from_string(page).render(
+    return document.render(
+        "run/page/report.html.j2",
+        styles=["run/page/report.css"],
+        scripts=["run/page/report.js"],
         report=report,
         gates=steps(report.targets),
         state_of=state_of,
@@ -85,24 +65,7 @@ def render(report: Report) -> str:
         advisories=_advisories,
         distributions=[verdict for verdict in report.distributions if verdict.verdict != "ok"],
         ok=sum(verdict.verdict == "ok" for verdict in report.distributions),
-        # Our own files, not the report's content.
-        style=Markup(style),  # noqa: S704
-        script=Markup(script),  # noqa: S704
-        policy="; ".join(
-            (
-                "default-src 'none'",
-                f"style-src '{_digest(style)}'",
-                f"script-src '{_digest(script)}'",
-                "base-uri 'none'",
-                "form-action 'none'",
-            )
-        ),
     )
-
-
-def _digest(text: str) -> str:
-    """A hash source of CSP level 3, section 2.3.1."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _kind(finding: Finding) -> str:

@@ -1,4 +1,3 @@
-"use strict";
 const boxes = document.querySelectorAll(".filter input");
 function show() {
   const wanted = new Set([...boxes].filter((box) => box.checked).map((box) => box.value));

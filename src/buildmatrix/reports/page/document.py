@@ -1,0 +1,72 @@
+"""One HTML page that needs nothing else: to keep as an artifact of a CI job, and to print.
+
+Names and texts come from images that nobody vouches for. They are escaped by Jinja2, and the page's
+Content-Security-Policy allows no request, and no style and script but its own two, by their hashes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from importlib import resources
+
+from buildmatrix.phrases import count, size
+from buildmatrix.text import printable
+
+#: What each page has; see `base.html.j2`.
+_STYLE, _SCRIPT = "page/style.css", "page/script.js"
+
+
+def render(
+    template: str, *, styles: Sequence[str] = (), scripts: Sequence[str] = (), **values: object
+) -> str:
+    """A page from a template that extends `page/base.html.j2`; the same values give the same bytes.
+
+    Args:
+        template: its path below `buildmatrix/reports`, such as `run/page/report.html.j2`.
+        styles: style sheets that it has beside the shared one, by such paths.
+        scripts: its scripts beside the shared one. Nothing in them may need another page's.
+        values: what the template names. Texts among them are escaped, and shown on one line.
+
+    A template writes no `style` and no `on...` attributes: the policy would stop them.
+    """
+    import jinja2
+    from markupsafe import Markup
+
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_file),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,
+    )
+    environment.filters["size"] = size
+    environment.filters["count"] = count
+    style = "".join(map(_file, (_STYLE, *styles)))
+    script = "".join(map(_file, (_SCRIPT, *scripts)))
+    return environment.get_template(template).render(
+        **values,
+        # Our own files, not the document's content.
+        style=Markup(style),  # noqa: S704
+        script=Markup(script),  # noqa: S704
+        policy="; ".join(
+            (
+                "default-src 'none'",
+                f"style-src '{_digest(style)}'",
+                f"script-src '{_digest(script)}'",
+                "base-uri 'none'",
+                "form-action 'none'",
+            )
+        ),
+    )
+
+
+def _file(path: str) -> str:
+    return (resources.files("buildmatrix.reports") / path).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    """A hash source of CSP level 3, section 2.3.1."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
