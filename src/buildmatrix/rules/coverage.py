@@ -14,7 +14,7 @@ from buildmatrix.phrases import listing
 from buildmatrix.rules.artifacts import is_artifact
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.shipped import OwnedEvidence, finding_in_files, holder
-from buildmatrix.rules.subject import ImageSubject
+from buildmatrix.rules.subject import ImageSubject, once
 
 #: Kind of code that programs link by a library before anything can run it.
 _TO_BE_LINKED = "lto-ir"
@@ -123,6 +123,7 @@ def required_devices(image: ImageSubject) -> tuple[RequiredDevice, ...]:
     return tuple(RequiredDevice(arch, tuple(names)) for arch, names in classes.items())
 
 
+@once
 def coverage(image: ImageSubject, device: str) -> Coverage:
     """How well the device code of an image serves a GPU of architecture `device`."""
     return Coverage(
@@ -138,6 +139,7 @@ def coverage(image: ImageSubject, device: str) -> Coverage:
     )
 
 
+@once
 def code_holders(image: ImageSubject) -> tuple[CodeHolder, ...]:
     """Who has device code for the backend of the image, sorted by name.
 

@@ -12,7 +12,7 @@ from buildmatrix.catalogue.names import matches_any
 from buildmatrix.catalogue.products import architectures, is_product
 from buildmatrix.inventory.paths import LinkedPaths
 from buildmatrix.rules.runtime_versions import Runtime, runtimes
-from buildmatrix.rules.subject import ImageSubject
+from buildmatrix.rules.subject import ImageSubject, once
 from buildmatrix.spec.model import NodeClass
 from buildmatrix.spec.version_range import Numbers, VersionRange, compare, numbers, version_range
 
@@ -76,28 +76,38 @@ class NodeDriver:
 
 def node_driver(image: ImageSubject, node: NodeClass) -> NodeDriver | None:
     """None for a backend whose toolkits no table has."""
-    catalogue, backend = image.catalogue, image.backend
-    if not drivers.of_backend(catalogue.toolkit_drivers, backend):
+    if not drivers.of_backend(image.catalogue.toolkit_drivers, image.backend):
         return None
     driver = version_range(node.driver)
+    worst, asks = _worst(image, driver)
+    compat, row = compat_package(image)
+    supported = is_for_devices(row, image, node) if row is not None else None
+    is_enough = (
+        compat is not None
+        and asks is not None
+        and _runs(image, asks.version or "", version_range(compat.driver)) in ("full", "line")
+    )
+    return NodeDriver(node, driver, asks, worst, compat, is_enough, supported)
+
+
+@once
+def _worst(image: ImageSubject, driver: VersionRange) -> tuple[DriverVerdict, Runtime | None]:
+    """What a driver makes of the runtime that asks most, and that runtime."""
     worst: DriverVerdict = "full"
     asks: Runtime | None = None
     rank: tuple[DriverVerdict, ...] = ("full", "line", "unknown", "refused")
     for runtime in _that_ask(image):
         if runtime.version is None:
             continue
-        verdict = drivers.runs(runtime.version, driver, backend, catalogue)
+        verdict = _runs(image, runtime.version, driver)
         if asks is None or rank.index(verdict) > rank.index(worst):
             worst, asks = verdict, runtime
-    compat, row = compat_package(image)
-    supported = is_for_devices(row, image, node) if row is not None else None
-    is_enough = (
-        compat is not None
-        and asks is not None
-        and drivers.runs(asks.version or "", version_range(compat.driver), backend, catalogue)
-        in ("full", "line")
-    )
-    return NodeDriver(node, driver, asks, worst, compat, is_enough, supported)
+    return worst, asks
+
+
+@once
+def _runs(image: ImageSubject, toolkit: str, driver: VersionRange) -> DriverVerdict:
+    return drivers.runs(toolkit, driver, image.backend, image.catalogue)
 
 
 def _that_ask(image: ImageSubject) -> tuple[Runtime, ...]:
@@ -124,6 +134,7 @@ def toolkit_there(fit: NodeDriver, image: ImageSubject) -> str | None:
     return drivers.toolkit_of(present, image.backend, image.catalogue)
 
 
+@once
 def compat_package(
     image: ImageSubject,
 ) -> tuple[CompatPackage | None, ForwardCompatibility | None]:

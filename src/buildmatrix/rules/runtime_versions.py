@@ -15,7 +15,7 @@ from buildmatrix.device_code.entries import newer
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.findings import split_owner
-from buildmatrix.rules.subject import ImageSubject
+from buildmatrix.rules.subject import ImageSubject, once
 from buildmatrix.spec.version_range import numbers
 
 
@@ -34,6 +34,7 @@ class Runtime:
         return f"{self.name} is of {title(backend, catalogue)} {self.version}"
 
 
+@once
 def runtimes(image: ImageSubject) -> tuple[Runtime, ...]:
     """The runtimes of the target's backend, the newest first; those of no known version last."""
     found = (
@@ -54,6 +55,7 @@ def runtimes(image: ImageSubject) -> tuple[Runtime, ...]:
     return tuple(sorted(found, key=rank))
 
 
+@once
 def device_codes(image: ImageSubject) -> Mapping[str, tuple[DeviceCode, ...]]:
     """The device code of each file by its path."""
     return {

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from buildmatrix.catalogue.leftovers import Leftover
 from buildmatrix.catalogue.load import Catalogue
@@ -29,6 +30,9 @@ from buildmatrix.spec.model import Policy, Target
 _MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 #: Links of a chain that are shown; real ones have up to ten.
 _LONGEST = 60
+Asked = ParamSpec("Asked")
+Answer = TypeVar("Answer")
+SubjectT = TypeVar("SubjectT", bound="Subject")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,11 @@ class Subject:
     def incomplete(self) -> frozenset[str | None]:
         """Distributions (`name==version`) whose binaries were not all read to their ends."""
         return frozenset()
+
+    @cached_property
+    def answers(self) -> dict[tuple[object, ...], object]:
+        """What functions made with `once` have said of it."""
+        return {}
 
     @cached_property
     def packages(self) -> dict[str, Package]:
@@ -238,6 +247,25 @@ class ImageSubject(Subject):
     def missing(self) -> frozenset[tuple[str, str]]:
         """Path of a binary, and a NEEDED entry of it that exists nowhere in the image."""
         return self.tree.missing
+
+
+def once(
+    function: Callable[Concatenate[SubjectT, Asked], Answer],
+) -> Callable[Concatenate[SubjectT, Asked], Answer]:
+    """A function of a subject that works once for the same arguments; they have to be hashable.
+
+    Hundreds of node classes differ in a few drivers and architectures, and several rules ask the
+    same of each.
+    """
+
+    @wraps(function)
+    def answer(subject: SubjectT, /, *args: Asked.args, **kwargs: Asked.kwargs) -> Answer:
+        key = (function, args, *kwargs.items())
+        if key not in subject.answers:
+            subject.answers[key] = function(subject, *args, **kwargs)
+        return cast(Answer, subject.answers[key])
+
+    return answer
 
 
 def _line(present: Present, match: DistributionMatch) -> str | None:
