@@ -2,7 +2,8 @@
 
 Format: OCI image specification 1.1, image-layout.md. A blob gets its name when all of it is there,
 and an image is named in `index.json` when all of its blobs are. So a run that was killed leaves an
-unfinished file and no image; several runs can use one layout at once.
+unfinished file and no image; several runs can use one layout at once. The same holds for a power
+cut: a blob has its name when its bytes are on disk, and the index names what is there.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from buildmatrix.oci.documents import (
     index_of,
     manifest_of,
 )
+from buildmatrix.oci.durable import rename_written, sync_folder
 from buildmatrix.oci.last_use import make_room, note_use
 
 #: Annotation with the name of an image in an index: a tag, or all of a reference.
@@ -133,7 +135,7 @@ class OciLayout:
             with unfinished.open("xb") as file:
                 blob = BlobWriter(file)
                 yield blob
-            unfinished.replace(self.path(blob.digest))
+                rename_written(file, unfinished, self.path(blob.digest))
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
@@ -198,7 +200,9 @@ class OciLayout:
 
         A name moves to it from another image; without a name it replaces all that is there.
         """
-        self._blobs("sha256")
+        blobs = self._blobs("sha256")
+        for folder in (blobs, blobs.parent):
+            sync_folder(folder)
         wanted = tuple(names)
         with self._locked():
             kept = [
@@ -221,6 +225,7 @@ class OciLayout:
             index = ImageIndex(schema_version=2, media_type=INDEX, manifests=manifests)
             self._replace("oci-layout", LAYOUT_FILE)
             self._replace("index.json", encode(index))
+            sync_folder(self.folder)
 
     # Room
 
@@ -251,8 +256,9 @@ class OciLayout:
         path = self.folder / name
         unfinished = path.with_name(f"{_UNFINISHED}{secrets.token_hex(16)}")
         try:
-            unfinished.write_bytes(data)
-            unfinished.replace(path)
+            with unfinished.open("xb") as file:
+                file.write(data)
+                rename_written(file, unfinished, path)
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise

@@ -181,11 +181,11 @@ def make_world(place: Path, spec: str = SPEC, **base: object) -> World:
 
 
 def write_lock(root: Path, target: str = TARGET) -> None:
-    """A lock of all wheels of the project; the one that is called heavy says that it is."""
+    """A lock of all wheels of the project; those that are called heavy say that they are."""
     packages = []
     for wheel in sorted((root / "wheels").glob("*.whl")):
         name, version, *_ = wheel.name.split("-")
-        size = 5 << 20 if name == "heavy" else wheel.stat().st_size
+        size = 5 << 20 if name.startswith("heavy") else wheel.stat().st_size
         packages.append(
             f'[[packages]]\nname = "{name}"\nversion = "{version}"\n'
             f'wheels = [{{ path = "../wheels/{wheel.name}", size = {size}, '

@@ -188,14 +188,14 @@ def test_an_index_that_cannot_be_written_leaves_the_old_one_and_nothing_else(
     layout.publish(image_in(layout), ["1"])
     second = image_in(layout, b"other")
     before, index = files(tmp_path), (tmp_path / "index.json").read_bytes()
-    write = Path.write_bytes
 
-    def full(path: Path, data: bytes) -> int:
-        write(path, data[:10])
+    def full(descriptor: int) -> None:
+        os.ftruncate(descriptor, 10)
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
-        patch.setattr(Path, "write_bytes", full)
+        patch.setattr("buildmatrix.oci.layout.sync_folder", lambda folder: None)
+        patch.setattr(os, "fsync", full)
         layout.publish(second, ["1"])
     assert files(tmp_path) == before
     assert (tmp_path / "index.json").read_bytes() == index

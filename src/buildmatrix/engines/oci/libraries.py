@@ -7,7 +7,7 @@ and every later build that locks the same wheel has the same layer.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from buildmatrix.engines.disk import writing
 from buildmatrix.engines.oci.base_files import BaseFiles, BasePython
 from buildmatrix.engines.oci.environment import new_environment
 from buildmatrix.engines.oci.installation import ENVIRONMENT, InstalledFile, InstalledWheel
-from buildmatrix.engines.oci.store import ImageStore, made_by
+from buildmatrix.engines.oci.store import ImageStore, LayerPaths, made_by
 from buildmatrix.errors import UndecidedError
 from buildmatrix.locks.choose import choose
 from buildmatrix.locks.model import Lock, Package, Wheel
@@ -79,6 +79,8 @@ class Libraries:
         self._made_by = made_by(compression)
         #: Wheels that are here, of those that are needed.
         self._fetched = self._total = 0
+        #: Key of a layer → what it holds.
+        self._paths: dict[str, LayerPaths] = {}
 
     def layers(self, base: BaseFiles, python: BasePython) -> list[LibraryLayer]:
         """Those of the heavy distributions in the order of their names, and the rest.
@@ -93,8 +95,8 @@ class Libraries:
         heavy = self._heavy(chosen)
         light = [item for item in chosen if item not in heavy]
         rest_key = self._rest_key(light, python, base)
-        rest = self._store.layer(rest_key)
-        layers = {item.origin: self._store.layer(self._key(item)) for item in heavy}
+        rest = self._known(rest_key)
+        layers = {item.origin: self._known(self._key(item)) for item in heavy}
         wanted = [item for item in heavy if layers[item.origin] is None]
         if rest is None:
             wanted += light
@@ -112,11 +114,11 @@ class Libraries:
         )
         if rest is None:
             with self._store.once(rest_key):
-                rest = self._store.layer(rest_key)
+                rest = self._known(rest_key)
                 if rest is None:
                     self._progress.step(self._target.id, "layer of the other distributions")
-                    rest = self._rest_layer(light, python, base)
-                    self._store.keep(rest_key, rest)
+                    rest = self._rest_layer(rest_key, light, python, base)
+        _check_folders([self._paths[key] for key in (*map(self._key, heavy), rest_key)])
         result = [
             LibraryLayer(layer, origin) for origin, layer in layers.items() if layer is not None
         ]
@@ -153,6 +155,21 @@ class Libraries:
 
     # Making
 
+    def _known(self, key: str) -> StoredLayer | None:
+        """The layer that was kept under `key`, if it is known what it holds."""
+        layer = self._store.layer(key)
+        if layer is not None and key not in self._paths:
+            paths = self._store.paths(key)
+            if paths is None:
+                return None
+            self._paths[key] = paths
+        return layer
+
+    def _keep(self, key: str, layer: StoredLayer, paths: LayerPaths) -> None:
+        self._paths[key] = paths
+        self._store.keep_paths(key, paths)
+        self._store.keep(key, layer)
+
     def _fetch(self, item: ChosenWheel) -> Path:
         path = self._store.wheels.fetch(item.wheel, self._lock)
         self._fetched += 1
@@ -163,36 +180,41 @@ class Libraries:
     def _heavy_layer(self, item: ChosenWheel, path: Path) -> StoredLayer:
         key = self._key(item)
         with self._store.once(key):
-            layer = self._store.layer(key)
+            layer = self._known(key)
             if layer is not None:
                 return layer
             self._progress.step(self._target.id, f"layer of {item.origin}")
             with self._store.making, ExitStack() as held:
-                layer = self._written(item.origin, self._installed(item, path, held).files)
-            self._store.keep(key, layer)
+                files = self._installed(item, path, held).files
+                layer = self._written(item.origin, files)
+            self._keep(key, layer, {item.origin: _paths(files)})
             return layer
 
     def _rest_layer(
-        self, light: Sequence[ChosenWheel], python: BasePython, base: BaseFiles
+        self, key: str, light: Sequence[ChosenWheel], python: BasePython, base: BaseFiles
     ) -> StoredLayer:
         with self._store.making, ExitStack() as held:
             files: dict[str, InstalledFile] = {}
-            owners: dict[str, str] = {}
+            paths: LayerPaths = {}
             for item in light:
                 path = self._store.wheels.path(item.wheel)
-                for file in self._installed(item, path, held).files:
-                    # Of two distributions with one path the later name wins, every time.
-                    files[file.entry.path] = file
-                    owners[file.entry.path] = item.origin
-            files |= new_environment(python)
-            _check_folders(files, owners)
-            opt = _opt(base)
-            files[opt.path] = InstalledFile(opt)
-            environment = LayerEntry(ENVIRONMENT, "folder", 0o755)
-            files[ENVIRONMENT] = InstalledFile(environment)
-            return self._written(
+                installed = self._installed(item, path, held).files
+                paths[item.origin] = _paths(installed)
+                # Of two distributions with one path the later name wins, every time.
+                files.update((file.entry.path, file) for file in installed)
+            environment = new_environment(python)
+            paths["the environment"] = _paths(environment.values())
+            _check_folders([paths])
+            files |= environment
+            files |= {
+                entry.path: InstalledFile(entry)
+                for entry in (_opt(base), LayerEntry(ENVIRONMENT, "folder", 0o755))
+            }
+            layer = self._written(
                 "the environment", [files[path] for path in sorted(files, key=order)]
             )
+        self._keep(key, layer, paths)
+        return layer
 
     def _installed(self, item: ChosenWheel, path: Path, held: ExitStack) -> InstalledWheel:
         package = item.package
@@ -245,15 +267,26 @@ def _opt(base: BaseFiles) -> LayerEntry:
     )
 
 
-def _check_folders(files: Mapping[str, InstalledFile], owners: Mapping[str, str]) -> None:
-    """Raise UndecidedError where one distribution has a file, and another something in it."""
-    for path in files:
-        above = path.rpartition("/")[0]
-        while above:
-            file = files.get(above)
-            if file is not None and file.entry.kind != "folder":
-                raise UndecidedError(
-                    f"{owners.get(above, 'the environment')} installs a file /{above}, and "
-                    f"{owners.get(path, 'the environment')} a file in a folder of that name"
-                )
-            above = above.rpartition("/")[0]
+def _paths(files: Iterable[InstalledFile]) -> list[str]:
+    return [f"{file.entry.path}{'/' * (file.entry.kind == 'folder')}" for file in files]
+
+
+def _check_folders(layers: Iterable[LayerPaths]) -> None:
+    """Raise UndecidedError where one distribution has a file, and another something in it.
+
+    uv and pip end there as well, whichever of the two they install first.
+    """
+    contents = [item for layer in layers for item in layer.items()]
+    files = {path: origin for origin, paths in contents for path in paths if path[-1] != "/"}
+    checked: set[str] = set()
+    for origin, paths in contents:
+        for path in paths:
+            above = path.rpartition("/")[0]
+            while above and above not in checked:
+                if above in files:
+                    raise UndecidedError(
+                        f"{files[above]} installs a file /{above}, and {origin} a file in a folder "
+                        "of that name"
+                    )
+                checked.add(above)
+                above = above.rpartition("/")[0]

@@ -26,7 +26,11 @@ _MOST: Final = 50 << 30
 #: Seconds after which what nobody used goes.
 _AGE: Final = 30 * DAY
 
+#: Distribution → what it has in a layer; paths of folders end with a slash.
+LayerPaths = dict[str, list[str]]
+
 _LAYER: Final = msgspec.msgpack.Decoder(StoredLayer)
+_PATHS: Final = msgspec.msgpack.Decoder(LayerPaths)
 
 
 class ImageStore(Closing):
@@ -64,6 +68,14 @@ class ImageStore(Closing):
     def keep(self, key: str, layer: StoredLayer) -> None:
         """Remember what a layer was made of; `key` names all that its bytes depend on."""
         self._layers.save(key, layer)
+
+    def paths(self, key: str) -> LayerPaths | None:
+        """What the layer that is kept under `key` holds, if that was kept."""
+        return self._layers.load(f"paths {key}", _PATHS)
+
+    def keep_paths(self, key: str, paths: LayerPaths) -> None:
+        """Remember what the layer that is kept under `key` holds."""
+        self._layers.save(f"paths {key}", paths)
 
     @contextmanager
     def once(self, key: str) -> Iterator[None]:

@@ -15,6 +15,7 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.index.client import Client
 from buildmatrix.index.wheels import local_path
 from buildmatrix.locks.model import Lock, Wheel
+from buildmatrix.oci.durable import rename_written
 from buildmatrix.oci.last_use import make_room, note_use
 from buildmatrix.trees.base import Closing, reason
 
@@ -26,7 +27,8 @@ class WheelStore(Closing):
     """Wheels in `folder`, one file per hash; for all threads and several runs at once.
 
     A download that was cut or killed goes on where it stopped, also in a later run. Nothing is
-    handed out before its hash was computed over all of its bytes, in the run that wrote them.
+    handed out before its hash was computed over all of its bytes, in the run that wrote them, and
+    before they are on disk: nobody computes it again after a power cut.
     """
 
     def __init__(self, folder: Path, *, offline: bool = False) -> None:
@@ -80,7 +82,7 @@ class WheelStore(Closing):
                         f"{wheel.sha256[:12]}...: it is another file than was locked; lock again "
                         "if it was meant to change"
                     )
-                path.replace(self.path(wheel))
+                rename_written(file, path, self.path(wheel))
         return self.path(wheel)
 
     def prune(self, limit: int, age: float) -> None:
@@ -104,7 +106,6 @@ class WheelStore(Closing):
         for chunk in self._chunks(wheel, lock, file.tell()):
             hasher.update(chunk)
             file.write(chunk)
-        file.flush()
         return hasher.hexdigest()
 
     def _chunks(self, wheel: Wheel, lock: Lock, offset: int) -> Iterator[bytes]:
