@@ -1,11 +1,12 @@
 """Times the scan of a large image in a registry: first, after one changed layer, by its tables.
 
-    python bench/registry.py FOLDER [WHEELS]
+    python bench/registry.py FOLDER [--larger] [WHEELS]
 
 FOLDER gets the image, made of wheels in WHEELS (~/.cache/buildmatrix/corpus): one layer for each
 heavy one, one for the others, one for an application; once in gzip, once in zstd:chunked with parts
-of 64 KiB. It is served on loopback. Seconds, bytes that came over the network and the peak of
-memory are told.
+of 64 KiB. It is served on loopback. Its layers have 2.3 GB, and 4.2 GB with `--larger`. Seconds,
+bytes that came over the network and the peak of memory (of the largest process, and of all
+together) are shown.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ else:
     from backports import zstd
 
 HEAVY = ("torch-2.15.0", "tensorflow-2.21.0", "nvidia_nccl", "triton", "mkl")
+#: Layers of the larger image beside these.
+LARGER = (
+    *("nvidia_dali", "libtpu", "paddlepaddle", "jax_cuda12_pjrt", "intel_sycl_rt", "warp_lang"),
+    *("cupy_cuda12x", "jax_rocm7_pjrt", "xgboost-3.2.0", "oneccl", "ray", "spconv"),
+)
 OTHERS = ("numpy", "scipy", "pandas", "pyarrow", "matplotlib", "protobuf", "psutil", "onnx-")
 SITE = "opt/venv/lib/python3.11/site-packages"
 PART = 64 << 10
@@ -146,18 +152,18 @@ def pieces(files: Iterator[File]) -> Iterator[tuple[bytes, dict[str, Any] | None
     yield bytes(2 * tarfile.BLOCKSIZE), None
 
 
-def make(folder: Path, wheels: Path) -> None:
+def make(folder: Path, wheels: Path, heavy: tuple[str, ...]) -> None:
     """Writes the images `gzip`, `changed` (of which one layer differs) and `table`."""
 
     def of(*names: str) -> list[Path]:
         return [next(iter(sorted(wheels.glob(f"{name}*.whl")))) for name in names]
 
-    groups = [*(of(name) for name in HEAVY), of(*OTHERS), []]
+    groups = [*(of(name) for name in heavy), of(*OTHERS), []]
     for tag, write in (("gzip", gzipped), ("table", chunked)):
         made = [write(folder, files_of(group, b"one")) for group in groups]
         image(folder, tag, made)
         if tag == "gzip":
-            made[5] = write(folder, files_of(groups[5], b"two"))
+            made[-2] = write(folder, files_of(groups[-2], b"two"))
             image(folder, "changed", made)
 
 
@@ -249,11 +255,12 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     wheels = Path.home() / ".cache/buildmatrix/corpus"
     parser.add_argument("wheels", type=Path, nargs="?", default=wheels)
+    parser.add_argument("--larger", action="store_true", help="an image of 4.2 GB")
     arguments = parser.parse_args()
     folder: Path = arguments.folder
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "table").exists():
-        make(folder, arguments.wheels)
+        make(folder, arguments.wheels, HEAVY + LARGER * arguments.larger)
     for tag in ("gzip", "table"):
         layers = json.loads((folder / tag).read_bytes())["layers"]
         print(tag, sum(layer["size"] for layer in layers), "bytes in", len(layers), "layers")
