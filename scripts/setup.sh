@@ -15,8 +15,12 @@ if [[ ${1:-} != demo ]]; then
   need readelf binutils
   # Runs the smoke commands of an image that was built without Docker and without root.
   if [[ -n ${CI:-} || $(id -u) == 0 ]]; then need bwrap bubblewrap; fi
-  # The HTML report is looked at in a browser. Its test says what is missing on a user's machine.
-  if [[ -n ${CI:-} ]]; then need chromium chromium; fi
+  # Pages are looked at in a browser, with the letters that reference pictures were taken with.
+  # Their tests say what is missing on a user's machine.
+  if [[ -n ${CI:-} ]]; then
+    need chromium chromium
+    [[ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ]] || missing+=(fonts-dejavu-core)
+  fi
   # Judge what is written into registries and layouts.
   if [[ -n ${CI:-} ]]; then need skopeo skopeo; need umoci umoci; fi
   # musl's loader proves the model of it. Without it that test is skipped on a user's machine.

@@ -7,12 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from browser import find_browser, started
+from playwright.sync_api import Browser
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,6 +65,16 @@ def engine() -> None:
             or subprocess.run(command, capture_output=True).returncode
         ):
             missing("a Docker engine with buildx", "run scripts/test, which starts one")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One browser for all pages of a module."""
+    path = find_browser()
+    if path is None:
+        missing("a browser", "install the package chromium")
+    with started(path) as browser:
+        yield browser
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from browser import Page, find_browser, opened
-from conftest import missing
+from browser import Page, opened
+from playwright.sync_api import Browser
 
 from buildmatrix.reports.drawings import svg as graph_svg
 from buildmatrix.reports.drawings.drawing import Arrow, Box, Drawing
@@ -18,19 +18,11 @@ EVIL = "</title></svg><script>document.documentElement.id='owned'</script><a hre
 SLACK = 3
 
 
-@pytest.fixture(scope="module")
-def browser() -> str:
-    found = find_browser()
-    if found is None:
-        missing("a browser", "install the package chromium")
-    return found
-
-
 Show = Callable[[Drawing], Iterator[Page]]
 
 
 @pytest.fixture
-def show(browser: str, tmp_path: Path):
+def show(browser: Browser, tmp_path: Path):
     @contextmanager
     def shown(drawing: Drawing) -> Iterator[Page]:
         path = tmp_path / "graph.svg"
@@ -147,7 +139,7 @@ def test_pointing_at_a_box_shows_its_arrows_in_the_crowd(show) -> None:
               return [box.left + 5, box.top + 5];
             })()"""
         )
-        page.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        page.view.mouse.move(x, y)
         clear = [n for n, one in enumerate(page.run(opacity)) if one == "1"]
     touching = [n for n, one in enumerate(drawing.arrows) if "d3" in (one.source, one.target)]
     assert clear == touching

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from browser import Page, find_browser, opened
-from conftest import missing
+from browser import Page, opened
+from playwright.sync_api import Browser
 
 from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.reports.run import html
@@ -38,10 +38,7 @@ def finding(severity, message: str, *, waived: str | None = None, number: int = 
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory) -> Iterator[Page]:
-    browser = find_browser()
-    if browser is None:
-        missing("a browser", "install the package chromium")
+def page(browser: Browser, tmp_path_factory) -> Iterator[Page]:
     report = assemble(
         EVIL,
         "2026-11-20",

@@ -1,118 +1,100 @@
-"""A headless Chromium, driven by its DevTools protocol over two pipes."""
+"""A headless Chromium, driven by Playwright: what a page asks for and complains about is kept."""
 
 from __future__ import annotations
 
-import json
-import os
-import select
 import shutil
-import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
+
+import playwright.sync_api as playwright
+from axe_playwright_python.base import AXE_SCRIPT
+
+Theme = Literal["light", "dark"]
+THEMES: tuple[Theme, ...] = ("light", "dark")
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
+#: Letters come out alike on every machine: no hinting, no colored edges, one color space.
+_OPTIONS = (
+    "--no-sandbox --disable-gpu --disable-dev-shm-usage --disable-background-networking "
+    "--disable-component-update --font-render-hinting=none --disable-lcd-text "
+    "--force-color-profile=srgb --hide-scrollbars"
+)
 
 
 def find_browser() -> str | None:
     return next((path for name in _NAMES if (path := shutil.which(name))), None)
 
 
+@dataclass
 class Page:
     """One open page. Every request that it made and everything that it logged is kept."""
 
-    def __init__(self, read: int, write: int) -> None:
-        self._read, self._write = read, write
-        self._buffer = b""
-        self._number = 0
-        self._session: str | None = None
-        self.requests: list[str] = []
-        self.complaints: list[str] = []
+    view: playwright.Page
+    requests: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
 
-    def open(self, path: Path) -> None:
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
-        self._session = attached["sessionId"]
-        for domain in ("Page", "Network", "Log", "Runtime"):
-            self.call(f"{domain}.enable")
-        self.call("Page.navigate", url=path.as_uri())
-        deadline = time.monotonic() + 60
-        while self.run("document.readyState") != "complete":
-            assert time.monotonic() < deadline, "the page does not load"
-            time.sleep(0.05)
+    def __post_init__(self) -> None:
+        self.view.on("request", lambda request: self.requests.append(request.url))
+        self.view.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.view.on("console", self._hear)
 
-    def run(self, script: str) -> Any:
-        """The value of an expression in the page."""
-        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True)
-        assert "exceptionDetails" not in answer, answer
-        return answer["result"].get("value")
+    def _hear(self, message: playwright.ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
 
-    def call(self, method: str, **parameters: Any) -> dict:
-        self._number += 1
-        message: dict = {"id": self._number, "method": method, "params": parameters}
-        if self._session is not None:
-            message["sessionId"] = self._session
-        os.write(self._write, json.dumps(message).encode() + b"\0")
-        while True:
-            answer = self._next()
-            if answer.get("id") == self._number:
-                assert "error" not in answer, answer
-                return answer["result"]
+    def run(self, script: str, argument: object = None) -> Any:
+        """The value of an expression in the page, or of a function of `argument`."""
+        return self.view.evaluate(script, argument)
 
-    def _next(self) -> dict:
-        while b"\0" not in self._buffer:
-            ready, _, _ = select.select([self._read], [], [], 60)
-            assert ready, "the browser does not answer"
-            data = os.read(self._read, 1 << 16)
-            assert data, "the browser has ended"
-            self._buffer += data
-        first, _, self._buffer = self._buffer.partition(b"\0")
-        message = json.loads(first)
-        if message.get("method") == "Network.requestWillBeSent":
-            self.requests.append(message["params"]["request"]["url"])
-        if message.get("method") == "Log.entryAdded":
-            self.complaints.append(message["params"]["entry"]["text"])
-        if message.get("method") == "Runtime.exceptionThrown":
-            self.complaints.append(str(message["params"]["exceptionDetails"]))
-        return message
+    def violations(self) -> list[str]:
+        """What axe-core finds wrong with the page: rule and element."""
+        self.run(AXE_SCRIPT)
+        found = self.run("axe.run({resultTypes: ['violations']}).then((r) => r.violations)")
+        return [
+            f"{violation['id']}: {node['html'][:200]}: {node['failureSummary']}"
+            for violation in found
+            for node in violation["nodes"]
+        ]
 
 
 @contextmanager
-def opened(browser: str, path: Path) -> Iterator[Page]:
-    """A page in a browser of its own, which ends with the block."""
-    # The protocol reads commands from descriptor 3 and writes answers to descriptor 4.
-    commands_out, commands_in = os.pipe()
-    answers_out, answers_in = os.pipe()
-    with TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True) as profile:
-        options = (
-            "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run "
-            "--disable-background-networking --disable-component-update --remote-debugging-pipe"
-        )
-        process = subprocess.Popen(
-            [
-                *("bash", "-c", 'exec "$@" 3<&"$READ" 4>&"$WRITE"', "bash"),
-                *(browser, *options.split(), f"--user-data-dir={profile}", "about:blank"),
-            ],
-            env={**os.environ, "READ": str(commands_out), "WRITE": str(answers_in)},
-            pass_fds=(commands_out, answers_in),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        os.close(commands_out)
-        os.close(answers_in)
+def started(path: str) -> Iterator[playwright.Browser]:
+    """The browser, for many pages; it ends with the block."""
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=_OPTIONS.split())
         try:
-            page = Page(answers_out, commands_in)
-            page.open(path)
-            yield page
+            yield browser
         finally:
-            os.close(commands_in)
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            os.close(answers_out)
+            browser.close()
+
+
+@contextmanager
+def opened(
+    browser: playwright.Browser,
+    path: Path,
+    *,
+    theme: Theme = "light",
+    width: int = 1280,
+    scale: float = 1,
+    scripts: bool = True,
+    fragment: str = "",
+) -> Iterator[Page]:
+    """A page, as a reader with this theme and a window of this width in pixels has it."""
+    context = browser.new_context(
+        color_scheme=theme,
+        viewport={"width": width, "height": 800},
+        device_scale_factor=scale,
+        java_script_enabled=scripts,
+        reduced_motion="reduce",
+        locale="en-US",
+        timezone_id="UTC",
+    )
+    try:
+        page = Page(context.new_page())
+        page.view.goto(path.as_uri() + fragment)
+        yield page
+    finally:
+        context.close()
