@@ -1,3 +1,44 @@
-"""Proves that a container image for one accelerator backend is really that."""
+"""Proves that a container image for one accelerator backend is really that.
+
+The functions of `buildmatrix.api` are here by their names, and are loaded when first used: the scan
+core travels into builders without them.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from buildmatrix.api import (
+        BuildmatrixError,
+        CommandResult,
+        Workspace,
+        audit,
+        diff,
+        drift,
+        scan,
+        why,
+    )
 
 __version__ = "0.1.0"
+__all__ = [
+    "BuildmatrixError",
+    "CommandResult",
+    "Workspace",
+    "__version__",
+    "audit",
+    "diff",
+    "drift",
+    "scan",
+    "why",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from buildmatrix import api
+
+    return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

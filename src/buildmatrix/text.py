@@ -122,13 +122,18 @@ def guarded(text: str, escape: Escape = visible, *, styled: bool = False) -> str
     Lines stay as they are. `styled` lets the styles of `reports.terminal` pass.
     """
 
-    def safe(match: re.Match[str]) -> str:
+    def escaped(match: re.Match[str]) -> str:
         if styled and match["style"]:
             return match[0]
         margin = match["margin"] or ""
         return margin + escape(match[0][len(margin) :])
 
-    return (_STYLED if styled else _PLAIN).sub(safe, text)
+    return (_STYLED if styled else _PLAIN).sub(escaped, text)
+
+
+def safe(text: str, syntax: Syntax) -> str:
+    """A whole output of this syntax: no secrets, and nothing that is obeyed where it is read."""
+    return guarded(text if syntax.opaque else shown(text), syntax.escape, styled=syntax.styled)
 
 
 # Secrets

@@ -10,26 +10,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.cache import user_cache
 from buildmatrix.cli.console import complain
 from buildmatrix.cli.options import (
     CommandSettings,
     load_targets,
     option,
     selection_options,
+    vulnerabilities_option,
 )
 from buildmatrix.cli.output import (
     check_formats,
-    known_findings,
-    more_waivers,
     report_options,
     write_report,
 )
-from buildmatrix.cli.progress import progress
 from buildmatrix.cli.saving import check_save, save_images
-from buildmatrix.cli.surroundings import engine, engine_options
-from buildmatrix.cli.vulnerabilities import asking, vulnerabilities_option
-from buildmatrix.cli.wheels import wheel_reader
+from buildmatrix.cli.surroundings import engine_options
+from buildmatrix.cli.workspace import workspace
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import UsageError
 
@@ -101,6 +97,7 @@ def command(
 
     A target that fails costs no other. What is done and unchanged is not built again.
     """
+    from buildmatrix.api.acceptance import known_findings, more_waivers
     from buildmatrix.commands.build.options import Options
     from buildmatrix.commands.build.run import build
 
@@ -118,8 +115,8 @@ def command(
         check_save(save, targets)
     more = more_waivers(waivers, [target.id for target in spec.targets])
     spec = replace(spec, waivers=(*spec.waivers, *more))
-    cache = user_cache()
-    builder = engine(settings, around.engine, around.builder)
+    here = workspace(settings, engine=around.engine, offline=offline)
+    builder = here.builder(buildx=around.builder)
     options = Options(
         surroundings=around,
         jobs=jobs,
@@ -133,13 +130,13 @@ def command(
         push=push,
         stage=stage,
         signer=signer,
-        asking=asking(no_vulnerabilities, offline, cache),
+        asking=here.advisories(not no_vulnerabilities),
         known_findings=known_findings(baseline),
     )
     with (
         closing(builder),
-        progress(settings) as display,
-        wheel_reader(offline, cache) as reader,
+        here.progress() as display,
+        here.wheels() as reader,
     ):
         result = build(
             spec,

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from buildmatrix.errors import UndecidedError, UsageError
-from buildmatrix.text import LINES, Syntax, guarded, shown
+from buildmatrix.text import LINES, Syntax, safe
 
 
 def say(text: str, syntax: Syntax = LINES) -> None:
@@ -27,7 +27,7 @@ def say(text: str, syntax: Syntax = LINES) -> None:
 
     try:
         # Whoever rendered it knows whether colors are wanted; click would take them out of a pipe.
-        click.echo(_safe(text, syntax), nl=not text.endswith("\n"), color=True)
+        click.echo(safe(text, syntax), nl=not text.endswith("\n"), color=True)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -42,7 +42,7 @@ def complain(text: str) -> None:
     first, *rest = text.split("\n")
     lines = [first, *(line if line.startswith(" ") else f"  {line}" for line in rest)]
     with suppress(OSError):
-        click.echo(_safe("\n".join(lines), LINES), err=True)
+        click.echo(safe("\n".join(lines), LINES), err=True)
 
 
 def write(text: str, output: Path | None, syntax: Syntax) -> None:
@@ -59,18 +59,13 @@ def write(text: str, output: Path | None, syntax: Syntax) -> None:
     try:
         if not output.is_absolute():
             output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(_safe(text, syntax), encoding="utf-8")
+        output.write_text(safe(text, syntax), encoding="utf-8")
     except (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError) as error:
         raise UsageError(
             f"{output} cannot be written: {reason(error)}; name a file in a folder that exists"
         ) from error
     except OSError as error:
         raise UndecidedError(f"{output} cannot be written: {reason(error)}") from error
-
-
-def _safe(text: str, syntax: Syntax) -> str:
-    text = text if syntax.opaque else shown(text)
-    return guarded(text, syntax.escape, styled=syntax.styled)
 
 
 def prepare_streams() -> None:

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from buildmatrix.cli.image_options import former_options, platform_option, tables_option
-from buildmatrix.cli.machine import data_files, parse, reading_options, specification
-from buildmatrix.cli.options import (
-    CommandSettings,
-    formats_option,
-    load,
-    option,
-    selection_options,
-)
-from buildmatrix.cli.output import check_formats, more_waivers, write_document
+from buildmatrix.cli.options import CommandSettings, formats_option, option, selection_options
+from buildmatrix.cli.output import check_formats, write_result
 from buildmatrix.cli.surroundings import engine_option
+from buildmatrix.cli.workspace import workspace
 from buildmatrix.errors import UsageError
-from buildmatrix.reports.formats import DIFF, DRIFT, names
+from buildmatrix.reports.formats import DIFF, names
 
 if TYPE_CHECKING:
-    from buildmatrix.reports.diff.drifts import Drifts
     from buildmatrix.reports.run.model import FailOn
-    from buildmatrix.sources.model import OnlineIndex
 
 FORMATS = names(DIFF)
 
@@ -99,24 +88,26 @@ def command(
     With --targets: which distributions differ in version between the targets of the specification,
     or of one SOURCE between backends, without a reason.
     """
+    from buildmatrix.api import comparing
+
     pairs = check_formats(formats, output, FORMATS)
-    reading_here = reading_options(
-        settings,
-        engine_name=engine,
-        platform=platform,
-        tables=tables,
-        no_cache=no_cache,
-        offline=offline,
-        deep=deep,
-        python=python,
-    )
+    here = workspace(settings, engine=engine, no_cache=no_cache, offline=offline)
     if across:
-        with reading_here as options:
-            drifts, code = _drift(
-                settings, options.index, sources, globs, subset, backend, fail_on or "error"
+        if len(sources) > 1:
+            raise UsageError(
+                "diff --targets compares targets with each other: name one SOURCE or none, not "
+                f"{len(sources)}"
             )
-        write_document(DRIFT, drifts, pairs, output, every=every)
-        return code
+        drifts = comparing.drift(
+            *sources,
+            backend=backend,
+            select=globs,
+            subset=subset,
+            python=python,
+            fail_on=fail_on or "error",
+            workspace=here,
+        )
+        return write_result(drifts, pairs, output, every=every)
     if len(sources) != 2:
         raise UsageError(
             f"diff compares two things, and {len(sources) or 'none'} "
@@ -125,68 +116,18 @@ def command(
         )
     if subset is not None:
         raise UsageError("--subset belongs to --targets; choose targets of a report with --select")
-    from buildmatrix.commands.diff import run as diff
-    from buildmatrix.commands.diff.settings import DiffSettings as Reading
-    from buildmatrix.commands.diff.source_side import sides_of
-
-    spec = specification(settings)
-    first, second = (parse(source, "diff", settings, spec) for source in sources)
-    diff.check_kinds((sources[0], first.is_wheel), (sources[1], second.is_wheel))
-    with reading_here as usual:
-        reading = Reading(
-            replace(usual, layers=layers),
-            spec,
-            backend=backend,
-            runtime=runtime,
-            globs=globs,
-            fail_on=fail_on or "error",
-            waivers=more_waivers(waivers, None),
-            data_files=data_files(settings),
-            today=date.today(),
-        )
-        before, after = sides_of(first, second, reading)
-    comparison = diff.compared(before, after)
-    if comparison.findings is None and fail_on not in (None, "never"):
-        # The gate that was asked for cannot hold: that is no success.
-        raise UsageError(f"--fail-on {fail_on}: {comparison.notes[0]}")
-    write_document(DIFF, comparison, pairs, output, every=every)
-    return diff.exit_code(comparison, fail_on or "error")
-
-
-def _drift(
-    settings: CommandSettings,
-    open_index: Callable[[], OnlineIndex],
-    sources: Sequence[str],
-    globs: Sequence[str],
-    subset: str | None,
-    backend: str | None,
-    fail_on: FailOn,
-) -> tuple[Drifts, int]:
-    from buildmatrix.commands.diff.targets import drift, exit_code
-    from buildmatrix.sources.resolution.resolved import resolve_sources
-
-    if len(sources) > 1:
-        raise UsageError(
-            f"diff --targets compares targets with each other: name one SOURCE or none, not "
-            f"{len(sources)}"
-        )
-    spec = load(settings) if not sources or settings.file.is_file() else None
-    index = open_index()
-    resolved = resolve_sources(
-        sources,
-        spec,
-        backends=[backend] if backend else [],
-        globs=globs,
-        subset=subset,
-        python=index.python,
-        root=spec.root if spec is not None and not sources else Path(),
-        cache=index.cache,
-        offline=index.offline,
-        progress=index.progress,
+    comparison = comparing.diff(
+        *sources,
+        backend=backend,
+        runtime=runtime,
+        python=python,
+        select=globs,
+        layers=layers,
+        deep=deep,
+        platform=platform,
+        tables=tables,
+        fail_on=fail_on,
+        waivers=waivers,
+        workspace=here,
     )
-    if len(resolved) < 2:
-        raise UsageError(
-            "drift is between targets, and only one was chosen; choose more with --select"
-        )
-    drifts = drift(resolved, spec.catalogue_files if spec is not None else ())
-    return drifts, exit_code(drifts, resolved, fail_on)
+    return write_result(comparison, pairs, output, every=every)

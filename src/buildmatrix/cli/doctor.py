@@ -11,7 +11,7 @@ import click
 from buildmatrix.cli.console import say
 from buildmatrix.cli.options import CommandSettings, format_option, load, option
 from buildmatrix.cli.output import write_document
-from buildmatrix.cli.surroundings import engine
+from buildmatrix.cli.workspace import workspace
 from buildmatrix.engines.choice import DOCKER, OCI
 from buildmatrix.errors import EXIT_OK, ComponentError, SpecError, UndecidedError, most_severe
 from buildmatrix.reports.formats import DOCTOR, names
@@ -33,16 +33,14 @@ def _lines(
     settings: CommandSettings, builder: str | None, offline: bool
 ) -> Generator[DoctorLine, None, Callable[[Collection[DoctorLine]], Diagnosis]]:
     """Each thing that is checked, as soon as it is known; then what makes a document of them."""
-    from buildmatrix.cli.cache import user_cache
     from buildmatrix.commands.doctor import examine
     from buildmatrix.commands.doctor.machine import MachineFiles
     from buildmatrix.locks.machine_indexes import default_indexes
     from buildmatrix.reports.doctor.model import DoctorLine
     from buildmatrix.spec.paths import read_data_files
 
-    lines, facilities = examine.engine_lines(
-        engine(settings, DOCKER), engine(settings, OCI), builder
-    )
+    here = workspace(settings)
+    lines, facilities = examine.engine_lines(here.builder(DOCKER), here.builder(OCI), builder)
     yield from lines
     yield examine.resolver_line()
 
@@ -56,7 +54,7 @@ def _lines(
     yield line
 
     places = {"locks, generated files, state": settings.file.absolute().parent}
-    if (folder := user_cache().folder) is not None:
+    if (folder := here.user_cache().folder) is not None:
         places["cache"] = folder
     if facilities is not None and facilities.folder is not None:
         places["images"] = facilities.folder

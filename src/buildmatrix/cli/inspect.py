@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from buildmatrix.cli.image_options import former_options, platform_option, tables_option
-from buildmatrix.cli.machine import parse, reading_options, specification
 from buildmatrix.cli.options import (
     CommandSettings,
     format_option,
@@ -18,6 +17,7 @@ from buildmatrix.cli.options import (
 )
 from buildmatrix.cli.output import write_document
 from buildmatrix.cli.surroundings import engine_option
+from buildmatrix.cli.workspace import workspace
 from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
 from buildmatrix.reports.formats import DRAWING, INSPECT, names
 
@@ -87,17 +87,10 @@ def command(
     elif select is not None:
         selected = load_targets(settings, (select,), None)
         machines, target = machines_of(*selected, select), selected[1][0]
-    spec = specification(settings)
-    parsed = [parse(source, "inspect", settings, spec) for source in sources]
-    with reading_options(
-        settings,
-        engine_name=engine,
-        platform=platform,
-        tables=tables,
-        no_cache=no_cache,
-        offline=offline,
-        deep=deep,
-    ) as usual:
+    here = workspace(settings, engine=engine, no_cache=no_cache, offline=offline)
+    spec = here.declared()
+    parsed = [here.parse(source, "inspect", spec) for source in sources]
+    with here.reading(platform=platform, tables=tables, deep=deep) as usual:
         options = replace(usual, spec=spec, select=select, backend=backend)
         if graph or format_ in _DRAWN:
             drawing = _drawn(parsed[0], options)

@@ -113,6 +113,10 @@ selection_options = stacked(
     option("--subset", metavar="NAME", help="A subset that the specification names."),
 )
 
+vulnerabilities_option = option(
+    "--no-vulnerabilities", is_flag=True, help="Do not check for known vulnerabilities."
+)
+
 
 #: Options that stand before the command or after it: declarations and attributes.
 GLOBAL_OPTIONS: tuple[tuple[tuple[str, ...], Mapping[str, Any]], ...] = (
@@ -150,10 +154,9 @@ def with_global_options(command: click.Command) -> click.Command:
 
 def load(settings: CommandSettings) -> Spec:
     """The specification, checked against the backends that the catalogue knows."""
-    from buildmatrix.catalogue.load import load as load_catalogue
-    from buildmatrix.spec.load import load_spec
+    from buildmatrix.api.workspace import Workspace
 
-    return load_spec(settings.file, backends=lambda files: load_catalogue(files).backends)
+    return Workspace(settings.file).load()
 
 
 def load_targets(

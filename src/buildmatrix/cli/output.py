@@ -16,9 +16,9 @@ from buildmatrix.cli.console import write
 from buildmatrix.cli.options import formats_option, option, stacked
 from buildmatrix.errors import UsageError
 from buildmatrix.reports.formats import RUN, Destination, Format, by_name, names
-from buildmatrix.spec.model import Waiver
 
 if TYPE_CHECKING:
+    from buildmatrix.api.result import CommandResult
     from buildmatrix.reports.run.model import Report
 
 FORMATS = names(RUN)
@@ -43,27 +43,6 @@ report_options = stacked(
         help="An earlier report (--format json): its findings do not fail.",
     ),
 )
-
-
-def more_waivers(path: Path | None, ids: Sequence[str] | None) -> tuple[Waiver, ...]:
-    """The waivers of `--waivers`; `ids` are the targets of the specification, if there is one."""
-    if path is None:
-        return ()
-    from buildmatrix.rules.waivers import check_rules
-    from buildmatrix.spec.waivers import load_waivers
-
-    waivers = load_waivers(path, ids)
-    check_rules(waivers)
-    return waivers
-
-
-def known_findings(path: Path | None) -> frozenset[str]:
-    """The fingerprints of `--baseline`."""
-    if path is None:
-        return frozenset()
-    from buildmatrix.reports.run.saved import read
-
-    return frozenset(finding.fingerprint for finding in read(path).findings)
 
 
 def check_formats(
@@ -112,6 +91,18 @@ def write_document(
         write(format_.render(document, _destination(place, every, root)), place, format_.syntax)
 
 
+def write_result(
+    result: CommandResult[object],
+    places: Sequence[tuple[str, Path | None]],
+    output: Path | None,
+    *,
+    every: bool = False,
+) -> int:
+    """Write what a command gave in every format that was asked for; gives its exit code."""
+    write_document(result.formats, result.document, places, output, every=every, root=result.root)
+    return result.exit_code
+
+
 def write_report(
     report: Report,
     places: Sequence[tuple[str, Path | None]],
@@ -124,15 +115,9 @@ def write_report(
 
 def _destination(place: Path | None, every: bool, root: Path | None) -> Destination:
     """How a text is to look where it goes: no colors in a file; FORCE_COLOR is for pipes."""
-    folder = root.resolve() if root is not None else None
-    to = Destination(every=every, root=folder, top=_repository(folder) if folder else None)
+    to = Destination(every=every).below(root)
     if place is not None and str(place) != "-":
         return to
     tty = sys.stdout.isatty()
     color = (tty or bool(os.environ.get("FORCE_COLOR"))) and not os.environ.get("NO_COLOR")
     return replace(to, width=shutil.get_terminal_size().columns if tty else to.width, color=color)
-
-
-def _repository(folder: Path) -> Path | None:
-    """The root of the git repository that a folder is in; `.git` is a file in some."""
-    return next((path for path in (folder, *folder.parents) if (path / ".git").exists()), None)

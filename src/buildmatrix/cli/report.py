@@ -10,8 +10,6 @@ import click
 
 from buildmatrix.cli.output import (
     check_formats,
-    known_findings,
-    more_waivers,
     report_options,
     write_report,
 )
@@ -39,6 +37,7 @@ def command(
     """
     from datetime import date
 
+    from buildmatrix.api.acceptance import known_findings, more_waivers
     from buildmatrix.reports.run.acceptance import accept
     from buildmatrix.reports.run.model import exit_code
     from buildmatrix.reports.run.saved import merge, parse, read

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from buildmatrix.cli.image_options import former_options, platform_option, tables_option
-from buildmatrix.cli.machine import data_files, parse, reading_options
-from buildmatrix.cli.options import CommandSettings, load_targets, option
-from buildmatrix.cli.output import (
-    check_formats,
-    known_findings,
-    more_waivers,
-    report_options,
-    write_report,
-)
+from buildmatrix.cli.options import CommandSettings, option
+from buildmatrix.cli.output import check_formats, report_options, write_result
 from buildmatrix.cli.surroundings import engine_option
+from buildmatrix.cli.workspace import workspace
 
 if TYPE_CHECKING:
     from buildmatrix.reports.run.model import FailOn
-    from buildmatrix.spec.model import Spec, Target
 
 cache_option = option(
     "--no-cache", is_flag=True, help="Read everything again, and do not use the cache."
@@ -75,35 +66,20 @@ def command(
     environment stands for it. The name of an image is Docker's where Docker has it, else a
     registry's.
     """
-    from buildmatrix.commands.scan import scan
-    from buildmatrix.reports.run.model import exit_code
+    from buildmatrix.api.scanning import scan
 
     pairs = check_formats(formats, output)
-    declared = _declared(settings, select, backend, runtime) if select is not None else None
-    parsed = parse(source, "scan", settings, lambda: None)
-    more, fingerprints = more_waivers(waivers, None), known_findings(baseline)
-    with reading_options(
-        settings, engine_name=engine, platform=platform, tables=tables, no_cache=no_cache
-    ) as usual:
-        facts = parsed.facts(replace(usual, data_files=tuple))
-    own = data_files(settings)
-    report = scan(facts, backend, runtime, fail_on, date.today(), more, fingerprints, own, declared)
-    write_report(report, pairs, output)
-    return exit_code(report, fail_on, strict)
-
-
-def _declared(
-    settings: CommandSettings, select: str, backend: str | None, runtime: str
-) -> tuple[Spec, Target]:
-    """The target of the specification that is meant."""
-    from buildmatrix.errors import UsageError
-
-    if backend is not None or runtime != "any":
-        raise click.UsageError("--select says the backend and its version; leave the others out")
-    spec, targets = load_targets(settings, [select], None)
-    if len(targets) > 1:
-        raise UsageError(
-            f"--select {select} fits {len(targets)} targets ({targets[0].id}, {targets[1].id}, "
-            "...); name one of them"
-        )
-    return spec, targets[0]
+    result = scan(
+        source,
+        backend=backend,
+        runtime=runtime,
+        select=select,
+        platform=platform,
+        tables=tables,
+        fail_on=fail_on,
+        strict=strict,
+        waivers=waivers,
+        baseline=baseline,
+        workspace=workspace(settings, engine=engine, no_cache=no_cache),
+    )
+    return write_result(result, pairs, output)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 
 import click
 
 from buildmatrix.cli.console import complain, say
 from buildmatrix.cli.options import CommandSettings, load_targets
 from buildmatrix.cli.progress import progress
-from buildmatrix.cli.surroundings import engine_option, engine_with_images
+from buildmatrix.cli.surroundings import engine_option
+from buildmatrix.cli.workspace import workspace
 from buildmatrix.engines.choice import AUTO
 from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError, most_severe
 
@@ -38,7 +39,7 @@ def command(settings: CommandSettings, pattern: str, engine: str) -> int:
 
     spec, targets = load_targets(settings, (pattern,), None)
     backends = load_catalogue(spec.catalogue_files).backends
-    engines = cache(partial(engine_with_images, settings))
+    engines = cache(workspace(settings).keeper)
     codes = []
     state = State(spec.root / FOLDER)
     for target in targets:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from buildmatrix.cli.cache import user_cache
-from buildmatrix.cli.console import complain
-from buildmatrix.cli.options import CommandSettings, option, stacked
-from buildmatrix.engines import choice
+from buildmatrix.cli.options import option, stacked
 from buildmatrix.engines.choice import AUTO, NAMES, engine_for_mirror, is_saved
-from buildmatrix.engines.model import Engine, Surroundings
+from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import UsageError
-
-if TYPE_CHECKING:
-    from buildmatrix.registry.client import Registry
 
 engine_option = option(
     "--engine",
@@ -104,43 +97,3 @@ def surroundings(
         secrets={name: path.absolute() for name, path in secrets.items()},
         builder=builder or None,
     )
-
-
-def engine(settings: CommandSettings, name: str = AUTO, buildx: str | None = None) -> Engine:
-    """Who builds: the engine of that name, or the one that this machine has."""
-
-    def note(text: str) -> None:
-        if not settings.quiet:
-            complain(text)
-
-    return choice.builder(name, buildx, lambda: _own_engine(settings), note)
-
-
-def engine_with_images(settings: CommandSettings, name: str = AUTO) -> Engine:
-    """Whose images are read."""
-    from buildmatrix.state.folder import images_folder
-
-    return choice.keeper(name, lambda: _own_engine(settings), images_folder(settings.file))
-
-
-def _own_engine(settings: CommandSettings) -> Engine:
-    from buildmatrix.engines.oci.engine import OciEngine
-    from buildmatrix.engines.oci.store import ImageStore
-    from buildmatrix.state.folder import images_folder
-    from buildmatrix.store.cache import default_folder
-
-    cache = user_cache()
-    store = ImageStore(default_folder(os.environ) / "images", cache)
-    return OciEngine(images_folder(settings.file), store, cache, mirrored_registry(settings))
-
-
-def mirrored_registry(settings: CommandSettings, *, offline: bool = False) -> Registry:
-    """What reads images, from the mirrors in the settings of this machine where it has some."""
-    from buildmatrix.registry.client import Registry
-    from buildmatrix.registry.mirrors import Mirrors
-
-    def note(text: str) -> None:
-        if settings.verbose:
-            complain(text)
-
-    return Registry(offline=offline, mirrors=Mirrors(os.environ), note=note)

@@ -6,9 +6,9 @@ Nothing is imported for a format until a text in it is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, Literal, TypeAlias
 
 from buildmatrix.text import JSON, LINES, MARKUP, PAGE, STYLED, Syntax
@@ -27,6 +27,15 @@ class Destination:
     #: in, if any; absolute.
     root: PurePath | None = None
     top: PurePath | None = None
+
+    def below(self, root: Path | None) -> Destination:
+        """The same, for a document whose paths start from `root`; None where it has no paths."""
+        if root is None:
+            return self
+        folder = root.resolve()
+        # `.git` is a file in the folders of `git worktree`.
+        up = (folder, *folder.parents)
+        return replace(self, root=folder, top=next((p for p in up if (p / ".git").exists()), None))
 
 
 Need: TypeAlias = Literal["width", "color", "every", "root", "top"]

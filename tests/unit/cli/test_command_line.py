@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from buildmatrix import cli
+from buildmatrix.api.workspace import Workspace
 from buildmatrix.cli import surroundings
 from buildmatrix.cli.output import check_formats, write_report
 from buildmatrix.cli.progress import PlainLines
@@ -198,7 +199,7 @@ def test_smoke_runs_every_target_that_matches_and_the_worst_exit_code_counts(cap
     docker = SimpleNamespace(image=lambda _: SimpleNamespace(digest="sha256:00"))
     spec = SimpleNamespace(catalogue_files=(), root=Path("/nonexistent"))
     monkeypatch.setattr(command, "load_targets", lambda *_: (spec, targets))
-    monkeypatch.setattr(command, "engine_with_images", lambda *_: docker)
+    monkeypatch.setattr(Workspace, "keeper", lambda *_: docker)
     monkeypatch.setattr(smoke, "run", lambda target, *_: smoke.SmokeOutcome(states[target.id]))
     code, printed, _ = run(capsys, "smoke", "cpu*", "-q")
     assert code == 1

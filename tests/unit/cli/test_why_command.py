@@ -18,6 +18,7 @@ import msgspec._core
 import pytest
 
 from buildmatrix import cli, store
+from buildmatrix.api.workspace import Workspace
 from buildmatrix.binaries.model import Elf
 from buildmatrix.engines.model import ImageFacts
 from buildmatrix.inventory.model import Binary, Distribution, Inventory, Unread
@@ -127,7 +128,7 @@ def test_the_specification_is_loaded_again_only_when_it_changed(
 ) -> None:
     first = run(capsys, "why", TARGET, "libcudart")
     with monkeypatch.context() as patch:
-        patch.setattr("buildmatrix.cli.machine.load", lambda _: pytest.fail("it was loaded again"))
+        patch.setattr(Workspace, "load", lambda _: pytest.fail("it was loaded again"))
         assert run(capsys, "why", TARGET, "libcudart") == first
         assert run(capsys, "why", f"target:{TARGET}", "libcudart") == first
     (project / "buildmatrix.toml").write_text(SPEC.replace('["server"]', '["worker"]'))
@@ -201,7 +202,7 @@ def test_a_target_without_a_specification_is_a_usage_error(
 def test_a_target_that_is_spelled_like_one_is_suggested_in_place_of_an_image(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("buildmatrix.cli.machine.engine_with_images", lambda *_: StandInEngine({}))
+    monkeypatch.setattr(Workspace, "keeper", lambda *_: StandInEngine({}))
     code, _, err = run(capsys, "why", "cpu-py311-serve", "libcudart")
     assert code == 3
     assert f"did you mean target:{TARGET}?" in err
@@ -281,8 +282,8 @@ def recorded(project: Path, monkeypatch: pytest.MonkeyPatch) -> StandInEngine:
     """The record of the build that made the target's image, and an engine that has the image."""
     record(project)
     engine = StandInEngine({IMAGE: saved_image()})
-    for name in ("engine", "engine_with_images"):
-        monkeypatch.setattr(f"buildmatrix.cli.machine.{name}", lambda *_: engine)
+    for name in ("builder", "keeper"):
+        monkeypatch.setattr(Workspace, name, lambda *_: engine)
     return engine
 
 

@@ -1,0 +1,23 @@
+"""The Python API: what the commands `audit`, `scan`, `why` and `diff` do, as typed functions.
+
+`import buildmatrix` has all of these names; the command line calls the same functions.
+"""
+
+from buildmatrix.api.auditing import audit
+from buildmatrix.api.comparing import diff, drift
+from buildmatrix.api.explaining import why
+from buildmatrix.api.result import CommandResult
+from buildmatrix.api.scanning import scan
+from buildmatrix.api.workspace import Workspace
+from buildmatrix.errors import BuildmatrixError
+
+__all__ = [
+    "BuildmatrixError",
+    "CommandResult",
+    "Workspace",
+    "audit",
+    "diff",
+    "drift",
+    "scan",
+    "why",
+]

@@ -1,0 +1,225 @@
+"""What all calls share: the specification, and the caches, engine and network of a machine."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from buildmatrix.engines.choice import AUTO
+from buildmatrix.progress import Progress, Silent
+
+if TYPE_CHECKING:
+    from buildmatrix.engines.model import Engine
+    from buildmatrix.index.client import Client
+    from buildmatrix.index.remote import RemoteFile
+    from buildmatrix.index.wheels import WheelReader
+    from buildmatrix.registry.client import Registry
+    from buildmatrix.sources.model import Command, ReadingOptions, Source
+    from buildmatrix.spec.model import Spec
+    from buildmatrix.store.cache import Cache
+    from buildmatrix.store.facts import FactCache
+    from buildmatrix.vulnerabilities.advisories import AdvisoryOptions
+
+#: How much a line of the log matters: `warning` always, `info` says what takes long.
+Level = Literal["warning", "info", "debug"]
+Log = Callable[[Level, str], None]
+
+
+def _to_logging(level: Level, text: str) -> None:
+    logging.getLogger("buildmatrix").log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
+
+
+def _silent() -> AbstractContextManager[Progress]:
+    return nullcontext(Silent())
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """A project on this machine, as all calls see it.
+
+    Attributes:
+        specification: the file of the specification, which need not exist.
+        engine: who builds and has images: `auto`, `docker` or `oci`.
+        cache: whether what was read before is used, and kept.
+        offline: whether nothing but caches is asked.
+        progress: opens a display of what is done; one that shows nothing by default.
+        log: takes what is to be said beside results; the logger `buildmatrix` by default. It is
+            called from several threads.
+    """
+
+    specification: Path = Path("buildmatrix.toml")
+    engine: str = AUTO
+    cache: bool = True
+    offline: bool = False
+    progress: Callable[[], AbstractContextManager[Progress]] = _silent
+    log: Log = _to_logging
+
+    def load(self, path: Path | None = None) -> Spec:
+        """The specification (or that in `path`), checked against what the catalogue knows."""
+        from buildmatrix.catalogue.load import load as load_catalogue
+        from buildmatrix.spec.load import load_spec
+
+        file = path or self.specification
+        return load_spec(file, backends=lambda files: load_catalogue(files).backends)
+
+    def declared(self) -> Callable[[], Spec | None]:
+        """Loads the specification once, when it is needed; None where there is no such file."""
+        return functools.cache(lambda: self.load() if self.specification.is_file() else None)
+
+    def parse(
+        self, source: str | os.PathLike[str], command: Command, spec: Callable[[], Spec | None]
+    ) -> Source:
+        """What a command takes SOURCE for. Raises `UsageError`."""
+        from buildmatrix.sources.model import Argument
+        from buildmatrix.sources.parse import parse
+
+        argument = Argument(os.fspath(source), command, specification=self.specification, spec=spec)
+        return parse(argument)
+
+    def data_files(self) -> tuple[Path, ...]:
+        """The user's own data files for the catalogue, for a SOURCE that is no target."""
+        from buildmatrix.spec.paths import read_data_files
+
+        return read_data_files(self.specification)
+
+    def user_cache(self) -> Cache:
+        """The cache of this user; one that keeps nothing where it is not wanted."""
+        from buildmatrix.store.cache import Cache, default_folder
+
+        return _cache_in(default_folder(os.environ), self.log) if self.cache else Cache(None)
+
+    def fact_cache(self) -> FactCache | None:
+        """The cache of facts of this user; None where it is not wanted."""
+        from buildmatrix.store.facts import FactCache
+
+        return FactCache(self.user_cache()) if self.cache else None
+
+    def builder(self, name: str | None = None, buildx: str | None = None) -> Engine:
+        """Who builds: the engine of that name, or the one that this machine has."""
+        from buildmatrix.engines import choice
+
+        return choice.builder(name or self.engine, buildx, self._own_engine, self._note)
+
+    def keeper(self, name: str | None = None) -> Engine:
+        """Whose images are read."""
+        from buildmatrix.engines import choice
+        from buildmatrix.state.folder import images_folder
+
+        folder = images_folder(self.specification)
+        return choice.keeper(name or self.engine, self._own_engine, folder)
+
+    def registry(self) -> Registry:
+        """What reads images, from the mirrors in the settings of this machine where it has some."""
+        from buildmatrix.registry.client import Registry
+        from buildmatrix.registry.mirrors import Mirrors
+
+        return Registry(
+            offline=self.offline,
+            mirrors=Mirrors(os.environ),
+            note=lambda text: self.log("debug", text),
+        )
+
+    @contextmanager
+    def wheels(self) -> Iterator[WheelReader]:
+        """Reads wheels on an index; what was read before is known from the cache."""
+        from buildmatrix.index.wheels import WheelReader
+
+        kept = self.user_cache()
+        with ExitStack() as stack:
+
+            def client() -> Client:
+                from buildmatrix.index.client import Client
+
+                return stack.enter_context(Client(offline=self.offline, cache=kept))
+
+            yield WheelReader(_LateClient(client), kept)
+
+    @contextmanager
+    def reading(
+        self,
+        *,
+        platform: str | None = None,
+        tables: bool = False,
+        deep: bool = False,
+        python: str | None = None,
+    ) -> Iterator[ReadingOptions]:
+        """How a SOURCE is read here; what the first one opens is closed at the end."""
+        from buildmatrix.sources.model import OnlineIndex, ReadingOptions
+
+        with ExitStack() as stack:
+
+            @functools.cache
+            def index() -> OnlineIndex:
+                display = stack.enter_context(self.progress())
+                reader = stack.enter_context(self.wheels())
+                return OnlineIndex(reader, display, self.user_cache(), self.offline, deep, python)
+
+            @functools.cache
+            def registry() -> Registry:
+                return stack.enter_context(self.registry())
+
+            yield ReadingOptions(
+                self.keeper,
+                platform=platform,
+                tables=tables,
+                cache=self.fact_cache,
+                index=index,
+                registry=registry,
+                data_files=self.data_files,
+                note=self._note,
+                engine_named=self.builder,
+            )
+
+    def advisories(self, wanted: bool) -> AdvisoryOptions | None:
+        """How known vulnerabilities are asked for; None for not at all."""
+        from buildmatrix.vulnerabilities.advisories import AdvisoryOptions
+
+        return AdvisoryOptions(self.offline, self.user_cache()) if wanted else None
+
+    def _note(self, text: str) -> None:
+        self.log("info", text)
+
+    def _own_engine(self) -> Engine:
+        from buildmatrix.engines.oci.engine import OciEngine
+        from buildmatrix.engines.oci.store import ImageStore
+        from buildmatrix.state.folder import images_folder
+        from buildmatrix.store.cache import default_folder
+
+        # What is built is kept, whatever is not to be read from the cache.
+        kept = _cache_in(default_folder(os.environ), self.log)
+        store = ImageStore(default_folder(os.environ) / "images", kept)
+        registry = replace(self, offline=False).registry()
+        return OciEngine(images_folder(self.specification), store, kept, registry)
+
+
+@functools.cache
+def _cache_in(folder: Path, log: Log) -> Cache:
+    """One for all calls: what is wrong with it is said once."""
+    from buildmatrix.store.cache import Cache
+
+    return Cache(
+        folder, lambda text: log("warning", f"{text} (set BUILDMATRIX_CACHE to another folder)")
+    )
+
+
+class _LateClient:
+    """A client that is made when a first file is asked for: often everything is known."""
+
+    def __init__(self, make: Callable[[], Client]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+
+    def open(self, url: str, size: int | None = None) -> RemoteFile:
+        """See `Client.open`."""
+        with self._lock:
+            if self._client is None:
+                self._client = self._make()
+        return self._client.open(url, size)
