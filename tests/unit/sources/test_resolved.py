@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,11 +13,13 @@ from lock_cases import spec_of, target
 from package_index import PackageIndex, serve
 
 from buildmatrix.errors import UsageError
+from buildmatrix.judge import Judge
 from buildmatrix.locks.choose import refusal
 from buildmatrix.locks.model import Package
 from buildmatrix.progress import Silent
 from buildmatrix.sources.resolution import points
 from buildmatrix.sources.resolution.resolved import Resolved, Unresolved, resolve_sources
+from buildmatrix.spec.model import Base, Position
 from buildmatrix.store.cache import Cache
 
 
@@ -132,6 +135,22 @@ def test_a_source_is_looked_at_with_the_indexes_and_twins_of_the_matrix(
     assert "nvidia-cublas" in {p.name for p in cpu.lock.packages}
     (chosen,) = resolved(root, "new.in", spec=spec, globs=["cpu-py310-*"])
     assert chosen.target.id == "cpu-py310-server"
+
+
+def test_who_asks_about_a_file_hears_nothing_of_the_base_images_of_the_matrix(
+    root: Path, index: PackageIndex
+) -> None:
+    write(root, "numpy\n")
+    at = Position("buildmatrix.toml", 9)
+    spec = spec_of(root, target(base=Base("debian", "debian", at, at)))
+
+    def said(*sources: str) -> list[str]:
+        (work,) = resolved(root, *sources, spec=spec)
+        judge = Judge(spec, "error", date(2026, 11, 22))
+        return [one.rule for one in judge.lock(work.target, work.lock)]
+
+    assert said("requirements.in") == []
+    assert said() == ["BM607"]
 
 
 def test_a_missing_lock_is_resolved_and_not_written(root: Path, index: PackageIndex) -> None:

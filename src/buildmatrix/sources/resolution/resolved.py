@@ -229,6 +229,8 @@ def _for(target: Target, source: Declared, root: Path, own: Collection[str]) -> 
         pyproject=None,
         extras=(),
         lock=label if source.is_file else str(source),
+        # The source has no base image: what the specification says of one is not asked here.
+        base=replace(target.base, build_at=None, final_at=None),
     )
 
 
