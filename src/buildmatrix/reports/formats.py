@@ -27,6 +27,8 @@ class Destination:
     #: in, if any; absolute.
     root: PurePath | None = None
     top: PurePath | None = None
+    #: The folder that the command runs in; absolute.
+    here: PurePath | None = None
 
     def below(self, root: Path | None) -> Destination:
         """The same, for a document whose paths start from `root`; None where it has no paths."""
@@ -35,10 +37,11 @@ class Destination:
         folder = root.resolve()
         # `.git` is a file in the folders of `git worktree`.
         up = (folder, *folder.parents)
-        return replace(self, root=folder, top=next((p for p in up if (p / ".git").exists()), None))
+        top = next((path for path in up if (path / ".git").exists()), None)
+        return replace(self, root=folder, top=top, here=Path.cwd())
 
 
-Need: TypeAlias = Literal["width", "color", "every", "root", "top"]
+Need: TypeAlias = Literal["width", "color", "every", "root", "top", "here"]
 _TERMINAL: tuple[Need, ...] = ("width", "color")
 
 
@@ -79,6 +82,7 @@ _JSON = "json_form:render"
 RUN = (
     Format("table", "run.table:render", STYLED, _TERMINAL, _BY_LINE),
     Format("json", _JSON, JSON, (), _WHOLE),
+    Format("concise", "run.concise:render", LINES, ("root", "here"), _BY_LINE),
     Format("sarif", "run.sarif:render", JSON, ("root", "top"), _BY_LINE),
     Format("junit", "run.junit:render", MARKUP, (), _BY_LINE),
     Format("markdown", "run.markdown:render", MARKUP, (), _BY_LINE),
