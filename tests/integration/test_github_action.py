@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from action_steps import ActionRun, run_action
+from action_steps import StepsRun, run_action
 from conftest import ROOT
 from github_comments import Comment, GitHubStandIn
 
@@ -57,7 +57,7 @@ class Runner:
     event: str = "pull_request"
     used: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
 
-    def __call__(self, requirements: str, args: str = AUDIT, **inputs: str) -> ActionRun:
+    def __call__(self, requirements: str, args: str = AUDIT, **inputs: str) -> StepsRun:
         (self.folder / "requirements.in").write_text(requirements)
         payload = {"pull_request": {"number": 7, "head": {"repo": {"full_name": self.head}}}}
         temporary = self.folder / f"temporary-{len(list(self.folder.iterdir()))}"
@@ -77,10 +77,10 @@ class Runner:
                 "GITHUB_SERVER_URL": "https://github.com",
             },
             {
-                "token": "token",
-                "event_name": self.event,
-                "repository": "acme/inferno",
-                "event.pull_request.head.repo.full_name": self.head,
+                "github.token": "token",
+                "github.event_name": self.event,
+                "github.repository": "acme/inferno",
+                "github.event.pull_request.head.repo.full_name": self.head,
             },
             self._use,
             {"python": {"python-path": sys.executable}, "install": self.installed},
