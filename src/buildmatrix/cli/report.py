@@ -53,6 +53,5 @@ def command(
         ]
     )
     report = accept(report, accepted, fingerprints, date.today(), fail_on)
-    code = exit_code(report, fail_on, strict)
-    write_report(report, pairs, output, exit_code=code)
-    return code
+    write_report(report, pairs, output)
+    return exit_code(report, fail_on, strict)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from functools import partial
 from importlib import import_module
 from pathlib import Path, PurePath
 from typing import Any, Literal, TypeAlias
@@ -29,32 +27,18 @@ class Destination:
     #: in, if any; absolute.
     root: PurePath | None = None
     top: PurePath | None = None
-    #: The folder that the command runs in; absolute.
-    here: PurePath | None = None
-    #: Reads a file of the repository that a document names; None for what has no text.
-    text_of: Callable[[str], str | None] | None = None
-    #: That of the command, where it is known before the document is written.
-    exit_code: int | None = None
-    #: What formats say that ask for a time.
-    time: datetime | None = None
 
     def below(self, root: Path | None) -> Destination:
         """The same, for a document whose paths start from `root`; None where it has no paths."""
         if root is None:
             return self
-        from buildmatrix.reports.repository import text_below
-
         folder = root.resolve()
         # `.git` is a file in the folders of `git worktree`.
         up = (folder, *folder.parents)
-        top = next((path for path in up if (path / ".git").exists()), None)
-        text_of = partial(text_below, top or folder, folder)
-        return replace(self, root=folder, top=top, here=Path.cwd(), text_of=text_of)
+        return replace(self, root=folder, top=next((p for p in up if (p / ".git").exists()), None))
 
 
-Need: TypeAlias = Literal[
-    "width", "color", "every", "root", "top", "here", "text_of", "exit_code", "time"
-]
+Need: TypeAlias = Literal["width", "color", "every", "root", "top"]
 _TERMINAL: tuple[Need, ...] = ("width", "color")
 
 
@@ -87,7 +71,7 @@ def _function(name: str) -> Callable[..., Any]:
     return loaded
 
 
-_WHOLE, _ONCE, _BY_LINE = "run.shown:whole", "run.shown:once", "run.shown:by_line"
+_WHOLE, _BY_LINE = "run.shown:whole", "run.shown:by_line"
 _JSON = "json_form:render"
 
 #: Of a `reports.run.model.Report`; the first of each kind is what a command writes by
@@ -95,9 +79,8 @@ _JSON = "json_form:render"
 RUN = (
     Format("table", "run.table:render", STYLED, _TERMINAL, _BY_LINE),
     Format("json", _JSON, JSON, (), _WHOLE),
-    Format("concise", "run.concise:render", LINES, ("root", "here"), _BY_LINE),
-    Format("sarif", "run.sarif:render", JSON, ("root", "top", "text_of", "exit_code"), _ONCE),
-    Format("junit", "run.junit:render", MARKUP, ("time",), _BY_LINE),
+    Format("sarif", "run.sarif:render", JSON, ("root", "top"), _BY_LINE),
+    Format("junit", "run.junit:render", MARKUP, (), _BY_LINE),
     Format("markdown", "run.markdown:render", MARKUP, (), _BY_LINE),
     Format("html", "run.html:render", PAGE, (), _BY_LINE),
     Format("cyclonedx", "run.cyclonedx:render", JSON, (), _WHOLE),
@@ -107,12 +90,14 @@ DIFF = (
     Format("table", "diff.table:render", STYLED, (*_TERMINAL, "every")),
     Format("json", _JSON, JSON),
     Format("markdown", "diff.markdown:render", MARKUP, ("every",)),
+    Format("html", "diff.html:render", PAGE),
 )
 #: Of `reports.diff.drifts.Drifts`.
 DRIFT = (
     Format("table", "diff.drift:render_table", STYLED, (*_TERMINAL, "every")),
     Format("json", _JSON, JSON),
     Format("markdown", "diff.drift:render_markdown", MARKUP, ("every",)),
+    Format("html", "diff.html:render_drift", PAGE),
 )
 _CHAINS, _DRAWN = "drawings.drawing:of_answer", "drawings.drawing:without_secrets"
 #: Of a `reports.why.model.Answer`.

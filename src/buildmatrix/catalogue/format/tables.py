@@ -43,11 +43,9 @@ from buildmatrix.catalogue.format.versions import (
     DriverRelease,
     ForwardCompatibility,
     FrameworkLibraries,
-    ImageLabel,
     KernelFloor,
     LibraryDistribution,
     RuntimeVersion,
-    StatedVersion,
     ToolkitDriver,
     VariantFeature,
     VersionPair,
@@ -106,9 +104,7 @@ class DataFile(
     brands: tuple[Brand, ...] = ()
     framework_libraries: tuple[FrameworkLibraries, ...] = ()
     library_distributions: tuple[LibraryDistribution, ...] = ()
-    stated_versions: tuple[StatedVersion, ...] = ()
     version_pairs: tuple[VersionPair, ...] = ()
-    image_labels: tuple[ImageLabel, ...] = ()
     redistribution: tuple[Redistribution, ...] = ()
     variant_features: tuple[VariantFeature, ...] = ()
     node_labels: tuple[NodeLabel, ...] = ()

@@ -69,11 +69,7 @@ class ImageGates:
             assert work.job is not None
             outcome = self.engine.build(work.job, self.options.surroundings, self.progress)
             # The layers cannot say what the image's configuration does.
-            inventory = replace(
-                store.read(outcome.inventory),
-                environment=outcome.environment,
-                labels=outcome.labels,
-            )
+            inventory = replace(store.read(outcome.inventory), environment=outcome.environment)
             if outcome.has_layers:
                 note = partial(self.progress.step, work.target.id)
                 inventory = keep_layers(work.files, outcome.digest, inventory, note)

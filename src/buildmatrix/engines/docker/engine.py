@@ -173,7 +173,6 @@ class DockerEngine:
             config=built.config,
             loaded=load,
             environment=built.environment,
-            labels=built.labels,
             bases=built.bases,
         )
 

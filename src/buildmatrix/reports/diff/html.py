@@ -1,0 +1,223 @@
+"""A comparison as an HTML page: what is new first, the bytes as pictures, then every difference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from buildmatrix.phrases import count, size
+from buildmatrix.reports.diff.drifts import Drifts
+from buildmatrix.reports.diff.model import Change, Comparison, FindingChange
+from buildmatrix.reports.diff.words import blocks, end, signed, summary
+from buildmatrix.reports.page import document
+from buildmatrix.reports.page.shapes import lengths
+from buildmatrix.reports.page.vendors import vendor_class, vendor_name
+from buildmatrix.text import each_text, shown
+
+#: Distributions and layers that a picture shows; the tables have all of them.
+MOST_BARS = 15
+_TITLES: Mapping[Change, str] = {
+    "added": "New findings",
+    "changed": "Findings that count otherwise now",
+    "removed": "Findings that are gone",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class VendorSegment:
+    """A part of a bar, in percent of the longer bar."""
+
+    style: str
+    x: float
+    width: float
+    #: `NVIDIA: 5.9 GB`
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SideBar:
+    """The bytes of one side, by vendor."""
+
+    name: Literal["before", "after"]
+    size: int
+    segments: tuple[VendorSegment, ...]
+
+    @property
+    def text(self) -> str:
+        """The whole bar in one sentence."""
+        return "; ".join(segment.text for segment in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthBar:
+    """What one thing grew or shrank by; the middle of the picture is nothing."""
+
+    name: str
+    style: Literal["grown", "shrunk"]
+    #: In percent of the picture.
+    x: float
+    width: float
+    #: `+1.2 MB`
+    text: str
+
+
+def render(comparison: Comparison) -> str:
+    """The comparison as one document; the same comparison gives the same bytes."""
+    safe = each_text(comparison, shown)
+    changes = safe.finding_changes
+    unread = [(side.source, item) for side in (safe.before, safe.after) for item in side.unread]
+    return document.render(
+        "diff/page/diff.html.j2",
+        styles=["diff/page/diff.css"],
+        comparison=safe,
+        end=end,
+        summary=summary(safe),
+        state=_state(safe),
+        headline=_headline(safe),
+        grown=_grown(safe),
+        bars=_side_bars(safe),
+        vendors=[(vendor_class(name), vendor_name(name)) for name in _vendors(safe)],
+        pictures=[
+            (title, bars)
+            for title, bars in (
+                ("Distributions that grew or shrank most", _distribution_bars(safe)),
+                ("Layers that grew or shrank most", _layer_bars(safe)),
+            )
+            if bars
+        ],
+        sections=[
+            (_TITLES[kind], kind, [change for change in changes if change.change == kind])
+            for kind in _TITLES
+        ],
+        severity=_severity,
+        blocks=list(blocks(safe, every=True)),
+        unread=unread,
+    )
+
+
+def render_drift(drifts: Drifts) -> str:
+    """Drift between targets as one document."""
+    safe = each_text(drifts, shown)
+    return document.render("diff/page/drift.html.j2", drifts=safe)
+
+
+def _state(comparison: Comparison) -> str:
+    """A class of the page's verdict."""
+    findings = comparison.findings
+    if findings is not None and any(
+        finding.severity == "error" and finding.waived is None for finding in findings.new
+    ):
+        return "failed"
+    if findings is not None and findings.new:
+        return "undecided"
+    sides = (comparison.before, comparison.after)
+    return "undecided" if any(side.is_undecided or side.unread for side in sides) else "passed"
+
+
+def _headline(comparison: Comparison) -> str:
+    if comparison.findings is None:
+        return "Findings were not compared"
+    new = len(comparison.findings.new)
+    return (
+        f"{count(new, 'finding')} {'is' if new == 1 else 'are'} new" if new else "No finding is new"
+    )
+
+
+def _grown(comparison: Comparison) -> str:
+    before, after = comparison.before.size, comparison.after.size
+    return signed(after - before) if before is not None and after is not None else ""
+
+
+def _severity(change: FindingChange) -> str:
+    finding = change.finding
+    return "accepted" if finding.waived is not None else finding.severity
+
+
+# Pictures
+
+
+def _vendors(comparison: Comparison) -> list[str]:
+    """Vendors with bytes on either side; empty stands for what belongs to none."""
+    vendors = dict.fromkeys(change.vendor for change in comparison.vendors or ())
+    rest = any(shares.get("") for shares in _shares(comparison))
+    return [*([""] if rest else []), *vendors]
+
+
+def _shares(comparison: Comparison) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes of each side by vendor."""
+    shares: tuple[dict[str, int], dict[str, int]] = ({}, {})
+    for change in comparison.vendors or ():
+        for side, bytes_ in zip(shares, (change.before, change.after), strict=True):
+            side[change.vendor] = side.get(change.vendor, 0) + max(0, bytes_)
+    for side, whole in zip(shares, (comparison.before.size, comparison.after.size), strict=True):
+        side[""] = max(0, (whole or 0) - sum(side.values()))
+    return shares
+
+
+def _side_bars(comparison: Comparison) -> tuple[SideBar, ...]:
+    """Both sides on one scale; none where not both sizes are known, and whose the bytes are."""
+    if None in (comparison.before.size, comparison.after.size, comparison.vendors):
+        return ()
+    both = _shares(comparison)
+    longest = max(sum(side.values()) for side in both)
+    if not longest:
+        return ()
+    order = _vendors(comparison)
+    bars = []
+    names: tuple[Literal["before", "after"], ...] = ("before", "after")
+    for name, side in zip(names, both, strict=True):
+        sizes = [side.get(vendor, 0) for vendor in order]
+        bars.append(
+            SideBar(
+                name,
+                sum(sizes),
+                tuple(
+                    VendorSegment(
+                        vendor_class(vendor), x, width, f"{vendor_name(vendor)}: {size(bytes_)}"
+                    )
+                    for vendor, bytes_, (x, width) in zip(
+                        order, sizes, lengths(sizes, longest), strict=True
+                    )
+                    if bytes_
+                ),
+            )
+        )
+    return tuple(bars)
+
+
+def _distribution_bars(comparison: Comparison) -> tuple[GrowthBar, ...]:
+    changes: list[tuple[str, int]] = []
+    for change in comparison.distributions.changes:
+        if change.change == "changed" and None in (change.size_before, change.size_after):
+            continue
+        grown = (change.size_after or 0) - (change.size_before or 0)
+        changes.append((f"{change.name} {change.backend}".rstrip(), grown))
+    return _growth(changes)
+
+
+def _layer_bars(comparison: Comparison) -> tuple[GrowthBar, ...]:
+    if comparison.layers is None:
+        return ()
+    return _growth(
+        [
+            (f"layer {change.index + 1}", (change.size_after or 0) - (change.size_before or 0))
+            for change in comparison.layers.changes
+        ]
+    )
+
+
+def _growth(changes: Sequence[tuple[str, int]]) -> tuple[GrowthBar, ...]:
+    """The largest changes, on one scale whose middle is nothing."""
+    shown_changes = sorted((item for item in changes if item[1]), key=lambda item: -abs(item[1]))
+    shown_changes = shown_changes[:MOST_BARS]
+    most = max((abs(grown) for _, grown in shown_changes), default=0)
+    bars = []
+    for name, grown in shown_changes:
+        width = 50 * abs(grown) / most
+        bars.append(
+            GrowthBar(name, "grown", 50.0, width, signed(grown))
+            if grown > 0
+            else GrowthBar(name, "shrunk", 50.0 - width, width, signed(grown))
+        )
+    return tuple(bars)
