@@ -12,12 +12,14 @@ import jsonschema
 import pytest
 from fix_project import SPEC, package_index, session, write
 from package_index import PackageIndex
+from sarif_files import apply_fixes
 
 from buildmatrix.commands.audit import patches
 from buildmatrix.commands.audit.fix import fixed
 from buildmatrix.commands.audit.fixing import try_fixes
 from buildmatrix.errors import UndecidedError
 from buildmatrix.reports import json_form as as_json
+from buildmatrix.reports.formats import RUN, Destination, by_name
 from buildmatrix.reports.run import junit, markdown, sarif, saved, table
 from buildmatrix.reports.run.model import FixesTried, Report, exit_code
 from buildmatrix.reports.schemas import report as schema
@@ -118,6 +120,34 @@ def test_a_twin_that_lacks_the_version_is_taken_at_the_nearest_older_one(
     write(root, base__in="faiss-gpu==1.9.0\n")
     on_cpu(root, dry_run=False)
     assert (root / "base.in").read_text() == "faiss-cpu==1.8.0\n"
+
+
+def test_replacements_in_sarif_make_what_fix_writes(
+    index: PackageIndex, root: Path, tmp_path: Path
+) -> None:
+    files = {
+        "base__in": "-c limits.txt\r\nnumpy\r\nxgboost[x] \\\r\n  >=3\r\n\r\nfaiss-gpu==1.9.0",
+        "limits__txt": "xgboost==3.4.1  # tested\n",
+    }
+    faiss = {"faiss": ""}
+    index.add("pypi", "faiss-gpu", "1.9.0", modules=faiss)
+    index.add("pypi", "faiss-cpu", "1.9.0", modules=faiss)
+    by_hand = tmp_path / "by-hand"
+    by_hand.mkdir()
+    for folder in (root, by_hand):
+        for name, text in files.items():
+            (folder / name.replace("__", ".")).write_bytes(text.encode())
+    (run,) = json.loads(
+        by_name(RUN, "sarif").render(
+            on_cpu(by_hand),
+            Destination(text_of=lambda name: (by_hand / name).read_bytes().decode()),
+        )
+    )["runs"]
+    apply_fixes(run, by_hand)
+    on_cpu(root, dry_run=False)
+    for name in ("base.in", "limits.txt"):
+        assert (by_hand / name).read_bytes() == (root / name).read_bytes()
+    assert b"faiss-cpu==1.9.0" in (root / "base.in").read_bytes()
 
 
 def test_a_constraint_goes_with_the_line_that_it_limits(index: PackageIndex, root: Path) -> None:

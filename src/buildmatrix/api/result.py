@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from buildmatrix.errors import EXIT_OK, UsageError
 from buildmatrix.reports.formats import Destination, Format, by_name, names
+from buildmatrix.reports.repository import time_of_writing
 from buildmatrix.text import safe
 
 Document = TypeVar("Document", covariant=True)
@@ -48,5 +49,7 @@ class CommandResult(Generic[Document]):
                 f"there is no format {format!r}; take {', '.join(names(self.formats))}"
             )
         form = by_name(self.formats, format)
-        to = Destination(width=width, every=every).below(self.root)
+        to = Destination(
+            width=width, every=every, exit_code=self.exit_code, time=time_of_writing()
+        ).below(self.root)
         return safe(form.render(self.document, to), form.syntax)

@@ -42,9 +42,11 @@ from buildmatrix.catalogue.format.versions import (
     DriverRelease,
     ForwardCompatibility,
     FrameworkLibraries,
+    ImageLabel,
     KernelFloor,
     LibraryDistribution,
     RuntimeVersion,
+    StatedVersion,
     ToolkitDriver,
     VariantFeature,
     VersionPair,
@@ -126,7 +128,9 @@ class Catalogue:
     brands: Sequence[Owned[Brand]]
     framework_libraries: Sequence[Owned[FrameworkLibraries]]
     library_distributions: Sequence[Owned[LibraryDistribution]]
+    stated_versions: Sequence[Owned[StatedVersion]]
     version_pairs: Sequence[Owned[VersionPair]]
+    image_labels: Sequence[Owned[ImageLabel]]
     redistribution: Sequence[Owned[Redistribution]]
     variant_features: Sequence[Owned[VariantFeature]]
     node_labels: Sequence[Owned[NodeLabel]]
@@ -210,7 +214,9 @@ def catalogue(named: Mapping[str, DataFile]) -> Catalogue:
         brands=_sequence(files, lambda file: file.brands),
         framework_libraries=_sequence(files, lambda file: file.framework_libraries),
         library_distributions=_sequence(files, lambda file: file.library_distributions),
+        stated_versions=_sequence(files, lambda file: file.stated_versions),
         version_pairs=_sequence(files, lambda file: file.version_pairs),
+        image_labels=_sequence(files, lambda file: file.image_labels),
         node_labels=_sequence(files, lambda file: file.node_labels),
         node_resources=_sequence(files, lambda file: file.node_resources),
         files=dict(named),

@@ -147,7 +147,7 @@ def command(
         )
     if save is not None:
         save_images(save, result, builder, settings)
-    write_report(result.report, pairs, output, spec.root)
+    write_report(result.report, pairs, output, spec.root, exit_code=result.exit_code)
     if result.error:
         complain(f"buildmatrix: {result.error}")
     return result.exit_code

@@ -16,6 +16,7 @@ from buildmatrix.cli.console import write
 from buildmatrix.cli.options import formats_option, option, stacked
 from buildmatrix.errors import UsageError
 from buildmatrix.reports.formats import RUN, Destination, Format, by_name, names
+from buildmatrix.reports.repository import time_of_writing
 
 if TYPE_CHECKING:
     from buildmatrix.api.result import CommandResult
@@ -81,14 +82,17 @@ def write_document(
     *,
     every: bool = False,
     root: Path | None = None,
+    exit_code: int | None = None,
 ) -> None:
     """Render and write a document in each of its `formats` that was asked for.
 
-    `root`: the folder that the paths in it start from.
+    `root`: the folder that the paths in it start from. `exit_code`: that of the command.
     """
+    time = time_of_writing()
     for name, path in places:
         place, format_ = path or output, by_name(formats, name)
-        write(format_.render(document, _destination(place, every, root)), place, format_.syntax)
+        to = replace(_destination(place, every, root), exit_code=exit_code, time=time)
+        write(format_.render(document, to), place, format_.syntax)
 
 
 def write_result(
@@ -99,8 +103,17 @@ def write_result(
     every: bool = False,
 ) -> int:
     """Write what a command gave in every format that was asked for; gives its exit code."""
-    write_document(result.formats, result.document, places, output, every=every, root=result.root)
-    return result.exit_code
+    code = result.exit_code
+    write_document(
+        result.formats,
+        result.document,
+        places,
+        output,
+        every=every,
+        root=result.root,
+        exit_code=code,
+    )
+    return code
 
 
 def write_report(
@@ -108,9 +121,11 @@ def write_report(
     places: Sequence[tuple[str, Path | None]],
     output: Path | None,
     root: Path = Path(),
+    *,
+    exit_code: int | None = None,
 ) -> None:
     """Write a report in every format that was asked for."""
-    write_document(RUN, report, places, output, root=root)
+    write_document(RUN, report, places, output, root=root, exit_code=exit_code)
 
 
 def _destination(place: Path | None, every: bool, root: Path | None) -> Destination:

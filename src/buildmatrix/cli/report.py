@@ -53,5 +53,6 @@ def command(
         ]
     )
     report = accept(report, accepted, fingerprints, date.today(), fail_on)
-    write_report(report, pairs, output)
-    return exit_code(report, fail_on, strict)
+    code = exit_code(report, fail_on, strict)
+    write_report(report, pairs, output, exit_code=code)
+    return code

@@ -85,6 +85,8 @@ class BuildOutcome:
     loaded: bool = True
     #: Environment variables of the image's configuration.
     environment: Mapping[str, str] = field(default_factory=dict)
+    #: Its labels.
+    labels: Mapping[str, str] = field(default_factory=dict)
     #: Digests of the base images, reference → digest, where provenance names them.
     bases: Mapping[str, str] = field(default_factory=dict)
     #: Whether the inventory has the layers already.

@@ -24,6 +24,7 @@ from buildmatrix.inventory.model import (
     Container,
     Inventory,
     Link,
+    Statements,
     Stats,
     SystemPackage,
 )
@@ -55,6 +56,7 @@ from buildmatrix.python_imports.source import (
     is_sourceless,
     outline,
 )
+from buildmatrix.python_imports.statements import Stated, is_stating, stated
 from buildmatrix.trees import containers
 from buildmatrix.trees.base import File, RandomAccess, Tree, defect, reason
 from buildmatrix.trees.inflating import Inflated
@@ -81,6 +83,8 @@ class FileFacts:
     contents: NestedContents | None = None
     #: What says that it may matter, where it was not looked at; see `ClosedFile.by`.
     closed: Literal["name", "bytes", "size"] | None = None
+    #: Of a file with an outline that is named after what it says.
+    stated: Stated | None = None
     #: What it cost in this scan; 0 for what was recalled.
     bytes_read: int = 0
 
@@ -100,8 +104,9 @@ def collect(
     environment: Mapping[str, str] = MappingProxyType({}),
     memory: FactMemory | None = None,
     python_memory: PythonMemory | None = None,
+    labels: Mapping[str, str] = MappingProxyType({}),
 ) -> Inventory:
-    """All facts of `tree`; `environment` is the one of the image's configuration.
+    """All facts of `tree`; `environment` and `labels` are those of the image's configuration.
 
     Files that `memory` recalls are not opened again, and the Python files of distributions that
     `python_memory` knows are not followed again. What could not be read is in
@@ -143,6 +148,7 @@ def collect(
         python_loads=python.loads,
         python_imports=python.imports,
         unparsed=python.unparsed,
+        statements=tuple(files.statements),
         python_paths=paths,
         links=tuple(_library_links(listing, loadable, artefact_paths, hard_links)),
         system_packages=packages,
@@ -155,6 +161,7 @@ def collect(
         preload=preloaded(listing),
         musl_folders=musl_folders(listing),
         environment=dict(sorted(environment.items())),
+        labels=dict(sorted(labels.items())),
         unread=tuple(sorted(set(listing.unread), key=lambda entry: (entry.path, entry.why))),
         stats=Stats(
             files=len(listing.files),
@@ -176,6 +183,7 @@ class _Files:
     containers: list[Container] = field(default_factory=list)
     closed: list[ClosedFile] = field(default_factory=list)
     outlines: dict[str, Outline] = field(default_factory=dict)
+    statements: list[Statements] = field(default_factory=list)
     #: How many of them came from earlier scans.
     recalled: int = 0
 
@@ -238,6 +246,8 @@ def _read_files(
             # Python takes the source where there is one.
             if not (is_sourceless(path) and path.removesuffix("c") in listing.files):
                 files.outlines[path] = file_facts.outline
+            if file_facts.stated and owner is not None:
+                files.statements.append(Statements(path, file_facts.stated, owner))
         elif (device := file_facts.device) is not None:
             files.artefacts.append(
                 Artefact(
@@ -353,11 +363,13 @@ def look(source: RandomAccess, path: str, size: int, *, nested: bool = False) ->
     container is recognised, unless the file is itself `nested` in one; see `with_contents`.
     """
     if path.endswith(".py"):
-        source_outline = outline(source.read(0, min(size, LARGEST_SEARCHED)))
+        text = source.read(0, min(size, LARGEST_SEARCHED))
+        source_outline = outline(text)
         if size > LARGEST_SEARCHED:
             # It may load, in the part that was not looked at.
             source_outline = replace(source_outline, loads=True)
-        return FileFacts(outline=source_outline, bytes_read=source.bytes_read)
+        says = stated(text) if is_stating(path, size) else None
+        return FileFacts(outline=source_outline, stated=says, bytes_read=source.bytes_read)
     if is_sourceless(path):
         return FileFacts(
             outline=compiled_outline(source.read(0, min(size, LARGEST_SEARCHED))),

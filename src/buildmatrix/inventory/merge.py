@@ -61,6 +61,7 @@ def merge(
             sorted(imports, key=lambda imported: (imported.path, imported.line, imported.module))
         ),
         unparsed=_sorted(parts, "unparsed", "path"),
+        statements=_sorted(parts, "statements", "path"),
         links=_sorted(parts, "links", "path"),
         shared_paths=tuple(
             sorted(shared, key=lambda shared_path: (shared_path.path, shared_path.owners))

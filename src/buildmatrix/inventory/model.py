@@ -15,7 +15,7 @@ from buildmatrix.elf.model import Mark
 from buildmatrix.python_imports.reach import Reach
 
 #: Raised with every change of what an inventory says: older stored ones are then read again.
-SCHEMA = "buildmatrix/inventory/12"
+SCHEMA = "buildmatrix/inventory/13"
 
 #: Kinds of containers that are packages: they count even where nothing in them does.
 PACKAGES = frozenset({"wheel", "conda", "deb", "rpm"})
@@ -150,6 +150,17 @@ class Unparsed:
     #: How far an import of the distribution gets to it; `unknown` for a distribution that has too
     #: much source to be followed.
     reach: Reach = "lazy"
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """What a Python file that is named after its version or its build says of it, as literals."""
+
+    path: str
+    #: Name → its texts; `cuda_version` → `("12.5.1",)`.
+    values: Mapping[str, tuple[str, ...]]
+    #: `name==version` of the distribution that has it.
+    owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +354,8 @@ class Inventory:
     python_loads: tuple[PythonLoad, ...] = ()
     python_imports: tuple[PythonImport, ...] = ()
     unparsed: tuple[Unparsed, ...] = ()
+    #: Of distributions, by path.
+    statements: tuple[Statements, ...] = ()
     python_paths: tuple[PythonPath, ...] = ()
     links: tuple[Link, ...] = ()
     system_packages: tuple[SystemPackage, ...] = ()
@@ -360,6 +373,8 @@ class Inventory:
     musl_folders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: Environment of the image's configuration; empty for other trees.
     environment: Mapping[str, str] = field(default_factory=dict)
+    #: Labels of the image's configuration.
+    labels: Mapping[str, str] = field(default_factory=dict)
     #: Layers of an image, the lowest first; empty where they were not asked for.
     layers: tuple[Layer, ...] = ()
     #: Path of a binary, artefact, link, metadata folder, or Python file that loads a library →

@@ -184,6 +184,7 @@ def _key(configuration: Configuration, layers: Sequence[LayerFacts]) -> str:
         # A table is a claim: another one of the same layer must not be taken for it.
         [(layer.digest, layer.table, layer.table and layer.blob) for layer in layers],
         sorted(configuration.environment.items()),
+        sorted(configuration.labels.items()),
         configuration.digests,
         configuration.instructions,
         code("layers"),

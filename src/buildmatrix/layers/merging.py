@@ -19,6 +19,7 @@ from buildmatrix.inventory.layers import with_layers
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.layers.model import KINDS, LayerFacts, unpacked
 from buildmatrix.python_imports.source import is_sourceless
+from buildmatrix.python_imports.statements import is_stating
 from buildmatrix.store.cache import Cache
 from buildmatrix.store.python_answers import PythonAnswers
 from buildmatrix.trees.archive import Slice, TarMember, plain
@@ -86,7 +87,9 @@ def _collected(
 ) -> Inventory:
     tree = MergedTree(layers, wanted)
     memory = _Memory(tree, fresh, answers or PythonAnswers(Cache(None)))
-    inventory = collect(tree, configuration.environment, memory, memory)
+    inventory = collect(
+        tree, configuration.environment, memory, memory, labels=configuration.labels
+    )
     inventory = replace(inventory, stats=replace(inventory.stats, cached=memory.recalled))
     digests = [
         layer.digest or digest for layer, digest in zip(layers, configuration.digests, strict=True)
@@ -228,6 +231,7 @@ def _meaning(path: str, facts: FileFacts) -> tuple[object, ...]:
     suffix = name.rpartition(".")[2].lower()
     return (
         path.endswith(".py"),
+        is_stating(path, 0),
         is_sourceless(path),
         suffix if suffix in SUFFIXES else "",
         name if facts.contents is not None else "",

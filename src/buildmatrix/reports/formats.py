@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
 from importlib import import_module
 from pathlib import Path, PurePath
 from typing import Any, Literal, TypeAlias
@@ -27,18 +29,32 @@ class Destination:
     #: in, if any; absolute.
     root: PurePath | None = None
     top: PurePath | None = None
+    #: The folder that the command runs in; absolute.
+    here: PurePath | None = None
+    #: Reads a file of the repository that a document names; None for what has no text.
+    text_of: Callable[[str], str | None] | None = None
+    #: That of the command, where it is known before the document is written.
+    exit_code: int | None = None
+    #: What formats say that ask for a time.
+    time: datetime | None = None
 
     def below(self, root: Path | None) -> Destination:
         """The same, for a document whose paths start from `root`; None where it has no paths."""
         if root is None:
             return self
+        from buildmatrix.reports.repository import text_below
+
         folder = root.resolve()
         # `.git` is a file in the folders of `git worktree`.
         up = (folder, *folder.parents)
-        return replace(self, root=folder, top=next((p for p in up if (p / ".git").exists()), None))
+        top = next((path for path in up if (path / ".git").exists()), None)
+        text_of = partial(text_below, top or folder, folder)
+        return replace(self, root=folder, top=top, here=Path.cwd(), text_of=text_of)
 
 
-Need: TypeAlias = Literal["width", "color", "every", "root", "top"]
+Need: TypeAlias = Literal[
+    "width", "color", "every", "root", "top", "here", "text_of", "exit_code", "time"
+]
 _TERMINAL: tuple[Need, ...] = ("width", "color")
 
 
@@ -71,7 +87,7 @@ def _function(name: str) -> Callable[..., Any]:
     return loaded
 
 
-_WHOLE, _BY_LINE = "run.shown:whole", "run.shown:by_line"
+_WHOLE, _ONCE, _BY_LINE = "run.shown:whole", "run.shown:once", "run.shown:by_line"
 _JSON = "json_form:render"
 
 #: Of a `reports.run.model.Report`; the first of each kind is what a command writes by
@@ -79,8 +95,9 @@ _JSON = "json_form:render"
 RUN = (
     Format("table", "run.table:render", STYLED, _TERMINAL, _BY_LINE),
     Format("json", _JSON, JSON, (), _WHOLE),
-    Format("sarif", "run.sarif:render", JSON, ("root", "top"), _BY_LINE),
-    Format("junit", "run.junit:render", MARKUP, (), _BY_LINE),
+    Format("concise", "run.concise:render", LINES, ("root", "here"), _BY_LINE),
+    Format("sarif", "run.sarif:render", JSON, ("root", "top", "text_of", "exit_code"), _ONCE),
+    Format("junit", "run.junit:render", MARKUP, ("time",), _BY_LINE),
     Format("markdown", "run.markdown:render", MARKUP, (), _BY_LINE),
     Format("html", "run.html:render", PAGE, (), _BY_LINE),
     Format("cyclonedx", "run.cyclonedx:render", JSON, (), _WHOLE),

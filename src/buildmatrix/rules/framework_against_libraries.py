@@ -1,9 +1,10 @@
 """BM706: a distribution finds another version of a library than it was built with.
 
-What it was built with is what its metadata asks for, else what the catalogue knows of its release;
-what it finds is where the loader leads its NEEDED entries. Some open their libraries by names that
-they put together when they run: of those all copies in the tree are too old, or nothing is said.
-Libraries of another line are the business of BM302 and BM303, as far as those see them.
+What it was built with is what its metadata asks for, else what its own files say, else what the
+catalogue knows of its release; what it finds is where the loader leads its NEEDED entries. Some
+open their libraries by names that they put together when they run: of those all copies in the tree
+are too old, or nothing is said. Linked libraries of another line are the business of BM302 and
+BM303, as far as those see them.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from buildmatrix.inventory.model import Binary, Distribution
 from buildmatrix.inventory.names import distribution_name
 from buildmatrix.loader.resolution import Needed
 from buildmatrix.parsing import parse_requirement, parse_version
+from buildmatrix.phrases import listing
 from buildmatrix.rules.findings import chain_to_file, finding, split_owner
 from buildmatrix.rules.model import Finding, Fix, Severity
+from buildmatrix.rules.runtime_versions import stated_versions
 from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.spec.version_range import Numbers, compare, numbers
 
@@ -64,14 +67,16 @@ def check(image: ImageSubject) -> Iterator[Finding]:
     libraries = _libraries(image)
     for installed in image.inventory.distributions:
         owner = f"{installed.name}=={installed.version}"
+        yield from _beside(image, installed, owner)
         match = distribution(installed.name, installed.version, image.catalogue)
         if match is None or match.backend != image.backend:
             continue
         asked = _asked(installed)
         linked = needed.get(owner, [])
         yield from _judged(image, installed, owner, linked, binaries, asked)
-        yield from _opened(image, owner, {item.name for item in linked}, libraries, asked)
-        yield from _beside(image, installed, owner)
+        names = {item.name for item in linked}
+        yield from _opened(image, owner, names, libraries, asked)
+        yield from _of_another_line(image, owner, names, libraries, asked)
 
 
 def _libraries(image: ImageSubject) -> Mapping[str, list[Binary]]:
@@ -118,6 +123,53 @@ def _opened(
                 )
 
 
+def _of_another_line(
+    image: ImageSubject,
+    owner: str,
+    linked: Collection[str],
+    libraries: Mapping[str, list[Binary]],
+    asked: Mapping[str, _Asked],
+) -> Iterator[Finding]:
+    """Libraries that it was built with by its own files, and of which the tree has other lines."""
+    named = {glob for name in asked for glob in _globs(image, name)}
+    for row, text in stated_versions(image, owner):
+        version = numbers(text)
+        copies = {
+            soname: present
+            for soname, present in sorted(libraries.items())
+            if matches_any(row.libraries, soname)
+        }
+        # What its metadata asks for is installed with it, or missed by others.
+        if version is None or not copies or named.intersection(row.libraries):
+            continue
+        lines = {_line(soname) for soname in copies}
+        if version[0] in lines or None in lines or copies.keys() & set(linked):
+            continue
+        soname, present = next(iter(copies.items()))
+        name, number = split_owner(owner)
+        role = _role(image, soname)
+        yield finding(
+            "BM706",
+            image,
+            f"{name} {number} was built with {demangle(soname).partition('.')[0]} {text} "
+            f"({row.file} says so) and opens that by itself, and the image has "
+            f"{listing(copies)} alone: it goes on without the GPU, or fails",
+            severity="error" if role in _STRICT else "warning",
+            vendor=image.catalogue.vendor_of(image.backend),
+            owner=owner,
+            path=present[0].path,
+            chain=chain_to_file(image, owner, soname, present[0].path),
+            fix=Fix("pin", f"bring version {version[0]} of the library, or take another {name}"),
+            identity=row.name,
+        )
+
+
+def _line(soname: str) -> int | None:
+    """The major version in a SONAME; the runtime of CUDA 11 is `libcudart.so.11.0`."""
+    version = numbers(soname.partition(".so.")[2])
+    return version[0] if version is not None else None
+
+
 def _globs(image: ImageSubject, name: str) -> tuple[str, ...]:
     """Globs of the SONAMEs that a distribution of this name has."""
     rows = drivers.of_backend(image.catalogue.library_distributions, image.backend)
@@ -140,21 +192,48 @@ def _beside(image: ImageSubject, installed: Distribution, owner: str) -> Iterato
         if not matches_any(row.distributions, installed.name):
             continue
         others = [item for item in image.inventory.distributions if item.name == row.beside]
-        if not others or any(_same(installed.version, item.version) for item in others):
+        asked = _specifier(installed, row.beside) if row.version == "required" else None
+        if not others or any(_fits(installed, item, asked) for item in others):
             continue
         version = others[0].version
+        alone = "the same version" if asked is None else f"{row.beside}{asked}"
         yield finding(
             "BM706",
             image,
             f"{installed.name} {installed.version} is beside {row.beside} {version}, and works "
-            f"with the same version alone: {row.effect}",
+            f"with {alone} alone: {row.effect}",
             vendor=image.catalogue.vendor_of(image.backend),
             owner=owner,
             path=installed.path,
             chain=chain_to_file(image, owner, f"{row.beside} {version}"),
-            fix=Fix("pin", f"bring {installed.name} and {row.beside} to the same version"),
+            fix=Fix(
+                "pin",
+                f"bring {installed.name} and {row.beside} to "
+                + ("the same version" if asked is None else "versions of one release"),
+            ),
             identity=row.beside,
         )
+
+
+def _fits(installed: Distribution, other: Distribution, asked: SpecifierSet | None) -> bool:
+    """Whether one works beside another; versions that nobody can read are not compared."""
+    if asked is None:
+        return _same(installed.version, other.version)
+    # A build of it, `0.10.2+rocm`, is that version.
+    public = other.version.partition("+")[0]
+    return not _is_version(public) or asked.contains(public, prereleases=True)
+
+
+def _specifier(installed: Distribution, name: str) -> SpecifierSet:
+    """The versions of a distribution that metadata asks for, extras and environments left aside."""
+    for line in installed.requires:
+        try:
+            requirement = parse_requirement(line)
+        except InvalidRequirement:
+            continue
+        if distribution_name(requirement.name) == name and requirement.specifier:
+            return requirement.specifier
+    return SpecifierSet()
 
 
 def _same(first: str, second: str) -> bool:
@@ -313,6 +392,10 @@ def _expected(
         version = _needed_version(least)
         if version is not None and matches_any(_globs(image, name), soname):
             return _Expected(version, _words(name, least))
+    for stated, text in stated_versions(image, f"{installed.name}=={installed.version}"):
+        version = numbers(text)
+        if version is not None and matches_any(stated.libraries, soname):
+            return _Expected(version, f"{stated.file} says {stated.name} {text}")
     local = installed.version.partition("+")[2]
     release = ".".join(map(str, (numbers(installed.version) or ())[:2]))
     for row in drivers.of_backend(image.catalogue.framework_libraries, image.backend):

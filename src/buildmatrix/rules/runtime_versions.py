@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from buildmatrix.catalogue import drivers
+from buildmatrix.catalogue.format.versions import StatedVersion
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import Evidence
@@ -56,6 +57,23 @@ def runtimes(image: ImageSubject) -> tuple[Runtime, ...]:
 
 
 @once
+def stated_versions(image: ImageSubject, owner: str) -> Iterator[tuple[StatedVersion, str]]:
+    """What files of a distribution say that it was built with, as far as the catalogue has it."""
+    name, _ = split_owner(owner)
+    rows = [
+        row
+        for row in drivers.of_backend(image.catalogue.stated_versions, image.backend)
+        if name is not None and matches_any(row.distributions, name)
+    ]
+    for statements in image.inventory.statements if rows else ():
+        if statements.owner != owner:
+            continue
+        for row in rows:
+            texts = statements.values.get(row.name, ())
+            if len(texts) == 1 and f"/{statements.path}".endswith(f"/{row.file}"):
+                yield row, texts[0]
+
+
 def device_codes(image: ImageSubject) -> Mapping[str, tuple[DeviceCode, ...]]:
     """The device code of each file by its path."""
     return {
@@ -94,6 +112,10 @@ def _said(image: ImageSubject, item: Evidence) -> Iterator[str]:
             yield version
         if package and matches_any(row.system_packages, package):
             yield package_version
+    if item.distribution is not None:
+        yield from (
+            text for row, text in stated_versions(image, item.distribution) if row.is_runtime
+        )
     if name and version:
         match = distribution(name, version, catalogue)
         if match is not None and match.backend == image.backend:

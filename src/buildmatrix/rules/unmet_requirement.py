@@ -1,6 +1,6 @@
-"""BM705: the environment of an image asks for what a node class does not have.
+"""BM705: the environment or the labels of an image ask for what a node class does not have.
 
-The container runtime checks it and does not start the container.
+The container runtime checks the environment and does not start the container.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from buildmatrix.catalogue.conditions import InvalidConditionError, NodeFacts, m
 from buildmatrix.catalogue.format.versions import Condition
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.catalogue.products import architectures, is_product
+from buildmatrix.rules import image_labels
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.node_reasons import Reason, findings_of
 from buildmatrix.rules.subject import ImageSubject
@@ -28,8 +29,9 @@ _SHOWN = 80
 
 
 def check(image: ImageSubject) -> Iterator[Finding]:
-    """One finding per variable."""
-    return findings_of("BM705", image, reasons)
+    """One finding per variable and label."""
+    yield from findings_of("BM705", image, reasons)
+    yield from image_labels.against_target(image)
 
 
 def reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
@@ -39,6 +41,7 @@ def reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
             reason = _judged(image, node, row, name, condition)
             if reason is not None:
                 yield reason
+    yield from image_labels.against_node(image, node)
 
 
 def _conditions(image: ImageSubject, row: Condition) -> Iterator[tuple[str, str]]:

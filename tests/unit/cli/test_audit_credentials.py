@@ -14,7 +14,7 @@ from buildmatrix import cli
 
 USER, PASSWORD = "ci-robot", "hunter2/Sesame"
 ENCODED = "hunter2%2FSesame"
-FORMATS = ("table", "json", "sarif", "junit", "markdown", "html", "cyclonedx")
+FORMATS = ("table", "json", "concise", "sarif", "junit", "markdown", "html", "cyclonedx")
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ def check(text: str) -> None:
     "arguments",
     [
         *(["scan", "--backend", "cpu", "--format", name] for name in
-          ("table", "json", "sarif", "junit", "markdown", "html", "cyclonedx")),
+          ("table", "json", "concise", "sarif", "junit", "markdown", "html", "cyclonedx")),
         *(["why", "libcuda.so.1", "--format", name] for name in
           ("text", "json", "dot", "mermaid", "svg")),
         *(["why", "*", "--all", "--format", name] for name in ("text", "json", "mermaid")),

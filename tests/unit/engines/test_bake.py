@@ -78,6 +78,7 @@ def test_recorded_metadata_names_the_image_its_bases_and_its_environment() -> No
     assert built.config is not None
     assert built.config.startswith("sha256:")
     assert built.config != built.digest
+    assert built.labels["org.opencontainers.image.title"] == "tiny"
     assert set(built.bases) == {
         "localhost:5000/python:3.11-slim-bookworm",
         "localhost:5000/ghcr.io/astral-sh/uv:0.13.8",

@@ -32,6 +32,9 @@ _RULES = (
     (re.compile(r'(?<="bytes_read": )\d+'), "BYTES"),
     (re.compile(r'(?<="cached": )\d+'), "FILES"),
     (re.compile(r'(?<= time=")\d+\.\d+'), "SECONDS"),
+    (re.compile(r'(?<= timestamp=")[^"]+'), "TIME"),
+    # Pages of rules have tests of their own.
+    (re.compile(r'(?<=": ")# BM\d{3}: (?:[^"\\]|\\.)*'), "PAGE"),
     # It follows from the contents, and these have the index's port.
     (re.compile(r"(?<=urn:uuid:)[0-9a-f-]{36}"), "SERIAL"),
     (re.compile(r'(?<=lock-digest="sha256:)[0-9a-f]{64}'), "DIGEST"),

@@ -43,9 +43,11 @@ from buildmatrix.catalogue.format.versions import (
     DriverRelease,
     ForwardCompatibility,
     FrameworkLibraries,
+    ImageLabel,
     KernelFloor,
     LibraryDistribution,
     RuntimeVersion,
+    StatedVersion,
     ToolkitDriver,
     VariantFeature,
     VersionPair,
@@ -104,7 +106,9 @@ class DataFile(
     brands: tuple[Brand, ...] = ()
     framework_libraries: tuple[FrameworkLibraries, ...] = ()
     library_distributions: tuple[LibraryDistribution, ...] = ()
+    stated_versions: tuple[StatedVersion, ...] = ()
     version_pairs: tuple[VersionPair, ...] = ()
+    image_labels: tuple[ImageLabel, ...] = ()
     redistribution: tuple[Redistribution, ...] = ()
     variant_features: tuple[VariantFeature, ...] = ()
     node_labels: tuple[NodeLabel, ...] = ()

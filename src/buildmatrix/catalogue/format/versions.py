@@ -116,14 +116,37 @@ class LibraryDistribution(CatalogueEntry, frozen=True):
     libraries: tuple[str, ...]
 
 
+class StatedVersion(CatalogueEntry, frozen=True):
+    """What a file of a distribution says of a version that it was built with."""
+
+    #: Globs.
+    distributions: tuple[str, ...]
+    #: Below the folder that the distribution is installed in.
+    file: str
+    #: Name, or key of a dictionary.
+    name: str
+    #: Globs of SONAMEs.
+    libraries: tuple[str, ...] = ()
+    #: Whether it is the version of the backend's runtime.
+    is_runtime: bool = False
+
+
 class VersionPair(CatalogueEntry, frozen=True):
-    """Distributions that work beside the same version of another one, and with no other."""
+    """Distributions that work beside one version of another one, and with no other."""
 
     #: Globs.
     distributions: tuple[str, ...]
     beside: str
     #: What happens otherwise.
     effect: str
+    #: `same`: both have the same version; `required`: it is one that the metadata ask for.
+    version: Literal["same", "required"] = "same"
+
+
+class ImageLabel(CatalogueEntry, frozen=True):
+    """Labels with which images of a vendor say which version of its runtime they are made for."""
+
+    names: tuple[str, ...]
 
 
 class VariantFeature(CatalogueEntry, frozen=True):

@@ -69,7 +69,11 @@ class ImageGates:
             assert work.job is not None
             outcome = self.engine.build(work.job, self.options.surroundings, self.progress)
             # The layers cannot say what the image's configuration does.
-            inventory = replace(store.read(outcome.inventory), environment=outcome.environment)
+            inventory = replace(
+                store.read(outcome.inventory),
+                environment=outcome.environment,
+                labels=outcome.labels,
+            )
             if outcome.has_layers:
                 note = partial(self.progress.step, work.target.id)
                 inventory = keep_layers(work.files, outcome.digest, inventory, note)

@@ -84,6 +84,8 @@ class Built:
     bases: Mapping[str, str]
     #: Environment variables of its configuration; None where the scan did not run with it.
     environment: Mapping[str, str] | None
+    #: Labels of its configuration.
+    labels: Mapping[str, str]
 
 
 class _Material(msgspec.Struct, frozen=True):
@@ -122,6 +124,7 @@ class _Input(msgspec.Struct, frozen=True):
 
 class _RunConfig(msgspec.Struct, frozen=True):
     env: list[str] | None = msgspec.field(name="Env", default=None)
+    labels: dict[str, str] | None = msgspec.field(name="Labels", default=None)
 
 
 class _ImageConfig(msgspec.Struct, frozen=True):
@@ -138,22 +141,31 @@ def read_metadata(path: Path, image_target: str, scan_target: str) -> Built:
             msgspec.json.decode(targets.get(name, msgspec.Raw(b"{}")), type=_Target)
             for name in (image_target, scan_target)
         )
-        environment = _environment(scan.provenance.invocation.parameters.args)
+        config = _run_config(scan.provenance.invocation.parameters.args)
     except (OSError, msgspec.MsgspecError) as error:
         raise UndecidedError(f"buildx left no usable metadata in {path}: {error}") from error
     digest = image.digest or image.config
     if digest is None:
         raise UndecidedError(f"buildx did not say which image it built: {path} has no digest")
-    return Built(digest, image.config, _bases(image.provenance.materials), environment)
+    return Built(
+        digest,
+        image.config,
+        _bases(image.provenance.materials),
+        None if config is None else _environment(config),
+        (None if config is None else config.labels) or {},
+    )
 
 
-def _environment(arguments: Mapping[str, str]) -> dict[str, str] | None:
-    """The environment in the image configuration that the scan's build was given."""
+def _environment(config: _RunConfig) -> dict[str, str]:
+    return {key: text for key, _, text in (entry.partition("=") for entry in config.env or [])}
+
+
+def _run_config(arguments: Mapping[str, str]) -> _RunConfig | None:
+    """The part of the image configuration that the scan's build was given."""
     for name, value in arguments.items():
         if name.startswith("input-metadata:"):
             config = msgspec.json.decode(value, type=_Input).config
-            entries = msgspec.json.decode(config, type=_ImageConfig).config.env or []
-            return {key: text for key, _, text in (entry.partition("=") for entry in entries)}
+            return msgspec.json.decode(config, type=_ImageConfig).config
     return None
 
 

@@ -173,6 +173,7 @@ class DockerEngine:
             config=built.config,
             loaded=load,
             environment=built.environment,
+            labels=built.labels,
             bases=built.bases,
         )
 

@@ -188,6 +188,7 @@ class OciEngine:
             time.monotonic() - started,
             config=built.manifest.config.digest,
             environment=built.configuration.config.environment,
+            labels=built.configuration.config.labels,
             bases=dict([built.base]),
             has_layers=True,
         )

@@ -1,15 +1,22 @@
 """The report as JUnit XML, which every CI system shows as test results.
 
-There is no standard; this keeps to what Jenkins' `junit-10.xsd` allows, which GitLab, Azure and
-CircleCI read too. Each target is a test suite. Its test cases are its gates, its distributions, and
+There is no standard. This is what two schemas allow that have nothing but the core in common:
+Jenkins' `junit-10.xsd` (jenkinsci/xunit-plugin, which refuses files by it) and Ant's `JUnit.xsd`
+(windyroad/JUnit-Schema, which Azure names). So `file` and `line` of a test case, which both refuse,
+stand in its text; output of a passed test case stands in that of its suite; and a time is asked
+for.
+
+Each target is a test suite. Its test cases are its gates, its distributions, and
 its findings. An open error is a failure; what is not known is an error; what is waived and what did
-not run is skipped. Warnings and notes are passed test cases that say so in their output, as JUnit
-knows nothing between passed and failed.
+not run is skipped. Warnings and notes are passed test cases that the output of the suite says
+something of, as JUnit knows nothing between passed and failed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from xml.etree import ElementTree as ET
 
 from buildmatrix.phrases import count
@@ -18,7 +25,6 @@ from buildmatrix.reports.run.model import (
     Report,
     Step,
     is_unread,
-    requirement_line,
     state_of,
     steps,
     unread,
@@ -30,9 +36,34 @@ from buildmatrix.text import printable
 _RUN = "this run"
 
 
-def render(report: Report) -> str:
-    """The report as one `testsuites` document."""
-    root = ET.Element("testsuites", name=_plain(f"{TOOL}: {report.subject}"))
+@dataclass(slots=True)
+class _Suite:
+    """One test suite: its cases, and what passed cases have to say."""
+
+    cases: list[ET.Element] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+
+    def case(self, target: str, name: str, seconds: float = 0.0) -> ET.Element:
+        """One more test case."""
+        case = ET.Element(
+            "testcase", classname=_plain(target), name=_plain(name), time=_time(seconds)
+        )
+        self.cases.append(case)
+        return case
+
+    def say(self, name: str, *texts: str) -> None:
+        """Have the output of the suite say something of a case that passed."""
+        self.lines.append("\n  ".join(map(_plain, (f"{name}: {texts[0]}", *texts[1:]))))
+
+
+def render(report: Report, *, time: datetime | None = None) -> str:
+    """The report as one `testsuites` document; `time` is when the tests ran, as Ant asks for it."""
+    root = ET.Element("testsuites")
+    properties: dict[str, str | None] = {
+        "subject": report.subject,
+        "version": report.tool.version,
+        "catalogue": report.tool.catalogue,
+    }
     for target in report.targets:
         verdicts = [
             verdict
@@ -40,54 +71,80 @@ def render(report: Report) -> str:
             if verdict.is_about(target.id, target.backend)
         ]
         findings = [finding for finding in report.findings if finding.is_about(target.id)]
-        root.append(_suite(target.id, _target(target, verdicts, findings), target.seconds))
-    ids = {target.id for target in report.targets}
-    rest = [*_rest(report, ids)]
-    if rest:
-        root.append(_suite(_RUN, rest, 0.0))
-    _count(root, ("tests", "failures", "errors"))
+        suite = _target(target, verdicts, findings)
+        more = {"backend": target.backend, "image": target.image, "digest": target.digest}
+        _append(root, target.id, suite, target.seconds, time, {**properties, **more})
+    rest = _rest(report, {target.id for target in report.targets})
+    if rest.cases:
+        _append(root, _RUN, rest, 0.0, time, properties)
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
 
-def _suite(name: str, cases: Sequence[ET.Element], seconds: float) -> ET.Element:
-    suite = ET.Element("testsuite", name=_plain(name))
-    suite.extend(cases)
-    suite.set("tests", str(len(cases)))
+def _append(
+    root: ET.Element,
+    name: str,
+    suite: _Suite,
+    seconds: float,
+    time: datetime | None,
+    properties: dict[str, str | None],
+) -> None:
+    when = (time or datetime.fromtimestamp(0, UTC)).astimezone(UTC)
+    element = ET.SubElement(
+        root,
+        "testsuite",
+        name=_plain(name) or "-",
+        package=TOOL,
+        id=str(len(root)),
+        timestamp=when.strftime("%Y-%m-%dT%H:%M:%S"),
+        hostname="localhost",
+        tests=str(len(suite.cases)),
+    )
     for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
-        suite.set(attribute, str(sum(case.find(tag) is not None for case in cases)))
-    suite.set("time", f"{seconds:.3f}")
-    return suite
-
-
-def _count(root: ET.Element, attributes: Sequence[str]) -> None:
-    for attribute in attributes:
-        root.set(attribute, str(sum(int(suite.get(attribute, "0")) for suite in root)))
+        number = sum(case.find(tag) is not None for case in suite.cases)
+        element.set(attribute, str(number))
+    element.set("time", _time(seconds))
+    holder = ET.SubElement(element, "properties")
+    for key, value in properties.items():
+        if value:
+            ET.SubElement(holder, "property", name=f"{TOOL}.{key}", value=_plain(value))
+    element.extend(suite.cases)
+    # Lines of it are indented, as those of a case: one may begin with what a file is called.
+    ET.SubElement(element, "system-out").text = "\n".join(suite.lines)
+    ET.SubElement(element, "system-err")
 
 
 def _target(
-    target: TargetResult, verdicts: Sequence[Verdict], findings: Sequence[Finding]
-) -> list[ET.Element]:
-    return [
-        *(_gate(target, gate, findings) for gate in steps([target])),
-        *(_distribution(target.id, verdict) for verdict in verdicts),
-        *(_finding(target.id, finding) for finding in findings if finding.target == target.id),
-    ]
+    target: TargetResult, verdicts: Iterable[Verdict], findings: Sequence[Finding]
+) -> _Suite:
+    suite = _Suite()
+    for gate in steps([target]):
+        _gate(suite, target, gate, findings)
+    for verdict in verdicts:
+        # A verdict fails nothing by itself: the findings do, and those can be waived.
+        name = f"distribution {verdict.name} {verdict.version}"
+        suite.case(target.id, name)
+        suite.say(name, f"{verdict.verdict}: {verdict.reason}")
+    for finding in findings:
+        if finding.target == target.id:
+            _finding(suite, target.id, finding)
+    return suite
 
 
-def _rest(report: Report, targets: set[str]) -> Iterator[ET.Element]:
+def _rest(report: Report, targets: set[str]) -> _Suite:
+    suite = _Suite()
     for finding in report.findings:
         if finding.target not in targets:
-            yield _finding(finding.target or _RUN, finding)
+            _finding(suite, finding.target or _RUN, finding)
     for item in unread(report):
-        case = _case(_RUN, f"read {item.path}")
+        case = suite.case(_RUN, f"read {item.path}")
         _outcome(case, "error", "unread", f"{item.path} could not be read: {item.why}")
-        yield case
+    return suite
 
 
-def _gate(target: TargetResult, gate: Step, findings: Sequence[Finding]) -> ET.Element:
+def _gate(suite: _Suite, target: TargetResult, gate: Step, findings: Sequence[Finding]) -> None:
     state = state_of(target, gate)
-    case = _case(target.id, f"gate {gate}", target.seconds if gate == "build" else 0.0)
+    case = suite.case(target.id, f"gate {gate}", target.seconds if gate == "build" else 0.0)
     if state == "not-run":
         ET.SubElement(case, "skipped", message="it did not run")
     elif state != "passed":
@@ -95,27 +152,12 @@ def _gate(target: TargetResult, gate: Step, findings: Sequence[Finding]) -> ET.E
         reason = target.error or f"{still} in {target.id}"
         tag = "failure" if state == "failed" else "error"
         _outcome(case, tag, f"gate-{gate}", f"{gate} {state}: {reason}")
-    return case
 
 
-def _distribution(target: str, verdict: Verdict) -> ET.Element:
-    """A verdict fails nothing by itself: the findings do, and those can be waived."""
-    case = _case(target, f"distribution {verdict.name} {verdict.version}")
-    ET.SubElement(case, "system-out").text = _plain(f"{verdict.verdict}: {verdict.reason}")
-    return case
-
-
-def _finding(target: str, finding: Finding) -> ET.Element:
-    case = _case(
-        target,
-        " ".join(
-            part for part in (finding.rule, finding.name, finding.label or finding.path) if part
-        ),
-    )
-    place = requirement_line(finding)
-    if place is not None:
-        case.set("file", _plain(place[0]))
-        case.set("line", str(place[1]))
+def _finding(suite: _Suite, target: str, finding: Finding) -> None:
+    parts = (finding.rule, finding.name, finding.label or finding.path)
+    name = " ".join(part for part in parts if part)
+    case = suite.case(target, name)
     if finding.waived is not None:
         ET.SubElement(case, "skipped", message=_plain(f"accepted: {finding.waived}"))
     elif is_unread(finding):
@@ -123,9 +165,7 @@ def _finding(target: str, finding: Finding) -> ET.Element:
     elif finding.severity == "error":
         _outcome(case, "failure", finding.rule, finding.message, *_details(finding))
     else:
-        lines = (f"{finding.severity}: {finding.message}", *_details(finding))
-        ET.SubElement(case, "system-out").text = "\n  ".join(map(_plain, lines))
-    return case
+        suite.say(name, f"{finding.severity}: {finding.message}", *_details(finding))
 
 
 def _details(finding: Finding) -> Iterator[str]:
@@ -137,10 +177,8 @@ def _details(finding: Finding) -> Iterator[str]:
         yield f"fix: {finding.fix.text}"
 
 
-def _case(target: str, name: str, seconds: float = 0.0) -> ET.Element:
-    return ET.Element(
-        "testcase", classname=_plain(target), name=_plain(name), time=f"{seconds:.3f}"
-    )
+def _time(seconds: float) -> str:
+    return f"{max(0.0, seconds):.3f}"
 
 
 def _outcome(case: ET.Element, tag: str, kind: str, message: str, *details: str) -> None:

@@ -75,7 +75,11 @@ def _body(report: Report) -> Iterator[str]:
             yield from lines
         yield from end()
     if report.fixes is not None:
-        yield from _fixes(report.fixes)
+        change = list(_fixes(report.fixes))
+        is_folded = len(change) > room
+        yield from fold("what --fix changes") if is_folded else ()
+        yield from change
+        yield from end() if is_folded else ()
 
 
 def _to_do(report: Report, offered: Sequence[Cure]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from buildmatrix.reports.run.model import Report
+from buildmatrix.rules.model import Finding
 from buildmatrix.rules.repeats import without_repeats
 from buildmatrix.text import each_text, printable, shown
 
@@ -21,7 +22,26 @@ def whole(report: Report) -> Report:
     return each_text(report, shown)
 
 
+def once(report: Report) -> Report:
+    """The report for programs that count problems: each once, texts with their line breaks.
+
+    A patch that would write a secret is left out: without it, it writes something else.
+    """
+    findings = without_repeats(report.findings)
+    return each_text(replace(report, findings=tuple(map(_with_whole_patch, findings))), shown)
+
+
+def _with_whole_patch(finding: Finding) -> Finding:
+    fix = finding.fix
+    if fix is None or not fix.patch:
+        return finding
+    lines = [line for line in fix.patch.split("\n") if line.startswith("+")]
+    if all(shown(line) == line for line in lines):
+        return finding
+    return replace(finding, fix=replace(fix, patch=None))
+
+
 def by_line(report: Report) -> Report:
     """The report for people: each text on a line of its own, each problem once."""
-    once = replace(report, findings=without_repeats(report.findings))
-    return each_text(once, lambda text: printable(shown(text)), lines=_LINES)
+    single = replace(report, findings=without_repeats(report.findings))
+    return each_text(single, lambda text: printable(shown(text)), lines=_LINES)

@@ -1,0 +1,43 @@
+"""Install buildmatrix into an environment of its own, for the steps of `action.yml`.
+
+Reads PYTHON and VERSION; says in GITHUB_OUTPUT which `python` has it, where its `cache` is, and
+which `week` it is.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+#: What may stand in a version (PEP 440): nothing that an installer would take for an option.
+_VERSION = re.compile(r"[0-9][0-9A-Za-z.!+]*")
+
+
+def main() -> int:
+    """Install, and say where; the exit code of the step."""
+    version = os.environ["VERSION"]
+    if version and not _VERSION.fullmatch(version):
+        print(f"::error::version {version!a} is no version; write 0.1.0, without ==")
+        return 2
+    folder = Path(os.environ["RUNNER_TEMP"], "buildmatrix")
+    python = folder / "venv" / "bin" / "python"
+    code = os.environ["GITHUB_ACTION_PATH"]
+    print("::group::Install buildmatrix", flush=True)
+    subprocess.run([sys.executable, "-m", "venv", "--clear", folder / "venv"], check=True)
+    # pip, since runners behind a mirror have it set up; isolated from what lies in the checkout.
+    pip = [python, "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, f"buildmatrix=={version}" if version else code], check=True)
+    print("::endgroup::", flush=True)
+    year, week, _ = datetime.datetime.now(tz=datetime.UTC).isocalendar()
+    cache = os.environ.get("BUILDMATRIX_CACHE") or Path.home() / ".cache" / "buildmatrix"
+    with Path(os.environ["GITHUB_OUTPUT"]).open("a", encoding="utf-8") as output:
+        output.write(f"python={python}\ncache={cache}\nweek={year}-{week:02}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""The report with one line per cause, for editors and the problem matchers of CI runners.
+
+`requirements.in:3: error: what was found; fix: what to do [BM101]`, as compilers and mypy write
+it: file, line, severity, sentence, code. A finding without a requirement line names its subject in
+place of the file. Accepted findings are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from os.path import normpath, relpath
+from pathlib import PurePath
+
+from buildmatrix.phrases import count
+from buildmatrix.reports.run.groups import FindingGroup, by_text, groups, named
+from buildmatrix.reports.run.model import Report, requirement_line, unread
+from buildmatrix.rules.model import Severity
+
+
+def render(report: Report, *, root: PurePath | None = None, here: PurePath | None = None) -> str:
+    """The report as lines; empty where nothing is to be said.
+
+    Args:
+        report: what to render.
+        root: the folder that the paths in it start from; absolute.
+        here: the folder that the paths in the text start from; absolute.
+    """
+    return "".join(f"{line}\n" for line in _lines(report, root, here))
+
+
+def _lines(report: Report, root: PurePath | None, here: PurePath | None) -> Iterator[str]:
+    ids = [target.id for target in report.targets]
+    errors = by_text(
+        (target.id, target.error) for target in report.targets if target.error is not None
+    )
+    for shared in errors:
+        first, *_ = shared.text.split("\n")
+        about = named(shared.targets, ids)
+        yield _line(report.subject, "error", f"{about}: {first}", "target")
+    for group in groups(report.findings, ids):
+        if group.first.waived is None:
+            line = requirement_line(group.first)
+            place = f"{_path(line[0], root, here)}:{line[1]}" if line else report.subject
+            yield _line(place, group.first.severity, _text(report, group, ids), group.first.rule)
+    for item in unread(report):
+        yield _line(report.subject, "warning", f"not read: {item.path}: {item.why}", "unread")
+
+
+def _line(place: str, severity: Severity, text: str, code: str) -> str:
+    return f"{place}: {severity}: {text} [{code}]"
+
+
+def _text(report: Report, group: FindingGroup, ids: list[str]) -> str:
+    """What was found, where else, and what to do about it."""
+    message = group.messages[0].text
+    if group.others:
+        message += f", with {count(len(group.others), 'more finding')} of this cause"
+    targets = [target for target in group.targets if target]
+    if targets and len(ids) > 1:
+        message += f" ({targets[0] if len(targets) == 1 else count(len(targets), 'target')})"
+    cures = [shared.text for shared in group.cures(audited=report.is_audit)]
+    if not cures:
+        return message
+    return f"{message}; {cures[0]}" + (f"; {len(cures) - 1} more" if len(cures) > 1 else "")
+
+
+def _path(name: str, root: PurePath | None, here: PurePath | None) -> str:
+    """A path in the report, as seen from `here`."""
+    path = normpath((root or PurePath()) / name)
+    return relpath(path, here) if here is not None and PurePath(path).is_absolute() else path

@@ -1,0 +1,123 @@
+"""A fix that was tried, as replacements of parts of files: what editors and code hosts apply.
+
+The fix holds a difference as `git apply` takes it (`locks.rewrite.unified`). What `audit --fix`
+writes, and what these replacements make of the same file, are the same bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from buildmatrix.reports.run.regions import Region, column
+
+_HUNK = re.compile(r"@@ -(\d{1,9})(?:,\d{1,9})? \+\d{1,9}(?:,\d{1,9})? @@", re.ASCII)
+_NO_NEWLINE = "\\ No newline at end of file\n"
+_BOM = "\ufeff"
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Text that comes in place of a region."""
+
+    region: Region
+    text: str
+    #: The lines that go, as the file has them.
+    gone: tuple[str, ...] = ()
+
+    def fits(self, text: str) -> bool:
+        """Whether a file holds what this replaces: neither did it change, nor was a secret cut."""
+        begin = self.region.start_line - 1
+        return tuple(_lines(text)[begin : begin + len(self.gone)]) == self.gone
+
+
+@dataclass(slots=True)
+class _Block:
+    """Neighboring lines that go and come; each with its line feed, where it has one."""
+
+    line: int
+    gone: list[str] = field(default_factory=list)
+    come: list[str] = field(default_factory=list)
+
+
+def replacements(patch: str) -> dict[str, tuple[Replacement, ...]]:
+    """The replacements of each file that a patch changes; empty for what is no such patch.
+
+    Also empty where the value of a secret was taken out of the text that comes.
+    """
+    files: dict[str, tuple[Replacement, ...]] = {}
+    lines = [f"{line}\n" for line in patch.split("\n")]
+    starts = [
+        number
+        for number, line in enumerate(lines[:-1])
+        if line.startswith("--- a/") and lines[number + 1].startswith("+++ b/")
+    ]
+    if not starts or starts[0] != 0:
+        return {}
+    for start, end in zip(starts, [*starts[1:], len(lines) - 1], strict=True):
+        blocks = list(_blocks(lines[start + 2 : end]))
+        if any("***" in line for block in blocks for line in block.come):
+            return {}
+        files[lines[start][6:-1]] = tuple(map(_replacement, blocks))
+    return files
+
+
+def _blocks(lines: Sequence[str]) -> Iterator[_Block]:
+    number, block = 0, _Block(0)
+    into: list[str] = []
+    for line in lines:
+        if hunk := _HUNK.match(line):
+            yield from [block] if block.gone or block.come else []
+            # A hunk without old lines names the line before it.
+            number = int(hunk[1]) + (",0 +" in hunk[0])
+            block = _Block(number)
+        elif line == _NO_NEWLINE:
+            if into:
+                into[-1] = into[-1].removesuffix("\n")
+        elif line.startswith("-"):
+            into = block.gone
+            into.append(line[1:])
+            number += 1
+        elif line.startswith("+"):
+            into = block.come
+            into.append(line[1:])
+        else:
+            yield from [block] if block.gone or block.come else []
+            number += 1
+            block, into = _Block(number), []
+    yield from [block] if block.gone or block.come else []
+
+
+def _replacement(block: _Block) -> Replacement:
+    text = "".join(block.come)
+    last = block.gone[-1] if block.gone else ""
+    end = _ending(last)
+    if end and text.endswith(end):
+        # The end of the line stays: the region is what stands on the lines.
+        text = text.removesuffix(end)
+        last = last.removesuffix(end)
+        is_whole = False
+    else:
+        is_whole = bool(end)
+    if block.line == 1 and last.startswith(_BOM) and len(block.gone) == 1:
+        last = last.removeprefix(_BOM)
+    if block.line == 1 and "".join(block.gone).startswith(_BOM):
+        # It is the mark of the file, and no character of its first line.
+        text = text.removeprefix(_BOM)
+    gone = tuple(block.gone)
+    after = block.line + len(gone)
+    if is_whole or not gone:
+        return Replacement(Region(block.line, 1, after, 1), text, gone)
+    return Replacement(Region(block.line, 1, after - 1, column(last, len(last))), text, gone)
+
+
+def _lines(text: str) -> list[str]:
+    parts = text.split("\n")
+    return [*(f"{part}\n" for part in parts[:-1]), *filter(None, parts[-1:])]
+
+
+def _ending(line: str) -> str:
+    if line.endswith("\r\n"):
+        return "\r\n"
+    return "\n" if line.endswith("\n") else ""
