@@ -92,6 +92,7 @@ class Judge:
             findings,
             with_unparsed(judgement.verdicts, inventory),
             accepted(judgement.fits, findings),
+            judgement.composition,
         )
 
     @property

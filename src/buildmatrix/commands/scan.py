@@ -67,6 +67,7 @@ def scan(
         size=facts.inventory.stats.bytes_total,
         seconds=facts.inventory.stats.seconds,
         nodes=judgement.fits or None,
+        composition=judgement.composition,
     )
     return assemble(
         facts.label,

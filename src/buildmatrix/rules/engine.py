@@ -22,6 +22,8 @@ from buildmatrix.loader.resolution import Resolution
 from buildmatrix.locks.model import Lock
 from buildmatrix.rules import known_vulnerability, not_checked
 from buildmatrix.rules.agreement import BELONGS, agreed
+from buildmatrix.rules.composing import compose
+from buildmatrix.rules.composition import Composition
 from buildmatrix.rules.fit import fits
 from buildmatrix.rules.model import Finding, NodeFit, Verdict, in_order
 from buildmatrix.rules.registry import RULES, Scope
@@ -57,6 +59,8 @@ class Judgement:
     verdicts: tuple[Verdict, ...]
     #: Of each node class of the target, of an image that was scanned.
     fits: tuple[NodeFit, ...] = ()
+    #: Of an image.
+    composition: Composition | None = None
 
 
 def judge_wheels(wheels: Wheels) -> Judgement:
@@ -124,7 +128,7 @@ def judge_image(
     image = built(target, inventory, evidence, lock, catalogue, policy, resolution, left)
     declared, verdicts = agreed(image, _findings(OF_DISTRIBUTIONS, image))
     findings = in_order((*declared, *_findings(OF_IMAGES, image)))
-    return Judgement(findings, verdicts, fits(image, findings))
+    return Judgement(findings, verdicts, fits(image, findings), compose(image, verdicts))
 
 
 def _findings(

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeVar, get_args
 from msgspec import Meta
 
 from buildmatrix.catalogue.model import Evidence
+from buildmatrix.rules.composition import Composition
 from buildmatrix.vulnerabilities.model import Advisory
 
 Key = TypeVar("Key")
@@ -318,6 +319,8 @@ class TargetResult:
     attestation: str | None = field(default=None, metadata=IF_KNOWN)
     #: What its image does on each node class that it runs on, where it was scanned.
     nodes: tuple[NodeFit, ...] | None = field(default=None, metadata=IF_KNOWN)
+    #: Whose its bytes are, where they were audited or scanned.
+    composition: Composition | None = field(default=None, metadata=IF_KNOWN)
 
     def __post_init__(self) -> None:
         """Put what is a mapping into the order that reports have."""

@@ -52,6 +52,10 @@ _RULES = (
     (re.compile(r"Because no-such-distribution[^']*?unsatisfiable\."), "REASON."),
     (re.compile(r"[\d.]+ k?B read so far"), "AMOUNT read so far"),
     (re.compile(r" *\b\d+\.\d+ s\b"), " SECONDS s"),
+    # Files of ours that every page has, and their digests, which tests/unit/reports checks.
+    (re.compile(r"(?<=<style>)/\* Colors:.*?(?=</style>)", re.DOTALL), "STYLE"),
+    (re.compile(r'(?<=<script>)"use strict";\n.*?(?=</script>)', re.DOTALL), "SCRIPT"),
+    (re.compile(r"(?<=-src &#39;sha256-)[\w+/]{43}=(?=&#39;)"), "DIGEST"),
 )
 
 

@@ -116,7 +116,7 @@ def test_table_and_page_name_the_target_where_another_of_its_backend_differs() -
     text = table.render(it, width=200, color=False)
     assert "demo 1.0 on cuda12.4: broken" in text
     assert "demo 1.0 on cpu: bloat" in text
-    assert "<td>demo 1.0</td><td>cuda12.4</td>" in html.render(it)
+    assert '<th scope="row">demo 1.0</th><td>cuda12.4</td>' in html.render(it)
     same = report(on(NEW, "broken"), on(OLD, "broken"))
     assert "demo 1.0 on cuda: broken" in table.render(same, width=200, color=False)
 

@@ -133,7 +133,7 @@ def test_what_was_published_is_told_in_every_format_and_decides_the_exit_code(
     ]  # fmt: skip
     assert "could not be pushed: unauthorized" in text
     assert "| push |" in markdown.render(after)
-    assert "<th>push</th>" in html.render(after)
+    assert '<th scope="col">push</th>' in html.render(after)
     suite = ElementTree.fromstring(junit.render(after))
     (failed,) = suite.iterfind(".//testcase[@name='gate push']/failure")
     assert "unauthorized" in (failed.text or "")

@@ -244,6 +244,7 @@ def _result(work: AuditWork, judge: Judge, seconds: float) -> TargetResult:
         seconds=seconds,
         audit=work.totals,
         left_out=work.resolved.left_out,
+        composition=work.composition,
     )
 
 

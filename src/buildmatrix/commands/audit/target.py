@@ -28,6 +28,8 @@ from buildmatrix.rules.certainty import (
     what_stays_open,
     with_unparsed,
 )
+from buildmatrix.rules.composing import compose
+from buildmatrix.rules.composition import Composition
 from buildmatrix.rules.model import AuditTotals, Finding, Verdict
 from buildmatrix.rules.wheels import resolved, wheels
 from buildmatrix.sources.resolution.chosen import chosen_wheels
@@ -54,6 +56,7 @@ class AuditWork:
     findings: tuple[Finding, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     totals: AuditTotals = field(default_factory=AuditTotals)
+    composition: Composition | None = None
     #: What an installer or another package manager adds to it, as unread entries.
     added: tuple[Unread, ...] = ()
     #: Distributions of which more could be known.
@@ -155,6 +158,11 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
         merged.inventory,
     )
     work.verdicts, work.totals = weigh(subject, deepened, facts, unread)
+    installed = {
+        name: sum(member.size for member in wheel_facts.members)
+        for name, wheel_facts in facts.items()
+    }
+    work.composition = compose(subject, work.verdicts, installed)
 
 
 def _with_conda(lock: Lock, catalogue: Catalogue) -> Lock:

@@ -111,6 +111,7 @@ class ImageGates:
         work.scanned = Inventory(unread=inventory.unread, stats=inventory.stats)
         judgement = self.judge.image(work.target, inventory, work.lock)
         work.verdicts, work.nodes = judgement.verdicts, judgement.fits or None
+        work.composition = judgement.composition
         work.findings += judgement.findings
         work.gates["scan"] = self.judge.gate(judgement.findings)
 

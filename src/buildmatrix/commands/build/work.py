@@ -10,6 +10,7 @@ from buildmatrix.engines.model import BuildJob
 from buildmatrix.errors import BuildError, BuildmatrixError, UndecidedError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.locks.model import Lock
+from buildmatrix.rules.composition import Composition
 from buildmatrix.rules.model import (
     GATES,
     Finding,
@@ -43,6 +44,8 @@ class BuildWork:
     verdicts: tuple[Verdict, ...] = ()
     #: What the image does on the node classes.
     nodes: tuple[NodeFit, ...] | None = None
+    #: Whose its bytes are.
+    composition: Composition | None = None
     #: Why gates did not hold, where it is no finding, and exit codes that only this says.
     errors: list[str] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
@@ -132,4 +135,5 @@ class BuildWork:
             attestation=self.attestation,
             bases=record.bases if record else {},
             nodes=self.nodes,
+            composition=self.composition,
         )

@@ -10,9 +10,13 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from importlib import resources
+from typing import TYPE_CHECKING
 
 from buildmatrix.phrases import count, size
 from buildmatrix.text import printable
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 #: What each page has; see `base.html.j2`.
 _STYLE, _SCRIPT = "page/style.css", "page/script.js"
@@ -44,6 +48,7 @@ def render(
     )
     environment.filters["size"] = size
     environment.filters["count"] = count
+    environment.filters["rich"] = rich
     style = "".join(map(_file, (_STYLE, *styles)))
     script = "".join(map(_file, (_SCRIPT, *scripts)))
     return environment.get_template(template).render(
@@ -60,6 +65,19 @@ def render(
                 "form-action 'none'",
             )
         ),
+    )
+
+
+def rich(text: str) -> Markup:
+    """A message of ours, escaped; what stands between backticks is code."""
+    from markupsafe import Markup, escape
+
+    parts = [escape(printable(part)) for part in text.split("`")]
+    if len(parts) % 2 == 0:
+        return escape(printable(text))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if number % 2 else part
+        for number, part in enumerate(parts)
     )
 
 

@@ -8,9 +8,22 @@ from dataclasses import dataclass
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.phrases import count
 from buildmatrix.reports.page import document
+from buildmatrix.reports.page.vendors import vendor_class, vendor_name
+from buildmatrix.reports.run.bars import bars, vendor_bytes
+from buildmatrix.reports.run.causes import causes
+from buildmatrix.reports.run.cures import cures, headline
 from buildmatrix.reports.run.groups import FindingGroup, groups, named, whereabouts
-from buildmatrix.reports.run.model import Report, state_of, steps, targets_in
+from buildmatrix.reports.run.model import (
+    Report,
+    Step,
+    fails,
+    is_undecided,
+    state_of,
+    steps,
+    targets_in,
+)
 from buildmatrix.reports.run.nodes import STYLES, columns, notes, rule_codes
+from buildmatrix.reports.run.summary import unsettled
 from buildmatrix.rules.baseline import is_from_baseline
 from buildmatrix.rules.model import Finding, GateState, TargetResult
 from buildmatrix.vulnerabilities.model import Advisory
@@ -23,6 +36,8 @@ _STATES: Mapping[GateState, str] = {
 }
 #: What a finding is filtered by -> the filter's label: open ones by severity, then accepted ones.
 _KINDS = {"error": "errors", "warning": "warnings", "note": "notes", "accepted": "accepted"}
+#: Causes on the first screen.
+_CAUSES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,28 +45,52 @@ class _TargetsSection:
     """What is said of the same targets."""
 
     name: str
+    targets: Sequence[str]
     #: The target, where it failed for a reason that is no finding.
     failed: TargetResult | None
     groups: Sequence[FindingGroup]
 
 
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What the whole comes to."""
+
+    state: GateState
+    headline: str
+    #: What to do about it; empty where nothing is to be done, or nobody knows.
+    advice: str
+
+
 def render(report: Report) -> str:
     """The report as one document; the same report gives the same bytes."""
+    finding_groups = groups(report.findings, [target.id for target in report.targets])
+    shown_bars = bars(report.targets)
+    every_step = steps(report.targets)
+    ran = tuple(step for step in every_step if _has_run(report.targets, step))
     return document.render(
         "run/page/report.html.j2",
         styles=["run/page/report.css"],
         scripts=["run/page/report.js"],
         report=report,
-        gates=steps(report.targets),
+        outcome=_outcome(report),
+        gates=ran,
+        gates_not_run=[step for step in every_step if step not in ran],
         state_of=state_of,
         states=_STATES,
+        bars=shown_bars,
+        wasted=sum(bar.wasted for bar in shown_bars.values()),
+        at_least=any(bar.at_least for bar in shown_bars.values()),
+        installed=sum(bar.size for bar in shown_bars.values()),
+        vendors=_vendors(report),
+        causes=causes(report, finding_groups)[:_CAUSES],
+        open=len(unsettled(report)),
         kinds=_KINDS,
         kind=_kind,
         counts={
             kind: sum(_kind(finding) == kind for finding in report.findings) for kind in _KINDS
         },
         totals=_totals(report),
-        sections=_sections(report),
+        sections=_sections(report, finding_groups),
         ids=[target.id for target in report.targets],
         audited=report.is_audit,
         nodes=columns(report.targets),
@@ -65,6 +104,9 @@ def render(report: Report) -> str:
         advisories=_advisories,
         distributions=[verdict for verdict in report.distributions if verdict.verdict != "ok"],
         ok=sum(verdict.verdict == "ok" for verdict in report.distributions),
+        rules=sorted({(finding.rule, finding.name) for finding in report.findings}),
+        finding_vendors=sorted({finding.vendor for finding in report.findings if finding.vendor}),
+        vendor_name=vendor_name,
     )
 
 
@@ -72,21 +114,61 @@ def _kind(finding: Finding) -> str:
     return finding.severity if finding.waived is None else "accepted"
 
 
-def _sections(report: Report) -> list[_TargetsSection]:
+def _has_run(targets: Iterable[TargetResult], step: Step) -> bool:
+    return any(state_of(target, step) != "not-run" for target in targets)
+
+
+def _outcome(report: Report) -> _Outcome:
+    left = unsettled(report)
+    errors = sum(map(fails, left))
+    bad = targets_in(report.targets, "failed")
+    unknown = targets_in(report.targets, "undecided")
+    every = len(report.targets)
+    offered = cures(report.findings, [target.id for target in report.targets])
+    advice = headline(offered, len(left)) if offered else ""
+    if bad or errors:
+        if bad and every > 1:
+            which = f"all {every} targets" if bad == every else f"{bad} of {every} targets"
+            return _Outcome("failed", f"Failed: {which}", advice)
+        return _Outcome("failed", "Failed", advice)
+    if is_undecided(report):
+        which = f": {unknown} of {count(every, 'target')}" if unknown and every > 1 else ""
+        return _Outcome("undecided", f"Undecided{which}", advice)
+    return _Outcome("passed", "Passed" if every < 2 else f"Passed: all {every} targets", advice)
+
+
+def _vendors(report: Report) -> Sequence[tuple[str, str]]:
+    """Classes and names of the vendors that have bytes, the largest first, what has none before.
+
+    Those of one color share an entry.
+    """
+    sizes: dict[str, int] = {}
+    for target in report.targets:
+        for share in vendor_bytes(target):
+            sizes[share.vendor] = sizes.get(share.vendor, 0) + share.size
+    names: dict[str, list[str]] = {}
+    for vendor in sorted(sizes, key=lambda vendor: (vendor != "", -sizes[vendor], vendor)):
+        names.setdefault(vendor_class(vendor), []).append(vendor_name(vendor))
+    return [(style, ", ".join(of_style)) for style, of_style in names.items()]
+
+
+def _sections(report: Report, finding_groups: Iterable[FindingGroup]) -> list[_TargetsSection]:
     """Groups about the same targets stand together, those about most of them first."""
     ids = [target.id for target in report.targets]
     errors: dict[tuple[str, ...], TargetResult] = {
         (result.id,): result for result in report.targets if result.error
     }
     about: dict[tuple[str, ...], list[FindingGroup]] = {targets: [] for targets in errors}
-    for group in groups(report.findings, ids):
+    for group in finding_groups:
         about.setdefault(group.targets, []).append(group)
 
     def place(targets: tuple[str, ...]) -> tuple[int, int]:
         return -len(targets), ids.index(targets[0]) if targets[0] in ids else len(ids)
 
     return [
-        _TargetsSection(named(targets, ids) or "this run", errors.get(targets), about[targets])
+        _TargetsSection(
+            named(targets, ids) or "this run", targets, errors.get(targets), about[targets]
+        )
         for targets in sorted(about, key=place)
     ]
 

@@ -1,11 +1,56 @@
-const boxes = document.querySelectorAll(".filter input");
-function show() {
-  const wanted = new Set([...boxes].filter((box) => box.checked).map((box) => box.value));
-  for (const one of document.querySelectorAll("article")) one.hidden = !wanted.has(one.className);
-  for (const group of document.querySelectorAll("section.target")) {
-    group.querySelector(".none").hidden = group.querySelector("article:not([hidden])") !== null;
-  }
+// Findings: what is shown is in the address, so that it can be sent to somebody.
+{
+  const form = document.querySelector(".filter");
+  const articles = [...document.querySelectorAll("article")];
+  const boxes = [...form.querySelectorAll("input[type=checkbox]")];
+  const fields = [...form.querySelectorAll("select, input[type=search]")];
+  const texts = new Map();
+  const textOf = (article) => {
+    if (!texts.has(article)) texts.set(article, article.textContent.toLowerCase());
+    return texts.get(article);
+  };
+  const show = () => {
+    const kinds = new Set(boxes.filter((box) => box.checked).map((box) => box.value));
+    const value = Object.fromEntries(fields.map((field) => [field.name, field.value]));
+    const words = value.q.toLowerCase().split(/\s+/).filter(Boolean);
+    let shown = 0, findings = 0, all = 0;
+    for (const article of articles) {
+      const data = article.dataset;
+      const fits = kinds.has(article.className)
+        && (!value.rule || data.rule === value.rule)
+        && (!value.vendor || data.vendor === value.vendor)
+        && (!value.target || data.targets.split(" ").includes(value.target))
+        && words.every((word) => textOf(article).includes(word));
+      article.hidden = !fits;
+      all += Number(data.findings);
+      if (fits) { shown += 1; findings += Number(data.findings); }
+    }
+    for (const section of document.querySelectorAll("section.target")) {
+      section.querySelector(".none").hidden = section.querySelector("article:not([hidden])") !== null;
+    }
+    form.querySelector(".shown").textContent =
+      `${findings} of ${all} findings shown, in ${shown} of ${articles.length} entries`;
+  };
+  const write = () => {
+    const state = new URLSearchParams();
+    for (const field of fields) if (field.value) state.set(field.name, field.value);
+    const checked = boxes.filter((box) => box.checked).map((box) => box.value);
+    if (checked.length < boxes.length) state.set("severity", checked.join(","));
+    try {
+      history.replaceState(null, "", `#${state}`);
+    } catch { /* A page in a sandbox has no address. */ }
+  };
+  const read = () => {
+    const state = new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "");
+    for (const field of fields) field.value = state.get(field.name) ?? "";
+    const checked = state.has("severity") ? state.get("severity").split(",") : null;
+    for (const box of boxes) box.checked = checked === null || checked.includes(box.value);
+  };
+  form.addEventListener("input", () => { show(); write(); });
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("reset", () => setTimeout(() => { show(); write(); }));
+  addEventListener("hashchange", () => { if (location.hash.includes("=")) { read(); show(); } });
+  read();
+  show();
+  form.hidden = false;
 }
-for (const box of boxes) box.addEventListener("change", show);
-document.querySelector(".filter").hidden = false;
-show();

@@ -1,0 +1,225 @@
+"""Facts and verdicts of a target → what its bytes are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.inventory.model import Artefact, Binary, ClosedFile, Container
+from buildmatrix.rules.carried import HELD
+from buildmatrix.rules.composition import (
+    Composition,
+    DistributionBytes,
+    FileBytes,
+    LayerBytes,
+    VendorBytes,
+)
+from buildmatrix.rules.model import Verdict
+from buildmatrix.rules.subject import ImageSubject
+
+#: Files of a distribution that are listed, and the share of the target's bytes that each has.
+_FILES, _LEAST = 12, 0.002
+
+
+def compose(
+    image: ImageSubject,
+    verdicts: Iterable[Verdict],
+    installed: Mapping[str, int] | None = None,
+) -> Composition:
+    """What the bytes of a target are.
+
+    `verdicts` say what of a distribution is wasted, so that all reports say the same. `installed`
+    are the bytes of distributions by name, where the inventory does not know all their files.
+    """
+    sizes = Counter[str]()
+    for item in image.inventory.distributions:
+        owner = f"{item.name}=={item.version}"
+        # What lies there twice, such as in two virtual environments, weighs twice.
+        known = None if installed is None else installed.get(item.name)
+        sizes[owner] = known if known is not None else sizes[owner] + item.size
+    whole = max(image.inventory.stats.bytes_total if installed is None else 0, sizes.total())
+    sizes[""] = whole - sizes.total()
+    judged = {verdict.owner: verdict for verdict in verdicts}
+    held: dict[str, list[Evidence]] = {}
+    for seen in image.evidence:
+        if seen.weight == "strong" and (seen.kind in HELD or seen.kind == "declared"):
+            held.setdefault(seen.distribution or "", []).append(seen)
+    files = _files(image)
+    links = _links(image)
+    parts: list[DistributionBytes] = []
+    layers = Counter[int]()
+    origins = image.inventory.origins
+    places = {f"{item.name}=={item.version}": item.path for item in image.inventory.distributions}
+    for owner, size in sizes.items():
+        if not size and not owner:
+            continue
+        name, _, version = owner.partition("==")
+        part = _Part(image, owner, size, judged.get(owner), held.get(owner, ()))
+        chain = image.chain_to(name) if name else ()
+        is_line = bool(chain) and chain[0].rpartition(":")[2].isdigit()
+        parts.append(
+            DistributionBytes(
+                name,
+                version,
+                chain[0] if is_line else "",
+                chain[1] if is_line and len(chain) > 1 else "",
+                size,
+                part.wasted,
+                part.vendors(),
+                tuple(part.files(files.get(owner, {}), whole)),
+                tuple(sorted(links.get(owner, ()))),
+                _askers(image, name),
+            )
+        )
+        if part.is_wholly_wasted and places.get(owner) in origins:
+            layers[origins[places[owner]]] += part.wasted
+        else:
+            for path, bytes_ in part.wasted_files.items():
+                if path in origins:
+                    layers[origins[path]] += bytes_
+    return Composition(
+        tuple(sorted(parts, key=lambda part: (-part.size, part.name, part.version))),
+        tuple(
+            LayerBytes(
+                layer.instruction,
+                layer.size,
+                layer.hidden,
+                min(layers[index], max(0, layer.size - layer.hidden)),
+                layer.is_base,
+            )
+            for index, layer in enumerate(image.inventory.layers)
+        ),
+    )
+
+
+class _Part:
+    """One distribution while its bytes are given to vendors."""
+
+    def __init__(
+        self,
+        image: ImageSubject,
+        owner: str,
+        size: int,
+        verdict: Verdict | None,
+        evidence: Iterable[Evidence],
+    ) -> None:
+        items = list(evidence)
+        declared = [item for item in items if item.kind == "declared"]
+        self._size = size
+        #: Vendor of all of it, where its name says so.
+        self._whole = declared[0].vendor if declared else ""
+        #: Path, vendor -> bytes.
+        self._held: dict[tuple[str, str], int] = {}
+        self.wasted_files: dict[str, int] = {}
+        foreign: dict[str, tuple[int, str]] = {}
+        for item in items:
+            if item.kind == "declared":
+                continue
+            place = item.path, item.vendor
+            self._held[place] = max(item.size, self._held.get(place, 0))
+            if image.is_foreign(item):
+                foreign[item.path] = max((item.size, item.vendor), foreign.get(item.path, (0, "")))
+        # What belongs to no distribution has no verdict, and what is foreign there is no use.
+        is_unfit = (verdict.verdict != "ok") if verdict is not None else not owner
+        self.wasted = 0
+        self._wasted = Counter[str]()
+        if not is_unfit:
+            return
+        most = sum(bytes_ for bytes_, _ in foreign.values())
+        self.wasted = min(size, verdict.foreign_bytes if verdict is not None else most)
+        if declared and image.is_foreign(declared[0]):
+            self._wasted[declared[0].vendor] = self.wasted
+            return
+        self.wasted_files = {path: bytes_ for path, (bytes_, _) in foreign.items()}
+        for bytes_, vendor in sorted(foreign.values(), reverse=True):
+            self._wasted[vendor] += min(bytes_, self.wasted - self._wasted.total())
+        if self.wasted > self._wasted.total():
+            self._wasted[verdict.vendors[0] if verdict and verdict.vendors else ""] += (
+                self.wasted - self._wasted.total()
+            )
+
+    @property
+    def is_wholly_wasted(self) -> bool:
+        """Whether no single files of it are wasted, but the whole."""
+        return bool(self.wasted) and not self.wasted_files
+
+    def vendors(self) -> tuple[VendorBytes, ...]:
+        """Whose its bytes are. A file that is packed holds more than it weighs: never more."""
+        sizes = Counter[str]()
+        if self._whole:
+            sizes[self._whole] = self._size
+        else:
+            for (_, vendor), bytes_ in self._held.items():
+                sizes[vendor] += bytes_
+        for vendor, bytes_ in self._wasted.items():
+            sizes[vendor] = max(sizes[vendor], bytes_)
+        left = self._size - self._wasted.total()
+        shares: list[VendorBytes] = []
+        for vendor, bytes_ in sorted(sizes.items(), key=lambda item: (-item[1], item[0])):
+            used = min(bytes_ - self._wasted[vendor], left) if vendor else 0
+            left -= used
+            if used or self._wasted[vendor]:
+                shares.append(
+                    VendorBytes(vendor, used + self._wasted[vendor], self._wasted[vendor])
+                )
+        nobody = next((share for share in shares if not share.vendor), None)
+        if nobody is not None:
+            shares.remove(nobody)
+        if left or nobody is not None:
+            wasted = nobody.wasted if nobody is not None else 0
+            shares.append(VendorBytes("", left + wasted, wasted))
+        return tuple(sorted(shares, key=lambda share: (-share.size, share.vendor)))
+
+    def files(self, sizes: Mapping[str, int], whole: int) -> Iterator[FileBytes]:
+        """Its largest files."""
+        largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
+        left, waste = self._size, self.wasted
+        for path, size in largest[:_FILES]:
+            if size < _LEAST * whole or size > left:
+                return
+            vendors = [
+                (bytes_, vendor) for (held, vendor), bytes_ in self._held.items() if held == path
+            ]
+            vendor = self._whole or max(vendors, default=(0, ""))[1]
+            wasted = size if self.is_wholly_wasted else self.wasted_files.get(path, 0)
+            wasted = min(size, wasted, waste)
+            left, waste = left - size, waste - wasted
+            yield FileBytes(path, size, vendor, wasted)
+
+
+def _files(image: ImageSubject) -> Mapping[str, Mapping[str, int]]:
+    """Owner -> path -> bytes, of the files that matter to programs."""
+    inventory = image.inventory
+    inside: list[Binary | Artefact] = [*inventory.binaries, *inventory.artefacts]
+    outside: list[Binary | Artefact | Container | ClosedFile] = [
+        *(item for item in inside if item.container is None),
+        *inventory.containers,
+        *inventory.closed,
+    ]
+    files: dict[str, dict[str, int]] = {}
+    for item in outside:
+        files.setdefault(item.owner or "", {})[item.path] = item.size
+    return files
+
+
+def _askers(image: ImageSubject, name: str) -> tuple[str, ...]:
+    """Distributions that require one, as the lock says."""
+    package = image.packages.get(name)
+    if package is None:
+        return ()
+    return tuple(sorted(asker for asker in set(package.via) if asker in image.packages))
+
+
+def _links(image: ImageSubject) -> Mapping[str, set[str]]:
+    """Owner -> names of other distributions that hold what its binaries link."""
+    linked: list[Binary | ClosedFile] = [*image.inventory.binaries, *image.inventory.closed]
+    owners = {item.path: item.owner for item in linked}
+    links: dict[str, set[str]] = {}
+    for needed in image.resolution.needed:
+        source = owners.get(needed.binary)
+        path = needed.path or next(iter(needed.anywhere), None)
+        target = owners.get(path) if path is not None else None
+        if source and target and source != target:
+            links.setdefault(source, set()).add(target.partition("==")[0])
+    return links

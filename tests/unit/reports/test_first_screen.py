@@ -1,0 +1,107 @@
+"""The first screen of the page: the verdict, bars of bytes, and what to do first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from test_html import Page
+from test_report_formats import finding, report, result
+
+from buildmatrix.reports.run import html
+from buildmatrix.reports.run.bars import bars
+from buildmatrix.reports.run.causes import causes
+from buildmatrix.reports.run.groups import groups
+from buildmatrix.rules.composition import Composition, DistributionBytes, VendorBytes
+from buildmatrix.rules.model import AuditTotals, Fix, TargetResult
+
+
+def part(name: str, *vendors: VendorBytes) -> DistributionBytes:
+    return DistributionBytes(
+        name,
+        "1.0",
+        "requirements.in:1",
+        name,
+        sum(share.size for share in vendors),
+        sum(share.wasted for share in vendors),
+        vendors,
+    )
+
+
+def target(id: str, *parts: DistributionBytes) -> TargetResult:
+    return replace(result(id), composition=Composition(parts))
+
+
+TORCH = part("torch", VendorBytes("nvidia", 600, 600), VendorBytes("", 400))
+CUDNN = part("nvidia-cudnn-cu12", VendorBytes("nvidia", 1000, 1000))
+
+
+def test_bars_are_in_proportion_to_the_largest_target_and_their_parts_add_up() -> None:
+    drawn = bars((target("a", TORCH, CUDNN), target("b", TORCH)))
+    assert (drawn["a"].size, drawn["a"].wasted, drawn["a"].percent) == (2000, 1600, 80)
+    assert (drawn["b"].size, drawn["b"].wasted, drawn["b"].percent) == (1000, 600, 60)
+    for bar, length in ((drawn["a"], 100), (drawn["b"], 50)):
+        assert sum(segment.width for segment in bar.segments) == pytest.approx(length)
+        assert sum(segment.size for segment in bar.segments) == bar.size
+        assert sum(part.size for part in bar.segments if part.is_wasted) == bar.wasted
+    assert drawn["b"].text == "no vendor: 400 B; NVIDIA, of no use: 600 B"
+
+
+def test_reports_of_earlier_versions_have_bars_without_vendors() -> None:
+    audited = replace(result("a"), size=None, audit=AuditTotals(10, 40, 5, 30))
+    drawn = bars((audited, replace(result("b"), size=20), replace(result("c"), size=None)))
+    assert drawn["a"].text == "no vendor: 10 B; no vendor, of no use: 30 B"
+    assert drawn["b"].segments[0].width == 50
+    assert "c" not in drawn
+
+
+def test_numbers_that_no_report_has_do_no_harm() -> None:
+    odd = part("x", VendorBytes("<i>", -5, 7), VendorBytes("nvidia", 3, 2**70))
+    drawn = bars((target("a", odd),))["a"]
+    assert (drawn.size, drawn.wasted) == (3, 3)
+    assert "<i>" not in html.render(report(targets=(target("a", odd),)))
+
+
+def test_findings_with_one_cure_are_one_cause_with_the_bytes_that_they_waste() -> None:
+    take_cpu = Fix("index", 'write `torch = "cpu"` under [backend.cpu]')
+    twin = Fix("replace", "ask for xgboost-cpu instead of xgboost")
+    made = report(
+        finding(distribution="xgboost", fix=twin, fingerprint="1" * 32),
+        finding("BM104", "default-build", distribution="torch", fix=take_cpu, fingerprint="2" * 32),
+        finding(
+            "BM101",
+            "foreign-dependency",
+            distribution="nvidia-cudnn-cu12",
+            fix=take_cpu,
+            fingerprint="3" * 32,
+            chain=("requirements.in:1", "torch 1.0", "nvidia-cudnn-cu12 3.4.1"),
+        ),
+        finding(waived="ours", distribution="other", fingerprint="4" * 32),
+        finding(severity="note", distribution="another", fingerprint="5" * 32),
+        targets=(target("cpu-py311-server", TORCH, CUDNN, part("xgboost", VendorBytes("", 9))),),
+    )
+    first, second = causes(made, groups(made.findings, ["cpu-py311-server"]))
+    assert (first.findings, first.wasted) == (2, 1600)
+    assert first.cures[0].text == 'fix: write `torch = "cpu"` under [backend.cpu]'
+    assert (second.findings, second.wasted, second.title) == (1, 0, "xgboost 3.4.1")
+    page = Page(html.render(made)).text
+    assert "The 2 causes behind 3 of 4 open findings, by wasted bytes." in page
+
+
+def test_the_verdict_is_that_of_the_targets_and_of_the_findings() -> None:
+    def headline(*results: TargetResult, **severities: str) -> str:
+        page = html.render(report(*map(finding, severities), targets=results))
+        return page.partition("<strong>")[2].partition("</strong>")[0]
+
+    good, bad, open_ = result("a"), result("b", scan="failed"), result("c", scan="undecided")
+    assert headline(good) == "Passed"
+    assert headline(good, result("b")) == "Passed: all 2 targets"
+    assert headline(good, bad) == "Failed: 1 of 2 targets"
+    assert headline(bad, replace(bad, id="c")) == "Failed: all 2 targets"
+    assert headline(good, open_) == "Undecided: 1 of 2 targets"
+    assert headline(good, BM401="error") == "Failed"
+
+
+def test_a_gate_that_ran_nowhere_is_named_and_has_no_column() -> None:
+    page = Page(html.render(report(targets=(result("a", smoke="not-run"),)))).text
+    assert "Did not run on any target: smoke." in page
